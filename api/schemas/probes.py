@@ -45,7 +45,7 @@ class ProbedCollective(_Wire):
     """As nccl-tests counts it."""
 
 
-class ProbedProduct(_Wire):
+class ProbedMatmul(_Wire):
     """Products of square matrices, by the median device."""
 
     dtype: str
@@ -74,8 +74,8 @@ class ProbedStep(_Wire):
     seconds: float
 
 
-class OddOne(_Wire):
-    """A node or a link that is not like the others."""
+class Anomaly(_Wire):
+    """Node or link that is an outlier."""
 
     kind: str
     """`node` or `link`."""
@@ -100,8 +100,8 @@ class Probe(_Wire):
     levels: list[ProbedLevel]
     """The innermost first; only those that were measured."""
     collectives: list[ProbedCollective]
-    products: list[ProbedProduct]
-    odd: list[OddOne]
+    matmuls: list[ProbedMatmul]
+    anomalies: list[Anomaly]
     blocks: list[ProbedBlock]
     """Of CPUs, like the next two."""
     steps: list[ProbedStep]

@@ -27,7 +27,8 @@ decides ranks, steps and phases: the same seed injects the same. What strikes fr
 its step is seen, which may be a few steps later.
 
 `regroup chaos soak --minutes 20 --seed 7` trains one long job with a failure about every 20 s.
-`regroup chaos detectors` switches off what notices failures, one detector after the other: the scenario that needs it must not hold then.
+`regroup chaos detectors` switches off one detector after another: the scenario that needs the detector must then
+fail.
 
 Only what the command itself started is ever struck: killing and freezing nodes works on local nodes, never on a cluster
 that others run. Failures of ranks can be had on any server that was started with `--allow-faults`: `faults` of the

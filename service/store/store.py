@@ -8,7 +8,7 @@ For the controller (all writes under its `Lease`; a lost lease raises `Precondit
     await store.apply(lease, advance(...), now=..., allocate=(Allocation(...), ...))
     await store.ingest(lease, job_id, boot_id, events, status)     -> JobRow with acked_seq
     await store.set_conditions(lease, job_id, (Condition(...),), now=...)
-    await store.live_allocations()                            what may exist; reap every other named actor and reservation
+    await store.live_allocations()                            what may exist; remove other actors and reservations
 
 `apply` to a state that holds no devices releases the job's allocations in the same transaction; so does an ingested
 `state` event. A job's `intents` are what the supervisor is to be told: `cancel`, `pins`.

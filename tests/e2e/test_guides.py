@@ -350,7 +350,7 @@ def test_measuring(typed: Typed, shell: Shell, client: Client) -> None:
     levels = {each["level"]: each for each in probe["levels"]}
     assert set(levels) == {"device", "gpu_domain"} and levels["gpu_domain"]["pairs"] == 1
     assert all(each["bytes_s"] > 1e6 and 0 < each["latency_s"] < 1 for each in levels.values())
-    assert not [each for each in probe["odd"] if each["measure"] == "result"]
+    assert not [each for each in probe["anomalies"] if each["measure"] == "result"]
     (job,) = client.jobs(name="probe-cpu")
     assert (job.id, job.state) == (probe["job_id"], "SUCCEEDED")
 

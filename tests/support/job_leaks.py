@@ -1,6 +1,6 @@
 """What jobs leave behind in a cluster that goes on without them.
 
-Nothing may be there that names an ended job: process, Ray actor, reservation, scratch folder. The processes that outlive
+No process, Ray actor, reservation or scratch folder may name an ended job. The processes that outlive
 every job (server, GCS, raylets) may hold no more than before: descriptors, listening ports, memory files. Processes
 that the platform keeps idle in readiness name no job, and connections to them do not count.
 """

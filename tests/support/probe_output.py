@@ -46,7 +46,7 @@ def said(
             }
             for at in range(nodes)
         ],
-        "products": [["fp32", 64, 1e10], ["fp32", 512, 5e10]],
+        "matmuls": [["fp32", 64, 1e10], ["fp32", 512, 5e10]],
         "collectives": [["all_reduce", "all", nodes * ranks, 1 << 20, 4e-3, list(wrong)]],
         "rings": {"all": [nodes * ranks, 0.5e9, 2e-4], "node": [ranks, 3e9, 5e-5]},
         "pairs": pairs,

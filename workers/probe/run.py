@@ -5,7 +5,7 @@ The result is plain data under `probe`, which `service/policy/measurements/resul
 - `device`, `kind`, `torch`: name and type of the devices, and torch's version.
 - `nodes`: per node, its `ranks`, its `inside` topology (`workers/os/device_topology.py`), and `flops` by data type and
   `memory_bytes_s` of its slowest device.
-- `products`: [data type, side, FLOP/s: the median of all ranks].
+- `matmuls`: [data type, side, FLOP/s: the median of all ranks].
 - `collectives`: [name, scope, ranks, bytes, seconds, ranks with a wrong result].
 - `rings`: scope → [ranks, bytes/s, seconds per message].
 - `pairs`: [node, node, bytes/s, seconds per message].
@@ -79,7 +79,7 @@ class _Probe:
         inside = gathered(device_topology.read())
         nodes = [{"ranks": list(ranks), "inside": inside[ranks[0]]} for ranks in self._rank_map.nodes]
         self.measured.found.update(
-            device=", ".join(names), kind=run.device.type, torch=torch.__version__, nodes=nodes, products=[],
+            device=", ".join(names), kind=run.device.type, torch=torch.__version__, nodes=nodes, matmuls=[],
             collectives=[], rings={}, pairs=[], blocks=[], steps=[], loads=[],
             alone_flops=None, rank_bytes=None,
         )  # fmt: skip
@@ -105,7 +105,7 @@ class _Probe:
         own = matmul.matmuls(self._clock, self._device)
         memory = matmul.memory_bytes_s(self._clock, self._device)
         every = cast(list[tuple[list[matmul.Matmul], float]], gathered((own, memory)))
-        self._found["products"] = [
+        self._found["matmuls"] = [
             [each.dtype, each.side, _digits(median(theirs[at].flops for theirs, _ in every))]
             for at, each in enumerate(own)
         ]

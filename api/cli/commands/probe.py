@@ -91,8 +91,8 @@ def lines(probe: "Probe") -> Iterator[str]:
     """What it was, and what is odd."""
     at = datetime.fromtimestamp(probe.time_s, UTC)
     yield f"{probe.ranks} ranks of {probe.device} ({probe.kind}), measured {at:%Y-%m-%d %H:%M} UTC by {probe.job_id}"
-    for odd in probe.odd:
-        yield f"! {odd.kind} {' - '.join(odd.nodes)}: {odd.message}"
+    for anomaly in probe.anomalies:
+        yield f"! {anomaly.kind} {' - '.join(anomaly.nodes)}: {anomaly.message}"
 
 
 def _levels(probe: "Probe") -> Iterator[tuple[str, ...]]:
@@ -116,7 +116,7 @@ def _collectives(probe: "Probe") -> Iterator[tuple[str, ...]]:
 
 
 def _products(probe: "Probe") -> Iterator[tuple[str, ...]]:
-    for each in probe.products:
+    for each in probe.matmuls:
         yield each.dtype, str(each.side), f"{number(each.flops)}FLOP/s"
 
 

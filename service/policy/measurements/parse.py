@@ -71,7 +71,7 @@ def parse_probe_result(
             MeasuredCollective(str(name), str(scope), int(ranks), int(size), float(seconds))
             for name, scope, ranks, size, seconds, _ in found["collectives"]
         ),
-        tuple(MeasuredMatmul(str(dtype), int(side), float(flops)) for dtype, side, flops in found["products"]),
+        tuple(MeasuredMatmul(str(dtype), int(side), float(flops)) for dtype, side, flops in found["matmuls"]),
         (*find_wrong_nodes(found, by_node), *find_slow_nodes(by_node, pairs), *find_slow_links(by_node, pairs)),
         tuple(
             MeasuredBlock(int(batch), int(sequence), int(dim), int(heads), int(ffn), float(seconds))

@@ -95,7 +95,7 @@ async def test_a_spec_that_names_a_folder_is_submitted_with_its_address(
     job = await live.client(lambda client: client.submit(spec))
     assert job.spec.code is not None and stored(live, job.spec.code.archive)
     assert spec["code"] == {"working_dir": str(project)}, "the caller's own is as it was"
-    with pytest.raises(ApiError, match="no node sees"):
+    with pytest.raises(ApiError, match="nodes cannot access"):
         await live.client(lambda client: client.submit(make_spec("x", code={"working_dir": ".", "archive": "a"})))
 
 

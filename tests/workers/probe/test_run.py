@@ -35,7 +35,7 @@ def test_four_ranks_on_two_nodes_measure_everything_and_a_lost_one_costs_one_ste
     for node in found["nodes"]:
         assert set(node["flops"]) == {"fp32", "bf16", "fp64"} and min(node["flops"].values()) > 1e6
         assert node["memory_bytes_s"] > 1e6
-    assert {(dtype, side) for dtype, side, _ in found["products"]} == {
+    assert {(dtype, side) for dtype, side, _ in found["matmuls"]} == {
         (dtype, side) for dtype in ("fp32", "bf16", "fp64") for side in (32, 128)
     }
     names = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
