@@ -107,7 +107,8 @@ async def test_a_node_that_nobody_replaces_ends_in_the_queue(rig: Rig) -> None:
     rig.life.intend(intents(no_spare="no other node has capacity for 1 of 2 ranks"))
     assert await rig.end() is None
     state = (await rig.told("state"))[-1]
-    assert (state["state"], state["reason"]) == ("QUEUED", "requeued") and "no other node has capacity" in state["message"]
+    assert (state["state"], state["reason"]) == ("QUEUED", "requeued")
+    assert "no other node has capacity" in state["message"]
 
 
 async def test_a_job_that_waits_for_a_node_can_be_cancelled(rig: Rig) -> None:
