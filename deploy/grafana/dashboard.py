@@ -393,9 +393,7 @@ def dashboard(rows: Sequence[Row] = ROWS) -> dict[str, Any]:
     }
 
 
-VARIABLES: list[dict[str, Any]] = [
-    {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
-]
+VARIABLES = [{"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}]
 
 if __name__ == "__main__":
     json.dump(dashboard(), sys.stdout, indent=2)

@@ -36,17 +36,8 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from regroup.workers.contract.messages import (
-    Buffers,
-    Join,
-    Note,
-    Phase,
-    Pinned,
-    PinnedFor,
-    Restored,
-    StepRow,
-    WantBuffers,
-)
+from regroup.workers.contract.messages import Buffers, Join, Note, Phase, Pinned, PinnedFor, Restored, StepRow
+from regroup.workers.contract.messages import WantBuffers as BuffersRequest
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.data.record_files import RecordFiles, open_records
 from regroup.workers.data.record_stream import RecordBatch
@@ -223,7 +214,7 @@ class Context:
         source = self._join.restore
         state = self._tracked()
         state.check()
-        reply, fds = self._channel.request(WantBuffers(self.rank, self.generation, state.buffer_bytes()))
+        reply, fds = self._channel.request(BuffersRequest(self.rank, self.generation, state.buffer_bytes()))
         assert isinstance(reply, Buffers), f"the reply to WantBuffers is Buffers, not {reply!r}"
         own = [ShardBuffer(fd) for fd in fds[: reply.count]]
         self._snapshots.use(own, reply.source_index)
@@ -401,8 +392,6 @@ class Context:
         if not self._tracked_objects:
             raise RuntimeError("call context.track(model=…, optimizer=…) before restore, steps and commit")
         if self._state is None:
-            alike = alike_in(self.layout, self.rank, self.world_size)
-            self._state = TrainingState(
-                self._tracked_objects, self.device, alike, is_stage=self.layout.get("pp", 1) > 1
-            )
+            alike, is_stage = alike_in(self.layout, self.rank, self.world_size), self.layout.get("pp", 1) > 1
+            self._state = TrainingState(self._tracked_objects, self.device, alike, is_stage=is_stage)
         return self._state

@@ -57,7 +57,7 @@ async def test_a_wish_beyond_it_waits_for_another_quota(job: Running) -> None:
 
 async def test_a_project_that_admits_no_such_size_refuses_it(job: Running) -> None:
     await job.house.store.queue.put_project(ProjectRow("default", admits={"max_ranks": 5}))
-    with pytest.raises(SpecError, match="allows 5 per job, .* has 6"):
+    with pytest.raises(SpecError, match=r"allows 5 per job, .* has 6"):
         await job.resize(6)
 
 

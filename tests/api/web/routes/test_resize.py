@@ -117,4 +117,4 @@ async def test_so_many_ranks_are_split_as_the_planner_says(live: Any, capsys: An
     script = {"name": "s", "workload": {"kind": "script", "entrypoint": "/x.py"}, "layout": {"dp": 2}}
     other = (await live.http.post("/v1/jobs", json=script)).json()["id"]
     answer = await live.http.post(f"/v1/jobs/{other}/resize", json={"ranks": 2})
-    assert answer.status_code == 422 and "nobody can plan it" in answer.text
+    assert answer.status_code == 422 and "the planner cannot model user code" in answer.text
