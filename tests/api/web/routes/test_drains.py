@@ -47,7 +47,7 @@ async def test_what_cannot_be_drained_is_said(live: Any) -> None:
     for node, status, said in (
         ("local-7", 404, "training nodes: local-1, twin, twin"),
         ("control", 409, "control node"),
-        ("twin", 409, f"name one by its id: {'b' * 40}, {'d' * 40}"),
+        ("twin", 409, f"use an id instead: {'b' * 40}, {'d' * 40}"),
     ):
         answer = await live.http.post(f"/v1/nodes/{node}/drain", json={})
         assert answer.status_code == status and said in answer.json()["detail"]

@@ -150,7 +150,7 @@ async def test_a_job_that_says_its_layout_has_predictions_and_no_plan(live: Any)
     script = {"name": "s", "workload": {"kind": "script", "entrypoint": "/x.py"}, "layout": {"dp": 2}}
     other = await submitted(live, script)
     plan = (await live.http.get(f"/v1/jobs/{other['id']}/plan")).json()
-    assert plan["generations"] == [] and "what a script computes is its own" in plan["why_not"]
+    assert plan["generations"] == [] and "the planner cannot model user code" in plan["why_not"]
 
 
 @pytest.mark.usefixtures("nodes")

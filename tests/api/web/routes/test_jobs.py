@@ -190,7 +190,7 @@ async def test_why(live, say):
     await live.report(job_id, say.state("FAILED", "user_error", message="ValueError: boom", error=error))
     failed = (await live.http.get(f"/v1/jobs/{job_id}/why")).json()
     assert "boom" in failed["summary"] and failed["error"] == error
-    assert failed["advice"] and "Correct it" in failed["advice"][0]
+    assert failed["advice"] and "Fix the code" in failed["advice"][0]
 
 
 async def test_a_held_job_says_so_until_it_is_let_go(live, say):

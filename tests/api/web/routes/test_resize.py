@@ -105,7 +105,7 @@ async def test_so_many_ranks_are_split_as_the_planner_says(live: Any, capsys: An
     told = await live.client(lambda client: client.resize(job, ranks=4))
     assert told.intents["resize"]["layout"] == fastest.to_json()
     for wrong, say in (
-        ({"ranks": 5}, "which has 2 to 4 ranks"),
+        ({"ranks": 5}, "this job can have 2 to 4 ranks"),
         ({"ranks": 4, "dp": 2}, "exactly one of dp and ranks"),
         ({"ranks": 4, "tp": 2}, "the planner chooses tp and pp"),
     ):
