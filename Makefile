@@ -16,11 +16,12 @@ $(STAMP): constraints.txt pyproject.toml .ci/setup
 demo: $(STAMP) ## train on text, kill a rank half-way, compare with an undisturbed run (3 minutes)
 	@$(BIN)/python -m regroup.api.cli demo
 
+# End-to-end tests inspect the whole machine and need it for themselves. The others run three at a time.
 test: $(STAMP) ## run the tests that are not marked slow
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(BIN)/python -m pytest -m "not slow" -n 3 --ignore tests/e2e
+	@$(BIN)/python -m pytest -m "not slow" tests/e2e
 
-# End-to-end tests inspect the whole machine and need it for themselves. The others run three at a time, and their
-# coverage is measured: the percentage is printed, and build/coverage/index.html shows every line.
+# The coverage of the first part is measured: the percentage is printed, and build/coverage/index.html shows every line.
 test-all: $(STAMP) ## run all tests except soaks (bench-faults runs those at full length); report coverage
 	@$(BIN)/python -m pytest -m "not soak" -n 3 --ignore tests/e2e --cov --cov-report=html
 	@echo "coverage of the test processes, without tests/e2e: $$($(BIN)/coverage report --format=total) % of lines"
