@@ -86,13 +86,19 @@ def exact(config: RankConfig) -> RankConfig:
     )
 
 
-def spread(agent: Any, config: RankConfig, references: dict[str, Path], name: str, **args: Any) -> dict[str, Any]:
-    """Errors of a layout against the reference, which is made when it is first needed."""
-    data_parallel, layout, options = LAYOUTS[name]
+def config_of(config: RankConfig, name: str) -> RankConfig:
+    """Return the configuration of a layout: its strategy, and the model that the layout is tried with."""
+    data_parallel, _, options = LAYOUTS[name]
     options = dict(options)
     config = changed(config, training={"activation_checkpointing": options.pop("activation_checkpointing", "none")})
     model = options.pop("model", {**config.model, "tie_embeddings": options.pop("tie_embeddings", False)})
-    config = replace(config, model=model, parallel=ParallelConfig(data_parallel, **options))
+    return replace(config, model=model, parallel=ParallelConfig(data_parallel, **options))
+
+
+def spread(agent: Any, config: RankConfig, references: dict[str, Path], name: str, **args: Any) -> dict[str, Any]:
+    """Return the errors of a layout against the reference, which is made when it is first needed."""
+    _, layout, _ = LAYOUTS[name]
+    config = config_of(config, name)
     reference = references[config.training.precision + json.dumps(config.model)]
     config = replace(config, args={"reference": str(reference), **args})
     if not reference.exists():
@@ -125,8 +131,9 @@ def test_gradients_and_parameters_are_those_of_one_process(
     errors = spread(agent, exact, references, name)
     assert beyond(errors, LIMIT, SCALAR_LIMIT) == []
     assert list(errors) == ["adamw after 1", "adamw after 5", "sgd after 1", "sgd after 5"]
-    family = exact.model["family"]
-    tensors = TENSORS[family] - exact.model.get("tie_embeddings", False)
+    model = config_of(exact, name).model
+    family = model["family"]
+    tensors = TENSORS[family] - model.get("tie_embeddings", False)
     assert {found["compared gradients"] for found in errors.values()} == {tensors}
     assert {found["compared parameters"] for found in errors.values()} == {tensors + BUFFERS[family]}
 
