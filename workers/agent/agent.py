@@ -275,7 +275,7 @@ class NodeAgent(AgentApi):
 
     async def inject_fault(self, do: str) -> None:
         """Inject a planned fault on this node."""
-        self._started().strike(do)
+        self._started().inject(do)
 
     async def shutdown(self) -> None:
         """End every process of the job here; the caller kills the actor when this returns."""

@@ -22,7 +22,7 @@ from regroup.workers.zygote.client import TaskDied, ZygoteLink
 _Result = TypeVar("_Result")
 MANIFEST = "manifest.json"
 _SAVER_NICE = 10
-STRIKES: Mapping[str, str] = {
+SAVER_FAULTS: Mapping[str, str] = {
     "kill_saver": "regroup.workers.rank.faults.saver_faults:die_at_work",
     "fill_disk": "regroup.workers.rank.faults.saver_faults:find_disk_full",
     "break_disk": "regroup.workers.rank.faults.saver_faults:find_disk_broken",
@@ -41,7 +41,7 @@ class CheckpointSaver:
         self.busy = 0
         """Savers that hold buffers."""
         self._config, self._scratch, self._buffers, self._note = config, scratch, buffers, note
-        self._strikes: list[str] = []
+        self._injected: list[str] = []
         self._writing: set[str] = set()
 
     async def save(self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str) -> SavedShards:
@@ -117,9 +117,9 @@ class CheckpointSaver:
         """Copy this node's rank logs to durable storage, where they outlive the node."""
         logs.archive(log_dir, prefix, fsspec_storage.join(self._config.storage_uri, "logs"))
 
-    def strike_next(self, do: str) -> None:
-        """Rehearse one of `STRIKES` on the next saver; called twice, on the next two."""
-        self._strikes.append(do)
+    def inject_next(self, do: str) -> None:
+        """Inject one of `SAVER_FAULTS` into the next saver. Two calls inject into the next two savers."""
+        self._injected.append(do)
 
     def close(self) -> None:
         """Give scratch space back."""
@@ -189,8 +189,8 @@ class CheckpointSaver:
         the first would have written, over whatever that has left."""
         for left in reversed(range(_SAVERS)):
             order = (target, args)
-            if self._strikes:
-                order = (STRIKES[self._strikes.pop(0)], {"target": target, "args": dict(args)})
+            if self._injected:
+                order = (SAVER_FAULTS[self._injected.pop(0)], {"target": target, "args": dict(args)})
             try:
                 return await zygote.run_task(*order, fds, nice=_SAVER_NICE)
             except TaskDied as error:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.agent.checkpoints import STRIKES, CheckpointSaver
+from regroup.workers.agent.checkpoints import SAVER_FAULTS, CheckpointSaver
 from regroup.workers.agent.diagnostics.evidence import Evidence, last_words
 from regroup.workers.agent.exec_sessions import ExecSessions
 from regroup.workers.agent.outbox import Outbox
@@ -289,7 +289,7 @@ class JobHost:
         """Likewise, with the collectives that each entered last; kept as evidence of how this generation ends."""
         return await self.evidence.look(self._formation, self.pids().ranks)
 
-    def strike(self, do: str) -> None:
+    def inject(self, do: str) -> None:
         """Carry out a rehearsed fault that is not a rank's own."""
         pids = self.pids()
         match do:
@@ -299,8 +299,8 @@ class JobHost:
                 victim = pids.zygote
             case "kill_agent":
                 victim = pids.agent
-            case do if do in STRIKES:
-                self.saving.strike_next(do)
+            case do if do in SAVER_FAULTS:
+                self.saving.inject_next(do)
                 return
             case other:
                 raise AssertionError(f"unknown fault {other!r}")
@@ -357,8 +357,8 @@ class JobHost:
 
     async def _grant(self, due: FaultDue) -> bool:
         granted = await self._grant_fault(due)
-        if granted and (due.do in STRIKES or due.do in ("kill_zygote", "kill_agent")):
-            self.strike(due.do)
+        if granted and (due.do in SAVER_FAULTS or due.do in ("kill_zygote", "kill_agent")):
+            self.inject(due.do)
         return granted
 
     def _exited(self, child: int, code: int, time_s: float) -> None:

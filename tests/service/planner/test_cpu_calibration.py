@@ -52,7 +52,7 @@ def result(**changed: Any) -> dict[str, Any]:
     corners = [(layers, count) for layers in (2, 6) for count in (2, 6)]
     return {
         **said(2),
-        "products": [["fp32", 4096, FLOPS], *(["fp32", side, FLOPS / (1 + ratio * 3 / side)] for side in sides)],
+        "matmuls": [["fp32", 4096, FLOPS], *(["fp32", side, FLOPS / (1 + ratio * 3 / side)] for side in sides)],
         "blocks": [[1, 8, 32, 2, 96, OVERHEAD_S], *([*shape, 3 * shape[2], block_s(*shape)] for shape in shapes)],
         "steps": [
             [kind, layers, count, step_s(each, layers, count)]

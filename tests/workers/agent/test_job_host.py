@@ -383,13 +383,13 @@ async def test_what_kills_every_saver_costs_the_checkpoint(nodes: list[Node], tm
 
 
 @pytest.mark.parametrize(
-    ("strike", "said"), [("fill_disk", "No space left on device"), ("break_disk", "Input/output error")]
+    ("fault", "said"), [("fill_disk", "No space left on device"), ("break_disk", "Input/output error")]
 )
 async def test_a_disk_that_fails_costs_the_checkpoint_and_not_the_next(
-    inject: str, said: str, nodes: list[Node], tmp_path: Path
+    fault: str, said: str, nodes: list[Node], tmp_path: Path
 ) -> None:
     host, folder = nodes[0].host, tmp_path / "storage" / "checkpoints" / "step-8.gen-1"
-    host.inject(inject)
+    host.inject(fault)
     with pytest.raises(TaskFailed, match=said):
         await host.finish_checkpoint(f"file://{folder}", [], {"step": 8, "generation": 1, "files": []})
     assert not folder.exists()
