@@ -65,7 +65,7 @@ def test_a_failed_job_can_be_looked_at_until_it_is_let_go(served: Served, tmp_pa
 
     command = [sys.executable, "-m", "regroup.api.cli", "release", "--server", served.url, job.id]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert "let go" in done.stdout
+    assert "releasing its nodes" in done.stdout
     ended = served.client.wait(job.id, timeout_s=60)
     assert (ended.state, ended.reason, ended.message) == ("FAILED", "user_error", "rank 1: ValueError: broken")
     assert ended.error is not None and "ValueError: broken" in ended.error["traceback"]

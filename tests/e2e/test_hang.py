@@ -32,7 +32,7 @@ def test_a_rank_that_stands_still_is_named_and_the_job_goes_on_from_memory(
     evidence = incident.evidence
     assert evidence["odd_ranks"] == [2] and sorted(evidence["ranks"]) == ["0", "1", "2", "3"]
     assert all("trainer.py" in evidence["ranks"][rank]["stack"] for rank in "013")
-    assert evidence["ranks"]["0"]["collective"].endswith("(in it)")
+    assert evidence["ranks"]["0"]["collective"].endswith("(waiting)")
     assert evidence["ranks"]["2"]["collective"] == "no answer"
     durations = incident.durations
     assert durations["total"] is not None and durations["total"] < 20, durations
@@ -55,7 +55,7 @@ def test_a_rank_that_stands_still_is_named_and_the_job_goes_on_from_memory(
         r"^rank 2 on \S+: backward of step 13 for [\d.]+ s; last collective: no answer", summary, re.MULTILINE
     )
     assert re.search(
-        r"^rank 0 on .* number \d+ of group \S+ \(in it\); 0\.\d\d GiB, \d+ descriptors$", summary, re.MULTILINE
+        r"^rank 0 on .* number \d+ of group \S+ \(waiting\); 0\.\d\d GiB, \d+ descriptors$", summary, re.MULTILINE
     )
 
 
