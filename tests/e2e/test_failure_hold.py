@@ -17,8 +17,12 @@ BREAKS = """
 import os, pathlib, time
 pathlib.Path("left-behind").write_text("me")
 print("about to break", flush=True)
+other = pathlib.Path(__file__).with_name("rank-0-runs")
 if os.environ["RANK"] == "1":
+    while not other.exists():  # so that the stack of rank 0 is in this file
+        time.sleep(0.01)
     raise ValueError("broken")
+other.touch()
 time.sleep(1000)
 """
 
