@@ -65,7 +65,7 @@ class Node(_Wire):
     is_draining: bool
     """It is about to leave."""
     jobs: list[NodeJob]
-    kept_for: str
+    spare_for: str
     """Project that has it kept ready for jobs of its own that lose a node; empty if none has."""
     health: NodeHealth
 

@@ -34,7 +34,7 @@ class Project(ProjectSettings):
     """A project, and who uses it."""
 
     name: str
-    held: int
+    allocated: int
     """Devices that its jobs hold."""
     running: int
     """Jobs that hold devices."""

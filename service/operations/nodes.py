@@ -43,7 +43,7 @@ class NodeState:
     """Node of the cluster with its free resources; None while the cluster does not have the node."""
     jobs: tuple[NodeJob, ...]
     health: NodeHealth
-    kept_for: str = ""
+    spare_for: str = ""
     """Project for whose jobs the node is a spare."""
 
     @property

@@ -23,7 +23,7 @@ class ProjectState:
     """A project and its use."""
 
     row: ProjectRow
-    held: int = 0
+    allocated: int = 0
     """Number of devices that are allocated to its jobs."""
     running: int = 0
     """Number of jobs with devices."""
@@ -33,7 +33,7 @@ class ProjectState:
 
 @dataclass
 class _Usage:
-    held: int = 0
+    allocated: int = 0
     running: set[str] = field(default_factory=set[str])
     queued: int = 0
 
@@ -54,10 +54,10 @@ class Projects:
         for row in await self._store.live_allocations():
             if row.kind is AllocationKind.RESERVATION and row.job_id in live:
                 project = usage.setdefault(live[row.job_id], _Usage())
-                project.held += int(row.data["ranks"])
+                project.allocated += int(row.data["ranks"])
                 project.running.add(row.job_id)
         return [
-            ProjectState(rows.get(name, ProjectRow(name)), each.held, len(each.running), each.queued)
+            ProjectState(rows.get(name, ProjectRow(name)), each.allocated, len(each.running), each.queued)
             for name, each in sorted(usage.items())
         ]
 

@@ -36,7 +36,7 @@ def nodes(server: Server = None, as_json: AsJson = False) -> None:
             ", ".join(f"{job.name} ({job.ranks})" for job in each.jobs) or "-",
             each.health.status,
             f"{each.health.score:.1f}",
-            each.health.why or (f"spare of project {each.kept_for}" if each.kept_for else "-"),
+            each.health.why or (f"spare of project {each.spare_for}" if each.spare_for else "-"),
         )
         for each in found
     ]

@@ -33,12 +33,14 @@ def projects_list(server: Server = None, as_json: AsJson = False) -> None:
         return
     rows = [
         (
-            each.name, str(each.held), str(each.guaranteed), _or(each.borrowable, "all"), _or(each.limit, "-"),
+            each.name, str(each.allocated), str(each.guaranteed), _or(each.borrowable, "all"), _or(each.limit, "-"),
             f"{each.weight:g}", str(each.spares), str(each.running), str(each.queued),
         )
         for each in found
     ]  # fmt: skip
-    print_table(("PROJECT", "HELD", "GUARANTEED", "BORROWABLE", "LIMIT", "WEIGHT", "SPARES", "RUNNING", "QUEUED"), rows)
+    print_table(
+        ("PROJECT", "ALLOCATED", "GUARANTEED", "BORROWABLE", "LIMIT", "WEIGHT", "SPARES", "RUNNING", "QUEUED"), rows
+    )
 
 
 def projects_get(project: Project, server: Server = None, as_json: AsJson = False) -> None:
@@ -68,8 +70,8 @@ def projects_set(project: Project, changes: Changes, server: Server = None, as_j
     if as_json:
         print_json(found)
         return
-    over = found.limit is not None and found.held > found.limit
-    print(f"{found.name} is set" + (f"; it holds {found.held} now, nothing more starts there" if over else ""))
+    over = found.limit is not None and found.allocated > found.limit
+    print(f"{found.name} is set" + (f"; it holds {found.allocated} now, nothing more starts there" if over else ""))
 
 
 def projects_delete(project: Project, server: Server = None) -> None:

@@ -47,7 +47,7 @@ def _node(state: NodeState) -> Node:
         free_memory_bytes=there.free_memory_bytes if there else 0,
         is_draining=there.is_draining if there else False,
         jobs=[NodeJob.model_validate(job) for job in state.jobs],
-        kept_for=state.kept_for,
+        spare_for=state.spare_for,
         health=NodeHealth(
             status=state.status,
             score=health.score,

@@ -53,7 +53,7 @@ def _project(state: ProjectState) -> Project:
         spares=row.spares,
         admits=ProjectLimits.model_validate(row.admits),
         defaults=row.defaults,
-        held=state.held,
+        allocated=state.allocated,
         running=state.running,
         queued=state.queued,
     )

@@ -72,7 +72,7 @@ async def test_people_see_which_they_are_and_machines_how_many(house: House) -> 
         await trains(house)
         (kept,) = await kept_nodes(house.store, await house.cluster.nodes())
         states = await Nodes(house.store, house.cluster, rule, lambda: 0.0).list_nodes()
-        assert {state.node.id: state.kept_for for state in states if state.node} == {
+        assert {state.node.id: state.spare_for for state in states if state.node} == {
             kept: "vision", ({node(1).id, node(2).id} - {kept}).pop(): ""
         }  # fmt: skip
         text = (await Metrics(house.store, rule, cluster=house.cluster).render()).decode()

@@ -11,7 +11,7 @@ from regroup.service.domain.states import JobState, Reason, check_transition
 
 async def test_a_project_is_set_up_shown_changed_and_forgotten(live: Any) -> None:
     made = await live.client(lambda client: client.set_project("vision", ProjectSettings(guaranteed=8, limit=16)))
-    assert (made.name, made.guaranteed, made.borrowable, made.limit, made.held) == ("vision", 8, None, 16, 0)
+    assert (made.name, made.guaranteed, made.borrowable, made.limit, made.allocated) == ("vision", 8, None, 16, 0)
     job = await live.submit(project="vision")
     (shown,) = await live.client(lambda client: client.projects())
     assert (shown.name, shown.queued, shown.running) == ("vision", 1, 0)
