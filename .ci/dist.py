@@ -179,7 +179,7 @@ def _try(environment: Path) -> None:
     _run(binaries / "python", "-c", _IMPORTS, cwd=environment)
     _run(binaries / "regroup", "--help", cwd=environment, is_quiet=True)
     shown = _run(binaries / "regroup", "--version", cwd=environment, is_quiet=True)
-    print(f"dist: {environment.name}: regroup {shown.strip()}")
+    print(f"dist: {environment.name}: {shown.strip()}")
 
 
 def _serve(environment: Path, state_dir: Path) -> None:

@@ -73,7 +73,8 @@ def _normal(name: str) -> str:
 
 
 def test_the_installed_command_prints_its_version(installed: Path) -> None:
-    assert run(installed / "bin" / "regroup", "--version", cwd=installed).stdout.strip() == regroup.__version__
+    shown = run(installed / "bin" / "regroup", "--version", cwd=installed).stdout.strip()
+    assert shown == f"regroup {regroup.__version__}"
 
 
 def test_the_client_imports_neither_torch_nor_ray_nor_numpy(installed: Path) -> None:

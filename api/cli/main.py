@@ -80,7 +80,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
     if version:
         from regroup import __version__
 
-        print(__version__)
+        print(f"regroup {__version__}")
         raise typer.Exit
 
 

@@ -64,7 +64,7 @@ def test_what_was_planned_runs_and_is_compared(served: Served, spec: Callable[..
     assert compared.measured.bubble is not None and 0 < compared.measured.bubble < 1
     assert compared.measured.step_s is not None and compared.measured.peak_bytes is not None
     assert compared.predicted.step_s is not None and compared.predicted.peak_bytes is not None
-    assert compared.off.step_s == pytest.approx(compared.predicted.step_s / compared.measured.step_s - 1)
+    assert compared.relative_error.step_s == pytest.approx(compared.predicted.step_s / compared.measured.step_s - 1)
     # Of these bytes nearly all are a process that computes nothing yet: what the hardware table guesses of a core.
     assert 0.5 < compared.predicted.peak_bytes / compared.measured.peak_bytes < 2
     assert served.client.ledger(job.id).exact

@@ -66,7 +66,7 @@ def test_one_that_comes_back_ends_the_job_and_says_so(served: Served, spec: Spec
     assert (job.state, job.reason) == ("FAILED", "non_finite")
     assert [incident.recovery_action for incident in job.incidents] == ["respawn", "fail"]
     assert "The same failure occurred before" in job.message
-    assert "lower the learning rate" in " ".join(served.client.why(job.id).advice)
+    assert "Lower the learning rate" in " ".join(served.client.why(job.id).advice)
 
 
 def test_a_skipped_update(served: Served, spec: Spec, control: Job) -> None:

@@ -30,7 +30,7 @@ TOOK_OVER = Expected(
 def ready(server: Served, job: Job) -> str:
     """The node that is ready to take over; nothing if none is."""
     said = [each for each in server.client.get(job.id).conditions if each.type == "SparesReady"]
-    return said[0].message.removeprefix("ready to take over: ") if said and said[0].status else ""
+    return said[0].message.removeprefix("ready: ") if said and said[0].status else ""
 
 
 @pytest.mark.slow
