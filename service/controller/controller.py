@@ -24,7 +24,7 @@ from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.scheduling.autoscaler_request import NodeRequest
 from regroup.service.policy.scheduling.decide import Admission, Wait
 from regroup.service.policy.scheduling.preemption import Shrink, Suspend
-from regroup.service.ports.cluster import Cluster, ClusterUnavailableError, job_of
+from regroup.service.ports.cluster import Cluster, ClusterUnavailableError, job_id_of
 from regroup.service.settings import Settings
 from regroup.service.store.records import Condition, JobRow, Lease
 from regroup.service.store.store import Store
@@ -240,7 +240,7 @@ class Controller:
         rows = await self._store.live_allocations()
         holding = {row.job_id for row in rows}
         for name in sorted(found - {row.name for row in rows}):
-            job_id = job_of(name)
+            job_id = job_id_of(name)
             if job_id in self._reconciling and job_id not in holding:
                 continue  # it is being released
             try:

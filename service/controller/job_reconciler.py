@@ -34,7 +34,7 @@ from regroup.service.ports.cluster import (
     ClusterUnavailableError,
     ReservationRefusedError,
     SupervisorGoneError,
-    job_of,
+    job_id_of,
     supervisor_name,
 )
 from regroup.service.ports.sync import Intents, SyncReply, SyncRequest
@@ -75,13 +75,13 @@ async def release_job(leader: LeaderContext, job_id: str) -> None:
         try:
             await cluster.stop_supervisor(supervisor_name(job_id))
             for name in await cluster.actors():
-                if job_of(name) == job_id:
+                if job_id_of(name) == job_id:
                     await cluster.kill_actor(name)
             if (await leader.store.job(job_id)).state.is_terminal:
                 await cluster.forget_job(job_id)
             # Reservations go last: if a dead job has some, its release was not finished.
             for name in await cluster.reservations():
-                if job_of(name) == job_id:
+                if job_id_of(name) == job_id:
                     await cluster.release_reservation(name)
             return
         except UnavailableError as error:

@@ -28,7 +28,7 @@ async def read_archived(storage_uri: str, generation: int, rank: int, stream: st
         ) from error
     except (OSError, ImportError, ValueError) as error:
         raise UnavailableError(f"the server cannot read {uri}: {type(error).__name__}: {error}") from error
-    return LogChunk.of(data, start, size, is_ended=True, asked=offset)
+    return LogChunk.of(data, start, size, is_ended=True, requested_offset=offset)
 
 
 def _read(uri: str, offset: int, limit: int) -> tuple[bytes, int, int]:

@@ -23,7 +23,7 @@ __all__ = [
     "ReservationRefusedError",
     "SupervisorGoneError",
     "agent_name",
-    "job_of",
+    "job_id_of",
     "reservation_name",
     "supervisor_name",
 ]  # fmt: skip
@@ -59,7 +59,7 @@ def reservation_name(job_id: str, node_id: str, attempt: int) -> str:
     return f"regroup-reservation:{job_id}:{node_id[:8]}:{attempt}"
 
 
-def job_of(name: str) -> str:
+def job_id_of(name: str) -> str:
     """The job that a supervisor, agent or reservation name belongs to."""
     return name.split(":")[1] if name.startswith("regroup-") and ":" in name else ""
 
@@ -94,7 +94,7 @@ class LogChunk:
     """The rank has ended and nothing follows `next_offset`."""
 
     @classmethod
-    def of(cls, data: bytes, offset: int, size: int, *, is_ended: bool, asked: int | None = None) -> "LogChunk":
+    def of(cls, data: bytes, offset: int, size: int, *, is_ended: bool, requested_offset: int | None = None) -> "LogChunk":
         """The chunk of these bytes, without a character that is cut at their end while more may follow.
 
         Args:
@@ -106,8 +106,8 @@ class LogChunk:
         text, used = codecs.utf_8_decode(data, "replace", is_ended and at_end)
         if not text and data and not at_end:
             text, used = codecs.utf_8_decode(data, "replace", True)  # less than a character was asked for
-        if asked is not None and offset > asked:
-            text = f"\n[{(offset - asked) / 2**20:.1f} MiB of output are not kept]\n{text}"
+        if requested_offset is not None and offset > requested_offset:
+            text = f"\n[{(offset - requested_offset) / 2**20:.1f} MiB of output are not kept]\n{text}"
         return cls(text, offset, offset + used, is_ended and at_end)
 
     @classmethod

@@ -36,7 +36,7 @@ from regroup.service.ports.cluster import (
     ReservationRefusedError,
     SupervisorGoneError,
     agent_name,
-    job_of,
+    job_id_of,
     supervisor_name,
 )
 from regroup.service.ports.sync import SyncReply, SyncRequest
@@ -162,7 +162,7 @@ class RayCluster:
             await asyncio.sleep(0.05)
 
     async def forget_job(self, job_id: str) -> None:
-        self._agents = {name: handle for name, handle in self._agents.items() if job_of(name) != job_id}
+        self._agents = {name: handle for name, handle in self._agents.items() if job_id_of(name) != job_id}
         await self._blocking(lambda: _forget(job_id))
 
     async def read_log(self, job_id: str, generation: int, rank: int, stream: str, offset: int, limit: int) -> LogChunk:

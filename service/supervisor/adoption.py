@@ -21,10 +21,10 @@ def found(last: Generation, statuses: Mapping[str, AgentStatus]) -> tuple[Genera
     for node, status in statuses.items():
         for message in map(from_json, status.messages):
             if getattr(message, "generation", None) == last.number:
-                watch.hear(node, message)
+                watch.receive(node, message)
         silent = {place.rank for place in last.on(node)} - set(status.running) - set(watch.done)
         is_whole = is_whole and status.generation == last.number and not silent
     for node, status in statuses.items():
         if watch.joined and status.generation != last.number:  # all ranks had met, so another agent was there
-            watch.lose(node, time.time())
-    return watch, is_whole or watch.broken
+            watch.record_loss(node, time.time())
+    return watch, is_whole or watch.is_broken

@@ -27,7 +27,7 @@ class Checkpoints:
         """(step, generation) of the checkpoints that a user pinned."""
         self._payload, self._gang, self._journal = payload, gang, journal
         self._manifests: dict[str, dict[str, Any]] = {}
-        self._distrusted: dict[str, str] = {}
+        self._excluded: dict[str, str] = {}
         self._unfinished: set[str] = set()
         """Known URIs without a manifest."""
         self._failed: set[str] = set()
@@ -43,7 +43,7 @@ class Checkpoints:
         """True if a set is being saved or waits to be saved."""
         return bool(self._running)
 
-    def begin(self, generation: Generation, step: int, log: GenerationLog, on_end: Callable[[], None]) -> None:
+    def start_save(self, generation: Generation, step: int, log: GenerationLog, on_end: Callable[[], None]) -> None:
         """Save a set that every rank has pinned. Call `on_end` after success or failure."""
         lineage = [[number, start_step] for number, start_step in sorted(log.starts.items())]
         task = asyncio.get_running_loop().create_task(self._save(generation, step, lineage, log))
@@ -51,18 +51,18 @@ class Checkpoints:
         task.add_done_callback(self._running.discard)
         task.add_done_callback(lambda _: on_end())
 
-    def lose(self, nodes: Sequence[str]) -> None:
+    def record_loss(self, nodes: Sequence[str]) -> None:
         """Stop waiting for the saves of lost nodes. Ray itself may keep such a call waiting for long."""
         self._lost = AgentLostError(nodes[0], f"agent on node {nodes[0][:8]} was lost during a save")
         if self._saving is not None:
             self._saving.cancel()
 
-    async def settle(self) -> None:
+    async def wait_for_saves(self) -> None:
         """Wait until nothing is being saved."""
         while self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
 
-    def validation(self, row: StepRow) -> None:
+    def record_validation(self, row: StepRow) -> None:
         """Store a validation loss for `keep_best`."""
         if row.validation_loss is not None:
             self._validation[row.generation, row.step] = row.validation_loss
@@ -75,26 +75,26 @@ class Checkpoints:
         """
         if self.scanned:
             return
-        self._take_up(*await self._gang.saved())
+        self._merge_scan(*await self._gang.scan_checkpoints())
         self.scanned = True
 
-    def known(self) -> list[SavedCheckpoint]:
+    def finished(self) -> list[SavedCheckpoint]:
         """Return the finished checkpoints without scanning storage."""
         return [SavedCheckpoint(item["uri"], item["generation"], item["step"]) for item in self._manifests.values()]
 
-    async def distrust(self, uri: str, generation: int, why: str) -> None:
+    async def exclude(self, uri: str, generation: int, why: str) -> None:
         """Exclude a checkpoint that could not be loaded for `generation`, and record a note."""
-        self._distrusted[uri] = why
+        self._excluded[uri] = why
         note = NoteRecorded("checkpoint_unusable", {"uri": uri, "message": why})
         await self._journal.record(f"checkpoint_unusable:{generation}", note, generation)
 
-    def trusts(self, uri: str) -> bool:
+    def is_usable(self, uri: str) -> bool:
         """Return whether a checkpoint may be restored from."""
-        return uri not in self._distrusted
+        return uri not in self._excluded
 
-    def why_distrusted(self, uri: str) -> str:
+    def why_excluded(self, uri: str) -> str:
         """Return why a checkpoint was excluded."""
-        return self._distrusted[uri]
+        return self._excluded[uri]
 
     async def _save(self, generation: Generation, step: int, lineage: list[list[int]], log: GenerationLog) -> None:
         async with self._one_at_a_time:
@@ -115,7 +115,7 @@ class Checkpoints:
                 }
 
             try:
-                whole = await self._unless_lost(self._gang.save(generation, step, uri, manifest))
+                whole = await self._unless_lost(self._gang.save_checkpoint(generation, step, uri, manifest))
             except (AgentError, AgentLostError) as error:
                 note = NoteRecorded("checkpoint_failed", {"step": step, "message": str(error)})
                 await self._journal.record(f"checkpoint_failed:{generation.number}:{step}", note, generation.number)
@@ -152,12 +152,12 @@ class Checkpoints:
         """Remove surplus and abandoned checkpoints. A removal that fails is tried again after the next save."""
         try:
             await self.scan()
-            await self._give_up_surplus()
-            await self._collect_torn(newest_generation)
+            await self._remove_surplus()
+            await self._remove_abandoned(newest_generation)
         except (AgentError, AgentLostError):
             return
 
-    async def _give_up_surplus(self) -> None:
+    async def _remove_surplus(self) -> None:
         policy = self._payload.spec.checkpoint
         kept = [
             FinishedCheckpoint(
@@ -168,30 +168,30 @@ class Checkpoints:
                 (item["step"], item["generation"]) in self.pinned,
             )
             for uri, item in self._manifests.items()
-            if uri not in self._distrusted
+            if uri not in self._excluded
         ]
         for item in find_surplus(kept, keep_last=policy.keep_last, keep_best=policy.keep_best):
-            await self._gang.remove(item.uri)
+            await self._gang.remove_checkpoint(item.uri)
             del self._manifests[item.uri]
             removed = CheckpointRemoved(item.step, item.generation)
             await self._journal.record(f"checkpoint_removed:{item.generation}:{item.step}", removed, item.generation)
 
-    def _take_up(self, manifests: Sequence[Manifest], unfinished: set[str]) -> None:
+    def _merge_scan(self, manifests: Sequence[Manifest], unfinished: set[str]) -> None:
         found = {item["uri"]: item for item in manifests}
         self._manifests.update(found)
         self._unfinished = (self._unfinished | unfinished) - found.keys()
 
-    async def _collect_torn(self, newest_generation: int) -> None:
+    async def _remove_abandoned(self, newest_generation: int) -> None:
         """Remove abandoned checkpoints.
 
         No save of this incarnation runs now. A save of an earlier one may run, and its node reports it.
         """
         if not find_abandoned(self._unfinished, self._failed, newest_generation):
             return
-        manifests, untouched = await self._gang.saved(by_all=True)
-        self._take_up(manifests, untouched)
+        manifests, untouched = await self._gang.scan_checkpoints(by_all=True)
+        self._merge_scan(manifests, untouched)
         for item in find_abandoned(untouched, self._failed, newest_generation):
-            await self._gang.remove(item.uri)
+            await self._gang.remove_checkpoint(item.uri)
             self._unfinished.discard(item.uri)
             message = f"{item.uri} was never finished, so it was removed"
             note = NoteRecorded("checkpoint_torn", {"step": item.step, "message": message})

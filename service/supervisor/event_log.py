@@ -106,8 +106,8 @@ class EventLog:
             # Rank 0's first step may be heard of before the last of the others has said that it was ready for it.
             for phase, heard in _phases_heard(watch):
                 if heard:
-                    incident.passed(phase, max(heard.values()))
-            incident.passed("first_step_s", watch.first_step_s)
+                    incident.mark_phase(phase, max(heard.values()))
+            incident.mark_phase("first_step_s", watch.first_step_s)
             await self.revise(incident)
             self.incident = None
             self.calm.set()
@@ -141,7 +141,7 @@ class EventLog:
 
     def passed(self, incident: Incident, phase: str, time_s: float) -> None:
         """A phase of a recovery has ended: said at once, without the wait for a record. The next revision keeps it."""
-        incident.passed(phase, time_s)
+        incident.mark_phase(phase, time_s)
         key = f"incident:{incident.id}:{incident.revision}:{phase}"
         self._journal.emit(key, incident.to_event(), incident.generation, time.time())
 

@@ -14,7 +14,7 @@ from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.incidents import Incident
 
-KEPT = 20
+MAX_INCIDENTS = 20
 """Number of the newest incidents of a job whose evidence is retained."""
 _UNHURRIED_S = 60.0
 """Longest wait for the first step, in seconds. A script may continue without taking a step."""
@@ -33,7 +33,7 @@ class Evidence:
         """Oldest first."""
         self._work: asyncio.Task[None] | None = None
 
-    def recall(self, past: Sequence[SupervisorEvent]) -> None:
+    def replay(self, past: Sequence[SupervisorEvent]) -> None:
         """Restore the incidents of earlier incarnations of this supervisor."""
         known = {event.id: event for event in decoded(past, IncidentRevised)}
         now = self._telling.incident
@@ -43,20 +43,20 @@ class Evidence:
         if now is None:
             self._telling.calm.set()
         if self._pending:
-            self._begin()
+            self._start()
 
-    def open(self, incident: Incident) -> None:
+    def add(self, incident: Incident) -> None:
         """Add an incident whose ranks are dead, so that its nodes have evidence."""
         self._telling.calm.clear()
         self._incidents.append(incident)
-        self._begin()
+        self._start()
 
-    async def collect(self) -> None:
+    async def upload_pending(self) -> None:
         """Upload all pending evidence now, from the nodes that answer in time. Their agents stop next."""
         self.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_S):
-                await self._leave_all()
+                await self._upload_all()
 
     def stop(self) -> None:
         """Stop. Another incarnation may continue the uploads."""
@@ -68,32 +68,32 @@ class Evidence:
     def _pending(self) -> list[Incident]:
         return [incident for incident in self._incidents if incident.evidence_bytes is None]
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self.stop()
-        self._work = asyncio.get_running_loop().create_task(self._when_calm())
+        self._work = asyncio.get_running_loop().create_task(self._upload_after_recovery())
 
-    async def _when_calm(self) -> None:
+    async def _upload_after_recovery(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_UNHURRIED_S):
                 await self._telling.calm.wait()
-        await self._leave_all()
+        await self._upload_all()
 
-    async def _leave_all(self) -> None:
+    async def _upload_all(self) -> None:
         for incident in self._pending:
-            await self._leave(incident)
-        for incident in [each for each in self._incidents if each.evidence_bytes][:-KEPT]:
-            await self._give_up(incident)
+            await self._upload(incident)
+        for incident in [each for each in self._incidents if each.evidence_bytes][:-MAX_INCIDENTS]:
+            await self._remove(incident)
 
-    async def _leave(self, incident: Incident) -> None:
+    async def _upload(self, incident: Incident) -> None:
         nodes = self._nodes_of(incident.generation)
-        sizes = await asyncio.gather(*(self._left_by(node, incident) for node in nodes))
+        sizes = await asyncio.gather(*(self._upload_from(node, incident) for node in nodes))
         incident.evidence_missing = {
             name: size for name, size in zip(nodes.values(), sizes, strict=True) if isinstance(size, str)
         }
         incident.evidence_bytes = sum(size for size in sizes if isinstance(size, int))
         await asyncio.shield(self._telling.revise(incident))
 
-    async def _left_by(self, node: str, incident: Incident) -> int | str:
+    async def _upload_from(self, node: str, incident: Incident) -> int | str:
         """Return the size of a node's evidence in bytes, or why there is none."""
         if node not in self._gang.configs:
             return "the node was lost"
@@ -106,7 +106,7 @@ class Evidence:
             return error.message
         return size_bytes or "its agent died before it uploaded the evidence"
 
-    async def _give_up(self, incident: Incident) -> None:
+    async def _remove(self, incident: Incident) -> None:
         agent = self._gang.agents.agent(next(iter(self._gang.configs)), timeout_s=_LEAVE_TIMEOUT_S)
         with contextlib.suppress(AgentLostError, AgentError, OSError):
             await agent.remove_evidence([incident.id])

@@ -31,12 +31,12 @@ class FailureHold:
     ) -> None:
         """Initialize the hold. `hold_s` None disables it."""
         self._hold_s, self._gang, self._journal, self._clock = hold_s, gang, journal, clock
-        self._let_go = asyncio.Event()
+        self._released = asyncio.Event()
         self._until_s: float | None = None
         self.stacks: dict[str, Any] = {}
         """Rank → its place before it was killed."""
 
-    def recall(self, past: Sequence[SupervisorEvent]) -> Finished | None:
+    def replay(self, past: Sequence[SupervisorEvent]) -> Finished | None:
         """Restore a hold of an earlier incarnation of this supervisor. Return the end that it delays."""
         held = next(iter(decoded(past, JobHeld)), None)
         if held is None:
@@ -44,11 +44,11 @@ class FailureHold:
         self._until_s, self.stacks = held.until_s, dict(held.stacks)
         return Finished(held.reason, held.message, held.error)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release the hold, and start none from now on."""
-        self._let_go.set()
+        self._released.set()
 
-    def keep(self, places: Mapping[int, Mapping[str, Any]]) -> None:
+    def store_stacks(self, places: Mapping[int, Mapping[str, Any]]) -> None:
         """Store the places of ranks that are killed for the last time."""
         if self._hold_s is None:
             return
@@ -56,9 +56,9 @@ class FailureHold:
             shown = {key: place[key] for key in ("node", "pid", "place")}
             self.stacks[str(rank)] = {**shown, "text": place["text"][:_STACK_CHARACTERS]}
 
-    async def begin(self, end: Finished, generation: int) -> str:
+    async def start(self, end: Finished, generation: int) -> str:
         """Record a hold if the job must be held. Return its end as text, or empty text."""
-        if self._let_go.is_set() or not self._is_worth_a_look(end, generation):
+        if self._released.is_set() or not self._is_needed(end, generation):
             return ""
         assert self._hold_s is not None
         if self._until_s is None:
@@ -73,9 +73,9 @@ class FailureHold:
         if self._until_s is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, self._until_s - self._clock())):
-                    await self._let_go.wait()
+                    await self._released.wait()
 
-    def _is_worth_a_look(self, end: Finished, generation: int) -> bool:
+    def _is_needed(self, end: Finished, generation: int) -> bool:
         """Return whether to hold the job: not if it had no ranks or only exceeded its duration."""
         is_failure = TERMINAL_BY_REASON[end.reason] is JobState.FAILED and end.reason is not Reason.MAX_DURATION
         return self._hold_s is not None and generation > 0 and is_failure

@@ -44,23 +44,23 @@ class Gang:
     """Node id → its agent's config."""
     on_phase: Callable[[str, float | None, str], None] = lambda phase, fraction, message: None
     """Hears how far starting is."""
-    known: NodeFacts = field(default_factory=NodeFacts)
+    node_facts: NodeFacts = field(default_factory=NodeFacts)
     """What was found out of these nodes and of others that the job may come to."""
     missing: set[str] = field(default_factory=set[str])
     """Nodes whose agents have not answered since they were last to come up."""
     former: dict[str, str] = field(default_factory=dict[str, str])
     """Node id → name, of those that the job has left and whose agents may still hold its state."""
 
-    def on(self, configs: Mapping[str, AgentConfig], former: Mapping[str, str] | None = None) -> "Gang":
+    def with_configs(self, configs: Mapping[str, AgentConfig], former: Mapping[str, str] | None = None) -> "Gang":
         """The same job on other nodes. What is known of nodes is known to both."""
-        return Gang(self.agents, configs, known=self.known, former=dict(former or {}))
+        return Gang(self.agents, configs, node_facts=self.node_facts, former=dict(former or {}))
 
     @property
-    def unready(self) -> list[str]:
+    def unprepared_nodes(self) -> list[str]:
         """Nodes that have yet to show that they can write to durable storage and have the job's data."""
-        return [node for node in self.configs if node not in self.known.datasets]
+        return [node for node in self.configs if node not in self.node_facts.datasets]
 
-    async def up(self, timeout_s: float) -> None:
+    async def start_agents(self, timeout_s: float) -> None:
         """Bring every agent and its zygote up, each within `timeout_s` once its Python is there. Those that were up are
         only asked whether they still are.
 
@@ -72,7 +72,7 @@ class Gang:
         self.missing = set(self.configs)
 
         async def one(config: AgentConfig) -> None:
-            if config.node_id in self.known.facts and await self._is_up(config.node_id):
+            if config.node_id in self.node_facts.descriptions and await self._is_alive(config.node_id):
                 self.missing.discard(config.node_id)
                 return
             await self.agents.start(config)
@@ -82,9 +82,9 @@ class Gang:
             if config.requirements:
                 self.on_phase("environment", None, f"installing requirements on {config.node_name}")
                 await self.agents.agent(config.node_id, timeout_s=ENVIRONMENT_TIMEOUT_S).install_environment()
-            self.known.facts[config.node_id] = await agent.start_zygote()
+            self.node_facts.descriptions[config.node_id] = await agent.start_zygote()
 
-        await all_of(one(config) for config in self.configs.values())
+        await gather_all(one(config) for config in self.configs.values())
 
     async def check_storage(self) -> None:
         """Prove that every node can write to durable storage, of those that have yet to.
@@ -92,7 +92,7 @@ class Gang:
         Raises:
             AgentError: one cannot.
         """
-        await all_of(self.agents.agent(node, timeout_s=60).check_storage() for node in self.unready)
+        await gather_all(self.agents.agent(node, timeout_s=60).check_storage() for node in self.unprepared_nodes)
 
     async def prepare_data(self, sources: DataSources | None) -> None:
         """Compare what the nodes see, make token files or records once, find them on every node that has yet to. A job
@@ -101,19 +101,19 @@ class Gang:
         Raises:
             AgentError: naming node and path of what is missing.
         """
-        nodes = self.unready
+        nodes = self.unprepared_nodes
         if sources is None or not nodes:
-            self.known.datasets.update((node, {}) for node in nodes)
+            self.node_facts.datasets.update((node, {}) for node in nodes)
             return
-        prepared = self.known.prepared = self.known.prepared or await self._prepared(sources)
+        prepared = self.node_facts.prepared_data = self.node_facts.prepared_data or await self._prepare(sources)
         try:
-            found = await all_of(self.agents.agent(node, timeout_s=3600).fetch_data(prepared) for node in nodes)
+            found = await gather_all(self.agents.agent(node, timeout_s=3600).fetch_data(prepared) for node in nodes)
         except AgentError:
-            self.known.prepared = None  # it may be gone: the next try makes it again
+            self.node_facts.prepared_data = None  # it may be gone: the next try makes it again
             raise
-        self.known.datasets.update(zip(nodes, found, strict=True))
+        self.node_facts.datasets.update(zip(nodes, found, strict=True))
 
-    async def form(self, generation: Generation, join: Join) -> None:
+    async def form_ranks(self, generation: Generation, join: Join) -> None:
         """Start a generation's ranks on all nodes; `join` holds what is the same for all of them.
 
         Raises:
@@ -121,9 +121,9 @@ class Gang:
         """
         nodes, source = generation.nodes, generation.source
         restore = Restore(source.kind, source.step, source.generation, source.uri, source.world_size)
-        address, addresses = await all_of((
+        address, addresses = await gather_all((
             self.agents.agent(nodes[0], timeout_s=FORM_TIMEOUT_S).start_store(generation.number),
-            self.addresses(holder for node in nodes for holder in source.shards_to_fetch(node).values()),
+            self.transfer_addresses(holder for node in nodes for holder in source.shards_to_fetch(node).values()),
         ))  # fmt: skip
         common = replace(
             join,
@@ -146,7 +146,7 @@ class Gang:
                     local_rank=place.local_rank,
                     local_world_size=len(places),
                     node_rank=node_rank,
-                    dataset=self.known.datasets.get(node, {}),
+                    dataset=self.node_facts.datasets.get(node, {}),
                     node_name=self.configs[node].node_name,
                     node_devices=devices,
                 )
@@ -157,9 +157,9 @@ class Gang:
             timeout_s = RESTORE_TIMEOUT_S if source.kind is RestoreKind.CHECKPOINT or mine else FORM_TIMEOUT_S
             await self.agents.agent(node, timeout_s=timeout_s).form_ranks(joins, devices, mine)
 
-        await all_of(one(node_rank, node) for node_rank, node in enumerate(nodes))
+        await gather_all(one(node_rank, node) for node_rank, node in enumerate(nodes))
 
-    async def end(self, number: int, lost: Sequence[str]) -> dict[str, DeathProof | None]:
+    async def kill_ranks(self, number: int, lost: Sequence[str]) -> dict[str, DeathProof | None]:
         """Kill all ranks up to a generation; node → proof, None for an agent that could not give it. Nodes that the job
         has left need give none: their ranks were ended before it left."""
 
@@ -174,7 +174,7 @@ class Gang:
         nodes = list(self.configs)
         return dict(zip(nodes, await asyncio.gather(*(one(node) for node in nodes)), strict=True))
 
-    async def shards(self, lost: Sequence[str]) -> list[Shard]:
+    async def list_shards(self, lost: Sequence[str]) -> list[Shard]:
         """Verified shards of training state in the memory of nodes that answer."""
 
         async def one(node: str) -> list[Shard]:
@@ -190,7 +190,7 @@ class Gang:
         found = await asyncio.gather(*(one(node) for node in (*self.configs, *self.former) if node not in lost))
         return [shard for shards in found for shard in shards]
 
-    async def saved(self, *, by_all: bool = False) -> tuple[Sequence[Manifest], set[str]]:
+    async def scan_checkpoints(self, *, by_all: bool = False) -> tuple[Sequence[Manifest], set[str]]:
         """Manifests of the finished checkpoints in durable storage, and URIs of the unfinished, found by scanning.
 
         Args:
@@ -199,19 +199,19 @@ class Gang:
         Raises:
             AgentError: storage did not answer.
         """
-        nodes = list(self.configs) if by_all else [self._first]
-        scans = await all_of(self.agents.agent(node, timeout_s=SCAN_TIMEOUT_S).scan_checkpoints() for node in nodes)
+        nodes = list(self.configs) if by_all else [self._first_node]
+        scans = await gather_all(self.agents.agent(node, timeout_s=SCAN_TIMEOUT_S).scan_checkpoints() for node in nodes)
         return scans[0].finished, set.intersection(*(set(scan.unfinished) for scan in scans))
 
-    async def remove(self, uri: str) -> None:
+    async def remove_checkpoint(self, uri: str) -> None:
         """Remove a checkpoint from durable storage.
 
         Raises:
             AgentError: storage did not answer.
         """
-        await self.agents.agent(self._first, timeout_s=REMOVE_TIMEOUT_S).remove_checkpoint(uri)
+        await self.agents.agent(self._first_node, timeout_s=REMOVE_TIMEOUT_S).remove_checkpoint(uri)
 
-    async def save(
+    async def save_checkpoint(
         self, generation: Generation, step: int, uri: str, manifest: Callable[[list[Any]], dict[str, Any]]
     ) -> dict[str, Any]:
         """Write a pinned set below `uri`, its metadata, and last its manifest; returns the manifest.
@@ -219,7 +219,7 @@ class Gang:
         Raises:
             AgentLostError, AgentError: nothing counts as saved; retention collects what was torn.
         """
-        written = await all_of(
+        written = await gather_all(
             self.agents.agent(node, timeout_s=3600).save_checkpoint(
                 generation.number, step, [place.rank for place in generation.on(node)], uri
             )
@@ -229,25 +229,25 @@ class Gang:
         parts = [item.part for item in written]
         if not replicas_agree([digests for part in parts for digests in part.pop("alike", ())]):
             message = "ranks differ in what they should hold alike: this set is not finished as a checkpoint"
-            raise AgentError(self._first, self.configs[self._first].node_name, AgentErrorKind.REPLICAS, message)
+            raise AgentError(self._first_node, self.configs[self._first_node].node_name, AgentErrorKind.REPLICAS, message)
         agent = self.agents.agent(generation.nodes[0], timeout_s=3600)
         return await agent.finish_checkpoint(uri, parts, manifest(files))
 
-    async def stop(self, generation: Generation, reason: str, *, save: bool) -> None:
+    async def stop_ranks(self, generation: Generation, reason: str, *, save: bool) -> None:
         """Ask all ranks to end at a step that they agree on; `save`: and to hold it for a checkpoint.
 
         Raises:
             AgentLostError, AgentError: a node does not hear.
         """
         agents = (self.agents.agent(node, timeout_s=CALL_TIMEOUT_S) for node in generation.nodes)
-        await all_of(agent.stop_ranks(generation.number, reason, save) for agent in agents)
+        await gather_all(agent.stop_ranks(generation.number, reason, save) for agent in agents)
 
-    async def give_up_source(self, *, mirrors: bool) -> None:
+    async def release_restore_source(self, *, mirrors: bool) -> None:
         """Tell every node that answers that what other ranks wrote, and these were restored from, is needed no more;
         without `mirrors`, neither is what was held for other nodes when there were some."""
-        await self.tell_all(lambda agent: agent.release_restore_source(mirrors))
+        await self.call_reachable(lambda agent: agent.release_restore_source(mirrors))
 
-    async def tell_all(self, call: Callable[[AgentApi], Awaitable[None]]) -> None:
+    async def call_reachable(self, call: Callable[[AgentApi], Awaitable[None]]) -> None:
         """Make the same call on every node that answers."""
 
         async def one(node: str) -> None:
@@ -259,22 +259,22 @@ class Gang:
     async def call_all(self, call: Callable[[AgentApi], Awaitable[T]], *, timeout_s: float) -> dict[str, T]:
         """Make the same call on every node; returns node → result."""
         nodes = list(self.configs)
-        results = await all_of(call(self.agents.agent(node, timeout_s=timeout_s)) for node in nodes)
+        results = await gather_all(call(self.agents.agent(node, timeout_s=timeout_s)) for node in nodes)
         return dict(zip(nodes, results, strict=True))
 
-    async def kill(self, nodes: Iterable[str]) -> None:
+    async def kill_agents(self, nodes: Iterable[str]) -> None:
         """End these agents by force; nothing is known of their nodes any more."""
         gone = list(nodes)
-        self.known.forget(gone)
+        self.node_facts.forget(gone)
         await asyncio.gather(*(self.agents.kill(node) for node in gone), return_exceptions=True)
 
-    async def addresses(self, nodes: Iterable[str]) -> dict[str, TransferAddress]:
+    async def transfer_addresses(self, nodes: Iterable[str]) -> dict[str, TransferAddress]:
         """Where these agents' exchanges listen. Asked anew each time: an agent that restarts has another one."""
         wanted = sorted(set(nodes))
-        found = await all_of(self.agents.agent(node, timeout_s=CALL_TIMEOUT_S).transfer_address() for node in wanted)
+        found = await gather_all(self.agents.agent(node, timeout_s=CALL_TIMEOUT_S).transfer_address() for node in wanted)
         return dict(zip(wanted, found, strict=True))
 
-    async def down(self) -> None:
+    async def shut_down_all(self) -> None:
         """End every agent."""
         await self.shut_down([*self.configs, *self.former])
 
@@ -287,23 +287,23 @@ class Gang:
             except AgentLostError:
                 pass
             finally:
-                self.known.forget([node])
+                self.node_facts.forget([node])
                 await self.agents.kill(node)
 
         await asyncio.gather(*(one(node) for node in nodes))
 
-    async def _is_up(self, node: str) -> bool:
+    async def _is_alive(self, node: str) -> bool:
         try:
             await self.agents.agent(node, timeout_s=CALL_TIMEOUT_S).status()
         except AgentLostError:
-            self.known.forget([node])
+            self.node_facts.forget([node])
             return False
         return True
 
-    async def _prepared(self, sources: DataSources) -> Dataset:
+    async def _prepare(self, sources: DataSources) -> Dataset:
         """Let one node prepare what all of them see alike."""
         nodes = list(self.configs)
-        listings = await all_of(self.agents.agent(node, timeout_s=120).list_sources(sources) for node in nodes)
+        listings = await gather_all(self.agents.agent(node, timeout_s=120).list_sources(sources) for node in nodes)
         for node, listing in zip(nodes, listings, strict=True):
             differing = sorted(set(listings[0].files.items()) ^ set(listing.files.items()))
             if differing:
@@ -320,11 +320,11 @@ class Gang:
         return await agent.prepare_data(replace(sources, places=places))
 
     @property
-    def _first(self) -> str:
+    def _first_node(self) -> str:
         return next(iter(self.configs))
 
 
-async def all_of(calls: Iterable[Awaitable[Any]]) -> list[Any]:
+async def gather_all(calls: Iterable[Awaitable[Any]]) -> list[Any]:
     """Gather that waits for every call before it raises the first error: no call is left running unseen."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:

@@ -42,9 +42,9 @@ class GenerationMonitor:
     failures: list[RankFailure] = field(default_factory=list[RankFailure])
     exits: list[ProcessExit] = field(default_factory=list[ProcessExit])
     losses: dict[str, AgentLoss] = field(default_factory=dict[str, AgentLoss])
-    found: Cause | None = None
+    detected_cause: Cause | None = None
     """The cause, if the generation hangs or ended by plan."""
-    seen_s: float = 0.0
+    detected_s: float = 0.0
     """Unix seconds at which it was found to be broken."""
     raised: dict[int, list[dict[str, Any]]] = field(default_factory=dict[int, list[dict[str, Any]]])
     """Rank that raised → the collectives that it had entered, if one of them did."""
@@ -64,7 +64,7 @@ class GenerationMonitor:
     disable_detectors: Collection[Detector] = ()
     """Detectors that a fault rehearsal disables."""
 
-    def hear(self, node_id: str, message: Message) -> None:
+    def receive(self, node_id: str, message: Message) -> None:
         """Process one message of this generation."""
         match message:
             case Failed() if Detector.EXCEPTION in self.disable_detectors:
@@ -114,42 +114,42 @@ class GenerationMonitor:
                 return
         self.changed.set()
 
-    def lose(self, node_id: str, time_s: float) -> None:
+    def record_loss(self, node_id: str, time_s: float) -> None:
         """Record the loss of an agent."""
         self.losses.setdefault(node_id, AgentLoss(node_id, time_s))
         self.changed.set()
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """True if every rank's training function has returned."""
         return len(self.done) == len(self.generation.ranks)
 
     @property
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """True if every rank ended at the agreed step of a planned stop, with a snapshot of that step."""
-        return self.complete and all(done.stopped for done in self.done.values())
+        return self.is_complete and all(done.stopped for done in self.done.values())
 
     @property
-    def broken(self) -> bool:
+    def is_broken(self) -> bool:
         """True if the generation cannot commit another step."""
-        return bool(self.failures or self.exits or self.losses or self.found)
+        return bool(self.failures or self.exits or self.losses or self.detected_cause)
 
-    def cause(self) -> Cause:
+    def classify(self) -> Cause:
         """Return why the generation broke."""
-        cause = classify_failure(self.failures, self.exits, tuple(self.losses.values()), self.found)
+        cause = classify_failure(self.failures, self.exits, tuple(self.losses.values()), self.detected_cause)
         places = {place.rank: place.node_id for place in self.generation.ranks}
         cause = blame_device(cause, self.broken_devices, places)
         return add_desync_evidence(cause, {**self.raised, **entered_collectives(self.places)})
 
-    def whole_pins(self) -> list[int]:
+    def pop_complete_pins(self) -> list[int]:
         """Return the steps that every rank retains for a checkpoint, oldest first. Each step is returned once."""
-        return self._whole(self.pinned)
+        return self._pop_complete(self.pinned)
 
-    def whole_mirrors(self) -> list[int]:
+    def pop_complete_mirrors(self) -> list[int]:
         """Return the steps that every rank retains for mirrors, oldest first. Each step is returned once."""
-        return self._whole(self.mirrored)
+        return self._pop_complete(self.mirrored)
 
-    def _whole(self, held: dict[int, set[int]]) -> list[int]:
+    def _pop_complete(self, held: dict[int, set[int]]) -> list[int]:
         world = len(self.generation.ranks)
         ready = sorted(step for step, ranks in held.items() if len(ranks) == world)
         for step in ready:

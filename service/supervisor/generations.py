@@ -89,10 +89,10 @@ class GenerationLog:
     if the cluster lost the records: numbers continue to grow, and overtaken state stays overtaken.
     """
 
-    def __init__(self, records: Records, job_id: str, known: Mapping[int, int] | None = None) -> None:
+    def __init__(self, records: Records, job_id: str, stored: Mapping[int, int] | None = None) -> None:
         self._records = records
         self._prefix = f"generation/{job_id}/"
-        self._known = dict(known or {})
+        self._stored = dict(stored or {})
         self.past: tuple[Generation, ...] = ()
         """Generations that this cluster has records of."""
 
@@ -118,4 +118,4 @@ class GenerationLog:
     @property
     def starts(self) -> Mapping[int, int]:
         """Generation → step it started from."""
-        return {**self._known, **{generation.number: generation.start_step for generation in self.past}}
+        return {**self._stored, **{generation.number: generation.start_step for generation in self.past}}

@@ -15,7 +15,7 @@ from regroup.service.policy.detection.hang import Hang, HangPolicy, describe_han
 from regroup.service.policy.recovery.classify import Cause
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.rank_inspection import look
+from regroup.service.supervisor.rank_inspection import inspect_ranks
 from regroup.workers.contract.messages import AgentReport, RankActivity
 
 _STACK_CHARACTERS = 4_000
@@ -28,38 +28,38 @@ class HangDetector:
 
     def __init__(self, gang: Gang, rule: HangPolicy | None) -> None:
         """Initialize the detector. `rule` None disables it."""
-        self._gang, self._rule = gang, rule
-        self._dwells: dict[int, dict[int, RankActivity]] = {}
+        self._gang, self._policy = gang, rule
+        self._activity: dict[int, dict[int, RankActivity]] = {}
         """Generation → rank → its newest activity."""
-        self._firsts: dict[int, dict[str, float]] = {}
+        self._first_times: dict[int, dict[str, float]] = {}
         """Generation → phase → the longest first time in it, in seconds."""
 
-    def hear(self, report: AgentReport) -> None:
+    def receive_report(self, report: AgentReport) -> None:
         """Record the rank activity in a report."""
-        self._dwells = {
-            generation: seen for generation, seen in self._dwells.items() if generation >= report.generation
+        self._activity = {
+            generation: seen for generation, seen in self._activity.items() if generation >= report.generation
         }
-        seen = self._dwells.setdefault(report.generation, {})
+        seen = self._activity.setdefault(report.generation, {})
         seen |= {int(rank): dwell for rank, dwell in report.dwells.items()}
-        firsts = self._firsts.setdefault(report.generation, {})
+        firsts = self._first_times.setdefault(report.generation, {})
         for phase, first_s in report.firsts.items():
             firsts[phase] = max(first_s, firsts.get(phase, 0.0))
 
-    def dwells(self, generation: int) -> Mapping[int, RankActivity]:
+    def activity(self, generation: int) -> Mapping[int, RankActivity]:
         """Return the newest activity of each rank of a generation."""
-        return self._dwells.get(generation, {})
+        return self._activity.get(generation, {})
 
-    async def look(self, watch: GenerationMonitor) -> Cause | None:
+    async def poll(self, watch: GenerationMonitor) -> Cause | None:
         """Return the hang of this generation with its evidence, or None if there is none or training resumed."""
         if self._find(watch) is None:
             return None
-        places = await look(self._gang)
+        places = await inspect_ranks(self._gang)
         hang = self._find(watch)  # the inspection takes time
-        if hang is None or watch.broken:
+        if hang is None or watch.is_broken:
             return None
         watch.places = places
         number = watch.generation.number
-        dwells = self._dwells[number]
+        dwells = self._activity[number]
         stacks = {rank: place["text"] for rank, place in places.items()}
         entered = entered_collectives(places)
         desync, awaited = find_desync(entered), find_missing_ranks(entered)
@@ -81,17 +81,17 @@ class HangDetector:
 
     def _find(self, watch: GenerationMonitor) -> Hang | None:
         number = watch.generation.number
-        if self._rule is None or number not in self._dwells:
+        if self._policy is None or number not in self._activity:
             return None
         ranks = {place.rank for place in watch.generation.ranks} - set(watch.done)
         earlier: dict[str, float] = {}
-        for generation, firsts in self._firsts.items():
+        for generation, firsts in self._first_times.items():
             if generation < number:
                 earlier |= {phase: max(first_s, earlier.get(phase, 0.0)) for phase, first_s in firsts.items()}
-        for dwell in self._dwells[number].values():  # agents know it still when this supervisor has restarted
+        for dwell in self._activity[number].values():  # agents know it still when this supervisor has restarted
             if dwell.known_s:
                 earlier[dwell.phase] = max(dwell.known_s, earlier.get(dwell.phase, 0.0))
-        return find_hang(self._dwells[number], ranks, self._rule, earlier)
+        return find_hang(self._activity[number], ranks, self._policy, earlier)
 
 
 def _evidence(

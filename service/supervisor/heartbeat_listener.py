@@ -12,8 +12,8 @@ from regroup.workers.contract.heartbeat import Listener
 class HeartbeatListener(asyncio.DatagramProtocol):
     """Calls `on_sign(node_id)` for each heartbeat with the secret that this supervisor sends to its agents."""
 
-    def __init__(self, on_sign: Callable[[str], None]) -> None:
-        self._on_sign = on_sign
+    def __init__(self, on_heartbeat: Callable[[str], None]) -> None:
+        self._on_heartbeat = on_heartbeat
         self._transport: asyncio.DatagramTransport | None = None
         self.listener: Listener | None = None
         """Address of the listener. None before `listen` and if no port is free: then only reports count."""
@@ -29,7 +29,7 @@ class HeartbeatListener(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: object) -> None:
         """Process a datagram. Any process may send any bytes."""
         if self.listener is not None and (node_id := self.listener.sender(data)) is not None:
-            self._on_sign(node_id)
+            self._on_heartbeat(node_id)
 
     def close(self) -> None:
         """Stop listening."""

@@ -30,17 +30,17 @@ class Incident:
     evidence_missing: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name of each node without evidence → why."""
 
-    def found(self, seen_s: float) -> None:
+    def mark_detected(self, seen_s: float) -> None:
         """Set the times of the fault and its detection. Call it again when more evidence of the cause arrives."""
         self.times |= {"fault_s": min(self.cause.time_s, seen_s), "seen_s": seen_s}
 
-    def passed(self, phase: str, time_s: float) -> None:
+    def mark_phase(self, phase: str, time_s: float) -> None:
         """Record the end of a phase. It is never before the end of the previous phase, even if node clocks differ."""
         assert phase in _PHASES, phase
         earlier = [self.times[name] for name in _PHASES[: _PHASES.index(phase)] if name in self.times]
         self.times.setdefault(phase, max([time_s, *earlier]))
 
-    def end(self, time_s: float) -> None:
+    def mark_job_end(self, time_s: float) -> None:
         """Record the end of the job before another step. A script does not have to take one."""
         self.times.setdefault("ended_s", max([time_s, *self.times.values()]))
 

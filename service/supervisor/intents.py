@@ -19,16 +19,16 @@ class IntentTracker:
 
     def __init__(self, names: Mapping[str, str], shape: Shape) -> None:
         """`names`: node id → name, of the nodes the job has; `shape`: with how many ranks, and how split."""
-        self.lost: tuple[str, ...] = ()
+        self.lost_nodes: tuple[str, ...] = ()
         """Nodes that are waited for: their agents come up again, or others take their place."""
-        self.ends = False
+        self.is_ending = False
         """The job is to end, whatever its nodes are."""
         self.change: PlannedChange | None = None
         self.announced: dict[str, str] = {}
         """Node id → what was said of its leaving, in this life."""
         self._names, self._shape = names, shape
         self._end: Finished | None = None
-        self._moved: tuple[NodeAssignment, ...] | None = None
+        self._desired_nodes: tuple[NodeAssignment, ...] | None = None
         self._layout: Layout = shape[1]
         self._no_spare = ""
         self._changed = asyncio.Event()
@@ -39,31 +39,31 @@ class IntentTracker:
             self._end = Finished(Reason.CANCELLED_BY_USER, "cancelled on request")
         elif self._end is None and (end := intents.end):
             self._end = Finished(end.reason, end.message)
-        self.ends = self._end is not None
+        self.is_ending = self._end is not None
         nodes, self._layout = intents.nodes, intents.layout or self._shape[1]
-        self._moved = nodes if nodes and shape_of(nodes, self._layout) != self._shape else None
+        self._desired_nodes = nodes if nodes and shape_of(nodes, self._layout) != self._shape else None
         self.change = intents.change
         if self.change is not None:
             self.announced |= dict.fromkeys(self.change.leaving, self.change.why)
-        self._no_spare = intents.no_spare if self.lost else ""
-        if self.stop() is not None:
+        self._no_spare = intents.no_spare if self.lost_nodes else ""
+        if self.interruption() is not None:
             self._changed.set()
-        return self.stop() is not None or self.change is not None
+        return self.interruption() is not None or self.change is not None
 
     @property
-    def planned(self) -> Relocated | None:
+    def planned_relocation(self) -> Relocated | None:
         """Other nodes or another size, for which there is time: what the job leaves is still there, and so is all
         else."""
-        return self._elsewhere if self.change is not None and not self.lost else None
+        return self._relocation if self.change is not None and not self.lost_nodes else None
 
-    def stop(self) -> Exception | None:
+    def interruption(self) -> Exception | None:
         """Why what is going on is not to go on."""
-        moved = self._elsewhere if self.planned is None else None
+        moved = self._relocation if self.planned_relocation is None else None
         if self._no_spare and not self._end and not moved:
-            return AgentLostError(self.lost[0], self._no_spare)
+            return AgentLostError(self.lost_nodes[0], self._no_spare)
         return self._end or moved
 
-    async def unless(self, work: Any, *, moved: bool = True) -> Any:
+    async def interruptible(self, work: Any, *, by_relocation: bool = True) -> Any:
         """Wait for `work`, but not longer than until something else is wanted; `moved`: be it other nodes.
 
         Raises:
@@ -72,7 +72,7 @@ class IntentTracker:
             AgentLostError: a node was lost, and there is none to take its place.
         """
         task = asyncio.ensure_future(work)
-        while (stop := self.stop() if moved else self._end) is None and not task.done():
+        while (stop := self.interruption() if by_relocation else self._end) is None and not task.done():
             self._changed.clear()
             changed = asyncio.ensure_future(self._changed.wait())
             await asyncio.wait({task, changed}, return_when=asyncio.FIRST_COMPLETED)
@@ -85,12 +85,12 @@ class IntentTracker:
         raise stop
 
     @property
-    def _elsewhere(self) -> Relocated | None:
-        if self._moved is None:
+    def _relocation(self) -> Relocated | None:
+        if self._desired_nodes is None:
             return None
         leaving = self.change.leaving if self.change is not None else {}
         if self.change is not None and self.change.reason is Reason.RESIZED:
             leaving = self._names  # whatever it has no seat on any more still holds its state
-        left = self._names.keys() - {node.node_id for node in self._moved}
-        stay = {node: name for node, name in leaving.items() if node in left and node not in self.lost}
-        return Relocated(self._moved, self._layout, stay)
+        left = self._names.keys() - {node.node_id for node in self._desired_nodes}
+        stay = {node: name for node, name in leaving.items() if node in left and node not in self.lost_nodes}
+        return Relocated(self._desired_nodes, self._layout, stay)

@@ -107,11 +107,11 @@ class JobConfig:
             {int(number): int(start) for number, start in data.get("generations") or ()},
         )
 
-    def on(self, nodes: Iterable[NodeAssignment], layout: Layout) -> "JobConfig":
+    def with_nodes(self, nodes: Iterable[NodeAssignment], layout: Layout) -> "JobConfig":
         """Return the config of the same job on other nodes, or with another layout."""
         return replace(self, nodes=_with_devices(nodes), layout=layout)
 
-    def beside(self, node: NodeAssignment) -> "JobConfig":
+    def with_node(self, node: NodeAssignment) -> "JobConfig":
         """Return the config of the same job with one more node."""
         return replace(self, nodes=(*self.nodes, *_with_devices([node])))
 
@@ -129,7 +129,7 @@ class JobConfig:
         """What makes its life another one."""
         return shape_of(self.nodes, self.layout)
 
-    def is_as(self, other: "JobConfig") -> bool:
+    def has_same_places(self, other: "JobConfig") -> bool:
         """Each rank of both is in the same place: the same nodes in another order are not."""
         return (self.layout, self.places()) == (other.layout, other.places())
 
@@ -151,7 +151,7 @@ class JobConfig:
         return self.spec.recovery.refill_steps
 
     @property
-    def hang_rule(self) -> HangPolicy | None:
+    def hang_policy(self) -> HangPolicy | None:
         """When its ranks hang; None if that is not looked for."""
         hang = self.spec.recovery.hang
         if hang.after == "off" or Detector.HANG in self.spec.disable_detectors:
@@ -165,7 +165,7 @@ class JobConfig:
         return self.spec.workload if isinstance(self.spec.workload, ProgramWorkload) else None
 
     @property
-    def pairs(self) -> Mapping[str, str]:
+    def mirror_pairs(self) -> Mapping[str, str]:
         """Node → the one that holds its mirror; none where a job has one node, or keeps its state itself."""
         if self.spec.snapshot.mirror == "off" or self.script is not None:
             return {}
@@ -177,7 +177,7 @@ class JobConfig:
         return self.spec.snapshot.mirror != "off" and self.script is None and len(self.spec.ladder) > 1
 
     @property
-    def sources(self) -> DataSources | None:
+    def data_sources(self) -> DataSources | None:
         """The data to prepare, if the workload has any."""
         workload, training = self.spec.workload, self.spec.training
         if not isinstance(workload, BuiltinWorkload | FunctionWorkload) or training is None or workload.data is None:
@@ -217,7 +217,7 @@ class JobConfig:
         ]
         return tuple(sorted(places, key=lambda place: place.rank))
 
-    def join(self) -> Join:
+    def join_message(self) -> Join:
         """What a JOIN says that is the same for every rank and generation."""
         return Join(
             job_id=self.job_id,
@@ -258,13 +258,13 @@ class JobConfig:
                 needs=self._needs,
                 env=dict(spec.env),
                 secrets={name: ref.model_dump() for name, ref in spec.secrets.items()},
-                rehearsal=self._rehearsal,
+                rehearsal=self._warmup,
                 preload=(*self._preload, *spec.preload),
                 cpus=spec.resources.cpus,
                 ifname=self.ifname,
                 port_first=self.port_first,
                 port_last=self.port_last,
-                mirror=bool(self.pairs) or self._may_get_pairs,
+                mirror=bool(self.mirror_pairs) or self._may_get_pairs,
             )
             for node in self.nodes
         }
@@ -293,7 +293,7 @@ class JobConfig:
         return (*_NEEDS, "ray") if isinstance(self.spec.workload, RayTrainWorkload) else _NEEDS
 
     @property
-    def _rehearsal(self) -> dict[str, Any]:
+    def _warmup(self) -> dict[str, Any]:
         if self.script is not None:
             return {}
         # A function's first sharded step pays for the same imports and dispatch, whatever its model is.

@@ -94,10 +94,10 @@ class Intake:
     def __init__(self, supervisor_boot_id: str) -> None:
         """Initialize the intake of the supervisor incarnation that `supervisor_boot_id` names."""
         self.supervisor_boot_id = supervisor_boot_id
-        self._taken: dict[str, int] = {}
+        self._received: dict[str, int] = {}
         self._pending: dict[str, list[tuple[int, int]]] = {}
 
-    def fresh(
+    def filter_new(
         self, boot_id: str, follows: str, messages: tuple[tuple[int, dict[str, Any]], ...]
     ) -> list[dict[str, Any]]:
         """Return the new messages in order.
@@ -107,19 +107,19 @@ class Intake:
         """
         if follows not in ("", self.supervisor_boot_id):
             return []
-        taken = self._taken.get(boot_id, 0)
+        taken = self._received.get(boot_id, 0)
         new = [(number, message) for number, message in messages if number > taken]
         if new:
-            self._taken[boot_id] = new[-1][0]
+            self._received[boot_id] = new[-1][0]
         return [message for _, message in new]
 
-    def caused(self, boot_id: str, last_seq: int) -> None:
+    def record_caused(self, boot_id: str, last_seq: int) -> None:
         """Record that events up to `last_seq` contain all messages received from that agent so far."""
-        self._pending.setdefault(boot_id, []).append((self._taken.get(boot_id, 0), last_seq))
+        self._pending.setdefault(boot_id, []).append((self._received.get(boot_id, 0), last_seq))
 
     def received(self, boot_id: str) -> int:
         """Return the number of the last message received."""
-        return self._taken.get(boot_id, 0)
+        return self._received.get(boot_id, 0)
 
     def durable(self, boot_id: str, acked_seq: int) -> int:
         """Return the number of the last message whose events the database has."""

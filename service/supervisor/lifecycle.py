@@ -43,7 +43,7 @@ from regroup.service.supervisor.mirrors import Mirrors
 from regroup.service.supervisor.outcomes import Relocated, Requeued
 from regroup.service.supervisor.planned_move import PlannedMove
 from regroup.service.supervisor.preflight import Preflight
-from regroup.service.supervisor.recovery import Finished, RecoveryRun, failure_of, input_error, unread
+from regroup.service.supervisor.recovery import Finished, RecoveryRun, failure_json, input_error, restore_failure
 from regroup.service.supervisor.straggler_monitor import StragglerMonitor
 from regroup.workers.contract.agent_records import AgentErrorKind
 from regroup.workers.contract.messages import AgentReport, Exited, Message, Note, Report, Restored, StepRow
@@ -54,7 +54,7 @@ FENCE_S = 60.0
 _OVERDUE_S = 5.0
 """Agents that are not up after so long may be on nodes that are gone."""
 _SETTLE_S = 5.0
-_LOOK_S = 0.5
+_POLL_S = 0.5
 """How often a watch looks for silence when nothing is said."""
 _WITHOUT_RANKS = frozenset(
     {SupervisorPhase.RECOVERING, SupervisorPhase.HELD, SupervisorPhase.ENDED, SupervisorPhase.RELEASED}
@@ -67,79 +67,79 @@ class Lifecycle:
 
     def __init__(self, payload: JobConfig, gang: Gang, generations: GenerationLog, journal: Journal) -> None:
         self.payload, self.gang, self.journal = payload, gang, journal
-        self.phases: dict[str, tuple[int, str]] = {}
+        self.rank_phases: dict[str, tuple[int, str]] = {}
         """Rank → (step, phase), as the agents last saw it."""
         self._generations = generations
-        self._watch: GenerationMonitor | None = None
-        self._intended = IntentTracker({node.node_id: node.name for node in payload.nodes}, payload.shape)
+        self._monitor: GenerationMonitor | None = None
+        self._intents = IntentTracker({node.node_id: node.name for node in payload.nodes}, payload.shape)
         self._bringing_up_s: float | None = None
         self._telling = EventLog(journal, payload.attempt, keeps_state=payload.script is not None)
-        self.pulse = Liveness(is_deaf=Detector.HEARTBEAT in payload.spec.disable_detectors)
-        self._standstill = HangDetector(gang, payload.hang_rule)
-        self._pacing = StragglerMonitor(journal, is_off=Detector.STRAGGLER in payload.spec.disable_detectors)
-        self.holding = FailureHold(payload.spec.hold_on_failure, gang, journal)
+        self.liveness = Liveness(is_disabled=Detector.HEARTBEAT in payload.spec.disable_detectors)
+        self._hang_detector = HangDetector(gang, payload.hang_policy)
+        self._straggler_monitor = StragglerMonitor(journal, is_disabled=Detector.STRAGGLER in payload.spec.disable_detectors)
+        self.failure_hold = FailureHold(payload.spec.hold_on_failure, gang, journal)
         self._checkpoints = Checkpoints(payload, gang, journal)
         snapshot = payload.spec.snapshot
-        self._mirrors = Mirrors(payload.pairs, snapshot.mirror_share, snapshot.mirror_bandwidth, gang, journal)
-        self._recovering = RecoveryRun(payload, gang, generations, self._checkpoints, self._telling)
-        self._recovering.announced = self._intended.announced
-        self._preflight = Preflight(payload, gang, self._telling, self._intended)
-        self._leaving = PlannedMove(payload, gang, self._intended, self._telling)
+        self._mirrors = Mirrors(payload.mirror_pairs, snapshot.mirror_share, snapshot.mirror_bandwidth, gang, journal)
+        self._recovery = RecoveryRun(payload, gang, generations, self._checkpoints, self._telling)
+        self._recovery.announced = self._intents.announced
+        self._preflight = Preflight(payload, gang, self._telling, self._intents)
+        self._planned_move = PlannedMove(payload, gang, self._intents, self._telling)
         gang.on_phase = self._telling.enter
 
     # ------------------------------------------------------------ what comes in
 
-    def intend(self, intents: Intents) -> None:
+    def set_intents(self, intents: Intents) -> None:
         """Act on the controller's intents, at once or where the job waits."""
         self._checkpoints.pinned = frozenset((pin.step, pin.generation) for pin in intents.pins)
         if intents.cancel or intents.release:
-            self.holding.let_go()
-        if self._intended.update(intents) and self._watch is not None:
-            self._watch.changed.set()
+            self.failure_hold.release()
+        if self._intents.update(intents) and self._monitor is not None:
+            self._monitor.changed.set()
 
-    def see(self, report: AgentReport) -> None:
+    def receive_report(self, report: AgentReport) -> None:
         """An agent has looked at its ranks."""
-        self.phases.update(report.phases)
-        self._standstill.hear(report)
+        self.rank_phases.update(report.phases)
+        self._hang_detector.receive_report(report)
 
-    def hear(self, node_id: str, message: Message) -> None:
+    def receive(self, node_id: str, message: Message) -> None:
         """Take one message of an agent."""
         if isinstance(message, StepRow):
             self._telling.step(message)
-            self._checkpoints.validation(message)
+            self._checkpoints.record_validation(message)
         elif isinstance(message, Report):
             self._telling.report(message)
         elif isinstance(message, Note):
             self._telling.note(node_id, message)
         elif isinstance(message, Restored) and message.rank == 0 and self.payload.script is not None:
             self._telling.resumed(message)
-        if self._watch is not None and getattr(message, "generation", None) == self._watch.generation.number:
-            self._watch.hear(node_id, message)
+        if self._monitor is not None and getattr(message, "generation", None) == self._monitor.generation.number:
+            self._monitor.receive(node_id, message)
 
-    def note(self, node_id: str, note: Note) -> None:
+    def handle_note(self, node_id: str, note: Note) -> None:
         """A node that is no part of this life has something to tell."""
         self._telling.note(node_id, note)
 
     def has_ended(self, generation: int) -> bool:
         """Whether the ranks of a generation are gone, and what they wrote is complete."""
-        newest = self._watch.generation.number if self._watch else 0
+        newest = self._monitor.generation.number if self._monitor else 0
         return generation < newest or self._telling.phase in _WITHOUT_RANKS
 
     def status(self) -> SupervisorStatus:
         """Return the present state, for the controller."""
-        watch = self._watch
+        watch = self._monitor
         return SupervisorStatus(
             state=self._telling.state.value,
             phase=self._telling.phase,
             step=watch.step if watch else 0,
             generation=watch.generation.number if watch else 0,
-            ranks=self.phases,
+            ranks=self.rank_phases,
             lost=tuple(sorted(self._lost())),
             nodes=tuple(sorted(self.gang.configs)),
             seats=self.payload.seats,
             layout=self.payload.layout,
             former=tuple(sorted(self.gang.former)),
-            unready=self._leaving.unready,
+            unready=self._planned_move.unready,
             incident=encode(self._telling.incident.to_event()) if self._telling.incident else None,
         )
 
@@ -154,7 +154,7 @@ class Lifecycle:
         except Relocated as moved:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SETTLE_S):
-                    await self._checkpoints.settle()
+                    await self._checkpoints.wait_for_saves()
             await self._telling.moved(moved)
             return moved
         except Requeued as left:
@@ -168,7 +168,7 @@ class Lifecycle:
             message = f"{type(error).__name__}: {error}; please report this"
             await self._finish(Finished(Reason.PLATFORM_ERROR, message, trace))
         finally:
-            self._recovering.evidence.stop()
+            self._recovery.evidence.stop()
         return None
 
     async def _live(self) -> None:
@@ -177,19 +177,19 @@ class Lifecycle:
         if any(event.state.is_terminal for event in decoded(past, StateChanged)):
             return  # it ended; the controller has yet to hear so
         self._telling.recall(past)
-        begun = self._recovering.recall(past)
-        moved = Relocated.recall(past, self.payload.attempt, self.payload.layout)
-        if moved is not None and not self.payload.is_as(self.payload.on(moved.nodes, moved.layout)):
+        begun = self._recovery.replay(past)
+        moved = Relocated.replay(past, self.payload.attempt, self.payload.layout)
+        if moved is not None and not self.payload.has_same_places(self.payload.with_nodes(moved.nodes, moved.layout)):
             raise moved  # this supervisor was born with the nodes of the beginning
-        if (end := self.holding.recall(past) or begun) is not None:
+        if (end := self.failure_hold.replay(past) or begun) is not None:
             raise end
         if not self._generations.past:
             await self._telling.change(JobState.STARTING, Reason.RESERVED, "devices are held")
         await self._gang_up()
         watch = await self._adopt(self._generations.past[-1]) if self._generations.past else None
         if watch is not None:
-            self._preflight.trust()
-        await self._preflight.beside(self._prepare_data())
+            self._preflight.mark_all_passed()
+        await self._preflight.run_alongside(self._prepare_data())
         if watch is None:
             watch = await self._begin_or_go_on()
         while not await self._watch_over(watch):
@@ -199,13 +199,13 @@ class Lifecycle:
         """The first generation, or the one after what an earlier life of this supervisor has left."""
         starts, incident = self._generations.starts, self._telling.incident
         if incident is not None:
-            await self._abide(incident, await self._recovering.decide(incident))
-        source = await self._intended.unless(self._recovering.choose((), starts[max(starts)] if starts else 0))
+            await self._abide(incident, await self._recovery.decide(incident))
+        source = await self._intents.interruptible(self._recovery.choose_source((), starts[max(starts)] if starts else 0))
         if incident is None:
             return await self._next_generation("restart" if starts else "start", source)
         before = self._generations.past[-1].nodes if self._generations.past else ()
         if is_elsewhere := set(before) != set(self.gang.configs):
-            self._mirrors.lose()
+            self._mirrors.record_loss()
         world_size = self.payload.layout.world_size
         action = choose_recovery_action(incident.cause.reason, source, world_size, is_elsewhere=is_elsewhere)
         self._telling.decide(incident, source, action)
@@ -217,31 +217,31 @@ class Lifecycle:
         self._telling.enter(SupervisorPhase.AGENTS, None, "bringing agents and zygotes up")
         self._bringing_up_s = time.monotonic()
         try:
-            await self._intended.unless(self.gang.up(GANG_TIMEOUT_S))
+            await self._intents.interruptible(self.gang.start_agents(GANG_TIMEOUT_S))
         except AgentError as error:
             raise input_error(error) from error
         finally:
             self._bringing_up_s = None
-        self.pulse.expect(self.gang.configs)
-        self._telling.nodes({node: self.gang.known.facts[node] for node in self.gang.configs})
+        self.liveness.expect(self.gang.configs)
+        self._telling.nodes({node: self.gang.node_facts.descriptions[node] for node in self.gang.configs})
 
     def _lost(self) -> Collection[str]:
         """Nodes that may be gone for good, for the controller to look."""
         overdue = self._bringing_up_s is not None and time.monotonic() - self._bringing_up_s > _OVERDUE_S
-        return self.gang.missing if overdue else self.gang.missing.intersection(self._intended.lost)
+        return self.gang.missing if overdue else self.gang.missing.intersection(self._intents.lost_nodes)
 
     async def _prepare_data(self) -> None:
         try:
-            await self._intended.unless(self.gang.check_storage())
-            preparing = self.gang.prepare_data(self.payload.sources)
-            await self._intended.unless(self.pulse.unless_silent(self.gang.configs, preparing))
+            await self._intents.interruptible(self.gang.check_storage())
+            preparing = self.gang.prepare_data(self.payload.data_sources)
+            await self._intents.interruptible(self.liveness.run_while_alive(self.gang.configs, preparing))
         except AgentError as error:
             is_retried = error.kind is AgentErrorKind.STORAGE and self._generations.past
             if error.kind is not AgentErrorKind.STORAGE_UNAVAILABLE and not is_retried:
                 raise input_error(error) from error
-            await self._intended.unless(self._recovering.outlast(error))
+            await self._intents.interruptible(self._recovery.wait_for_storage(error))
             await self._prepare_data()
-        self.pulse.expect(self.gang.configs)
+        self.liveness.expect(self.gang.configs)
 
     async def _next_generation(self, cause: str, source: RestoreSource) -> GenerationMonitor:
         """Write the record of the next generation, then fork its ranks."""
@@ -249,26 +249,26 @@ class Lifecycle:
             Generation(0, self.payload.layout, self.payload.places(), source, cause)
         )
         self._telling.enter(SupervisorPhase.FORMING, None, "forming ranks", generation.number)
-        watch = self._watch = GenerationMonitor(
+        watch = self._monitor = GenerationMonitor(
             generation, step=source.step, disable_detectors=self.payload.spec.disable_detectors
         )
         if (incident := self._telling.incident) is not None:
             incident.next_generation = generation.number
         await self.journal.record(f"generation:{generation.number}", generation.to_event(), generation.number)
         try:
-            await self.gang.form(generation, self._recovering.join())
+            await self.gang.form_ranks(generation, self._recovery.join_message())
         except AgentLostError as error:
-            watch.lose(error.node_id, time.time())
+            watch.record_loss(error.node_id, time.time())
         except AgentError as error:
             is_storage = error.kind in (AgentErrorKind.STORAGE, AgentErrorKind.STORAGE_UNAVAILABLE)
             if is_storage and source.kind is RestoreKind.CHECKPOINT:
                 if error.kind is AgentErrorKind.STORAGE:
-                    await self._checkpoints.distrust(source.uri, generation.number, str(error))
-                watch.hear(error.node_id, unread(error, generation))
+                    await self._checkpoints.exclude(source.uri, generation.number, str(error))
+                watch.receive(error.node_id, restore_failure(error, generation))
             elif error.kind in INPUT_ERROR_KINDS:
                 raise input_error(error) from error
             else:  # whatever else kept a node from forking is retried like its zygote's death
-                watch.hear(error.node_id, Exited(ZYGOTE_RANK, generation.number, -9, time.time()))
+                watch.receive(error.node_id, Exited(ZYGOTE_RANK, generation.number, -9, time.time()))
         return watch
 
     async def _watch_over(self, watch: GenerationMonitor) -> bool:
@@ -279,29 +279,29 @@ class Lifecycle:
             if self.payload.script is not None:
                 await self._telling.runs(watch)
             await self._telling.trains(watch)
-            for step in watch.whole_pins():
-                self._checkpoints.begin(watch.generation, step, self._generations, watch.changed.set)
-            self._mirrors.look(watch)
-            for node in self.pulse.silent():
-                watch.lose(node, time.time())
-            if (stop := self._intended.stop()) is not None:
+            for step in watch.pop_complete_pins():
+                self._checkpoints.start_save(watch.generation, step, self._generations, watch.changed.set)
+            self._mirrors.poll(watch)
+            for node in self.liveness.silent_nodes():
+                watch.record_loss(node, time.time())
+            if (stop := self._intents.interruption()) is not None:
                 raise stop
-            watch.found = watch.found or self._leaving.look(watch, is_saving=self._checkpoints.is_saving)
-            if watch.broken:
+            watch.detected_cause = watch.detected_cause or self._planned_move.reconcile(watch, is_saving=self._checkpoints.is_saving)
+            if watch.is_broken:
                 return False
-            if watch.complete and not (watch.stopped or self._checkpoints.is_saving or self.gang.former):
+            if watch.is_complete and not (watch.is_stopped or self._checkpoints.is_saving or self.gang.former):
                 await self._complete(watch)
-            self._pacing.look(watch.generation, self._standstill.dwells(watch.generation.number))
-            if (hang := await self._standstill.look(watch)) is not None:
-                watch.found = hang
+            self._straggler_monitor.poll(watch.generation, self._hang_detector.activity(watch.generation.number))
+            if (hang := await self._hang_detector.poll(watch)) is not None:
+                watch.detected_cause = hang
                 continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_S):  # not wait_for: Python 3.11's may swallow a cancel
+                async with asyncio.timeout(_POLL_S):  # not wait_for: Python 3.11's may swallow a cancel
                     await watch.changed.wait()
 
     async def _complete(self, watch: GenerationMonitor) -> None:
         number = watch.generation.number
-        await self.gang.end(number, ())
+        await self.gang.kill_ranks(number, ())
         await self.journal.record("result", ResultRecorded(watch.step, dict(watch.result())), number)
         script = self.payload.script
         done = f"all {watch.step} steps committed" if script is None else "the script ended with code 0 on every rank"
@@ -309,19 +309,19 @@ class Lifecycle:
 
     async def _recover(self, watch: GenerationMonitor) -> GenerationMonitor:
         """The path from a broken generation to the next one."""
-        if await self._recovering.gives_up(watch):
-            self.holding.keep(watch.places)
-        incident, verdict, lost = await self._recovering.end(watch)
+        if await self._recovery.is_job_ending(watch):
+            self.failure_hold.store_stacks(watch.places)
+        incident, verdict, lost = await self._recovery.end_generation(watch)
         await self._abide(incident, verdict)
         if lost:
-            self._mirrors.lose()
-            self._checkpoints.lose(lost)
-            await self.gang.kill(lost)
+            self._mirrors.record_loss()
+            self._checkpoints.record_loss(lost)
+            await self.gang.kill_agents(lost)
             await self._succeed(lost)
             await self._prepare_data()
-        self._preflight.doubt(incident, lost)
-        choosing = self._recovering.choose((), watch.step)
-        source = await self._intended.unless(self._preflight.beside(choosing))
+        self._preflight.require_recheck(incident, lost)
+        choosing = self._recovery.choose_source((), watch.step)
+        source = await self._intents.interruptible(self._preflight.run_alongside(choosing))
         action = choose_recovery_action(incident.cause.reason, source, self.payload.layout.world_size)
         self._telling.decide(incident, source, action)
         following = await self._next_generation(incident.cause.reason.value, source)
@@ -331,34 +331,34 @@ class Lifecycle:
     async def _abide(self, incident: Incident, verdict: RecoveryDecision) -> None:
         """End the job, go where it was to go, or wait, as it was judged."""
         if not verdict.is_recovery:
-            raise Finished(verdict.reason, verdict.message, failure_of(incident))
-        if (way_on := self._leaving.way_on()) is not None:
+            raise Finished(verdict.reason, verdict.message, failure_json(incident))
+        if (way_on := self._planned_move.outcome()) is not None:
             raise way_on
         wait_s = verdict.backoff_s - max(0.0, time.time() - incident.times["seen_s"])  # a clock may be set back
         if wait_s > 0:
             self._telling.enter(SupervisorPhase.BACKOFF, None, f"waiting {wait_s:.1f} s before the next try")
-            await self._intended.unless(asyncio.sleep(wait_s))
+            await self._intents.interruptible(asyncio.sleep(wait_s))
 
     async def _succeed(self, lost: Sequence[str]) -> None:
         """Bring agents up where they were lost: each ends what its predecessor left, which proves it dead. Where none
         comes up, another node may be given; a job that writes files itself does not go on elsewhere before what is left
         there must have stopped."""
         since_s = time.monotonic()
-        self._intended.lost = tuple(lost)
-        while self._intended.lost:
+        self._intents.lost_nodes = tuple(lost)
+        while self._intents.lost_nodes:
             try:
                 await self._gang_up()
-                self._intended.lost = ()
+                self._intents.lost_nodes = ()
             except (AgentLostError, Relocated):
                 passed_s = time.monotonic() - since_s
-                if self._intended.stop() is None and passed_s < GANG_TIMEOUT_S:
-                    await asyncio.sleep(_LOOK_S)  # Ray may not have lost the node yet, or an agent died once more
+                if self._intents.interruption() is None and passed_s < GANG_TIMEOUT_S:
+                    await asyncio.sleep(_POLL_S)  # Ray may not have lost the node yet, or an agent died once more
                     continue
                 if self.payload.script is not None and passed_s < FENCE_S:
                     names = ", ".join(self.gang.configs[node].node_name for node in lost)
                     message = f"waiting {FENCE_S - passed_s:.0f} s: what ran on {names} may still write files"
                     self._telling.enter(SupervisorPhase.FENCE, None, message)
-                    await self._intended.unless(asyncio.sleep(FENCE_S - passed_s), moved=False)
+                    await self._intents.interruptible(asyncio.sleep(FENCE_S - passed_s), by_relocation=False)
                 raise
 
     async def _adopt(self, last: Generation) -> GenerationMonitor | None:
@@ -366,35 +366,35 @@ class Lifecycle:
         incident that ended it is on record."""
         statuses = await self.gang.call_all(lambda agent: agent.status(), timeout_s=30)
         datasets = {node: status.dataset for node, status in statuses.items() if status.dataset}
-        self.gang.known.datasets.update(datasets)
-        self._watch, is_telling = found(last, statuses)
+        self.gang.node_facts.datasets.update(datasets)
+        self._monitor, is_telling = found(last, statuses)
         incident = self._telling.incident
         if is_telling and (incident is None or incident.generation != last.number):
             self._telling.take_up(last)
-            return self._watch
-        await self.gang.end(last.number, ())
+            return self._monitor
+        await self.gang.kill_ranks(last.number, ())
         return None
 
     async def _finish(self, end: Finished) -> None:
         number = self._generations.past[-1].number if self._generations.past else 0
         target = TERMINAL_BY_REASON[end.reason]
         if (incident := self._telling.incident) is not None and incident.recovery_action is not RecoveryAction.FAIL:
-            incident.end(time.time())
+            incident.mark_job_end(time.time())
             await self._telling.revise(incident)
-        until = await self.holding.begin(end, number)
+        until = await self.failure_hold.start(end, number)
         if target is not JobState.SUCCEEDED:
             message = end.message + (f"; its nodes are kept until {until}" if until else "")
             await self._telling.change(JobState.DRAINING, end.reason, message, generation=number, error=end.error)
-        await self.gang.end(max(1, number), ())
-        await self._recovering.evidence.collect()
+        await self.gang.kill_ranks(max(1, number), ())
+        await self._recovery.evidence.upload_pending()
         if until:
             self._telling.phase = SupervisorPhase.HELD
-            await self.holding.wait()
+            await self.failure_hold.wait()
         self._telling.phase = SupervisorPhase.ENDED
         await self._telling.change(target, end.reason, end.message, generation=number, error=end.error)
 
     async def _release(self, message: str, reason: Reason) -> None:
         number = self._generations.past[-1].number if self._generations.past else 0
         self._telling.phase = SupervisorPhase.RELEASED
-        await self._recovering.evidence.collect()
+        await self._recovery.evidence.upload_pending()
         await self._telling.change(JobState.QUEUED, reason, message, generation=number)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from regroup.service.supervisor.gang import CALL_TIMEOUT_S, Gang, all_of
+from regroup.service.supervisor.gang import CALL_TIMEOUT_S, Gang, gather_all
 from regroup.service.supervisor.generations import Generation
 
 MIRROR_TIMEOUT_S = 3600.0
@@ -14,7 +14,7 @@ class MirrorRpc:
     def __init__(self, gang: Gang) -> None:
         self._gang = gang
 
-    async def ask(self, generation: Generation) -> None:
+    async def request_set(self, generation: Generation) -> None:
         """Request that all ranks retain the next set for mirrors. They report it when they do.
 
         Raises:
@@ -31,24 +31,24 @@ class MirrorRpc:
         Raises:
             AgentLostError, AgentError: one node failed, so no mirror of this set counts.
         """
-        addresses = await self._gang.addresses(pairs.values())
+        addresses = await self._gang.transfer_addresses(pairs.values())
 
         async def one(node: str) -> None:
             ranks = [place.rank for place in generation.on(node)]
             agent = self._gang.agents.agent(node, timeout_s=MIRROR_TIMEOUT_S)
             await agent.send_mirror(generation.number, step, ranks, addresses[pairs[node]], bytes_per_s)
 
-        await all_of(one(node) for node in generation.nodes)
+        await gather_all(one(node) for node in generation.nodes)
 
-    async def keep(self, generation: int, step: int) -> None:
+    async def retain(self, generation: int, step: int) -> None:
         """Let every node that answers retain this set of mirrors and release all others."""
-        await self._gang.tell_all(lambda agent: agent.retain_mirror(generation, step))
+        await self._gang.call_reachable(lambda agent: agent.retain_mirror(generation, step))
 
-    async def make_room(self, generation: int, step: int) -> None:
+    async def release_for(self, generation: int, step: int) -> None:
         """Let every node that answers release its mirrors before this set is sent."""
-        await self._gang.tell_all(lambda agent: agent.release_mirrors(generation, step))
+        await self._gang.call_reachable(lambda agent: agent.release_mirrors(generation, step))
 
-    async def kept(self) -> list[tuple[int, int]]:
+    async def list_mirrored(self) -> list[tuple[int, int]]:
         """Return generation and step of the mirrored set of each node that has one.
 
         Raises:

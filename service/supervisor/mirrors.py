@@ -40,101 +40,101 @@ class Mirrors:
         """Committed steps in the set that all mirrors store, as far as this incarnation knows."""
         self._pairs, self._share, self._bytes_per_s = pairs, share, bytes_per_s
         self._gang, self._calls, self._journal = gang, MirrorRpc(gang), journal
-        self._kept: tuple[int, int] | None = None
+        self._complete_set: tuple[int, int] | None = None
         """Generation and step of that set; (0, 0): there is none; None: unknown in this incarnation."""
         self._generation = 0
-        self._is_asked = False
+        self._is_requested = False
         self._due_s = 0.0
         self._allowed, self._short = MirrorAllowance(), dict[str, str]()
-        self._said: tuple[int | None, MirrorLevel, str] = (_UNKNOWN, MirrorLevel.TWO, "")
-        self._told = 0
+        self._last_emitted: tuple[int | None, MirrorLevel, str] = (_UNKNOWN, MirrorLevel.TWO, "")
+        self._emitted = 0
         self._failing = False
         self._work: asyncio.Task[None] | None = None
 
-    def look(self, watch: GenerationMonitor) -> None:
+    def poll(self, watch: GenerationMonitor) -> None:
         """Start the next call that is due. Call it after each message, and periodically."""
         if not self._pairs or (self._work is not None and not self._work.done()):
             return
         generation = watch.generation
-        self._heed(watch)
+        self._update_allowance(watch)
         if generation.number != self._generation:
-            self._generation, self._is_asked, self._due_s = generation.number, False, 0.0
-        steps = watch.whole_mirrors()
+            self._generation, self._is_requested, self._due_s = generation.number, False, 0.0
+        steps = watch.pop_complete_mirrors()
         if self._allowed.level is MirrorLevel.NONE:
-            if self._kept != _NO_SET or steps:
-                self._work = asyncio.get_running_loop().create_task(self._give_up())
+            if self._complete_set != _NO_SET or steps:
+                self._work = asyncio.get_running_loop().create_task(self._release_all())
         elif steps:
             self._work = asyncio.get_running_loop().create_task(self._send(generation, steps[-1]))
-        elif not self._is_asked and watch.first_step_s is not None and time.monotonic() >= self._due_s:
-            self._is_asked = True
-            self._work = asyncio.get_running_loop().create_task(self._ask(generation))
+        elif not self._is_requested and watch.first_step_s is not None and time.monotonic() >= self._due_s:
+            self._is_requested = True
+            self._work = asyncio.get_running_loop().create_task(self._request(generation))
 
-    def lose(self) -> None:
+    def record_loss(self) -> None:
         """Record the loss of a node and of its mirrors. No mirror is complete until the next set is sent."""
         if self._work is not None:
             self._work.cancel()  # Ray may keep a call to the lost node waiting for long
-        self._tell(None)
+        self._emit(None)
 
-    def _heed(self, watch: GenerationMonitor) -> None:
+    def _update_allowance(self, watch: GenerationMonitor) -> None:
         """Reduce the memory of mirrors while nodes are short of memory, and increase it later."""
         self._short.update(watch.short_of_memory)
         watch.short_of_memory.clear()
         said = "; ".join(f"{self._gang.configs[node].node_name}: {what}" for node, what in self._short.items()
                          if what and node in self._gang.configs)  # fmt: skip
-        self._allow(update_allowance(self._allowed, said, time.monotonic()))
+        self._set_allowance(update_allowance(self._allowed, said, time.monotonic()))
 
-    def _allow(self, allowed: MirrorAllowance) -> None:
+    def _set_allowance(self, allowed: MirrorAllowance) -> None:
         before, self._allowed = self._allowed, allowed
         if (before.level, before.why) != (allowed.level, allowed.why):
-            self._tell(self.step)
+            self._emit(self.step)
 
-    async def _give_up(self) -> None:
+    async def _release_all(self) -> None:
         """Release the memory of mirrors on all nodes."""
-        self._kept, self._is_asked = _NO_SET, False
-        self._tell(None)
-        await self._calls.keep(*_NO_SET)
+        self._complete_set, self._is_requested = _NO_SET, False
+        self._emit(None)
+        await self._calls.retain(*_NO_SET)
 
-    async def _ask(self, generation: Generation) -> None:
+    async def _request(self, generation: Generation) -> None:
         try:
-            if self._kept is None:
-                await self._recall()
-            await self._calls.ask(generation)
+            if self._complete_set is None:
+                await self._restore()
+            await self._calls.request_set(generation)
         except (AgentError, AgentLostError):
-            self._is_asked = False  # other code detects the loss
+            self._is_requested = False  # other code detects the loss
             self._due_s = time.monotonic() + 1.0
 
-    async def _recall(self) -> None:
+    async def _restore(self) -> None:
         """Restore the set that an earlier incarnation of this supervisor sent completely.
 
         Agents retain a set only when all agents have it, so the newest set of any agent is complete.
         """
-        named = await self._calls.kept()
-        self._kept = max(named, key=lambda kept: (kept[1], kept[0]), default=_NO_SET)
-        self.step = self._kept[1] or None
-        await self._calls.keep(*self._kept)
+        named = await self._calls.list_mirrored()
+        self._complete_set = max(named, key=lambda kept: (kept[1], kept[0]), default=_NO_SET)
+        self.step = self._complete_set[1] or None
+        await self._calls.retain(*self._complete_set)
 
     async def _send(self, generation: Generation, step: int) -> None:
         started = time.monotonic()
         try:
             if self._allowed.level is MirrorLevel.ONE:
-                self._kept = _NO_SET
-                self._tell(None)
-                await self._calls.make_room(generation.number, step)
+                self._complete_set = _NO_SET
+                self._emit(None)
+                await self._calls.release_for(generation.number, step)
             await self._calls.send(generation, step, self._pairs, self._bytes_per_s)
-            self._kept = (generation.number, step)
-            await self._calls.keep(*self._kept)
+            self._complete_set = (generation.number, step)
+            await self._calls.retain(*self._complete_set)
             self._failing = False
-            self._tell(step)
+            self._emit(step)
         except (AgentError, AgentLostError) as error:
-            await self._say_failing(generation, step, error)
+            await self._record_failure(generation, step, error)
             if isinstance(error, AgentError) and error.kind is AgentErrorKind.NO_MEMORY:
-                self._allow(lower_allowance(self._allowed, str(error), time.monotonic()))
-            await self._calls.keep(*(self._kept or _NO_SET))
+                self._set_allowance(lower_allowance(self._allowed, str(error), time.monotonic()))
+            await self._calls.retain(*(self._complete_set or _NO_SET))
         finally:
-            self._is_asked = False
+            self._is_requested = False
             self._due_s = time.monotonic() + pause_s(time.monotonic() - started, self._share)
 
-    async def _say_failing(self, generation: Generation, step: int, error: Exception) -> None:
+    async def _record_failure(self, generation: Generation, step: int, error: Exception) -> None:
         """Record a failure once until the next success, unless the generation has ended with its sets."""
         if self._failing or generation.number != self._generation:
             return
@@ -142,12 +142,12 @@ class Mirrors:
         note = NoteRecorded("mirror_failed", {"step": step, "message": str(error)})
         await self._journal.record(f"mirror_failed:{generation.number}:{step}", note, generation.number)
 
-    def _tell(self, step: int | None) -> None:
+    def _emit(self, step: int | None) -> None:
         self.step = step
         level, why = self._allowed.level, self._allowed.why
-        if (step, level, why) == self._said:
+        if (step, level, why) == self._last_emitted:
             return
-        self._said = (step, level, why)
-        self._told += 1
-        key = f"mirror:{self._journal.boot_id[:8]}:{self._told}"
+        self._last_emitted = (step, level, why)
+        self._emitted += 1
+        key = f"mirror:{self._journal.boot_id[:8]}:{self._emitted}"
         self._journal.emit(key, MirrorChanged(step, int(level), why), self._generation, time.time())

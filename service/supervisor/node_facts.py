@@ -10,18 +10,18 @@ from regroup.workers.contract.agent_records import Dataset, NodeDescription
 class NodeFacts:
     """Facts about nodes whose agents answered the last inspection."""
 
-    prepared: Dataset | None = None
+    prepared_data: Dataset | None = None
     """The prepared data of the job. A node that joins uses it instead of reading all sources again."""
-    facts: dict[str, NodeDescription] = field(default_factory=dict[str, NodeDescription])
+    descriptions: dict[str, NodeDescription] = field(default_factory=dict[str, NodeDescription])
     """Node id → facts that its agent reported when it came up."""
     datasets: dict[str, Dataset] = field(default_factory=dict[str, Dataset])
     """Node id → the job's data there, empty for a job without data. Only nodes that can write to storage."""
-    passed: set[str] = field(default_factory=set[str])
+    passed_preflight: set[str] = field(default_factory=set[str])
     """Nodes that passed the preflight."""
 
     def forget(self, nodes: Iterable[str]) -> None:
         """Forget the nodes of lost agents. Their next agents must prove everything again."""
         for node in nodes:
-            self.facts.pop(node, None)
+            self.descriptions.pop(node, None)
             self.datasets.pop(node, None)
-            self.passed.discard(node)
+            self.passed_preflight.discard(node)

@@ -26,14 +26,14 @@ class Relocated(Exception):
         layout: Layout,
         former: Mapping[str, str],
         *,
-        is_known: bool = False,
+        is_recorded: bool = False,
     ) -> None:
         """`former`: node id → name, of those that it leaves while they still hold its state. `is_known`: on record."""
         super().__init__("the job was given other nodes")
-        self.nodes, self.layout, self.former, self.is_known = nodes, layout, former, is_known
+        self.nodes, self.layout, self.former, self.is_known = nodes, layout, former, is_recorded
 
     @classmethod
-    def recall(cls, past: Sequence[SupervisorEvent], attempt: int, layout: Layout) -> "Relocated | None":
+    def replay(cls, past: Sequence[SupervisorEvent], attempt: int, layout: Layout) -> "Relocated | None":
         """The last that is on record since the job was placed; None if there is none. `layout`: that of the job, for a
         record of a supervisor that knew no other."""
         moves = [event for event in decoded(past, JobMoved) if event.attempt == attempt]
@@ -49,7 +49,7 @@ class Relocated(Exception):
         return shape_of(self.nodes, self.layout)
 
     @property
-    def ids(self) -> frozenset[str]:
+    def node_ids(self) -> frozenset[str]:
         """Of its nodes."""
         return frozenset(node.node_id for node in self.nodes)
 

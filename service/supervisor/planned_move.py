@@ -17,7 +17,7 @@ from regroup.service.supervisor.gang import CALL_TIMEOUT_S, Gang
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.intents import IntentTracker
 from regroup.service.supervisor.job_config import JobConfig
-from regroup.service.supervisor.node_setup import make_ready
+from regroup.service.supervisor.node_setup import prepare_nodes
 from regroup.service.supervisor.outcomes import Relocated, Requeued, Shape
 
 _TOLD_TIMEOUT_S = 60.0
@@ -32,47 +32,47 @@ class PlannedMove:
     def __init__(self, payload: JobConfig, gang: Gang, intended: IntentTracker, telling: EventLog) -> None:
         self.unready: UnreadyNodes | None = None
         """Nodes that the job was to move to and cannot use, so that the controller finds others."""
-        self._payload, self._gang, self._intended, self._telling = payload, gang, intended, telling
+        self._payload, self._gang, self._intents, self._telling = payload, gang, intended, telling
         self._work: dict[str, asyncio.Task[None]] = {}
         """By what it is for, so that each is begun once."""
-        self._ready: Shape | None = None
+        self._prepared_shape: Shape | None = None
         """What the job is to be, where the nodes of it that are new to the job are ready."""
         self._is_ended = False
 
-    def look(self, watch: GenerationMonitor, *, is_saving: bool) -> Cause | None:
+    def reconcile(self, watch: GenerationMonitor, *, is_saving: bool) -> Cause | None:
         """Bring it on; returns why the generation ends, once it is to be ended."""
-        if self._gang.former and self._needs_nothing(watch):
-            self._once(_LET_GO, self._let_go())
+        if self._gang.former and self._is_former_state_unneeded(watch):
+            self._start_once(_LET_GO, self._release_former())
         if self._has_own_set(watch):
-            self._once(
-                f"source of {watch.generation.number}", self._gang.give_up_source(mirrors=bool(self._payload.pairs))
+            self._start_once(
+                f"source of {watch.generation.number}", self._gang.release_restore_source(mirrors=bool(self._payload.mirror_pairs))
             )
-        change, moved = self._intended.change, self._intended.planned
+        change, moved = self._intents.change, self._intents.planned_relocation
         if change is None or (moved is None and not change.is_requeue):
-            self._forget()
-            self._is_ended = watch.stopped
-            return Cause(Reason.DRAINED, "nothing has to leave after all", time.time()) if watch.stopped else None
+            self._cancel_preparation()
+            self._is_ended = watch.is_stopped
+            return Cause(Reason.DRAINED, "nothing has to leave after all", time.time()) if watch.is_stopped else None
         now_s, times = time.time(), schedule_drain(change.noticed_s, change.deadline_s)
         if moved is not None:
-            self._once(f"ready {moved.shape}", self._make_ready(moved))
-        if (self._is_ready or change.is_requeue or now_s > times.stop_s) and self._may_stop(
+            self._start_once(f"ready {moved.shape}", self._prepare(moved))
+        if (self._is_ready or change.is_requeue or now_s > times.stop_s) and self._can_stop_ranks(
             watch, now_s, times, is_saving
         ):
             asked = f"stop {watch.generation.number} {change.is_requeue}"
-            self._once(asked, self._stop(watch, change))
-        self._is_ended = self._has_ended(watch, now_s, times, is_saving)
+            self._start_once(asked, self._stop(watch, change))
+        self._is_ended = self._is_end_due(watch, now_s, times, is_saving)
         return Cause(change.reason, change.why, now_s, evidence=change.evidence) if self._is_ended else None
 
-    def way_on(self) -> Exception | None:
+    def outcome(self) -> Exception | None:
         """How the job goes on after a generation that has ended, by plan or not; None: where it is."""
-        change = self._intended.change
+        change = self._intents.change
         if self._is_ended and change is not None and change.is_requeue:
             return Requeued(change.why, change.reason)
-        return self._intended.planned if self._is_ended or self._is_ready else None
+        return self._intents.planned_relocation if self._is_ended or self._is_ready else None
 
-    def _needs_nothing(self, watch: GenerationMonitor) -> bool:
+    def _is_former_state_unneeded(self, watch: GenerationMonitor) -> bool:
         """Of what the job has left: its first step elsewhere proves that, or its end; a script has its state itself."""
-        return watch.first_step_s is not None or watch.complete or self._payload.script is not None
+        return watch.first_step_s is not None or watch.is_complete or self._payload.script is not None
 
     def _has_own_set(self, watch: GenerationMonitor) -> bool:
         """The step after the first that was kept in memory was agreed on: what ranks were restored from is needed by
@@ -84,54 +84,54 @@ class PlannedMove:
 
     @property
     def _is_ready(self) -> bool:
-        moved = self._intended.planned
-        return moved is not None and moved.shape == self._ready
+        moved = self._intents.planned_relocation
+        return moved is not None and moved.shape == self._prepared_shape
 
-    def _may_stop(self, watch: GenerationMonitor, now_s: float, times: DrainSchedule, is_saving: bool) -> bool:
+    def _can_stop_ranks(self, watch: GenerationMonitor, now_s: float, times: DrainSchedule, is_saving: bool) -> bool:
         """A checkpoint that is being saved is waited for; so is a first step, before which ranks do not listen. Scripts
         never do."""
         listens = self._payload.script is None and watch.first_step_s is not None
         return listens and (not is_saving or now_s > times.stop_s)
 
-    def _has_ended(self, watch: GenerationMonitor, now_s: float, times: DrainSchedule, is_saving: bool) -> bool:
-        change = self._intended.change
+    def _is_end_due(self, watch: GenerationMonitor, now_s: float, times: DrainSchedule, is_saving: bool) -> bool:
+        change = self._intents.change
         assert change is not None, "it is asked only where there is one"
         if self._payload.script is not None:  # its steps and its state are its own: it has none to agree on
             return self._is_ready or change.is_requeue or now_s > times.stop_s
-        if watch.stopped:
+        if watch.is_stopped:
             return not (change.is_requeue and is_saving) or (
                 change.deadline_s is not None and now_s > change.deadline_s
             )
         return now_s > times.kill_s
 
-    def _once(self, name: str, work: Any) -> None:
+    def _start_once(self, name: str, work: Any) -> None:
         if name in self._work:
             work.close()
             return
         self._work[name] = asyncio.get_running_loop().create_task(work)
 
-    def _forget(self) -> None:
+    def _cancel_preparation(self) -> None:
         for name in [name for name in self._work if name.startswith(("ready", "stop"))]:
             self._work.pop(name).cancel()
-        self._ready, self.unready = None, None
+        self._prepared_shape, self.unready = None, None
 
-    async def _make_ready(self, moved: Relocated) -> None:
+    async def _prepare(self, moved: Relocated) -> None:
         """Agents, zygotes and data on the nodes that come, and nothing that speaks against their use."""
-        self._ready, self.unready = None, None
-        payload = self._payload.on(moved.nodes, moved.layout)
+        self._prepared_shape, self.unready = None, None
+        payload = self._payload.with_nodes(moved.nodes, moved.layout)
         configs = {node: config for node, config in payload.agent_configs().items() if node not in self._gang.configs}
         try:
-            await make_ready(payload, self._gang.on(configs), self._telling.note)
-            self._ready = moved.shape
+            await prepare_nodes(payload, self._gang.with_configs(configs), self._telling.note)
+            self._prepared_shape = moved.shape
         except (AgentError, AgentLostError) as error:
-            self._cannot(moved, str(error))
+            self._mark_unready(moved, str(error))
         except Exception as error:  # else it would be waited for
-            self._cannot(moved, f"{type(error).__name__}: {error}; please report this")
+            self._mark_unready(moved, f"{type(error).__name__}: {error}; please report this")
 
-    def _cannot(self, moved: Relocated, why: str) -> None:
-        self.unready = UnreadyNodes(tuple(sorted(moved.ids)), why)
+    def _mark_unready(self, moved: Relocated, why: str) -> None:
+        self.unready = UnreadyNodes(tuple(sorted(moved.node_ids)), why)
 
-    async def _let_go(self) -> None:
+    async def _release_former(self) -> None:
         """End the agents of the nodes that the job has left, once the database has all that they had to tell."""
 
         async def told(node: str) -> None:
@@ -150,5 +150,5 @@ class PlannedMove:
 
     async def _stop(self, watch: GenerationMonitor, change: PlannedChange) -> None:
         with contextlib.suppress(AgentError, AgentLostError):  # its end is noticed elsewhere
-            await self._gang.stop(watch.generation, change.why, save=change.is_requeue)
+            await self._gang.stop_ranks(watch.generation, change.why, save=change.is_requeue)
             self._telling.leaves(watch.generation.number, f"ranks are told to end at their next step: {change.why}")

@@ -42,22 +42,22 @@ class Preflight:
     """Of one life of the job."""
 
     def __init__(self, payload: JobConfig, gang: Gang, telling: EventLog, intended: IntentTracker) -> None:
-        self._payload, self._gang, self._telling, self._intended = payload, gang, telling, intended
-        self._doubts_links = False
+        self._payload, self._gang, self._telling, self._intents = payload, gang, telling, intended
+        self._is_link_check_due = False
 
-    def doubt(self, incident: Incident, lost: Iterable[str]) -> None:
+    def require_recheck(self, incident: Incident, lost: Iterable[str]) -> None:
         """A generation ended: check those anew that are blamed for it, or whose agents are others now."""
-        passed, cause = self._gang.known.passed, incident.cause
+        passed, cause = self._gang.node_facts.passed_preflight, incident.cause
         passed.difference_update(lost)
         if cause.node_id is not None and node_event_kind_of(cause.reason, cause.evidence) is not None:
             passed.discard(cause.node_id)
-        self._doubts_links = may_be_link_failure(cause) and len(self._gang.configs) > 1
+        self._is_link_check_due = may_be_link_failure(cause) and len(self._gang.configs) > 1
 
-    def trust(self) -> None:
+    def mark_all_passed(self) -> None:
         """All of them have passed in an earlier life of this supervisor, and run the job's ranks."""
-        self._gang.known.passed.update(self._gang.configs)
+        self._gang.node_facts.passed_preflight.update(self._gang.configs)
 
-    async def beside(self, work: Any) -> Any:
+    async def run_alongside(self, work: Any) -> Any:
         """What `work` returns, once all nodes have passed as well.
 
         Raises:
@@ -65,11 +65,11 @@ class Preflight:
             AgentLostError: a node is unfit, and nothing was done about it.
         """
         working = asyncio.ensure_future(work)
-        is_trusted = self._gang.known.passed >= self._gang.configs.keys() and not self._doubts_links
+        is_trusted = self._gang.node_facts.passed_preflight >= self._gang.configs.keys() and not self._is_link_check_due
         if is_trusted or not self._payload.preflight:
             return await working
-        checking = asyncio.ensure_future(check(self._payload, self._gang, self._telling.note, self._doubts_links))
-        self._doubts_links = False
+        checking = asyncio.ensure_future(check_nodes(self._payload, self._gang, self._telling.note, self._is_link_check_due))
+        self._is_link_check_due = False
         try:
             while not (working.done() and checking.done()):
                 running = {task for task in (working, checking) if not task.done()}
@@ -90,12 +90,12 @@ class Preflight:
         told = "; ".join(f"{self._gang.configs[each.node_id].node_name}: {each.message}" for each in given_up)
         self._telling.enter(SupervisorPhase.PREFLIGHT, None, f"waiting for another node: {told}")
         self._gang.missing |= {each.node_id for each in given_up}
-        self._intended.lost = tuple(each.node_id for each in given_up)
-        await self._intended.unless(asyncio.sleep(_REPLACE_S))
+        self._intents.lost_nodes = tuple(each.node_id for each in given_up)
+        await self._intents.interruptible(asyncio.sleep(_REPLACE_S))
         raise AgentLostError(given_up[0].node_id, f"a node is unfit: {told}")
 
 
-async def check(
+async def check_nodes(
     payload: JobConfig, gang: Gang, note: Callable[[str, Note], None], is_every_link_doubted: bool = False
 ) -> Sequence[UnfitNode]:
     """Check the nodes that have not passed, and that others reach them. Nodes that do not answer are left to who misses
@@ -108,9 +108,9 @@ async def check(
     Returns:
         Who something speaks against.
     """
-    known, names = gang.known, {node: config.node_name for node, config in gang.configs.items()}
+    known, names = gang.node_facts, {node: config.node_name for node, config in gang.configs.items()}
     peers = assign_probe_peers(list(names), MAX_PEERS if is_every_link_doubted else 1)
-    doubted = names.keys() - known.passed
+    doubted = names.keys() - known.passed_preflight
     asked = [
         node for node in names if is_every_link_doubted or node in doubted or doubted.intersection(peers.get(node, ()))
     ]
@@ -142,7 +142,7 @@ async def check(
     unfit = find_unfit_nodes(findings, {node: peers.get(node, ()) for node in asked})
     for each in unfit:
         say(each.node_id, {"fault": each.fault.value, "message": each.message})
-    known.passed.update(doubted - {each.node_id for each in unfit if each.is_excluded})
+    known.passed_preflight.update(doubted - {each.node_id for each in unfit if each.is_excluded})
     return unfit
 
 

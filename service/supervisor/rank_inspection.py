@@ -11,10 +11,10 @@ from regroup.workers.contract.agent_api import AgentApi
 from regroup.workers.contract.agent_records import RankStack
 from regroup.workers.contract.codec import plain
 
-LOOK_TIMEOUT_S = 5.0
+INSPECT_TIMEOUT_S = 5.0
 
 
-async def look(gang: Gang, without: Collection[str] = ()) -> dict[int, Any]:
+async def inspect_ranks(gang: Gang, without: Collection[str] = ()) -> dict[int, Any]:
     """Return rank → where it is (`RankInspection`, as plain data), of nodes that answer; they keep it as evidence.
 
     Args:
@@ -33,7 +33,7 @@ async def _each(
 ) -> dict[int, Any]:
     async def one(node: str) -> Mapping[int, RankStack]:
         with contextlib.suppress(AgentLostError):
-            return await call(gang.agents.agent(node, timeout_s=LOOK_TIMEOUT_S))
+            return await call(gang.agents.agent(node, timeout_s=INSPECT_TIMEOUT_S))
         return {}
 
     found = await asyncio.gather(*(one(node) for node in gang.configs if node not in without))

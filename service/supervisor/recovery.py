@@ -31,7 +31,7 @@ from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation, GenerationLog
 from regroup.service.supervisor.incidents import Incident
 from regroup.service.supervisor.job_config import JobConfig
-from regroup.service.supervisor.rank_inspection import look
+from regroup.service.supervisor.rank_inspection import inspect_ranks
 from regroup.workers.contract.agent_records import DeathProof
 from regroup.workers.contract.messages import Failed, Join, Note, StepRow, from_json
 from regroup.workers.contract.rank_error import ErrorClass, RankError
@@ -64,10 +64,10 @@ class RecoveryRun:
         self._spikes: dict[int, tuple[str, float]] = {}
         """Step that is done again because its loss stood out → the largest that would not have."""
 
-    def recall(self, past: Sequence[SupervisorEvent]) -> Finished | None:
+    def replay(self, past: Sequence[SupervisorEvent]) -> Finished | None:
         """Charges of earlier lives of this supervisor, so that a restart forgives nothing, and evidence not left yet;
         returns the end that the last one had begun. Call it when the open incident has been recalled."""
-        self.evidence.recall(past)
+        self.evidence.replay(past)
         incidents = {event.id: event for event in decoded(past, IncidentRevised)}
         for event in incidents.values():
             if (budget := budget_of(event.reason, self._payload.budgets)) is not None:
@@ -78,43 +78,43 @@ class RecoveryRun:
             return None
         return Finished(states[-1].reason, states[-1].message, states[-1].error)
 
-    async def gives_up(self, watch: GenerationMonitor) -> bool:
+    async def is_job_ending(self, watch: GenerationMonitor) -> bool:
         """Whether the job will not go on after this generation, as far as is known before its ranks are ended. If so,
         nobody waits for a recovery: those that still live are asked where they are."""
-        watch.seen_s = time.time()
-        cause = excuse_announced_loss(watch.cause(), self.announced)
-        if self._judge(cause, watch.seen_s, watch.step, self._charges.values()).is_recovery:
+        watch.detected_s = time.time()
+        cause = excuse_announced_loss(watch.classify(), self.announced)
+        if self._decide_with(cause, watch.detected_s, watch.step, self._charges.values()).is_recovery:
             return False
-        if watch.found is None:
-            watch.places = await look(self._gang, without=watch.losses)
+        if watch.detected_cause is None:
+            watch.places = await inspect_ranks(self._gang, without=watch.losses)
         return True
 
-    async def end(self, watch: GenerationMonitor) -> tuple[Incident, RecoveryDecision, Sequence[str]]:
+    async def end_generation(self, watch: GenerationMonitor) -> tuple[Incident, RecoveryDecision, Sequence[str]]:
         """Open the incident of a broken generation, on record before anything is done about it, and end the generation
         with proof; returns the lost nodes beside the verdict."""
-        seen_s = watch.seen_s
+        seen_s = watch.detected_s
         incident = self._telling.incident = Incident(
             uuid.uuid4().hex[:12],
             watch.generation.number,
-            excuse_announced_loss(watch.cause(), self.announced),
+            excuse_announced_loss(watch.classify(), self.announced),
             watch.step,
         )
-        incident.found(seen_s)
+        incident.mark_detected(seen_s)
         await self._telling.revise(incident)
-        proofs = await self._gang.end(watch.generation.number, tuple(watch.losses))
+        proofs = await self._gang.kill_ranks(watch.generation.number, tuple(watch.losses))
         dead_s = time.time()
         for node, proof in proofs.items():
             if proof is None:
-                watch.lose(node, seen_s)
+                watch.record_loss(node, seen_s)
                 continue
-            _last_words(watch, node, proof)
+            _receive_last_messages(watch, node, proof)
             if proof.stuck:
                 said = {"pids": list(proof.stuck), "node": self._gang.configs[node].node_name}
                 self._telling.note(node, Note(watch.generation.number, "stuck", said, time.time()))
-        incident.cause, incident.at_step = await self._excused(watch.cause()), watch.step
-        incident.found(seen_s)
-        incident.passed("dead_s", dead_s)
-        self.evidence.open(incident)
+        incident.cause, incident.at_step = await self._excuse_planned_end(watch.classify()), watch.step
+        incident.mark_detected(seen_s)
+        incident.mark_phase("dead_s", dead_s)
+        self.evidence.add(incident)
         return incident, await self.decide(incident), tuple(watch.losses)
 
     async def decide(self, incident: Incident) -> RecoveryDecision:
@@ -129,7 +129,7 @@ class RecoveryRun:
             news.append(self._telling.change(state, cause.reason, cause.summary, generation=incident.generation))
         await asyncio.gather(*news)  # side by side: the recovery waits for both records
         before = [charge for key, charge in self._charges.items() if key != incident.id]
-        verdict = self._judge(cause, seen_s, incident.at_step, before)
+        verdict = self._decide_with(cause, seen_s, incident.at_step, before)
         budget = budget_of(cause.reason, self._payload.budgets)
         if verdict.is_recovery and budget is not None:
             self._charges[incident.id] = Charge(budget, seen_s, incident.at_step)
@@ -139,9 +139,9 @@ class RecoveryRun:
             await self._telling.revise(incident)
         return verdict
 
-    def join(self) -> Join:
+    def join_message(self) -> Join:
         """What a JOIN says that is the same for every rank of the next generation."""
-        join, recovery = self._payload.join(), self._payload.spec.recovery
+        join, recovery = self._payload.join_message(), self._payload.spec.recovery
         if join.config.script is not None:
             return join
         rule = loss_spike_config(
@@ -156,7 +156,7 @@ class RecoveryRun:
         )
         return replace(join, config=replace(join.config, loss_spike=rule))
 
-    async def choose(self, lost: Sequence[str], reached: int) -> RestoreSource:
+    async def choose_source(self, lost: Sequence[str], reached: int) -> RestoreSource:
         """The newest state the next generation can start from. A script, which keeps its own, is thought to go on from
         the step it had `reached` until it says otherwise.
 
@@ -165,15 +165,15 @@ class RecoveryRun:
         """
         if self._payload.script is not None:
             return RestoreSource(RestoreKind.NONE, reached)
-        shards, error = await asyncio.gather(self._gang.shards(lost), self._scan_soon())
+        shards, error = await asyncio.gather(self._gang.list_shards(lost), self._scan_briefly())
         for generation, step in find_diverged_sets(shards):
             message = f"ranks differ in what they should hold alike after step {step}: nothing is restored from that"
             note = Note(generation, "snapshot_refused", {"step": step, "message": message}, time.time())
             self._telling.note("", note)
-        source = self._newest(shards)
+        source = self._choose_newest(shards)
         if source.kind is not RestoreKind.MEMORY:
             await self._scan(error)
-            source = self._newest(shards)
+            source = self._choose_newest(shards)
         elif not self._checkpoints.scanned:
             message = f"durable storage did not answer: step {source.step} is restored from memory without a look there"
             self._telling.note("", Note(source.generation, "storage_unavailable", {"message": message}, time.time()))
@@ -181,20 +181,20 @@ class RecoveryRun:
         if (
             resume is not None and source.kind is RestoreKind.NONE
         ):  # starting anew would be another job than was asked for
-            why = self._checkpoints.why_distrusted(resume.uri)
+            why = self._checkpoints.why_excluded(resume.uri)
             raise Finished(Reason.INVALID_INPUT, f"cannot go on from what `resume_from` names: {why}")
         return source
 
-    def _newest(self, shards: Sequence[Shard]) -> RestoreSource:
+    def _choose_newest(self, shards: Sequence[Shard]) -> RestoreSource:
         """By what is known now."""
-        known, resume, layout = self._checkpoints.known(), self._payload.resume, self._payload.layout
+        known, resume, layout = self._checkpoints.finished(), self._payload.resume, self._payload.layout
         saved = [*known, resume] if resume is not None else known
-        trusted = [item for item in saved if self._checkpoints.trusts(item.uri)]
+        trusted = [item for item in saved if self._checkpoints.is_usable(item.uri)]
         nodes = {place.rank: place.node_id for place in self._payload.places()}
         others = {each.number for each in self._generations.past if each.layout != layout}
         return choose_restore_source(shards, trusted, self._generations.starts, nodes, others)
 
-    async def outlast(self, error: AgentError) -> None:
+    async def wait_for_storage(self, error: AgentError) -> None:
         """Durable storage did not answer: charge it, and wait before it is asked again.
 
         Raises:
@@ -202,7 +202,7 @@ class RecoveryRun:
         """
         now_s, step = time.time(), max(self._generations.starts.values(), default=0)
         cause = Cause(Reason.IO_ERROR, str(error), now_s, None, error.node_id)
-        verdict = self._judge(cause, now_s, step, self._charges.values())
+        verdict = self._decide_with(cause, now_s, step, self._charges.values())
         if not verdict.is_recovery:
             raise Finished(verdict.reason, verdict.message)
         self._charges[f"storage at {now_s}"] = Charge("io_error", now_s, step)
@@ -215,7 +215,7 @@ class RecoveryRun:
         formed = (each for each in self._generations.past if each.number == generation)
         return {place.node_id: place.node_name for each in formed for place in each.ranks}
 
-    async def _scan_soon(self) -> AgentError | None:
+    async def _scan_briefly(self) -> AgentError | None:
         """Look through durable storage if it answers: what is in memory is not to wait for it. Why it refused."""
         try:
             with contextlib.suppress(TimeoutError):
@@ -228,19 +228,19 @@ class RecoveryRun:
     async def _scan(self, refused: AgentError | None) -> None:
         while not self._checkpoints.scanned:
             if refused is not None:
-                await self.outlast(refused)
+                await self.wait_for_storage(refused)
             try:
                 await self._checkpoints.scan()
             except AgentError as error:
                 refused = error
 
-    async def _excused(self, cause: Cause) -> Cause:
+    async def _excuse_planned_end(self, cause: Cause) -> Cause:
         """The agent of a node that leaves may have said so with its last breath."""
         if cause.reason is Reason.AGENT_LOST and (said := await self._gang.agents.planned_end(cause.node_id or "")):
             self.announced.setdefault(cause.node_id or "", said)
         return excuse_announced_loss(cause, self.announced)
 
-    def _judge(self, cause: Cause, now_s: float, step: int, charges: Iterable[Charge]) -> RecoveryDecision:
+    def _decide_with(self, cause: Cause, now_s: float, step: int, charges: Iterable[Charge]) -> RecoveryDecision:
         payload = self._payload
         return decide_recovery(
             cause,
@@ -261,12 +261,12 @@ class RecoveryRun:
         return sorted(charges, key=lambda charge: charge.time_s)
 
 
-def failure_of(incident: Incident) -> Mapping[str, Any] | None:
+def failure_json(incident: Incident) -> Mapping[str, Any] | None:
     """The exception behind an incident, as plain data."""
     return asdict(incident.cause.failure) if incident.cause.failure else None
 
 
-def _last_words(watch: GenerationMonitor, node: str, proof: DeathProof) -> None:
+def _receive_last_messages(watch: GenerationMonitor, node: str, proof: DeathProof) -> None:
     """What the ranks still said before they were killed; step rows come again with the agent's next report."""
     for _, item in proof.report.messages:
         message = from_json(item)
@@ -275,10 +275,10 @@ def _last_words(watch: GenerationMonitor, node: str, proof: DeathProof) -> None:
         if isinstance(message, StepRow):
             watch.step = max(watch.step, message.step)
         else:
-            watch.hear(node, message)
+            watch.receive(node, message)
 
 
-def unread(error: AgentError, generation: Generation) -> Failed:
+def restore_failure(error: AgentError, generation: Generation) -> Failed:
     """A checkpoint that a node could not load, as its first rank would have said it."""
     rank = generation.on(error.node_id)[0].rank
     said = RankError(

@@ -13,36 +13,36 @@ from regroup.workers.contract.messages import RankActivity
 class StragglerMonitor:
     """Emits each change of the set of stragglers. A restarted supervisor emits the present set again."""
 
-    def __init__(self, journal: Journal, *, is_off: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, journal: Journal, *, is_disabled: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         """Initialize the monitor. `is_off` disables it, for a fault rehearsal."""
-        self._journal, self._is_off, self._clock = journal, is_off, clock
+        self._journal, self._is_disabled, self._clock = journal, is_disabled, clock
         self._generation = 0
         self._named: tuple[int, ...] | None = None
         self._crowded_s: dict[int, float] = {}
         """Rank → time since which it waits for a processor, by `clock`."""
-        self._told = 0
+        self._emitted = 0
 
-    def look(self, generation: Generation, dwells: Mapping[int, RankActivity]) -> None:
+    def poll(self, generation: Generation, dwells: Mapping[int, RankActivity]) -> None:
         """Detect stragglers from rank activity, and emit a change."""
         if generation.number != self._generation:
             self._generation = generation.number
             self._crowded_s = {}
             if self._named:
-                self._tell(generation, ())  # another generation, perhaps elsewhere
+                self._emit(generation, ())  # another generation, perhaps elsewhere
         ranks = [place.rank for place in generation.ranks]
         named = self._named or ()
         found = find_stragglers(dwells, ranks, named, generation.layout.pp)
-        if found is None or self._is_off:
+        if found is None or self._is_disabled:
             return
         found, self._crowded_s = filter_lasting(found, named, self._crowded_s, self._clock())
         if tuple(each.rank for each in found) != self._named:
-            self._tell(generation, found)
+            self._emit(generation, found)
 
-    def _tell(self, generation: Generation, found: tuple[Straggler, ...]) -> None:
+    def _emit(self, generation: Generation, found: tuple[Straggler, ...]) -> None:
         self._named = tuple(each.rank for each in found)
-        self._told += 1
+        self._emitted += 1
         nodes = {place.rank: place.node_name for place in generation.ranks}
-        key = f"stragglers:{self._journal.boot_id[:8]}:{self._told}"
+        key = f"stragglers:{self._journal.boot_id[:8]}:{self._emitted}"
         ranks = tuple(
             StragglerRank(each.rank, nodes[each.rank], each.work_s, each.usual_s, each.is_crowded) for each in found
         )

@@ -48,8 +48,8 @@ class Supervisor:
         self._adapters = adapters
         self._started: asyncio.Task[None] | None = None
         self._records = adapters.records
-        self._spares = SpareNodes(lambda node_id, note: self._life.note(node_id, note))
-        self._heartbeats = HeartbeatListener(lambda node_id: self._life.pulse.sign(node_id))
+        self._spares = SpareNodes(lambda node_id, note: self._lifecycle.handle_note(node_id, note))
+        self._heartbeats = HeartbeatListener(lambda node_id: self._lifecycle.liveness.record_heartbeat(node_id))
 
     def __repr__(self) -> str:
         return f"regroup supervisor {self._payload.spec.name}"
@@ -58,10 +58,10 @@ class Supervisor:
         """Take intents and acknowledgements, give events; a long poll."""
         self._wake()
         asked = SyncRequest.from_json(request)
-        self._life.intend(asked.intents)
-        self._spares.want(asked.intents.spares, self._payload, self._gang)
+        self._lifecycle.set_intents(asked.intents)
+        self._spares.set_desired(asked.intents.spares, self._payload, self._gang)
         events = await self._journal.since(asked.boot_id, asked.acked_seq, asked.wait_s)
-        status = replace(self._life.status(), spares=self._spares.state)
+        status = replace(self._lifecycle.status(), spares=self._spares.state)
         return SyncReply(self._journal.boot_id, tuple(events), status).to_json()
 
     async def report(self, report: dict[str, Any]) -> dict[str, Any]:
@@ -69,12 +69,12 @@ class Supervisor:
         self._wake()
         news = from_json(report)
         assert isinstance(news, AgentReport)
-        self._life.pulse.report(news.node_id)
-        for item in self._intake.fresh(news.boot_id, news.follows, news.messages):
-            self._life.hear(news.node_id, from_json(item))
+        self._lifecycle.liveness.record_report(news.node_id)
+        for item in self._intake.filter_new(news.boot_id, news.follows, news.messages):
+            self._lifecycle.receive(news.node_id, from_json(item))
         if news.messages:
-            self._intake.caused(news.boot_id, self._journal.last_seq)
-        self._life.see(news)
+            self._intake.record_caused(news.boot_id, self._journal.last_seq)
+        self._lifecycle.receive_report(news)
         listener = self._heartbeats.listener
         return {
             "heartbeats": listener and listener.to_json(),
@@ -102,15 +102,15 @@ class Supervisor:
                 agent = self._gang.agents.agent(node, timeout_s=10)
                 piece = await agent.read_log(generation, rank, stream, offset, limit)
                 if piece.data is not None:
-                    is_ended = self._life.has_ended(generation)
-                    return asdict(LogChunk.of(piece.data, piece.offset, piece.size, is_ended=is_ended, asked=offset))
+                    is_ended = self._lifecycle.has_ended(generation)
+                    return asdict(LogChunk.of(piece.data, piece.offset, piece.size, is_ended=is_ended, requested_offset=offset))
         return None
 
     async def stacks(self) -> dict[str, Any]:
         """Rank → where every thread of it is now; the ranks of a lost node are left out."""
         self._wake()
-        if self._life.status().phase == "held":
-            return self._life.holding.stacks  # where they were before they were ended
+        if self._lifecycle.status().phase == "held":
+            return self._lifecycle.failure_hold.stacks  # where they were before they were ended
         return {str(rank): place for rank, place in (await dump_stacks(self._gang)).items()}
 
     async def agents(self) -> dict[str, Any]:
@@ -121,35 +121,35 @@ class Supervisor:
     async def shutdown(self) -> None:
         """End the agents; the caller kills this actor when it has returned."""
         self._wake()
-        await self._spares.end()
+        await self._spares.stop()
         if self._started is not None:
             self._started.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._started
-        await self._gang.down()
+        await self._gang.shut_down_all()
         self._heartbeats.close()
 
     def _wake(self) -> None:
         if self._started is None:
             self._export = self._adapters.export_metrics(self._payload)
-            self._begin(Gang(self._adapters.agents(self._payload.job_id), self._payload.agent_configs()))
+            self._start_lifecycle(Gang(self._adapters.agents(self._payload.job_id), self._payload.agent_configs()))
             self._started = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         """One life after the other: a new one begins as a restarted supervisor would, whenever the nodes are others."""
         await self._heartbeats.listen(self._adapters.address(), self._payload.ports)
-        while (moved := await self._life.run()) is not None:
-            left = self._gang.configs.keys() - moved.ids - moved.former.keys()
-            await self._gang.kill(left)
-            self._payload = self._payload.on(moved.nodes, moved.layout)
+        while (moved := await self._lifecycle.run()) is not None:
+            left = self._gang.configs.keys() - moved.node_ids - moved.former.keys()
+            await self._gang.kill_agents(left)
+            self._payload = self._payload.with_nodes(moved.nodes, moved.layout)
             journal = self._journal
-            self._begin(self._gang.on(self._payload.agent_configs(), moved.former))
+            self._start_lifecycle(self._gang.with_configs(self._payload.agent_configs(), moved.former))
             journal.close()
 
-    def _begin(self, gang: Gang) -> None:
+    def _start_lifecycle(self, gang: Gang) -> None:
         payload = self._payload
         self._journal = Journal(self._records, payload.job_id, on_event=self._export)
         self._intake = Intake(self._journal.boot_id)
         self._gang = gang
         log = GenerationLog(self._records, payload.job_id, payload.generations)
-        self._life = Lifecycle(payload, self._gang, log, self._journal)
+        self._lifecycle = Lifecycle(payload, self._gang, log, self._journal)

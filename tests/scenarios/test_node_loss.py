@@ -50,9 +50,9 @@ async def moved(rig: Rig) -> None:
     """The job has lost a node, and goes on with another."""
     await rig.until_lost("node-1")
     nodes = [place("node-0"), place("node-2")]
-    rig.life.intend(intents(nodes=nodes))
+    rig.life.set_intents(intents(nodes=nodes))
     assert (await rig.end()).nodes == assigned(nodes)
-    rig.payload = rig.payload.on(assigned(nodes), rig.payload.layout)
+    rig.payload = rig.payload.with_nodes(assigned(nodes), rig.payload.layout)
     rig.begin()
 
 
@@ -78,9 +78,9 @@ async def test_a_supervisor_that_restarts_meanwhile_asks_again_and_moves(rig: Ri
     await asyncio.sleep(0.05)
     assert not rig.running.done()
     nodes = [place("node-0"), place("node-2")]
-    rig.life.intend(intents(nodes=nodes))
+    rig.life.set_intents(intents(nodes=nodes))
     assert (await rig.end()).nodes == assigned(nodes)
-    rig.payload = rig.payload.on(assigned(nodes), rig.payload.layout)
+    rig.payload = rig.payload.with_nodes(assigned(nodes), rig.payload.layout)
     rig.begin()
     assert await rig.end() is None
     assert ((await rig.told("incident"))[-1])["recovery_action"] == "spare"
@@ -95,7 +95,7 @@ async def test_a_supervisor_that_restarts_where_nodes_have_changed_places_leaves
     await Journal(rig.records, "j").record("moved:0:1", moved, 0)
     rig.begin()
     assert (await rig.end()).nodes == assigned(placed)
-    rig.payload = rig.payload.on(assigned(placed), rig.payload.layout)
+    rig.payload = rig.payload.with_nodes(assigned(placed), rig.payload.layout)
     rig.begin()
     assert await rig.end() is None
     formed = await rig.told("generation")
@@ -104,7 +104,7 @@ async def test_a_supervisor_that_restarts_where_nodes_have_changed_places_leaves
 
 async def test_a_node_that_nobody_replaces_ends_in_the_queue(rig: Rig) -> None:
     await rig.until_lost("node-1")
-    rig.life.intend(intents(no_spare="no other node has capacity for 1 of 2 ranks"))
+    rig.life.set_intents(intents(no_spare="no other node has capacity for 1 of 2 ranks"))
     assert await rig.end() is None
     state = (await rig.told("state"))[-1]
     assert (state["state"], state["reason"]) == ("QUEUED", "requeued")
@@ -113,7 +113,7 @@ async def test_a_node_that_nobody_replaces_ends_in_the_queue(rig: Rig) -> None:
 
 async def test_a_job_that_waits_for_a_node_can_be_cancelled(rig: Rig) -> None:
     await rig.until_lost("node-1")
-    rig.life.intend(intents(cancel=True))
+    rig.life.set_intents(intents(cancel=True))
     await rig.end()
     assert ((await rig.told("state"))[-1])["state"] == "CANCELLED"
 
@@ -126,5 +126,5 @@ async def test_agents_that_do_not_come_up_are_told_while_a_job_starts(monkeypatc
     await asyncio.sleep(0)
     assert rig.life.status().lost == ()
     await rig.until_lost("node-1")
-    rig.life.intend(intents(cancel=True))
+    rig.life.set_intents(intents(cancel=True))
     await rig.end()

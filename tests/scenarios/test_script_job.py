@@ -77,11 +77,11 @@ class Nodes(FakeAgents):
     async def _rank(self, node_id: str, join: Join) -> None:
         assert self.life is not None
         rank, generation = join.rank, join.generation
-        self.life.hear(node_id, Joined(rank, generation, 1.0))
+        self.life.receive(node_id, Joined(rank, generation, 1.0))
         for message in self.says[generation]:
             await asyncio.sleep(0.01)
             if getattr(message, "rank", 0) == rank:
-                self.life.hear(node_id, message)
+                self.life.receive(node_id, message)
 
 
 def row(generation: int, step: int) -> StepRow:
@@ -179,11 +179,11 @@ async def test_ranks_that_stand_still_are_looked_at_and_then_started_anew() -> N
     while nodes.life is None or nodes.life.status().step != 1:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     moving, stuck = RankActivity(2, "forward", 4.0, 4.0, 1, 0.0), RankActivity(1, "optimizer", 30.0, 30.0, 1, 0.0)
-    nodes.life.see(stands("node-0", 1, r0=moving))
-    nodes.life.see(stands("node-1", 1, r1=stuck))
+    nodes.life.receive_report(stands("node-0", 1, r0=moving))
+    nodes.life.receive_report(stands("node-1", 1, r1=stuck))
     await asyncio.sleep(1)
     assert "inspect_ranks" not in nodes.calls, "rank 0 moves on"
-    nodes.life.see(stands("node-0", 1, r0=replace(moving, quiet_s=5.5, idle_s=5.5)))
+    nodes.life.receive_report(stands("node-0", 1, r0=replace(moving, quiet_s=5.5, idle_s=5.5)))
     events = await running
     assert states(events)[2:] == [("RECOVERING", "hang"), ("RUNNING", "script_started"), ("SUCCEEDED", "completed")]
     assert nodes.calls.index("inspect_ranks") < nodes.calls.index("kill_ranks")
@@ -212,8 +212,8 @@ async def test_ranks_in_different_collectives_are_an_error_of_the_script_and_not
     while nodes.life is None or nodes.life.status().step != 1:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     stuck = RankActivity(2, "forward", 30.0, 30.0, 1, 0.0)
-    nodes.life.see(stands("node-0", 1, r0=stuck))
-    nodes.life.see(stands("node-1", 1, r1=stuck))
+    nodes.life.receive_report(stands("node-0", 1, r0=stuck))
+    nodes.life.receive_report(stands("node-1", 1, r1=stuck))
     events = await running
     assert states(events)[-1] == ("FAILED", "desync") and nodes.calls.count("start_store") == 1
     incident = [event.data for event in events if event.type == "incident"][-1]
@@ -229,9 +229,9 @@ async def lose(nodes: Nodes, node: str) -> None:
     """As its pulse would, once a step was heard of."""
     while nodes.life is None or nodes.life.status().step != 1:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    watch = nodes.life._watch
+    watch = nodes.life._monitor
     assert watch is not None
-    watch.lose(node, 5.0)
+    watch.record_loss(node, 5.0)
 
 
 async def test_where_no_agent_comes_up_again_its_files_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ class Resized(Rig):
         resize = {"leaving": leaving or {}, "why": "resized on request", "noticed_s": time.time(), "deadline_s": None,
                   "reason": "resized", "sizes": {"before": {"dp_shard": 2}, "after": layout}}  # fmt: skip
         split = {"dp_replicate": 1, "dp_shard": 1, "cp": 1, "tp": 1, "pp": 1, **layout}
-        self.life.intend(intents(nodes=nodes, layout=split, change=resize))
+        self.life.set_intents(intents(nodes=nodes, layout=split, change=resize))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from regroup.service.ports.cluster import (
     Reservation,
     ReservationRefusedError,
     SupervisorGoneError,
-    job_of,
+    job_id_of,
     supervisor_name,
 )
 from regroup.service.ports.sync import SupervisorEvent, SupervisorStatus, SyncReply, SyncRequest
@@ -203,7 +203,7 @@ class FakeCluster:
         self._reach()
         if self.supervisors.pop(name, None):
             self.calls.append(f"stop {name}")
-            self.agents = {agent for agent in self.agents if job_of(agent) != job_of(name)}
+            self.agents = {agent for agent in self.agents if job_id_of(agent) != job_id_of(name)}
 
     async def kill_actor(self, name: str) -> None:
         self._reach()

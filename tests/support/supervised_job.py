@@ -114,7 +114,7 @@ class FakeNodes(FakeAgents):
         if isinstance(message, StepRow) and len(rows) == 2:
             del self.said[node][rows[-1]]  # the first and the newest are kept
         self.said[node].append(message)
-        self.life.hear(node, message)
+        self.life.receive(node, message)
 
     def _form_ranks(
         self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
@@ -142,7 +142,7 @@ class FakeNodes(FakeAgents):
                 if rank == 0 and isinstance(trouble, str):
                     self.dead.add(trouble)
                     self._forget(trouble)
-                    self.life._watch.lose(trouble, 3.0)  # type: ignore[union-attr]  # as its pulse would
+                    self.life._monitor.record_loss(trouble, 3.0)  # type: ignore[union-attr]  # as its pulse would
                 elif rank == 0 and not isinstance(trouble, str):
                     self._say(node, replace(trouble, generation=generation))
                 return

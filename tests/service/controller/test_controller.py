@@ -17,7 +17,7 @@ from regroup.service.controller.controller import Controller
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.observability.prometheus import Metrics
-from regroup.service.ports.cluster import Node, Reservation, job_of, supervisor_name
+from regroup.service.ports.cluster import Node, Reservation, job_id_of, supervisor_name
 from regroup.service.ports.sync import SyncReply, SyncRequest
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
@@ -208,7 +208,7 @@ async def test_what_a_dead_controller_began_is_finished_or_reaped(house: House) 
     async with controlled(house):
         await house.until_state(ended, JobState.SUCCEEDED)
         await eventually(lambda: house.cluster.held == {} and house.cluster.supervisors == {})
-        assert {job_of(name) for name in house.cluster.agents} == {"j-other"}, "not in this database: left alone"
+        assert {job_id_of(name) for name in house.cluster.agents} == {"j-other"}, "not in this database: left alone"
 
 
 async def test_leftovers_of_a_live_job_are_reaped_by_name(house: House) -> None:

@@ -208,18 +208,18 @@ def payload_of_two() -> JobConfig:
 async def test_the_supervisor_makes_agent_and_data_ready_and_says_what_it_cannot() -> None:
     nodes, payload = FakeNodes({}), payload_of_two()
     spares, gang = SpareNodes(lambda *_: None), Gang(nodes, payload.agent_configs())
-    spares.want(assigned([place("node-2")]), payload, gang)
+    spares.set_desired(assigned([place("node-2")]), payload, gang)
     await eventually(lambda: spares.state == {"node-2": "ready"})
     done = [method for where, method in nodes.calls if where == "node-2"]
     assert done[0] == "start" and {"start_zygote", "check_storage", "fetch_data", "run_preflight"} <= set(done)
     assert all(where == "node-2" for where, _ in nodes.calls)
     before = list(nodes.calls)
-    spares.want(assigned([place("node-2")]), payload, gang)
+    spares.set_desired(assigned([place("node-2")]), payload, gang)
     await asyncio.sleep(0)
     assert nodes.calls == before, "once is enough"
-    spares.want([], payload, gang)
+    spares.set_desired([], payload, gang)
     assert spares.state == {} and nodes.calls == before, "one that takes ranks over is left as it is"
-    await spares.end()
+    await spares.stop()
 
 
 async def test_one_that_dies_before_it_is_needed_is_found_by_looking(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,10 +227,10 @@ async def test_one_that_dies_before_it_is_needed_is_found_by_looking(monkeypatch
     monkeypatch.setattr("regroup.service.supervisor.spare_nodes._LOOK_EVERY_S", 0.01)
     nodes, payload = FakeNodes({}), payload_of_two()
     spares, gang = SpareNodes(lambda *_: None), Gang(nodes, payload.agent_configs())
-    spares.want(assigned([place("node-2")]), payload, gang)
+    spares.set_desired(assigned([place("node-2")]), payload, gang)
     await eventually(lambda: spares.state == {"node-2": "ready"})
     await eventually(lambda: ("node-2", "status") in nodes.calls)
     assert spares.state == {"node-2": "ready"}
     nodes.dead.add("node-2")
     await eventually(lambda: spares.state == {"node-2": "agent on node-2 is gone"})
-    await spares.end()
+    await spares.stop()

@@ -60,7 +60,7 @@ def told() -> dict[str, object]:
 
 async def test_the_supervisor_saves_the_last_step_and_lets_go(rig: Rig) -> None:
     await rig.trains()
-    rig.life.intend(intents(change=told()))
+    rig.life.set_intents(intents(change=told()))
     assert await asyncio.wait_for(rig.running, 20) is None
     last, save = rig.nodes.stops[1]
     incident = rig.events("incident")[-1]
@@ -71,8 +71,8 @@ async def test_the_supervisor_saves_the_last_step_and_lets_go(rig: Rig) -> None:
 async def test_a_wish_taken_back_before_the_ranks_have_ended_costs_no_step(rig: Rig) -> None:
     rig.nodes.listens = False
     await rig.trains()
-    rig.life.intend(intents(change=told()))
+    rig.life.set_intents(intents(change=told()))
     await rig.trains()
-    rig.life.intend(intents())
+    rig.life.set_intents(intents())
     await rig.trains()
     assert rig.states()[-1][0] == "RUNNING" and rig.events("incident") == []

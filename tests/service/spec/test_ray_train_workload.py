@@ -23,14 +23,14 @@ def payload(workload: Any) -> JobConfig:
 
 def test_its_ranks_run_the_program_with_ray_train_imported() -> None:
     mine = payload(WORKLOAD)
-    assert mine.script is not None and mine.sources is None
-    join = mine.join()
+    assert mine.script is not None and mine.data_sources is None
+    join = mine.join_message()
     assert join.entry == "script:/train.py"
     assert join.config.script == ScriptConfig("ray_train", storage_uri="file:///s/jobs/j/ray-train")
     (config,) = mine.agent_configs().values()
     assert config.preload[-2:] == ("regroup.workers.rank.ray_train.fit", "mine")
     script = payload({**WORKLOAD, "kind": "script"})
-    assert script.join().config.script == ScriptConfig()
+    assert script.join_message().config.script == ScriptConfig()
     assert not any("ray_train" in module for config in script.agent_configs().values() for module in config.preload)
 
 

@@ -107,13 +107,13 @@ class House:
     def begin(self, step: int) -> asyncio.Event:
         """Save in the newest generation; returns what is set when that is over."""
         ended = asyncio.Event()
-        self.checkpoints.begin(self.log.past[-1], step, self.log, ended.set)
+        self.checkpoints.start_save(self.log.past[-1], step, self.log, ended.set)
         return ended
 
     async def save(self, step: int) -> None:
         """Save in the newest generation, and do all that follows from it."""
         self.begin(step)
-        await asyncio.wait_for(self.checkpoints.settle(), 20)
+        await asyncio.wait_for(self.checkpoints.wait_for_saves(), 20)
 
     def debris(self, name: str) -> str:
         """What a save leaves that was never finished."""
@@ -155,11 +155,11 @@ async def test_nobody_waits_for_what_a_lost_node_had_to_save(house: House) -> No
     await asyncio.sleep(0.05)
     assert house.checkpoints.is_saving and not first.is_set()
     house.nodes.hangs = set()
-    house.checkpoints.lose(["node-1"])
+    house.checkpoints.record_loss(["node-1"])
     await asyncio.wait_for(asyncio.gather(first.wait(), second.wait()), 20)
     assert not house.checkpoints.is_saving
     assert await house.noted("checkpoint_failed") == [2]
-    assert [saved.step for saved in house.checkpoints.known()] == [4]
+    assert [saved.step for saved in house.checkpoints.finished()] == [4]
 
 
 async def test_a_save_that_failed_is_collected_at_once(house: House) -> None:
@@ -175,7 +175,7 @@ async def test_a_set_in_which_replicas_differ_is_never_finished(house: House) ->
     house.nodes.digests = {"node-1": 8}
     await house.save(4)
     assert house.names() == ["step-2.gen-1"]
-    assert [saved.step for saved in house.checkpoints.known()] == [2]
+    assert [saved.step for saved in house.checkpoints.finished()] == [2]
     assert await house.noted("checkpoint_failed") == [4]
 
 

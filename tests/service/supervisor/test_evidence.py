@@ -11,7 +11,7 @@ from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreS
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.event_log import EventLog
-from regroup.service.supervisor.evidence import KEPT, Evidence
+from regroup.service.supervisor.evidence import MAX_INCIDENTS, Evidence
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation
@@ -62,10 +62,10 @@ class Rig:
     async def incident(self, number: int) -> Incident:
         """One opens, as the recovery that begins says."""
         incident = Incident(f"i{number}", number, Cause(Reason.RANK_EXIT, "rank 1 killed", 1.0, 1), 5)
-        incident.passed("fault_s", float(number))
-        incident.passed("seen_s", float(number))
+        incident.mark_phase("fault_s", float(number))
+        incident.mark_phase("seen_s", float(number))
         self.telling.incident = incident
-        self.evidence.open(incident)
+        self.evidence.add(incident)
         await self.telling.revise(incident)
         return incident
 
@@ -101,7 +101,7 @@ async def test_what_is_missing_is_said_with_its_reason() -> None:
     full = AgentError("n1", "beta", AgentErrorKind.STORAGE, "no space left")
     rig = Rig(Records(), {"n0": silent, "n1": full, "n2": 0})
     incident = await rig.incident(1)
-    await rig.evidence.collect()
+    await rig.evidence.upload_pending()
     assert incident.evidence_bytes == 0
     assert incident.evidence_missing == {
         "alpha": "agent on node n0 did not answer upload_evidence in 30 s",
@@ -114,17 +114,17 @@ async def test_another_life_of_the_supervisor_has_left_what_the_first_had_not() 
     records = Records()
     first = Rig(records, ANSWERS)
     await first.incident(1)
-    await first.evidence.collect()
+    await first.evidence.upload_pending()
     await first.incident(2)
     first.evidence.stop()
     second = Rig(records, ANSWERS)
     past = await second.journal.replay()
     second.telling.recall(past)
     assert second.telling.incident is not None and second.telling.incident.id == "i2", "the one that is open"
-    second.evidence.recall(past)
+    second.evidence.replay(past)
     await asyncio.sleep(0.05)
     assert second.nodes.asked == [], "it is being recovered from"
-    await second.evidence.collect()
+    await second.evidence.upload_pending()
     assert sorted(second.nodes.asked) == [(node, "upload_evidence", (2, "i2")) for node in ("n0", "n1")]
     assert second.telling.incident.evidence_bytes == 100, "whoever revises the incident next keeps it"
 
@@ -133,7 +133,7 @@ async def test_an_open_incident_is_found_again_though_an_older_one_was_told_of_l
     records = Records()
     first = Rig(records, ANSWERS)
     older, newer = await first.incident(1), await first.incident(2)
-    older.passed("first_step_s", 9.0)
+    older.mark_phase("first_step_s", 9.0)
     await first.telling.revise(older)
     first.evidence.stop()
     second = Rig(records, ANSWERS)
@@ -143,8 +143,8 @@ async def test_an_open_incident_is_found_again_though_an_older_one_was_told_of_l
 
 async def test_the_oldest_are_given_up_for_the_newest() -> None:
     rig = Rig(Records(), ANSWERS)
-    incidents = [await rig.incident(number) for number in range(1, KEPT + 2)]
-    await rig.evidence.collect()
+    incidents = [await rig.incident(number) for number in range(1, MAX_INCIDENTS + 2)]
+    await rig.evidence.upload_pending()
     assert [call for call in rig.nodes.asked if call[1] == "remove_evidence"] == [("n0", "remove_evidence", (["i1"],))]
-    assert [incident.evidence_bytes for incident in incidents] == [0] + [100] * KEPT
+    assert [incident.evidence_bytes for incident in incidents] == [0] + [100] * MAX_INCIDENTS
     assert set(incidents[0].evidence_missing.values()) == {"it was removed in favor of newer incidents"}

@@ -43,7 +43,7 @@ class Nodes(FakeAgents):
     ) -> None:
         if node == "node-1":
             assert self.life is not None
-            asyncio.get_running_loop().call_soon(self.life.hear, node, self.says)
+            asyncio.get_running_loop().call_soon(self.life.receive, node, self.says)
 
     def _inspect_ranks(self, node: str) -> dict[int, RankInspection]:
         return {int(node[-1]): RankInspection(node, 1, None, "in the loop")}
@@ -88,10 +88,10 @@ async def test_a_failure_is_held_with_its_evidence_until_somebody_lets_go() -> N
     assert data["stacks"]["0"]["text"] == "in the loop"
     states = [state["state"] for state in await told(journal)]
     assert states[-1] == "DRAINING" and "; its nodes are kept until 20" in (await told(journal))[-1]["message"]
-    made.intend(intents(end={"reason": "max_duration", "message": "too long"}))
+    made.set_intents(intents(end={"reason": "max_duration", "message": "too long"}))
     await asyncio.sleep(0)
     assert not running.done(), "max_duration does not end it"
-    made.intend(intents(release=True))
+    made.set_intents(intents(release=True))
     await asyncio.wait_for(running, 5)
     last = (await told(journal))[-1]
     assert (last["state"], last["reason"], last["error"]["message"]) == ("FAILED", "user_error", "bad")
@@ -105,12 +105,12 @@ async def test_what_ranks_wrote_is_complete_once_they_are_ended_and_not_before()
         while made.status().phase != "forming":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert not made.has_ended(1) and not made.has_ended(2)
-    made.hear("node-1", BAD)
+    made.receive("node-1", BAD)
     async with asyncio.timeout(10):
         while made.status().phase != "held":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert made.has_ended(1)
-    made.intend(intents(release=True))
+    made.set_intents(intents(release=True))
     await asyncio.wait_for(running, 5)
 
 
@@ -123,10 +123,10 @@ async def test_a_supervisor_that_restarts_goes_on_with_the_hold_and_no_longer() 
     nodes.gone = True  # also without any agent left
     made, journal = life(nodes, records)
     running = await held(made)
-    assert "start_zygote" not in nodes.calls and made.holding.stacks["0"]["text"] == "in the loop"
+    assert "start_zygote" not in nodes.calls and made.failure_hold.stacks["0"]["text"] == "in the loop"
     (data,) = await told(journal, "held")
-    assert made.holding._until_s == data["until_s"]
-    made.intend(intents(cancel=True))
+    assert made.failure_hold._until_s == data["until_s"]
+    made.set_intents(intents(cancel=True))
     await asyncio.wait_for(running, 5)
     assert [(state["state"], state["reason"]) for state in await told(journal)][-1] == ("FAILED", "user_error")
 
@@ -146,7 +146,7 @@ async def test_nothing_is_held_that_was_not_to_be() -> None:
     ):
         nodes = Nodes(BAD)
         made, journal = life(nodes, Records(), hold)
-        made.intend(request)
+        made.set_intents(request)
         await asyncio.wait_for(made.run(), 10)
         assert not await told(journal, "held")
         assert hold is None or "inspect_ranks" not in nodes.calls

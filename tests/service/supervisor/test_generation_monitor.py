@@ -27,7 +27,7 @@ def watch(*disable_detectors: Detector) -> GenerationMonitor:
 def test_in_a_rehearsal_it_overlooks_what_it_is_told_to(message: Exited | Failed, detector: Detector) -> None:
     seeing, blind = watch(), watch(detector)
     for each in (seeing, blind):
-        each.hear("n", Joined(0, 1, 1.0))
-        each.hear("n", message)
-    assert seeing.broken and not blind.broken
+        each.receive("n", Joined(0, 1, 1.0))
+        each.receive("n", message)
+    assert seeing.is_broken and not blind.is_broken
     assert seeing.joined == blind.joined == {0: 1.0}

@@ -21,5 +21,5 @@ async def test_how_long_a_first_step_took_is_asked_of_the_agents(known_s: float,
     watch = GenerationMonitor(Generation(3, Layout(dp_shard=1), (place,), RestoreSource(RestoreKind.NONE), "rank_exit"))
     standstill = HangDetector(Gang(FakeNodes({}), {}), hang_policy_for("builtin", None, None))
     dwell = RankActivity(5, "forward", 600.0, 600.0, 0, 0.0, known_s=known_s)
-    standstill.hear(AgentReport("node-0", "boot", 3, (0,), (), {}, {"0": dwell}))
-    assert (await standstill.look(watch) is not None) is is_found
+    standstill.receive_report(AgentReport("node-0", "boot", 3, (0,), (), {}, {"0": dwell}))
+    assert (await standstill.poll(watch) is not None) is is_found

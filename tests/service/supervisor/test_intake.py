@@ -31,9 +31,9 @@ class Line:
     def report(self, *, is_answered: bool = True) -> None:
         """One beat."""
         outbox, intake = self.outbox, self.intake
-        for message in intake.fresh(outbox.boot_id, outbox.follows, outbox.batch()):
+        for message in intake.filter_new(outbox.boot_id, outbox.follows, outbox.batch()):
             self.events.append(message["data"]["number"])
-        intake.caused(outbox.boot_id, len(self.events))
+        intake.record_caused(outbox.boot_id, len(self.events))
         if is_answered:
             durable = intake.durable(outbox.boot_id, self.acked)
             outbox.sent(intake.supervisor_boot_id, intake.received(outbox.boot_id), durable)

@@ -32,7 +32,7 @@ async def waits(wanted: IntentTracker, **options: bool) -> tuple["asyncio.Task[A
         finally:
             given_up.set()
 
-    waiting = asyncio.create_task(wanted.unless(work(), **options))
+    waiting = asyncio.create_task(wanted.interruptible(work(), **options))
     await asyncio.sleep(0.01)
     return waiting, given_up
 
@@ -40,9 +40,9 @@ async def waits(wanted: IntentTracker, **options: bool) -> tuple["asyncio.Task[A
 async def test_work_that_ends_is_waited_for() -> None:
     wanted = intended()
     assert not wanted.update(Intents())
-    assert await wanted.unless(asyncio.sleep(0.01, "done")) == "done"
+    assert await wanted.interruptible(asyncio.sleep(0.01, "done")) == "done"
     with pytest.raises(ZeroDivisionError):
-        await wanted.unless(fails())
+        await wanted.interruptible(fails())
 
 
 async def fails() -> None:
@@ -85,11 +85,11 @@ async def test_other_nodes_end_a_wait_unless_it_is_needed_before_one_goes_there(
 async def test_that_there_is_no_spare_matters_only_while_a_node_is_lost() -> None:
     wanted = intended()
     assert not wanted.update(Intents(no_spare="all are busy"))
-    wanted.lost = ("b",)
+    wanted.lost_nodes = ("b",)
     waiting, _ = await waits(wanted)
     wanted.update(Intents(no_spare="all are busy"))
     with pytest.raises(AgentLostError, match="all are busy") as lost:
         await waiting
     assert lost.value.node_id == "b"
     wanted.update(Intents(no_spare="all are busy", nodes=OTHERS))
-    assert isinstance(wanted.stop(), Relocated), "a node has come after all"
+    assert isinstance(wanted.interruption(), Relocated), "a node has come after all"

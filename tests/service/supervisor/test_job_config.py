@@ -55,8 +55,8 @@ def test_an_interpreter_is_passed_on() -> None:
 
 def test_in_a_rehearsal_detectors_may_be_off() -> None:
     seeing, blind = payload(BUILTIN), payload({**BUILTIN, "disable_detectors": list(Detector)})
-    assert seeing.hang_rule is not None and blind.hang_rule is None
-    ours, theirs = seeing.join().config, blind.join().config
+    assert seeing.hang_policy is not None and blind.hang_policy is None
+    ours, theirs = seeing.join_message().config, blind.join_message().config
     assert (ours.verify_replicas, theirs.verify_replicas) == (True, False)
     assert (ours.loss_spike.action, theirs.loss_spike.action) == ("warn", "off")
     assert (ours.non_finite.action, theirs.non_finite.action) == ("rollback", "ignore")
@@ -67,7 +67,7 @@ def places(*numbers: list[int]) -> list[tuple[int, str, int]]:
         {"node_id": f"n{at}", "name": f"n{at}", "address": "", "ranks": 2, "numbers": which}
         for at, which in enumerate(numbers)
     ]
-    job = payload(BUILTIN).on(assigned(nodes), Layout(dp_replicate=4))
+    job = payload(BUILTIN).with_nodes(assigned(nodes), Layout(dp_replicate=4))
     return [(place.rank, place.node_id, place.local_rank) for place in job.places()]
 
 

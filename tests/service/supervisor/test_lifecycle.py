@@ -98,7 +98,7 @@ async def test_storage_that_is_away_during_a_restore_is_asked_again_for_the_same
     made, journal = life(nodes, Records())
     nodes.away = 1
     made._checkpoints.scanned = True
-    made._checkpoints._take_up(nodes.manifests, set())
+    made._checkpoints._merge_scan(nodes.manifests, set())
     await asyncio.wait_for(made.run(), 20)
     events = await journal.since("", 0, 0)
     assert [event.data["start_step"] for event in events if event.type == "generation"] == [4, 4]
@@ -193,7 +193,7 @@ async def test_a_second_supervisor_that_finds_the_number_taken_says_nothing_more
 async def test_cancel_while_agents_come_up() -> None:
     nodes = FakeNodes({})
     made, journal = life(nodes, Records())
-    made.intend(intents(cancel=True))
+    made.set_intents(intents(cancel=True))
     await asyncio.wait_for(made.run(), 20)
     assert [name for _, name in await told(journal)] == ["STARTING", "DRAINING", "CANCELLED"]
 

@@ -7,21 +7,21 @@ def test_only_those_that_are_expected_are_missed() -> None:
     now = [0.0]
     pulse = Liveness(lambda: now[0])
     pulse.expect(["a", "b"])
-    pulse.report("comes")  # it is made ready for a job that is not there yet
+    pulse.record_report("comes")  # it is made ready for a job that is not there yet
     found: list[str] = []
     for second in range(1, int(LOST_S) + 3):
         now[0] = float(second)
-        pulse.report("a")
-        found = pulse.silent()
+        pulse.record_report("a")
+        found = pulse.silent_nodes()
     assert found == ["b"]
 
 
 def test_in_a_rehearsal_silence_may_go_unnoticed() -> None:
     now = [0.0]
-    pulse = Liveness(lambda: now[0], is_deaf=True)
+    pulse = Liveness(lambda: now[0], is_disabled=True)
     pulse.expect(["a"])
     now[0] = LOST_S + 1
-    assert pulse.silent() == pulse.silent() == []
+    assert pulse.silent_nodes() == pulse.silent_nodes() == []
 
 
 def test_signs_of_life_stand_in_for_reports_for_a_while() -> None:
@@ -31,9 +31,9 @@ def test_signs_of_life_stand_in_for_reports_for_a_while() -> None:
     silent_s: dict[str, float] = {}
     while len(silent_s) < 2:
         now[0] += 0.5
-        pulse.sign("late")
-        pulse.sign("comes")
-        for node in pulse.silent():
+        pulse.record_heartbeat("late")
+        pulse.record_heartbeat("comes")
+        for node in pulse.silent_nodes():
             silent_s.setdefault(node, now[0])
     assert LOST_S < silent_s["mute"] <= LOST_S + 1
     assert UNREPORTED_S < silent_s["late"] <= UNREPORTED_S + LOST_S + 1
@@ -44,9 +44,9 @@ def test_whoever_was_asleep_hears_signs_and_reports_first() -> None:
     pulse = Liveness(lambda: now[0])
     pulse.expect(["a", "b"])
     now[0] = 3 * UNREPORTED_S
-    assert pulse.silent() == []
-    pulse.sign("a")
+    assert pulse.silent_nodes() == []
+    pulse.record_heartbeat("a")
     for _ in range(4):
         now[0] += 1.0
-        assert "a" not in pulse.silent()
-    assert pulse.silent() == ["b"]
+        assert "a" not in pulse.silent_nodes()
+    assert pulse.silent_nodes() == ["b"]

@@ -88,16 +88,16 @@ class Rig:
 
     def trains(self) -> None:
         number = self.watch.generation.number
-        self.watch.hear("a", StepRow(number, 1, 1.0, 0.1, 1.0, 1, 1, 1, 0.1, 1.0))
+        self.watch.receive("a", StepRow(number, 1, 1.0, 0.1, 1.0, 1, 1, 1, 0.1, 1.0))
 
     def pins(self, step: int) -> None:
         for rank, node in enumerate(PAIRS):
-            self.watch.hear(node, Pinned(rank, self.watch.generation.number, step, 0, PinnedFor.MIRROR))
+            self.watch.receive(node, Pinned(rank, self.watch.generation.number, step, 0, PinnedFor.MIRROR))
 
     async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
             while not true():
-                self.mirrors.look(self.watch)
+                self.mirrors.poll(self.watch)
                 await asyncio.sleep(0.001)
 
     async def round(self, step: int) -> None:
@@ -135,7 +135,7 @@ async def test_a_set_is_asked_for_sent_and_kept_and_then_the_next(rig: Rig) -> N
 
 async def test_nothing_is_asked_before_the_first_step(rig: Rig) -> None:
     for _ in range(20):
-        rig.mirrors.look(rig.watch)
+        rig.mirrors.poll(rig.watch)
         await asyncio.sleep(0.001)
     assert rig.nodes.calls == []
 
@@ -143,9 +143,9 @@ async def test_nothing_is_asked_before_the_first_step(rig: Rig) -> None:
 async def test_a_set_that_not_all_ranks_hold_is_not_sent(rig: Rig) -> None:
     rig.trains()
     await rig.until(lambda: rig.nodes.asked() == 1)
-    rig.watch.hear("a", Pinned(0, 1, 2, 0, PinnedFor.MIRROR))
+    rig.watch.receive("a", Pinned(0, 1, 2, 0, PinnedFor.MIRROR))
     for _ in range(20):
-        rig.mirrors.look(rig.watch)
+        rig.mirrors.poll(rig.watch)
         await asyncio.sleep(0.001)
     assert not [call for call in rig.nodes.calls if call[1] == "send_mirror"]
     assert rig.nodes.asked() == 1
@@ -180,7 +180,7 @@ async def test_a_supervisor_that_restarts_finds_the_set_again(rig: Rig) -> None:
 async def test_after_a_lost_node_no_mirror_is_whole_until_the_next(rig: Rig) -> None:
     rig.trains()
     await rig.round(2)
-    rig.mirrors.lose()
+    rig.mirrors.record_loss()
     assert rig.mirrors.step is None
     rig.watch = rig.generation(2)
     rig.trains()
@@ -195,10 +195,10 @@ async def test_nobody_waits_for_what_a_lost_node_was_to_send(rig: Rig) -> None:
     await rig.until(lambda: rig.nodes.asked() == 2)
     rig.pins(4)
     for _ in range(20):
-        rig.mirrors.look(rig.watch)
+        rig.mirrors.poll(rig.watch)
         await asyncio.sleep(0.001)
     rig.nodes.hangs.clear()
-    rig.mirrors.lose()
+    rig.mirrors.record_loss()
     rig.watch = rig.generation(2)
     rig.trains()
     await rig.round(6)
@@ -219,7 +219,7 @@ async def test_sending_rests_for_its_share() -> None:
     rig.trains()
     await rig.round(2)
     for _ in range(50):
-        rig.mirrors.look(rig.watch)
+        rig.mirrors.poll(rig.watch)
         await asyncio.sleep(0.001)
     assert rig.nodes.asked() == 1
 
@@ -238,7 +238,7 @@ async def test_where_memory_is_short_there_are_fewer_then_none_and_more_again_la
     await rig.refused(8)
     asked = rig.nodes.asked()
     for _ in range(20):
-        rig.mirrors.look(rig.watch)
+        rig.mirrors.poll(rig.watch)
         await asyncio.sleep(0.001)
     assert (rig.nodes.asked(), rig.mirrors.step, rig.nodes.kept["b"]) == (asked, None, (0, 0))
     rig.nodes.has_room = 2
@@ -255,9 +255,9 @@ async def test_a_node_that_says_that_its_memory_is_short_is_relieved(rig: Rig, m
     monkeypatch.setattr(mirror_memory, "STILL_SHORT_S", 0.0)
     rig.trains()
     await rig.round(2)
-    rig.watch.hear("b", Note(1, "condition", {"node": "b", "what": "memory", "message": "9 MiB are free"}, 1.0))
+    rig.watch.receive("b", Note(1, "condition", {"node": "b", "what": "memory", "message": "9 MiB are free"}, 1.0))
     await rig.until(lambda: rig.nodes.kept == {"a": (0, 0), "b": (0, 0)})
-    rig.watch.hear("b", Note(1, "condition", {"node": "b", "what": "memory", "message": ""}, 2.0))
+    rig.watch.receive("b", Note(1, "condition", {"node": "b", "what": "memory", "message": ""}, 2.0))
     rig.mirrors._allowed = replace(rig.mirrors._allowed, pause_s=0.0)
     await rig.round(5)
 
@@ -266,6 +266,6 @@ async def test_a_job_of_one_node_is_left_alone() -> None:
     rig = Rig()
     rig.mirrors = Mirrors({}, 1.0, None, Gang(rig.nodes, {}), rig.journal)
     rig.trains()
-    rig.mirrors.look(rig.watch)
+    rig.mirrors.poll(rig.watch)
     await asyncio.sleep(0.01)
     assert rig.nodes.calls == []

@@ -21,10 +21,10 @@ def watch() -> GenerationMonitor:
 
 def test_a_rank_dies_of_the_device_that_its_nodes_driver_has_given_up() -> None:
     seen = watch()
-    seen.hear("b", condition("device", "GPU 1 is lost"))
-    assert not seen.broken, "it may compute on"
-    seen.hear("b", Exited(1, 1, -6, 2.0))
-    cause = seen.cause()
+    seen.receive("b", condition("device", "GPU 1 is lost"))
+    assert not seen.is_broken, "it may compute on"
+    seen.receive("b", Exited(1, 1, -6, 2.0))
+    cause = seen.classify()
     assert (cause.reason, cause.node_id) == (Reason.RANK_EXIT, "b")
     assert cause.summary == "rank 1 killed by signal 6; GPU 1 is lost"
     assert node_event_kind_of(cause.reason, cause.evidence) is NodeEventKind.DEVICE
@@ -32,11 +32,11 @@ def test_a_rank_dies_of_the_device_that_its_nodes_driver_has_given_up() -> None:
 
 def test_what_is_well_again_and_other_nodes_devices_say_nothing() -> None:
     seen = watch()
-    seen.hear("a", condition("device", "GPU 0 is lost"))
-    seen.hear("b", condition("device", ""))
-    seen.hear("b", condition("disk", "3 MiB are free"))
-    seen.hear("b", Exited(1, 1, -6, 2.0))
-    assert seen.cause().node_id == "b" and seen.cause().evidence is None
+    seen.receive("a", condition("device", "GPU 0 is lost"))
+    seen.receive("b", condition("device", ""))
+    seen.receive("b", condition("disk", "3 MiB are free"))
+    seen.receive("b", Exited(1, 1, -6, 2.0))
+    assert seen.classify().node_id == "b" and seen.classify().evidence is None
     assert seen.short_of_memory == {}
-    seen.hear("b", condition("memory", "9 MiB are free"))
+    seen.receive("b", condition("memory", "9 MiB are free"))
     assert seen.short_of_memory == {"b": "9 MiB are free"}

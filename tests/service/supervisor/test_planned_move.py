@@ -142,13 +142,13 @@ class Rig:
         deadline_s = None if within_s is None else now_s + within_s
         drain = {"leaving": {"node-1": "n1"}, "why": "node n1 is drained: disks", "noticed_s": now_s,
                  "deadline_s": deadline_s, "is_requeue": gives_up}  # fmt: skip
-        self.life.intend(intents(change=drain, nodes=[] if gives_up else NEW))
+        self.life.set_intents(intents(change=drain, nodes=[] if gives_up else NEW))
 
     async def goes(self) -> Any:
         """The next life begins where the last one goes."""
         moved = await asyncio.wait_for(self.running, 20)
-        self.payload = self.payload.on(moved.nodes, moved.layout)
-        self.begin(self.gang.on(self.payload.agent_configs(), moved.former))
+        self.payload = self.payload.with_nodes(moved.nodes, moved.layout)
+        self.begin(self.gang.with_configs(self.payload.agent_configs(), moved.former))
         return moved
 
     def events(self, kind: str) -> list[Any]:
@@ -231,7 +231,7 @@ async def test_the_job_ends_when_all_that_was_done_on_the_old_node_is_told(rig: 
     await rig.goes()
     await rig.trains(generation=2)
     rig.nodes.finishes = True
-    await rig.until(lambda: rig.life._watch and rig.life._watch.complete)  # pyright: ignore[reportPrivateUsage]
+    await rig.until(lambda: rig.life._monitor and rig.life._monitor.is_complete)  # pyright: ignore[reportPrivateUsage]
     assert rig.life.status().former and rig.states()[-1] == ("RUNNING", "first_step")
     rig.nodes.unsent = 0
     assert await asyncio.wait_for(rig.running, 20) is None
@@ -244,7 +244,7 @@ async def test_it_is_charged_to_no_budget(rig: Rig) -> None:
         await rig.trains(generation - 1)
         leaving = {"node-1": "n1"} if nodes is NEW else {"node-2": "n2"}
         drain = {"leaving": leaving, "why": "w", "noticed_s": time.time(), "deadline_s": None, "is_requeue": False}
-        rig.life.intend(intents(change=drain, nodes=nodes))
+        rig.life.set_intents(intents(change=drain, nodes=nodes))
         await rig.goes()
     await rig.trains(generation=5)
     newest = {data["id"]: data["recovery_action"] for data in rig.events("incident") if "first_step_s" in data["times"]}
@@ -259,7 +259,7 @@ async def test_a_node_that_cannot_take_over_stops_nothing(rig: Rig) -> None:
     assert unready.nodes == ("node-0", "node-2") and "no such interpreter" in unready.why
     await rig.trains(steps=10)
     assert rig.nodes.stops == {}
-    rig.life.intend(intents())
+    rig.life.set_intents(intents())
     await rig.until(lambda: not rig.life.status().unready)
     await rig.trains()
 
@@ -294,9 +294,9 @@ async def test_an_agent_that_died_after_it_was_ready_is_brought_up_anew(rig: Rig
     rig.drain()
     moved = await asyncio.wait_for(rig.running, 20)
     rig.nodes.dead.add("node-2")
-    rig.payload = rig.payload.on(moved.nodes, moved.layout)
+    rig.payload = rig.payload.with_nodes(moved.nodes, moved.layout)
     before = len(rig.nodes.calls)
-    rig.begin(rig.gang.on(rig.payload.agent_configs(), moved.former))
+    rig.begin(rig.gang.with_configs(rig.payload.agent_configs(), moved.former))
     await rig.trains(generation=2)
     asked = [method for node, method in rig.nodes.calls[before:] if node == "node-2"]
     assert asked[:2] == ["status", "start"] and {"start_zygote", "run_preflight"} <= set(asked)
@@ -334,8 +334,8 @@ async def test_a_node_that_leaves_before_the_job_did_is_nobodys_failure(rig: Rig
     rig.nodes.unfit = ""
     rig.nodes.dead.add("node-1")
     rig.nodes.held.pop("node-1")
-    assert rig.life._watch is not None  # pyright: ignore[reportPrivateUsage]
-    rig.life._watch.lose("node-1", time.time())  # pyright: ignore[reportPrivateUsage]  # as its pulse would
+    assert rig.life._monitor is not None  # pyright: ignore[reportPrivateUsage]
+    rig.life._monitor.record_loss("node-1", time.time())  # pyright: ignore[reportPrivateUsage]  # as its pulse would
     moved = await rig.goes()
     assert moved.former == {}, "it holds nothing any more"
     await rig.trains(generation=2, steps=1)
@@ -349,8 +349,8 @@ async def test_a_node_that_was_ended_by_plan_is_nobodys_failure_either(rig: Rig,
     await rig.trains()
     rig.nodes.planned_ends["node-1"] = said
     rig.nodes.dead.add("node-1")
-    assert rig.life._watch is not None  # pyright: ignore[reportPrivateUsage]
-    rig.life._watch.lose("node-1", time.time())  # pyright: ignore[reportPrivateUsage]  # as its pulse would
+    assert rig.life._monitor is not None  # pyright: ignore[reportPrivateUsage]
+    rig.life._monitor.record_loss("node-1", time.time())  # pyright: ignore[reportPrivateUsage]  # as its pulse would
     incident = (await rig.until(lambda: rig.events("incident")))[-1]
     assert incident["reason"] == reason and said in incident["cause"]
 
@@ -377,7 +377,7 @@ async def test_a_change_that_is_taken_back_after_the_stop_goes_on_where_it_is(ri
         within_s=60.0, noticed_s=time.time() - 42.0
     )  # late: ranks are told to stop, whether others are ready or not
     await rig.until(lambda: rig.nodes.stops)
-    rig.life.intend(intents())
+    rig.life.set_intents(intents())
     await rig.trains(generation=2)
     assert rig.events("incident")[-1]["steps_lost"] == 0
     assert [node for node, generation, _ in rig.nodes.fetched if generation == 2] == ["node-0", "node-1"]
@@ -388,7 +388,7 @@ async def test_a_failure_meanwhile_is_recovered_from_on_the_new_nodes_if_they_ar
     rig.nodes.listens = False
     rig.drain()
     await rig.until(lambda: ("node-0", "stop_ranks") in rig.nodes.calls)
-    rig.life.hear("node-0", Exited(0, 1, -9, time.time()))
+    rig.life.receive("node-0", Exited(0, 1, -9, time.time()))
     moved = await rig.goes()
     assert moved.nodes == assigned(NEW)
     await rig.trains(generation=2)

@@ -96,9 +96,9 @@ async def test_an_unfit_node_is_told_of_and_another_takes_its_place() -> None:
     assert (fault.node, fault.kind, fault.message) == ("machine-1", NodeEventKind.PREFLIGHT, LIES[1])
     assert note["message"] == LIES[1] and await rig.told("generation") == [], "no rank was started there"
     nodes = [place("node-0"), place("node-2")]
-    rig.life.intend(intents(nodes=nodes))
+    rig.life.set_intents(intents(nodes=nodes))
     assert (await rig.end()).nodes == assigned(nodes)
-    rig.payload = rig.payload.on(assigned(nodes), rig.payload.layout)
+    rig.payload = rig.payload.with_nodes(assigned(nodes), rig.payload.layout)
     rig.begin()
     assert await rig.end() is None
     assert (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
@@ -108,7 +108,7 @@ async def test_an_unfit_node_is_told_of_and_another_takes_its_place() -> None:
 async def test_without_another_node_the_job_gives_its_nodes_back_and_says_why() -> None:
     rig = CheckedRig({"node-1": LIES})
     await rig.until_lost("node-1")
-    rig.life.intend(intents(no_spare="no other node has capacity; n-node-1 is quarantined"))
+    rig.life.set_intents(intents(no_spare="no other node has capacity; n-node-1 is quarantined"))
     await rig.end()
     last = (await rig.told("state"))[-1]
     assert last["state"] == "QUEUED" and "n-node-1 is quarantined" in last["message"]
@@ -119,7 +119,7 @@ async def test_of_a_broken_link_both_ends_are_told_of_and_one_is_given_up() -> N
     rig.nodes.cut = {("node-0", "node-1")}
     await rig.until_lost("node-1")
     assert [(note["node"], note["fault"]) for note in await rig.notes()] == [("n-node-1", "link"), ("n-node-0", "link")]
-    rig.life.intend(intents(cancel=True))
+    rig.life.set_intents(intents(cancel=True))
     await rig.end()
     assert (await rig.told("state"))[-1]["state"] == "CANCELLED"
 
@@ -142,7 +142,7 @@ async def test_nodes_that_no_longer_reach_each_other_are_found_when_ranks_lose_t
     assert [(note["node"], note["fault"]) for note in await rig.notes()] == [("n-node-1", "link"), ("n-node-0", "link")]
     assert len(await rig.told("generation")) == 1, "none was started over a link that is broken"
     nodes = [place("node-0"), place("node-2")]
-    rig.life.intend(intents(nodes=nodes))
+    rig.life.set_intents(intents(nodes=nodes))
     rig.nodes.cut.clear()
     assert (await rig.end()).nodes == assigned(nodes)
 

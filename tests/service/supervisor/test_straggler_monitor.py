@@ -30,8 +30,8 @@ def test_a_change_is_told_once_and_another_generation_begins_without_blame() -> 
     pacing = StragglerMonitor(Journal(Records(), "j", on_event=told.append))
     slow, even = works(0.1, 0.1, 0.3), works(0.1, 0.1, 0.1)
     for seen in ({}, slow, slow, even, even, slow):
-        pacing.look(generation(1), seen)
-    pacing.look(generation(2), {})
+        pacing.poll(generation(1), seen)
+    pacing.poll(generation(2), {})
     assert [(event.generation, [each["rank"] for each in event.data["ranks"]]) for event in told] == [
         (1, [2]), (1, []), (1, [2]), (2, []),
     ]  # fmt: skip
@@ -41,7 +41,7 @@ def test_a_change_is_told_once_and_another_generation_begins_without_blame() -> 
 
 def test_in_a_rehearsal_nobody_may_be_named() -> None:
     told: list[SupervisorEvent] = []
-    StragglerMonitor(Journal(Records(), "j", on_event=told.append), is_off=True).look(
+    StragglerMonitor(Journal(Records(), "j", on_event=told.append), is_disabled=True).poll(
         generation(1), works(0.1, 0.1, 0.3)
     )
     assert told == []
@@ -53,8 +53,8 @@ def test_a_node_that_is_crowded_for_a_while_is_not_worth_a_word() -> None:
     pacing = StragglerMonitor(Journal(Records(), "j", on_event=told.append), clock=lambda: float(next(now_s)))
     crowded, even = works(0.1, 0.1, 0.1, ready_s=0.2), works(0.1, 0.1, 0.1)
     for seen in (even, crowded, crowded, even, crowded, crowded):
-        pacing.look(generation(1), seen)
+        pacing.poll(generation(1), seen)
     assert [event.data["ranks"] for event in told] == [[]]
-    pacing.look(generation(1), crowded)
+    pacing.poll(generation(1), crowded)
     (named,) = told[-1].data["ranks"]
     assert (named["rank"], named["is_crowded"]) == (2, True)

@@ -81,6 +81,6 @@ def test_a_storage_that_is_full_is_said_and_waited_for_by_nobody(
 
 
 def test_a_reader_is_told_of_what_is_not_kept() -> None:
-    chunk = LogChunk.of(b"on", 2 * 2**20, 2 * 2**20 + 2, is_ended=True, asked=2**20)
+    chunk = LogChunk.of(b"on", 2 * 2**20, 2 * 2**20 + 2, is_ended=True, requested_offset=2**20)
     assert chunk.data == "\n[1.0 MiB of output are not kept]\non"
     assert (chunk.offset, chunk.next_offset, chunk.complete) == (2 * 2**20, 2 * 2**20 + 2, True)
