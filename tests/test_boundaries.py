@@ -39,7 +39,7 @@ EXCEPTIONS = {
     ): f"{FREE_FORM}: `part` of SavedShards",
     ("workers/agent/standby.py", "StandbyAgent.adopt"): f"{ENCODED}: AgentConfig",
     ("workers/contract/agent_api.py", "AgentApi.finish_checkpoint"): f"{FREE_FORM}: `part` of SavedShards",
-    ("workers/contract/agent_config.py", "AgentConfig.rehearsal"): f"{ENCODED}: WarmupConfig, read in the zygote",
+    ("workers/contract/agent_config.py", "AgentConfig.warmup"): f"{ENCODED}: WarmupConfig, read in the zygote",
     ("workers/contract/agent_config.py", "AgentConfig.secrets"): f"{NOT_TYPED_YET}: sources of secrets",
     ("workers/contract/agent_records.py", "AgentStatus.messages"): f"{ENCODED}: messages of ranks",
     ("workers/contract/agent_records.py", "DataSources.recipe"): f"{ENCODED}: Recipe of `workers/data/prepare`",

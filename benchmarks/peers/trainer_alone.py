@@ -19,7 +19,7 @@ import torch.distributed as dist
 from benchmarks import gated_trainer
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_PER_RANK
 from regroup.workers.contract.codec import build
-from regroup.workers.contract.messages import Buffers, Join, Message, Restore, StepRow, WantBuffers
+from regroup.workers.contract.messages import Buffers, BuffersRequest, Join, Message, Restore, StepRow
 from regroup.workers.contract.progress_page import PAGE_BYTES, ProgressPage
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.rank.context import Context
@@ -50,7 +50,7 @@ class _Agent:
             self.losses.append(message.loss)
 
     def request(self, message: Message) -> tuple[Message, Sequence[int]]:
-        assert isinstance(message, WantBuffers)
+        assert isinstance(message, BuffersRequest)
         return Buffers(BUFFERS_PER_RANK, -1), [os.memfd_create(f"buffer-{i}") for i in range(BUFFERS_PER_RANK)]
 
     def poll(self) -> Message | None:

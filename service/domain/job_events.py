@@ -151,7 +151,7 @@ class ScriptResumed:
     """A script reported the step of the state that it loaded itself."""
 
     step: int
-    is_known: bool = True
+    has_step_count: bool = True
     """False: the script did not tell its step."""
 
 

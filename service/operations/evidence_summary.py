@@ -47,7 +47,7 @@ def _has_collectives(entry: Mapping[str, Any]) -> bool:
 
 
 def _rank(rank: int, node: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
-    parts = [f"rank {rank} on {node['node']}: {entry['phase']} of step {entry['step']} for {entry['quiet_s']:.1f} s"]
+    parts = [f"rank {rank} on {node['node']}: {entry['phase']} of step {entry['step']} for {entry['stalled_s']:.1f} s"]
     if (code := entry.get("exit_code")) is not None:
         parts.append(f"killed by signal {-code}" if code < 0 else f"exited with code {code}")
     if error := entry.get("error"):

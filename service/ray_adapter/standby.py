@@ -37,9 +37,9 @@ def keep(config: AgentConfig) -> str:
     for name in _free(config.node_id):
         handle = _actor(name)
         if handle is not None:
-            handle.stand_by.remote()
-            return _said(handle.unfit.remote(), "") if config.preflight else ""
-    _create(config).stand_by.remote()
+            handle.prewarm.remote()
+            return _said(handle.describe_faults.remote(), "") if config.preflight else ""
+    _create(config).prewarm.remote()
     return ""
 
 

@@ -124,10 +124,10 @@ class EventLog:
     def resumed(self, restored: Restored) -> None:
         """A script took its first step of a generation: what number it had, and so what an incident cost."""
         number = restored.generation
-        event = ScriptResumed(restored.step, restored.is_known)
+        event = ScriptResumed(restored.step, restored.has_step_count)
         self._journal.emit(f"resumed:{number}", event, number, restored.time_s)
         incident = self.incident
-        if incident is not None and incident.next_generation == number and restored.is_known:
+        if incident is not None and incident.next_generation == number and restored.has_step_count:
             incident.steps_lost = max(0, incident.at_step - restored.step)
 
     def follow(self, watch: GenerationMonitor) -> None:

@@ -183,7 +183,7 @@ class Gang:
             except AgentLostError:
                 return []
             return [
-                Shard(item.rank, item.world_size, item.generation, item.step, item.layout_hash, node, item.alike)
+                Shard(item.rank, item.world_size, item.generation, item.step, item.layout_hash, node, item.digests)
                 for item in found
             ]
 

@@ -108,7 +108,7 @@ class GenerationMonitor:
                 )
             case Exited():
                 if not (message.code == 0 and message.rank in self.done):
-                    why = message.out_of_memory, message.said
+                    why = message.out_of_memory, message.last_output
                     self.exits.append(ProcessExit(message.rank, message.code, message.time_s, node_id, *why))
             case _:
                 return

@@ -40,9 +40,9 @@ class HangDetector:
             generation: seen for generation, seen in self._activity.items() if generation >= report.generation
         }
         seen = self._activity.setdefault(report.generation, {})
-        seen |= {int(rank): dwell for rank, dwell in report.dwells.items()}
+        seen |= {int(rank): dwell for rank, dwell in report.activities.items()}
         firsts = self._first_times.setdefault(report.generation, {})
-        for phase, first_s in report.firsts.items():
+        for phase, first_s in report.first_visits_s.items():
             firsts[phase] = max(first_s, firsts.get(phase, 0.0))
 
     def activity(self, generation: int) -> Mapping[int, RankActivity]:
@@ -66,14 +66,14 @@ class HangDetector:
         odd = find_outlier_ranks(dwells, stacks, watch.done, awaited.ranks if awaited else ())
         summary = describe_hang(hang, dwells, odd, stacks)
         if desync is not None:
-            odd, summary = desync.outliers, f"{desync.summary}; no rank made progress for {hang.quiet_s:.0f} s"
+            odd, summary = desync.outliers, f"{desync.summary}; no rank made progress for {hang.stalled_s:.0f} s"
         elif awaited is not None:
             summary = f"{summary}; {awaited.summary}"
         rank = odd[0] if len(odd) == 1 else None
         return Cause(
             Reason.HANG if desync is None else Reason.DESYNC,
             summary,
-            time.time() - hang.quiet_s,
+            time.time() - hang.stalled_s,
             rank,
             None if rank is None else next(each.node_id for each in watch.generation.ranks if each.rank == rank),
             evidence=_evidence(hang, dwells, odd, places),
@@ -89,8 +89,8 @@ class HangDetector:
             if generation < number:
                 earlier |= {phase: max(first_s, earlier.get(phase, 0.0)) for phase, first_s in firsts.items()}
         for dwell in self._activity[number].values():  # agents know it still when this supervisor has restarted
-            if dwell.known_s:
-                earlier[dwell.phase] = max(dwell.known_s, earlier.get(dwell.phase, 0.0))
+            if dwell.earlier_first_s:
+                earlier[dwell.phase] = max(dwell.earlier_first_s, earlier.get(dwell.phase, 0.0))
         return find_hang(self._activity[number], ranks, self._policy, earlier)
 
 
@@ -108,14 +108,14 @@ def _evidence(
             "pid": place.get("pid"),
             "step": dwell.step,
             "phase": dwell.phase,
-            "quiet_s": round(dwell.quiet_s, 3),
+            "stalled_s": round(dwell.stalled_s, 3),
             "collective": describe_newest(place.get("collectives")),
             "stack": stack,
         }
     return {
         "kind": "hang",
         "phase": hang.phase,
-        "quiet_s": round(hang.quiet_s, 3),
+        "stalled_s": round(hang.stalled_s, 3),
         "bound_s": round(hang.bound_s, 3),
         "odd_ranks": list(odd),
         "ranks": ranks,

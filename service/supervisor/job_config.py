@@ -258,7 +258,7 @@ class JobConfig:
                 needs=self._needs,
                 env=dict(spec.env),
                 secrets={name: ref.model_dump() for name, ref in spec.secrets.items()},
-                rehearsal=self._warmup,
+                warmup=self._warmup,
                 preload=(*self._preload, *spec.preload),
                 cpus=spec.resources.cpus,
                 ifname=self.ifname,
@@ -301,7 +301,7 @@ class JobConfig:
         if not config.model:
             config = replace(config, model=TransformerModel().model_dump(mode="json"))
         warmup = WarmupConfig(config, is_tensor_parallel=self.spec.layout.tp > 1)
-        return {"target": "regroup.workers.train.warmup:rehearse", "args": plain(warmup)}
+        return {"target": "regroup.workers.train.warmup:warm_up", "args": plain(warmup)}
 
 
 def _with_devices(nodes: Iterable[NodeAssignment]) -> tuple[NodeAssignment, ...]:

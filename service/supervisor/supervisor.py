@@ -70,7 +70,7 @@ class Supervisor:
         news = from_json(report)
         assert isinstance(news, AgentReport)
         self._lifecycle.liveness.record_report(news.node_id)
-        for item in self._intake.filter_new(news.boot_id, news.follows, news.messages):
+        for item in self._intake.filter_new(news.boot_id, news.supervisor_run, news.messages):
             self._lifecycle.receive(news.node_id, from_json(item))
         if news.messages:
             self._intake.record_caused(news.boot_id, self._journal.last_seq)

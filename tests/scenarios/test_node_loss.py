@@ -10,7 +10,7 @@ from regroup.service.domain.job_events import JobMoved
 from regroup.service.supervisor.journal import Journal
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import TransferAddress
-from regroup.workers.contract.messages import Exited, Holding, Join
+from regroup.workers.contract.messages import Exited, Join, VerifiedShard
 from tests.support.supervised_job import STEPS, FakeNodes, Rig, place
 from tests.support.sync_records import assigned, intents
 
@@ -29,7 +29,7 @@ class Nodes(FakeNodes):
             await asyncio.Event().wait()
         await super().start(config)
 
-    def _list_shards(self, node: str) -> list[Holding]:
+    def _list_shards(self, node: str) -> list[VerifiedShard]:
         """The other's as well, as long as it has any; `FakeNodes` forgets what a dead node held."""
         own = super()._list_shards(node)
         return [*own, *(replace(held, rank=1 - held.rank) for held in own)]

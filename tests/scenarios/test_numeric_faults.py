@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from regroup.workers.contract.messages import Failed, Holding
+from regroup.workers.contract.messages import Failed, VerifiedShard
 from regroup.workers.contract.rank_config import LossSpikeAction, LossSpikeConfig, RepeatedSpike
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.service.supervisor.test_lifecycle import FakeNodes, run, told
@@ -20,12 +20,12 @@ class TwoSets(FakeNodes):
         super().__init__(breaks)
         self._bad_step = bad_step
 
-    def _list_shards(self, node: str) -> list[Holding]:
+    def _list_shards(self, node: str) -> list[VerifiedShard]:
         newest = super()._list_shards(node)
         older = [replace(held, step=held.step - 1) for held in newest]
         return [replace(held, alike={"w": self._digest(held)}) for held in (*newest, *older)]
 
-    def _digest(self, held: Holding) -> int:
+    def _digest(self, held: VerifiedShard) -> int:
         return held.rank if held.step == self._bad_step and held.generation == 1 else 7
 
 

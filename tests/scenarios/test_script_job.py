@@ -124,7 +124,7 @@ async def test_a_script_that_never_steps_runs_and_succeeds() -> None:
     assert set(nodes.calls) == {"status", "start_zygote", "check_storage", "start_store", "form_ranks", "kill_ranks"}
     assert {join.entry for join in nodes.joins} == {"script:/x.py"}
     assert {join.node_name for join in nodes.joins} == {"n0", "n1"}
-    assert nodes.config.rehearsal == {} and "regroup.workers.train.trainer" not in nodes.config.preload
+    assert nodes.config.warmup == {} and "regroup.workers.train.trainer" not in nodes.config.preload
 
 
 async def test_after_a_kill_it_goes_on_where_it_says_and_what_that_cost_is_known() -> None:
@@ -142,7 +142,7 @@ async def test_after_a_kill_it_goes_on_where_it_says_and_what_that_cost_is_known
 
 
 async def test_what_nobody_knows_is_not_made_up() -> None:
-    nodes = Nodes({1: [row(1, 1), KILLED], 2: [Restored(0, 2, 1, 6.0, is_known=False), row(2, 2), *ended(2, 2)]})
+    nodes = Nodes({1: [row(1, 1), KILLED], 2: [Restored(0, 2, 1, 6.0, has_step_count=False), row(2, 2), *ended(2, 2)]})
     events = await run(nodes)
     incident = [event.data for event in events if event.type == "incident"][-1]
     assert incident["steps_lost"] is None
@@ -183,7 +183,7 @@ async def test_ranks_that_stand_still_are_looked_at_and_then_started_anew() -> N
     nodes.life.receive_report(stands("node-1", 1, r1=stuck))
     await asyncio.sleep(1)
     assert "inspect_ranks" not in nodes.calls, "rank 0 moves on"
-    nodes.life.receive_report(stands("node-0", 1, r0=replace(moving, quiet_s=5.5, idle_s=5.5)))
+    nodes.life.receive_report(stands("node-0", 1, r0=replace(moving, stalled_s=5.5, idle_s=5.5)))
     events = await running
     assert states(events)[2:] == [("RECOVERING", "hang"), ("RUNNING", "script_started"), ("SUCCEEDED", "completed")]
     assert nodes.calls.index("inspect_ranks") < nodes.calls.index("kill_ranks")

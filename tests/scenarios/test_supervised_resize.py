@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from regroup.workers.contract.agent_records import TransferAddress
-from regroup.workers.contract.messages import Done, Exited, Holding, Join, Joined, Restore, Restored, StepRow
+from regroup.workers.contract.messages import Done, Exited, Join, Joined, Restore, Restored, StepRow, VerifiedShard
 from tests.service.supervisor.test_planned_move import Nodes, Rig
 from tests.support.supervised_job import SPEC
 from tests.support.sync_records import intents
@@ -26,13 +26,13 @@ class Ranks(Nodes):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sets: dict[str, list[Holding]] = {}
+        self.sets: dict[str, list[VerifiedShard]] = {}
         """Node → shards in its memory."""
         self.gave_up: list[str] = []
         self.restores: dict[int, Restore] = {}
         """Generation → where it was told that its state comes from."""
 
-    def _list_shards(self, node: str) -> list[Holding]:
+    def _list_shards(self, node: str) -> list[VerifiedShard]:
         return self.sets.get(node, [])
 
     def _release_restore_source(self, node: str, has_mirrors: bool) -> None:
@@ -67,9 +67,9 @@ class Ranks(Nodes):
             self.step = max(self.step, step)
             if rank == 0:
                 self._say(node, StepRow(generation, step, time.time(), 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
-                mine: dict[str, list[Holding]] = {}
+                mine: dict[str, list[VerifiedShard]] = {}
                 for place, local in self.members[generation].items():
-                    held = Holding(local, join.world_size, generation, step, str(join.layout), 1)
+                    held = VerifiedShard(local, join.world_size, generation, step, str(join.layout), 1)
                     mine.setdefault(place.split("/")[0], []).append(held)
                 self.sets |= mine
         self._say(node, Done(rank, generation, step, stopped=True))

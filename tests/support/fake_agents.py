@@ -27,7 +27,7 @@ from regroup.workers.contract.agent_records import (
     TransferAddress,
 )
 from regroup.workers.contract.codec import plain
-from regroup.workers.contract.messages import AgentReport, Holding, Join
+from regroup.workers.contract.messages import AgentReport, Join, VerifiedShard
 
 
 def description(node: str) -> NodeDescription:
@@ -111,7 +111,7 @@ class FakeAgents:
     def _kill_ranks(self, node: str, generation: int) -> DeathProof:
         return DeathProof((), AgentReport(node, "", generation, (), ()))
 
-    def _list_shards(self, node: str) -> list[Holding]:
+    def _list_shards(self, node: str) -> list[VerifiedShard]:
         return []
 
     def _transfer_address(self, node: str) -> TransferAddress:

@@ -41,7 +41,7 @@ from regroup.workers.rank.agent_channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 from regroup.workers.train import trainer  # noqa: F401  (imported before the fork)
-from regroup.workers.train.warmup import rehearse
+from regroup.workers.train.warmup import warm_up
 
 TIMEOUT = timedelta(seconds=60)
 
@@ -123,7 +123,7 @@ def answer(
     held: dict[int, list[int]],
     source_world: int,
 ) -> None:
-    if isinstance(message, contract.WantBuffers):
+    if isinstance(message, contract.BuffersRequest):
         fds = held.setdefault(rank, [os.memfd_create(f"test-{rank}") for _ in range(request.get("buffers", 3))])
         source, others = -1, []
         restore = request["restore"]
@@ -242,14 +242,14 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
         return 1
 
 
-def rehearse_all() -> None:
+def warm_up_all() -> None:
     """Run the warm-up steps, as the zygote does for its job, so that ranks start warm."""
     model = {"family": "transformer", "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": False}
     for is_tensor_parallel in (False, True):
-        rehearse(plain(WarmupConfig(RankConfig(model=model), is_tensor_parallel)))
+        warm_up(plain(WarmupConfig(RankConfig(model=model), is_tensor_parallel)))
 
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
-    rehearse_all()
+    warm_up_all()
     serve(socket.socket(fileno=int(sys.argv[1])))

@@ -28,7 +28,16 @@ from regroup.workers.contract.agent_api import AgentApi, AgentFailedError
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_wire import expose
 from regroup.workers.contract.codec import plain
-from regroup.workers.contract.messages import FaultDue, Holding, Join, MirrorDue, Stop, Told, from_json, to_json
+from regroup.workers.contract.messages import (
+    AgentRequest,
+    FaultDue,
+    Join,
+    MirrorDue,
+    Stop,
+    VerifiedShard,
+    from_json,
+    to_json,
+)
 from regroup.workers.data.prepare.ray_pipeline import Pipeline
 from regroup.workers.os import procfs
 from regroup.workers.storage import async_storage, fsspec_storage
@@ -141,7 +150,7 @@ class NodeAgent(AgentApi):
             stuck = await self._guarded(self._started().end(generation))
         return records.DeathProof(tuple(stuck), self._started().report())
 
-    async def list_shards(self) -> list[Holding]:
+    async def list_shards(self) -> list[VerifiedShard]:
         """List the verified shards of training state in this node's memory."""
         host = self._started()
         own, held = await asyncio.to_thread(lambda: (host.buffers.holdings(), host.mirroring.held.holdings()))
@@ -378,7 +387,7 @@ class NodeAgent(AgentApi):
                 return bool(await answer)
             await asyncio.sleep(0.1)
 
-    async def _tell(self, generation: int, message: Told, rank: int | None = None) -> None:
+    async def _tell(self, generation: int, message: AgentRequest, rank: int | None = None) -> None:
         self._started().tell(generation, message, rank)
 
     async def _set_up(self, work: Awaitable[_Result]) -> _Result:

@@ -27,6 +27,8 @@ from regroup.workers.contract.agent_records import Manifest, TransferAddress
 from regroup.workers.contract.codec import build
 from regroup.workers.contract.messages import (
     AgentReport,
+    AgentRequest,
+    BuffersRequest,
     Exited,
     FaultDue,
     Join,
@@ -35,8 +37,6 @@ from regroup.workers.contract.messages import (
     Report,
     Restore,
     StepRow,
-    Told,
-    WantBuffers,
     to_json,
 )
 from regroup.workers.environment import code_archive
@@ -203,7 +203,7 @@ class JobHost:
         self.buffers.release_all(saving=self.saving.busy > 0)
         return stuck
 
-    def tell(self, generation: int, message: Told, rank: int | None = None) -> None:
+    def tell(self, generation: int, message: AgentRequest, rank: int | None = None) -> None:
         """Say something to the ranks here, or to one of them."""
         self._accept(generation)
         if self._formation is not None:
@@ -245,7 +245,7 @@ class JobHost:
             formation.phases() if formation else {},
             formation.dwells() if formation else {},
             formation.firsts() if formation else {},
-            self.outbox.follows,
+            self.outbox.supervisor_run,
         )
 
     def renew_lease(self, last_contact_s: float) -> None:
@@ -342,14 +342,14 @@ class JobHost:
 
     def _take(self, zygote: ZygoteLink) -> ZygoteLink:
         zygote.serve(self._exited, self._zygote_died, self._zygote_log(), self._code or self.scratch, self._code)
-        zygote.prepare(self.config.preload, self.config.rehearsal)
+        zygote.prepare(self.config.preload, self.config.warmup)
         self._zygote = zygote
         return zygote
 
     def _zygote_log(self) -> Path:
         return Path(f"{self._log('zygote', self.generation)}.err")
 
-    async def _lend(self, want: WantBuffers) -> Lent:
+    async def _lend(self, want: BuffersRequest) -> Lent:
         """Once what comes from other nodes is here; ranks boot meanwhile."""
         assert self._fetching is not None, "ranks are forked after it has begun"
         await asyncio.shield(self._fetching)

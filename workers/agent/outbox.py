@@ -25,7 +25,7 @@ class Outbox:
         self._kept[self._next] = to_json(message)
 
     @property
-    def follows(self) -> str:
+    def supervisor_run(self) -> str:
         """Names the supervisor's life that was last heard of, which has taken what comes before a batch."""
         return self._supervisor
 

@@ -21,7 +21,7 @@ from regroup.workers.environment.process_env import is_same_environment, zygote_
 from regroup.workers.os import node_facts, orphans, scratch_dir
 from regroup.workers.zygote.client import ZygoteDied, ZygoteLink
 
-UNASKED_S = 600.0
+IDLE_TIMEOUT_S = 600.0
 """Left alone for so long, it ends: the control plane that kept it is gone."""
 
 
@@ -38,12 +38,12 @@ class StandbyAgent(NodeAgent):
     def __repr__(self) -> str:
         return f"regroup standby on {self._platform.node_name}"
 
-    async def stand_by(self) -> None:
+    async def prewarm(self) -> None:
         """Import what every job imports; to be asked again and again, or the standby ends."""
         if self._taken:
             return
         self._quiet()
-        self._alarm = asyncio.get_running_loop().call_later(UNASKED_S, _end)
+        self._alarm = asyncio.get_running_loop().call_later(IDLE_TIMEOUT_S, _end)
         if self._zygote is None or self._zygote.dead:
             self._zygote = _start(self._platform)
         await self._zygote.ready()
@@ -52,7 +52,7 @@ class StandbyAgent(NodeAgent):
             with contextlib.suppress(ZygoteDied):
                 await self._preflight.while_waiting(self._zygote, Path(tempfile.gettempdir()))
 
-    async def unfit(self) -> str:
+    async def describe_faults(self) -> str:
         """What is wrong with this node, as far as was found while it waited; empty if nothing."""
         return "" if self._taken else "; ".join(message for _, message in self._preflight.waiting.failed)
 
@@ -98,5 +98,5 @@ def _start(config: AgentConfig) -> ZygoteLink:
     folder = node_facts.session_log_dir() or Path(tempfile.gettempdir())
     log = folder / f"regroup-standby-{os.getpid()}.err"
     zygote = ZygoteLink.start(config.interpreter or sys.executable, zygote_environment(config), log, folder)
-    zygote.prepare(config.preload, config.rehearsal)
+    zygote.prepare(config.preload, config.warmup)
     return zygote

@@ -29,7 +29,7 @@ from regroup.workers.contract.agent_records import (
     StoreAddress,
     TransferAddress,
 )
-from regroup.workers.contract.messages import Holding, Join
+from regroup.workers.contract.messages import Join, VerifiedShard
 
 
 class AgentFailedError(Exception):
@@ -129,7 +129,7 @@ class AgentApi(Protocol):
 
     # ------------------------------------------------------------ snapshots
 
-    async def list_shards(self) -> list[Holding]:
+    async def list_shards(self) -> list[VerifiedShard]:
         """List the verified shards of training state in this node's memory, of its own ranks and mirrored ones."""
         ...
 

@@ -35,7 +35,7 @@ class AgentConfig:
     blob_uri: str = ""
     """Folder of code archives in durable storage."""
     preload: tuple[str, ...] = ()
-    rehearsal: dict[str, Any] = field(default_factory=dict[str, Any])
+    warmup: dict[str, Any] = field(default_factory=dict[str, Any])
     """Function that the zygote calls once before it forks: `target` (`module:function`) and `args`; may be empty."""
     cpus: int = 1
     """Threads of one rank."""

@@ -69,7 +69,7 @@ class NodeDescription:
     pid: int
     """Process id of the zygote."""
     import_s: float
-    rehearsal_s: float
+    warmup_s: float
     launcher: str
     """`fork` or `exec`: how ranks start."""
     why: str
@@ -103,7 +103,7 @@ class PreflightRequest:
     """GPUs to check."""
     memory_bytes: int
     """Memory that the job reserved here; 0: not checked."""
-    asked_s: float
+    requested_s: float
     """Unix time by the caller's clock."""
     peers: tuple[PreflightPeer, ...] = ()
 

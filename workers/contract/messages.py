@@ -104,13 +104,13 @@ class MirrorDue:
     """To the leading rank alone: let all ranks hold the next set for their nodes' mirrors."""
 
 
-Told = Stop | MirrorDue
+AgentRequest = Stop | MirrorDue
 """Message that an agent sends to training ranks on its own initiative."""
 
 
 @dataclass(frozen=True)
 class Buffers:
-    """Reply to `WantBuffers`. The memory file descriptors travel with it, then those of others to restore from."""
+    """Reply to `BuffersRequest`. The memory file descriptors travel with it, then those of others to restore from."""
 
     count: int
     source_index: int  # of the buffer that holds the state to restore, or -1
@@ -144,7 +144,7 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class WantBuffers:
+class BuffersRequest:
     """Ask for the snapshot buffers of this rank's shard, each of `size_bytes`."""
 
     rank: int
@@ -160,7 +160,7 @@ class Restored:
     generation: int
     step: int
     time_s: float
-    is_known: bool = True
+    has_step_count: bool = True
     """False: the number of steps in the script's state is unknown, and counting continues from the last known step."""
 
 
@@ -264,7 +264,7 @@ class Exited:
     time_s: float
     out_of_memory: bool = False
     """The kernel has killed a process here for want of memory meanwhile."""
-    said: str = ""
+    last_output: str = ""
     """If the rank aborted: the end of its standard error, where libraries print the cause."""
 
 
@@ -279,7 +279,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Holding:
+class VerifiedShard:
     """A verified shard of training state held in a node's memory."""
 
     rank: int
@@ -288,7 +288,7 @@ class Holding:
     step: int
     layout_hash: str
     size_bytes: int
-    alike: dict[str, int] = field(default_factory=dict[str, int])
+    digests: dict[str, int] = field(default_factory=dict[str, int])
     """Checksum of each part that other ranks hold too, by a name that is the same for all of them."""
 
 
@@ -307,11 +307,11 @@ class AgentReport:
     """(sequence number, encoded message), resent until acknowledged."""
     phases: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
     """Rank → (step, phase) as last written to shared memory."""
-    dwells: dict[str, RankActivity] = field(default_factory=dict[str, RankActivity])
+    activities: dict[str, RankActivity] = field(default_factory=dict[str, RankActivity])
     """Rank → how long it has been there; of ranks alive now."""
-    firsts: dict[str, float] = field(default_factory=dict[str, float])
+    first_visits_s: dict[str, float] = field(default_factory=dict[str, float])
     """Phase → the longest that a rank here took the first time it was in it."""
-    follows: str = ""
+    supervisor_run: str = ""
     """Names the supervisor's life that has taken what came before `messages`; empty: nothing came before."""
 
 
@@ -324,7 +324,7 @@ Message = (
     | FaultGranted
     | Booted
     | Joined
-    | WantBuffers
+    | BuffersRequest
     | Restored
     | StepRow
     | Report
@@ -334,7 +334,7 @@ Message = (
     | Done
     | Exited
     | Note
-    | Holding
+    | VerifiedShard
     | AgentReport
 )
 _TYPES: Mapping[str, type[Any]] = {cls.__name__: cls for cls in get_args(Message)}

@@ -5,7 +5,7 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 
-from regroup.workers.contract.messages import Message, Told, decode, encode
+from regroup.workers.contract.messages import AgentRequest, Message, decode, encode
 
 MAX_PACKET_BYTES = 160 * 1024
 """Below Linux's default send buffer, so that one packet always fits."""
@@ -41,7 +41,7 @@ class Channel:
         self.send(message)
         while True:
             reply, fds = self._receive()
-            if not isinstance(reply, Told):
+            if not isinstance(reply, AgentRequest):
                 return reply, fds
             self._pending.append(reply)
 

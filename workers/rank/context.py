@@ -36,8 +36,17 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from regroup.workers.contract.messages import Buffers, Join, Note, Phase, Pinned, PinnedFor, Restored, StepRow
-from regroup.workers.contract.messages import WantBuffers as BuffersRequest
+from regroup.workers.contract.messages import (
+    Buffers,
+    BuffersRequest,
+    Join,
+    Note,
+    Phase,
+    Pinned,
+    PinnedFor,
+    Restored,
+    StepRow,
+)
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.data.record_files import RecordFiles, open_records
 from regroup.workers.data.record_stream import RecordBatch
@@ -215,7 +224,7 @@ class Context:
         state = self._tracked()
         state.check()
         reply, fds = self._channel.request(BuffersRequest(self.rank, self.generation, state.buffer_bytes()))
-        assert isinstance(reply, Buffers), f"the reply to WantBuffers is Buffers, not {reply!r}"
+        assert isinstance(reply, Buffers), f"the reply to BuffersRequest is Buffers, not {reply!r}"
         own = [ShardBuffer(fd) for fd in fds[: reply.count]]
         self._snapshots.use(own, reply.source_index)
         seed_random(seed_of(self.config.seed, source.step, self.data_place.index), self.device)

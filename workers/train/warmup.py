@@ -29,14 +29,14 @@ from regroup.workers.parallel.zero1 import RowPartition
 from regroup.workers.state.training_state import TrainingState
 
 _WORLD_SIZE = 2
-_AXIS = "rehearsal"
+_AXIS = "warm_up"
 """Mesh axis name that no real mesh has.
 
 torch caches some values by mesh, including a rank's coordinates. No rank must ever find the values cached here.
 """
 
 
-def rehearse(args: Mapping[str, Any]) -> None:
+def warm_up(args: Mapping[str, Any]) -> None:
     """Build, shard and step a tiny model of the job's family, and plan its snapshot, as its ranks will.
 
     Args:

@@ -101,11 +101,11 @@ class ZygoteLink:
         self._on_exit, self._on_death = on_exit, on_death
         self._send({"op": "move", "log": str(log), "cwd": str(cwd), "code": str(code) if code is not None else ""})
 
-    def prepare(self, preload: Sequence[str], rehearsal: Mapping[str, Any]) -> None:
+    def prepare(self, preload: Sequence[str], warmup: Mapping[str, Any]) -> None:
         """Import modules in the zygote and warm up there. A repeated import costs nothing."""
         self._next += 1
         self._ready = self._prepared[self._next] = self._loop.create_future()
-        self._send({"op": "prepare", "token": self._next, "preload": list(preload), "rehearsal": dict(rehearsal)})
+        self._send({"op": "prepare", "token": self._next, "preload": list(preload), "warmup": dict(warmup)})
 
     async def ready(self) -> dict[str, Any]:
         """Wait until the last `prepare` has finished, and return the zygote's report.

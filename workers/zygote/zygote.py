@@ -4,7 +4,7 @@ It starts by exec with the job's own interpreter and environment. It never initi
 executes requests of its agent, reports exits within milliseconds and proves deaths. It also enforces the lease, because
 a stuck or dead agent cannot fence its ranks. Requests and reports are JSON packets on a socket:
 
-    → {"op": "prepare", "token", "preload": [modules], "rehearsal": {"target", "args"}}
+    → {"op": "prepare", "token", "preload": [modules], "warmup": {"target", "args"}}
     ← {"op": "ready", "token", "pid", "import_s", "launcher", "why"}
       or {"op": "refused", "token", "module", "error", "traceback"}, and the zygote exits
     → {"op": "move", "log", "cwd", "code"}
@@ -49,11 +49,11 @@ def main() -> None:
     Zygote(agent).serve()
 
 
-def _rehearse(rehearsal: dict[str, Any]) -> tuple[str, str]:
+def _warm_up(warmup: dict[str, Any]) -> tuple[str, str]:
     """Run one small step of the job's code before the forks; return the launcher and the reason for a slower start."""
-    module, _, name = rehearsal["target"].partition(":")
+    module, _, name = warmup["target"].partition(":")
     try:
-        getattr(importlib.import_module(module), name)(rehearsal["args"])
+        getattr(importlib.import_module(module), name)(warmup["args"])
     except Exception as error:  # optional: without it the first step of each rank is slower
         traceback.print_exc()
         return "fork", f"the warm-up failed ({type(error).__name__}: {error}): the first step of each rank is slower"
@@ -138,7 +138,7 @@ class Zygote:
         request: dict[str, Any] = json.loads(data)
         match request["op"]:
             case "prepare":
-                self._prepare(request["token"], request["preload"], request["rehearsal"])
+                self._prepare(request["token"], request["preload"], request["warmup"])
             case "move":
                 _move(request["log"], request["cwd"], request["code"])
             case "fork":
@@ -153,7 +153,7 @@ class Zygote:
             os.close(fd)
         return True
 
-    def _prepare(self, token: int, preload: list[str], rehearsal: dict[str, Any]) -> None:
+    def _prepare(self, token: int, preload: list[str], warmup: dict[str, Any]) -> None:
         started = time.monotonic()
         gc.disable()  # importing only allocates: garbage collection would cost a fifth of the time
         for module in preload:
@@ -164,8 +164,8 @@ class Zygote:
             if self._launcher == "fork" and (why := _unforkable(module)):
                 self._launcher, self._why = "exec", why
         imported = time.monotonic()
-        if self._launcher == "fork" and rehearsal:
-            self._launcher, self._why = _rehearse(rehearsal)
+        if self._launcher == "fork" and warmup:
+            self._launcher, self._why = _warm_up(warmup)
         gc.enable()
         gc.freeze()  # keeps the imported heap shared; collecting it first takes 0.2 s and frees nothing of note
         self._send(
@@ -174,7 +174,7 @@ class Zygote:
                 "token": token,
                 "pid": os.getpid(),
                 "import_s": imported - started,
-                "rehearsal_s": time.monotonic() - imported,
+                "warmup_s": time.monotonic() - imported,
                 "launcher": self._launcher,
                 "why": self._why,
             }

@@ -69,7 +69,7 @@ def hang_policy_for(kind: str, after_s: float | None, first_s: float | None) -> 
 class Hang:
     """No rank has made progress for too long."""
 
-    quiet_s: float
+    stalled_s: float
     """Time since the last progress of any rank."""
     bound_s: float
     """Limit for that phase."""
@@ -96,23 +96,23 @@ def find_hang(
         if bound_s is None:
             return None
         bounds[rank] = bound_s
-    last = min(standing, key=lambda rank: standing[rank].quiet_s)
-    return Hang(standing[last].quiet_s, bounds[last], standing[last].phase)
+    last = min(standing, key=lambda rank: standing[rank].stalled_s)
+    return Hang(standing[last].stalled_s, bounds[last], standing[last].phase)
 
 
 def _exceeded(activity: RankActivity, rule: HangPolicy, firsts: Mapping[str, float]) -> float | None:
     """Return the limit that a rank has exceeded, or None."""
     is_patient = activity.phase in _PATIENT
     if rule.after_s is not None and activity.visits and not is_patient:
-        return rule.after_s if activity.quiet_s > rule.after_s else None
+        return rule.after_s if activity.stalled_s > rule.after_s else None
     if is_patient or activity.visits < _SETTLED_VISITS:
         bound_s = _first_bound_s(activity.phase, rule, firsts)
-        return bound_s if (activity.idle_s if rule.first_may_work else activity.quiet_s) > bound_s else None
+        return bound_s if (activity.idle_s if rule.first_may_work else activity.stalled_s) > bound_s else None
     idle_s = rule.idle.of(activity.usual_s)
     if activity.idle_s > idle_s:
         return idle_s
     busy_s = rule.busy.of(activity.usual_s) if rule.busy is not None else None
-    return busy_s if busy_s is not None and activity.quiet_s > busy_s else None
+    return busy_s if busy_s is not None and activity.stalled_s > busy_s else None
 
 
 def _first_bound_s(phase: str, rule: HangPolicy, firsts: Mapping[str, float]) -> float:
@@ -166,7 +166,9 @@ def describe_hang(
     hang: Hang, activities: Mapping[int, RankActivity], odd: Collection[int], stacks: Mapping[int, str]
 ) -> str:
     """Return one sentence for people: duration, phase and outlier ranks."""
-    text = f"no rank made progress for {hang.quiet_s:.0f} s, more than the {hang.bound_s:.3g} s allowed in {hang.phase}"
+    text = (
+        f"no rank made progress for {hang.stalled_s:.0f} s, more than the {hang.bound_s:.3g} s allowed in {hang.phase}"
+    )
     if not odd:
         return text
     first = min(odd)

@@ -45,7 +45,9 @@ def find_stragglers(
         stages: number of pipeline stages. Only ranks of one stage have the same work.
     """
     peers = {rank: _peers(rank, sorted(ranks), stages) for rank in ranks}
-    if not all(peers.values()) or any(rank not in activities or activities[rank].paced < _MEASURED for rank in ranks):
+    if not all(peers.values()) or any(
+        rank not in activities or activities[rank].measured_steps < _MEASURED for rank in ranks
+    ):
         return None
     works = {rank: activities[rank].work_s for rank in ranks}
     takes = {rank: activities[rank].work_s + activities[rank].ready_s for rank in ranks}

@@ -71,7 +71,7 @@ def test_of_a_script_only_what_is_known_is_told() -> None:
     assert (after.loss, after.tokens_per_s, after.eta_s) == (None, None, None)
     lines = changes(view, after)
     assert lines == [f"step {step}" for step in (*range(1, 10), 10, 20, 30)]
-    kept = fold(after, {"type": "resumed", "data": {"step": 20, "is_known": True}})
+    kept = fold(after, {"type": "resumed", "data": {"step": 20, "has_step_count": True}})
     assert kept.step == 20
     assert steps_lost_text(None) == "steps lost unknown"
     assert "step 20" in rendered(kept)

@@ -8,7 +8,7 @@ import pytest
 from regroup.service.controller.prewarm import Prewarmer
 from regroup.service.ports.cluster import Node, Reservation
 from regroup.service.settings import Settings
-from regroup.workers.agent.standby import UNASKED_S
+from regroup.workers.agent.standby import IDLE_TIMEOUT_S
 from tests.support.fake_clock import Clock
 from tests.support.fake_cluster import FakeCluster
 
@@ -55,7 +55,7 @@ async def test_standbys_are_reminded_before_they_end(clock: Clock, tmp_path: Pat
     cluster = FakeCluster([CONTROL, ROOM])
     kept = warmth(cluster, clock, tmp_path)
     await kept.prewarm_nodes()
-    clock.now_s += UNASKED_S / 2
+    clock.now_s += IDLE_TIMEOUT_S / 2
     await kept.prewarm_nodes()
     assert cluster.warmed == ["prestart c", "stand by r", "stand by r"]
 

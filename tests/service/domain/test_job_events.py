@@ -48,7 +48,7 @@ EVENTS: list[JobEvent] = [
     NoteRecorded("condition", {"node": "local-1", "what": "device", "message": "GPU 0 is lost"}),
     NoteRecorded("stuck", {"node": "local-1", "pids": [7], "data": {"nested": True}}),
     GenerationStarted(2, LAYOUT, 2, PLACES, 4, {"kind": "memory", "step": 4, "fetch": []}, "rank_exit"),
-    ScriptResumed(7, is_known=False),
+    ScriptResumed(7, has_step_count=False),
     IncidentRevised(
         id="i1",
         cause="rank 0 killed by signal 9",

@@ -17,7 +17,7 @@ INCIDENT = {
 
 
 def rank(**fields: Any) -> dict[str, Any]:
-    return {"step": 13, "phase": "backward", "quiet_s": 0.04, "exit_code": None, "error": None, "uses": {},
+    return {"step": 13, "phase": "backward", "stalled_s": 0.04, "exit_code": None, "error": None, "uses": {},
             "was_asked": False, "collectives": None, **fields}  # fmt: skip
 
 

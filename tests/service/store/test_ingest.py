@@ -260,7 +260,10 @@ async def test_a_generation_starts_where_its_script_says(store: Store, lease: Le
     job = await store.job(job_id)
     reached = job.step + 3
     reports = [life.step(1, step) for step in range(job.step + 1, reached + 1)]
-    reports += [life.generation(2, reached), life.report("resumed", "resumed:2", 2, step=reached - 2, is_known=True)]
+    reports += [
+        life.generation(2, reached),
+        life.report("resumed", "resumed:2", 2, step=reached - 2, has_step_count=True),
+    ]
     job = await store.ingest(lease, job_id, life.boot_id, reports, {})
     assert (job.generation, job.step) == (2, reached - 2)
     assert [row.step for row in await store.committed_steps(job_id)][-1] == reached - 2

@@ -20,6 +20,6 @@ async def test_how_long_a_first_step_took_is_asked_of_the_agents(known_s: float,
     place = RankPlace(0, "node-0", "n0", "h", 0, 0)
     watch = GenerationMonitor(Generation(3, Layout(dp_shard=1), (place,), RestoreSource(RestoreKind.NONE), "rank_exit"))
     standstill = HangDetector(Gang(FakeNodes({}), {}), hang_policy_for("builtin", None, None))
-    dwell = RankActivity(5, "forward", 600.0, 600.0, 0, 0.0, known_s=known_s)
+    dwell = RankActivity(5, "forward", 600.0, 600.0, 0, 0.0, earlier_first_s=known_s)
     standstill.receive_report(AgentReport("node-0", "boot", 3, (0,), (), {}, {"0": dwell}))
     assert (await standstill.poll(watch) is not None) is is_found

@@ -31,7 +31,7 @@ class Line:
     def report(self, *, is_answered: bool = True) -> None:
         """One beat."""
         outbox, intake = self.outbox, self.intake
-        for message in intake.filter_new(outbox.boot_id, outbox.follows, outbox.batch()):
+        for message in intake.filter_new(outbox.boot_id, outbox.supervisor_run, outbox.batch()):
             self.events.append(message["data"]["number"])
         intake.record_caused(outbox.boot_id, len(self.events))
         if is_answered:

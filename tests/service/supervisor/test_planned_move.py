@@ -17,7 +17,7 @@ from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import Done, Exited, Holding, Join, Joined, Restored, StepRow
+from regroup.workers.contract.messages import Done, Exited, Join, Joined, Restored, StepRow, VerifiedShard
 from tests.support.memory_records import Records
 from tests.support.supervised_job import SPEC, FakeNodes, place
 from tests.support.sync_records import assigned, intents
@@ -104,7 +104,7 @@ class Nodes(FakeNodes):
                 self._say(node, StepRow(generation, step, time.time(), 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
                 # Agents keep two sets of each rank, so one step of all is whole at any time; here it is the newest.
                 for member, local in self.members[generation].items():
-                    self.held[member] = Holding(local, 2, generation, step, "h", 1)
+                    self.held[member] = VerifiedShard(local, 2, generation, step, "h", 1)
         self._say(node, Done(rank, generation, step, stopped=True))
         self.running[node] = []
         self._say(node, Exited(rank, generation, 0, time.time()))

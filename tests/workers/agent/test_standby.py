@@ -54,7 +54,7 @@ def job(platform: AgentConfig, tmp_path: Path) -> AgentConfig:
 @pytest.fixture
 async def waiting(platform: AgentConfig) -> AsyncIterator[StandbyAgent]:
     agent = StandbyAgent(to_json(platform))
-    await agent.stand_by()
+    await agent.prewarm()
     yield agent
     await agent.shutdown()
 
@@ -134,14 +134,14 @@ async def test_it_checks_its_node_while_it_waits_and_a_job_need_not_wait_for_tha
     platform: AgentConfig, job: AgentConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = StandbyAgent(to_json(replace(platform, preload=("torch",), preflight=True)))
-    await agent.stand_by()
-    assert await agent.unfit() == ""
+    await agent.prewarm()
+    assert await agent.describe_faults() == ""
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(tempfile, "tempdir", str(tmp_path / "unmounted"))
-        await agent.stand_by()
-        assert (await agent.unfit()).startswith(f"64 MiB cannot be written to {tmp_path}/unmounted")
+        await agent.prewarm()
+        assert (await agent.describe_faults()).startswith(f"64 MiB cannot be written to {tmp_path}/unmounted")
     assert await agent.adopt(to_json(replace(job, preload=("torch",))))
-    assert await agent.unfit() == "", "it is no standby any more"
+    assert await agent.describe_faults() == "", "it is no standby any more"
     await agent.start_zygote()
     monkeypatch.setattr(preflight, "TARGET", "nowhere:check")
     needs = PreflightRequest("cpu", (), 0, time.time())

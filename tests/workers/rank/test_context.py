@@ -38,7 +38,7 @@ def test_a_plain_loop_is_restored_bitwise_with_its_random_numbers(agent: Any, co
 def test_every_rank_reports_its_state_and_the_leading_one_reports_steps(agent: Any, config: RankConfig) -> None:
     run = agent.run(config, 2, "said", entry=LOOP)
     assert [restored["rank"] for restored in sorted(run.of("Restored"), key=lambda m: m["rank"])] == [0, 1]
-    assert {want["size_bytes"] > 0 for want in run.of("WantBuffers")} == {True}
+    assert {request["size_bytes"] > 0 for request in run.of("BuffersRequest")} == {True}
     assert [row["step"] for row in run.rows] == [1, 2, 3, 4]
     assert all(row["duration_s"] > 0 and row["tokens"] == 8 for row in run.rows)
     assert [(done["step"], done["stopped"]) for done in run.of("Done")] == [(4, False)] * 2

@@ -129,7 +129,7 @@ def test_the_optimizer_state_gives_the_step_where_a_script_continues(
         after.load_state_dict(saved)
     step(module, after)
     (restored,) = agent.of(Restored)
-    assert (restored.step, restored.is_known) == expected
+    assert (restored.step, restored.has_step_count) == expected
     assert count.step == expected[0] + 1
 
 

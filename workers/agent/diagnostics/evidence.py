@@ -109,7 +109,7 @@ class Evidence:
                 "pid": pid,
                 "step": step,
                 "phase": phase,
-                "quiet_s": round(local.progress.age_s(), 3),
+                "stalled_s": round(local.progress.age_s(), 3),
                 "usual_s": round(local.progress.usual()[1], 3),
                 "exit_code": local.exit_code,
                 "uses": process_stats.process(pid) if pid is not None and local.exit_code is None else {},

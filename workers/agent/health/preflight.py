@@ -61,7 +61,7 @@ class Preflight:
             self._check_devices(zygote, request.device, request.indexes),
             *(_check_link(peer) for peer in request.peers),
         ]
-        return _together(_Findings(notes=_clock_notes(request.asked_s)), *await asyncio.gather(*checks))
+        return _together(_Findings(notes=_clock_notes(request.requested_s)), *await asyncio.gather(*checks))
 
     async def _check_devices(self, zygote: ZygoteLink, device: str, indexes: Sequence[int]) -> _Findings:
         if device == "cuda":

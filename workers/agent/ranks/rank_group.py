@@ -13,8 +13,10 @@ from regroup.workers.agent.ranks.activity import ActivityMonitor, Standing
 from regroup.workers.agent.snapshots.buffer_pool import Lent
 from regroup.workers.agent.snapshots.shard_transfer import TransferError
 from regroup.workers.contract.messages import (
+    AgentRequest,
     Booted,
     Buffers,
+    BuffersRequest,
     Done,
     FaultDue,
     FaultGranted,
@@ -23,8 +25,6 @@ from regroup.workers.contract.messages import (
     Phase,
     Report,
     StepRow,
-    Told,
-    WantBuffers,
     decode,
     encode,
 )
@@ -68,7 +68,7 @@ class RankGroup:
         generation: int,
         zygote: ZygoteLink,
         on_message: Callable[[Message], None],
-        lend: Callable[[WantBuffers], Awaitable[Lent]],
+        lend: Callable[[BuffersRequest], Awaitable[Lent]],
         grant: Callable[[FaultDue], Any],
         learned: Mapping[str, float] | None = None,
     ) -> None:
@@ -125,7 +125,7 @@ class RankGroup:
                 return local
         return None
 
-    def tell(self, message: Told, rank: int | None = None) -> None:
+    def tell(self, message: AgentRequest, rank: int | None = None) -> None:
         """Say something to every rank that still listens, or to one of them."""
         for local in self.ranks.values():
             if local.exit_code is None and rank in (None, local.rank):
@@ -160,7 +160,10 @@ class RankGroup:
             for rank, local in sorted(self.ranks.items())
             if local.exit_code is None
         ])  # fmt: skip
-        return {str(rank): replace(dwell, known_s=self._known.get(dwell.phase, 0.0)) for rank, dwell in found.items()}
+        return {
+            str(rank): replace(dwell, earlier_first_s=self._known.get(dwell.phase, 0.0))
+            for rank, dwell in found.items()
+        }
 
     def logs(self) -> list[Path]:
         """Where the output of the ranks goes."""
@@ -214,7 +217,7 @@ class RankGroup:
         match message:
             case Booted():
                 pass
-            case WantBuffers():
+            case BuffersRequest():
                 self._answer(self._hand_buffers(local, message))
             case FaultDue():
                 self._answer(self._answer_fault(local, message))
@@ -232,7 +235,7 @@ class RankGroup:
         self._answers.add(answer)
         answer.add_done_callback(self._answers.discard)
 
-    async def _hand_buffers(self, local: LocalRank, want: WantBuffers) -> None:
+    async def _hand_buffers(self, local: LocalRank, want: BuffersRequest) -> None:
         # Of a rank whose state cannot be had, the generation ends; or it died while it waited.
         with contextlib.suppress(TransferError, OSError):
             fds, source, others = await self._lend(want)

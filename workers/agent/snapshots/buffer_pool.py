@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from regroup.workers.agent.snapshots.reshard_source import ReshardSource, header_of, is_of
-from regroup.workers.contract.messages import Holding, Restore, WantBuffers
+from regroup.workers.contract.messages import BuffersRequest, Restore, VerifiedShard
 from regroup.workers.state.shard_buffer import BufferState, Pin, ShardBuffer, ShardHeader
 
 BUFFERS_PER_RANK = 3
@@ -38,7 +38,7 @@ class BufferPool:
         self.damaged: list[ShardHeader] = []
         """Shards that were complete once, and did not verify when `holdings` looked last."""
 
-    def lend(self, want: WantBuffers, restore: Restore) -> Lent:
+    def lend(self, want: BuffersRequest, restore: Restore) -> Lent:
         """The buffers of a rank's shard, made on first use, and what it restores from."""
         held = self._ranks.get(want.rank)
         if held is None or held.size_bytes != want.size_bytes:
@@ -72,9 +72,9 @@ class BufferPool:
         """The ranks have a whole set of their own: what they were restored from is needed no longer."""
         self._aside.keep({self.mirrored})
 
-    def holdings(self) -> list[Holding]:
+    def holdings(self) -> list[VerifiedShard]:
         """Every complete shard whose checksum verifies. Reads all of them: run it off the event loop."""
-        found: list[Holding] = []
+        found: list[VerifiedShard] = []
         damaged: list[ShardHeader] = []
         for fd in chain(*(held.fds for _, held in sorted(self._ranks.items())), self._aside.fds()):
             with _open(fd) as buffer:
@@ -178,12 +178,12 @@ def new_buffer(name: str) -> int:
     return os.memfd_create(name, os.MFD_CLOEXEC)
 
 
-def holding_in(buffer: ShardBuffer) -> Holding | None:
+def holding_in(buffer: ShardBuffer) -> VerifiedShard | None:
     """The shard that a buffer holds, if it verifies. Reads all of it."""
     if not buffer.verify():
         return None
     header = buffer.header()
-    return Holding(
+    return VerifiedShard(
         header.rank,
         header.world_size,
         header.generation,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool, holding_in, new_buffer
 from regroup.workers.agent.snapshots.shard_transfer import ShardKey
-from regroup.workers.contract.messages import Holding
+from regroup.workers.contract.messages import VerifiedShard
 from regroup.workers.os import node_facts
 from regroup.workers.state.shard_buffer import ShardBuffer
 
@@ -70,9 +70,9 @@ class MirrorStore:
         for key in [key for key in self._held if (key.generation, key.step) != (generation, step)]:
             self._drop(key)
 
-    def holdings(self) -> list[Holding]:
+    def holdings(self) -> list[VerifiedShard]:
         """Every shard whose checksum verifies. Reads all of them: run it off the event loop."""
-        found: list[Holding] = []
+        found: list[VerifiedShard] = []
         for held in list(self._held.values()):
             with contextlib.suppress(OSError), contextlib.closing(ShardBuffer(os.dup(held.fd))) as buffer:
                 if (holding := holding_in(buffer)) is not None:

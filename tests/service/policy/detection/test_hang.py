@@ -10,9 +10,9 @@ from regroup.workers.contract.messages import Phase, RankActivity
 BUILTIN, FUNCTION, SCRIPT = (hang_policy_for(kind, None, None) for kind in ("builtin", "function", "script"))
 
 
-def dwell(quiet_s: float, phase: str = Phase.FORWARD, *, usual_s: float = 0.2, visits: int = 9, idle_s: float = 1e9,
+def dwell(stalled_s: float, phase: str = Phase.FORWARD, *, usual_s: float = 0.2, visits: int = 9, idle_s: float = 1e9,
           step: int = 7) -> RankActivity:  # fmt: skip
-    return RankActivity(step, phase, quiet_s, min(idle_s, quiet_s), visits, usual_s)
+    return RankActivity(step, phase, stalled_s, min(idle_s, stalled_s), visits, usual_s)
 
 
 def test_after_three_usual_times_or_eight_seconds_no_rank_having_moved() -> None:
@@ -20,7 +20,9 @@ def test_after_three_usual_times_or_eight_seconds_no_rank_having_moved() -> None
     assert find_hang({0: dwell(8.1), 1: dwell(100)}, (0, 1), BUILTIN, {}) == Hang(8.1, 8.0, "forward")
     slow = {0: dwell(59, usual_s=20), 1: dwell(59, usual_s=20)}
     assert find_hang(slow, (0, 1), BUILTIN, {}) is None
-    assert find_hang({rank: replace(each, quiet_s=61) for rank, each in slow.items()}, (0, 1), BUILTIN, {}) is not None
+    assert (
+        find_hang({rank: replace(each, stalled_s=61) for rank, each in slow.items()}, (0, 1), BUILTIN, {}) is not None
+    )
 
 
 def test_nothing_is_decided_as_long_as_a_rank_was_not_heard_of() -> None:
@@ -71,7 +73,7 @@ def test_times_that_the_spec_gives_are_taken_literally(kind: str) -> None:
     assert find_hang({0: dwell(5.1, usual_s=60, idle_s=0, visits=1)}, (0,), rule, {}) == Hang(5.1, 5.0, "forward")
     before = dwell(19.9, Phase.BUILD, visits=0, idle_s=0)
     assert find_hang({0: before}, (0,), rule, {}) is None
-    assert find_hang({0: replace(before, quiet_s=20.1)}, (0,), rule, {}) is not None
+    assert find_hang({0: replace(before, stalled_s=20.1)}, (0,), rule, {}) is not None
 
 
 def stack(*newest_first: str) -> str:

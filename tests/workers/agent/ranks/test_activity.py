@@ -41,10 +41,10 @@ def test_a_rank_that_neither_computes_nor_prints_is_idle(ranks: list[Standing]) 
         time.sleep(0.2)
     assert seen[0].idle_s >= 2.5
     assert [(dwell.step, dwell.phase) for dwell in seen.values()] == [(3, "forward")] * 3
-    assert all(dwell.quiet_s > 4 for dwell in seen.values())
+    assert all(dwell.stalled_s > 4 for dwell in seen.values())
     assert seen[1].idle_s < 1.5 and seen[2].idle_s < 1.5
     ranks[0].progress.set(4, Phase.FORWARD)
-    assert dwelling.look(ranks)[0].quiet_s < 1
+    assert dwelling.look(ranks)[0].stalled_s < 1
 
 
 def test_a_node_that_was_itself_asleep_blames_nobody() -> None:
@@ -53,6 +53,6 @@ def test_a_node_that_was_itself_asleep_blames_nobody() -> None:
     progress.set(1, Phase.FORWARD)
     standing = [Standing(0, None, progress)]
     now[0] += 60
-    assert dwelling.look(standing)[0].quiet_s == 0
+    assert dwelling.look(standing)[0].stalled_s == 0
     now[0] += 1
-    assert dwelling.look(standing)[0].quiet_s <= 1
+    assert dwelling.look(standing)[0].stalled_s <= 1

@@ -12,7 +12,7 @@ import pytest
 from regroup.workers.agent.ranks.rank_group import LocalRank, RankGroup
 from regroup.workers.agent.snapshots.buffer_pool import Lent
 from regroup.workers.agent.snapshots.shard_transfer import TransferError
-from regroup.workers.contract.messages import Buffers, Joined, StepRow, WantBuffers, decode, to_json
+from regroup.workers.contract.messages import Buffers, BuffersRequest, Joined, StepRow, decode, to_json
 from regroup.workers.contract.progress_page import ProgressPage, new_page
 
 
@@ -53,9 +53,9 @@ class Waits:
 
     def __init__(self) -> None:
         self.fetched = asyncio.get_running_loop().create_future()
-        self.lent: list[WantBuffers] = []
+        self.lent: list[BuffersRequest] = []
 
-    async def lend(self, want: WantBuffers) -> Lent:
+    async def lend(self, want: BuffersRequest) -> Lent:
         await asyncio.shield(self.fetched)
         self.lent.append(want)
         return (), -1, ()
@@ -66,7 +66,7 @@ async def test_a_rank_gets_its_buffers_once_what_they_are_filled_from_is_here(
     rank: tuple[LocalRank, socket.socket], end: str
 ) -> None:
     local, theirs = rank
-    node, want, unused = Waits(), WantBuffers(0, 1, 64), object()
+    node, want, unused = Waits(), BuffersRequest(0, 1, 64), object()
     formation = RankGroup(1, unused, unused, node.lend, unused)  # type: ignore[arg-type]  # no rank is forked
     formation.ranks[0] = local
     formation._handle(local, want)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
-from regroup.workers.contract.messages import Restore, WantBuffers
+from regroup.workers.contract.messages import BuffersRequest, Restore
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
 from regroup.workers.state.checksum_regions import Group
 from regroup.workers.state.shard_buffer import ShardBuffer
@@ -24,7 +24,7 @@ def pool() -> Iterator[BufferPool]:
 
 
 def buffers(pool: BufferPool, rank: int = 0) -> list[ShardBuffer]:
-    fds, *_ = pool.lend(WantBuffers(rank, 1, PLAN.buffer_bytes), Restore("none"))
+    fds, *_ = pool.lend(BuffersRequest(rank, 1, PLAN.buffer_bytes), Restore("none"))
     return [ShardBuffer(os.dup(fd)) for fd in fds]
 
 
@@ -39,8 +39,8 @@ def test_a_holding_says_what_others_should_hold_too(pool: BufferPool) -> None:
     write(first, 4, 1)
     write(second, 5, 2)
     four, five = pool.holdings()
-    assert four.alike.keys() == five.alike.keys() == {ALIKE}
-    assert four.alike != five.alike
+    assert four.digests.keys() == five.digests.keys() == {ALIKE}
+    assert four.digests != five.digests
 
 
 def test_a_set_that_was_whole_and_is_not_is_named_and_one_that_never_was_is_not(pool: BufferPool) -> None:
@@ -64,14 +64,14 @@ def test_what_other_ranks_are_to_restore_is_not_overwritten_by_them(pool: Buffer
         write(second, 5, 2, rank)
     pool.set_aside(1, 5)
     restore = Restore("memory", 5, 1, world_size=2)
-    fds, source, others = pool.lend(WantBuffers(0, 2, 2 * PLAN.buffer_bytes), restore)
+    fds, source, others = pool.lend(BuffersRequest(0, 2, 2 * PLAN.buffer_bytes), restore)
     assert (len(fds), source, len(others)) == (3, -1, 2) and not set(fds) & set(others)
     shards = [ShardBuffer(os.dup(fd)) for fd in others]
     assert [(shard.header().rank, shard.header().step) for shard in shards] == [(0, 5), (1, 5)]
     assert all(shard.verify() for shard in shards)
     assert [(holding.rank, holding.step) for holding in pool.holdings()] == [(0, 5), (1, 5)], "and found again"
     assert pool.find(1, 1, 5) is not None, "and other nodes get it from here"
-    again, source, others = pool.lend(WantBuffers(0, 3, 2 * PLAN.buffer_bytes), restore)
+    again, source, others = pool.lend(BuffersRequest(0, 3, 2 * PLAN.buffer_bytes), restore)
     assert (list(again), source, len(others)) == (list(fds), -1, 2), (
         "a generation that broke at once takes nothing away"
     )
@@ -96,5 +96,5 @@ def test_ranks_of_the_same_size_find_what_was_set_aside(pool: BufferPool) -> Non
     """Grown, and broken before its first set was whole, the job may go back to the size that it came from."""
     write(buffers(pool)[0], 5, 2)
     pool.set_aside(1, 5)
-    _, source, others = pool.lend(WantBuffers(0, 3, PLAN.buffer_bytes), Restore("memory", 5, 1))
+    _, source, others = pool.lend(BuffersRequest(0, 3, PLAN.buffer_bytes), Restore("memory", 5, 1))
     assert (source, len(others)) == (-1, 1)

@@ -11,7 +11,7 @@ from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUF
 from regroup.workers.agent.snapshots.mirroring import Mirroring
 from regroup.workers.agent.snapshots.shard_transfer import NoRoomError, TransferError
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import Restore, WantBuffers
+from regroup.workers.contract.messages import BuffersRequest, Restore
 from regroup.workers.os import node_facts
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
@@ -31,7 +31,7 @@ class Node:
 
     def writes(self, rank: int, step: int, pin: Pin, generation: int = 1) -> int:
         """A rank takes a snapshot; returns the number of the buffer."""
-        fds, *_ = self.pool.lend(WantBuffers(rank, generation, SIZE), Restore("none"))
+        fds, *_ = self.pool.lend(BuffersRequest(rank, generation, SIZE), Restore("none"))
         for number, fd in enumerate(fds):
             with contextlib.closing(ShardBuffer(os.dup(fd))) as buffer:
                 if not buffer.header().pinned:
@@ -48,7 +48,7 @@ class Node:
 
     def pins(self, rank: int) -> dict[int, Pin]:
         """Step → what it is pinned for."""
-        fds, *_ = self.pool.lend(WantBuffers(rank, 1, SIZE), Restore("none"))
+        fds, *_ = self.pool.lend(BuffersRequest(rank, 1, SIZE), Restore("none"))
         found: dict[int, Pin] = {}
         for fd in fds:
             with contextlib.closing(ShardBuffer(os.dup(fd))) as buffer:
@@ -83,7 +83,7 @@ async def test_what_a_node_lost_comes_back_from_its_pair(pair: tuple[Node, Node]
     assert (pair[0].held(), pair[1].held()) == ({(1, 4)}, {(0, 4)})
     heir = Node("a")
     await heir.mirroring.fetch(Restore("memory", 4, 1), {0: await pair[1].mirroring.address()}, [0])
-    fds, source, _ = heir.pool.lend(WantBuffers(0, 2, SIZE), Restore("memory", 4, 1))
+    fds, source, _ = heir.pool.lend(BuffersRequest(0, 2, SIZE), Restore("memory", 4, 1))
     assert len(fds) == 5 and source >= 0
     with contextlib.closing(ShardBuffer(os.dup(fds[source]))) as buffer:
         assert buffer.verify() and bytes(buffer.view(PLAN.entries[0])) == bytes([4]) * 1000
@@ -105,7 +105,7 @@ async def test_what_a_node_holds_for_another_is_its_own_where_that_ones_rank_com
     node.mirroring.keep(1, 4)
     await node.mirroring.fetch(Restore("memory", 4, 1), {}, [0, 1])
     for rank in (0, 1):
-        fds, source, others = node.pool.lend(WantBuffers(rank, 2, SIZE), Restore("memory", 4, 1))
+        fds, source, others = node.pool.lend(BuffersRequest(rank, 2, SIZE), Restore("memory", 4, 1))
         assert source >= 0 and not others
         with contextlib.closing(ShardBuffer(os.dup(fds[source]))) as buffer:
             assert buffer.verify() and bytes(buffer.view(PLAN.entries[0])) == bytes([4]) * 1000
@@ -180,7 +180,7 @@ async def test_for_other_ranks_a_node_gets_all_shards_there_are(pair: tuple[Node
     pair[1].writes(2, 4, Pin.MIRROR)
     restore = Restore("memory", 4, 1, world_size=3)
     await pair[0].mirroring.fetch(restore, {2: await pair[1].mirroring.address()}, [0, 1])
-    _, source, others = pair[0].pool.lend(WantBuffers(0, 2, 2 * SIZE), restore)
+    _, source, others = pair[0].pool.lend(BuffersRequest(0, 2, 2 * SIZE), restore)
     shards = [ShardBuffer(os.dup(fd)) for fd in others]
     assert source == -1 and [(shard.header().rank, shard.verify()) for shard in shards] == [
         (0, True), (1, True), (2, True),

@@ -76,7 +76,7 @@ def test_steps_are_known_from_the_checkpoint_where_the_optimizer_counts_none(run
     assert run(COUNTS_NOTHING + fit(ranks="1"), ranks=1)[0].code == -9
     (zero,) = well(run(COUNTS_NOTHING + fit(ranks="1"), ranks=1, generation=2, restore=Restore("none", 6)))
     (restored,) = zero.of(Restored)
-    assert (restored.step, restored.is_known) == (4, True)
+    assert (restored.step, restored.has_step_count) == (4, True)
     assert [row.step for row in zero.of(StepRow)] == [5, 6, 7]
 
 
