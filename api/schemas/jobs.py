@@ -104,11 +104,11 @@ class JobSummary(_Wire):
     tokens_per_s: float | None
     mfu: float | None = None
     """Model operations of the newest step over what its devices could have done in that time; null if not known."""
-    exposed: float | None = None
+    exposed_communication: float | None = None
     """Part of the newest forward and backward in which ranks waited for each other, on average; CPUs only."""
     peak_bytes: float | None = None
     """Most memory that a rank had in the newest step."""
-    idle: float | None = None
+    pipeline_idle: float | None = None
     """Part of the newest forward and backward in which a rank of the pipeline computed nothing; null without one."""
     mirrored_step: int | None = None
     """Committed steps in the state that other nodes hold a copy of; null while there is none."""

@@ -238,7 +238,7 @@ async def _sync(leader: LeaderContext, job: JobRow, reconcilers: Sequence[Reconc
     wait_s = min(leader.settings.sync_wait_s, _CHANGE_SYNC_S) if is_changing else leader.settings.sync_wait_s
     intents = _merge_intents(reconcilers, job, allocations)
     polling = asyncio.ensure_future(
-        leader.cluster.sync(job.id, SyncRequest(intents, job.acked_seq, job.supervisor_boot, wait_s))
+        leader.cluster.sync(job.id, SyncRequest(intents, job.acked_seq, job.supervisor_boot_id, wait_s))
     )
     try:
         while not polling.done():
@@ -247,7 +247,7 @@ async def _sync(leader: LeaderContext, job: JobRow, reconcilers: Sequence[Reconc
             now_intended = _merge_intents(reconcilers, latest, allocations)
             has_begun = not is_changing and any(each.concerns(latest, allocations) for each in reconcilers)
             if now_intended != intents or has_begun:
-                request = SyncRequest(now_intended, job.acked_seq, job.supervisor_boot, 0.0)
+                request = SyncRequest(now_intended, job.acked_seq, job.supervisor_boot_id, 0.0)
                 return await leader.cluster.sync(job.id, request)
             changed = asyncio.ensure_future(leader.store.changes.wait(job.id, mark, 1.0))
             await asyncio.wait({polling, changed}, return_when=asyncio.FIRST_COMPLETED)

@@ -48,7 +48,7 @@ class LayoutTrialReconciler(Reconciler):
             await self._continue(job, trials, now)
         elif not request.get("is_trial"):
             await self._abandon(job, trials, "another size was requested", now)
-        elif now - request["asked_s"] > TRIAL_TIMEOUT_S:
+        elif now - request["requested_s"] > TRIAL_TIMEOUT_S:
             await self._request(job, None, "", now)
             why = f"the resize did not finish within {TRIAL_TIMEOUT_S:.0f} s"
             await self._record(job, trials, Layout(**request["layout"]), {"measured_s": None, "why": why}, now)
@@ -112,7 +112,7 @@ class LayoutTrialReconciler(Reconciler):
                 return {}  # another request was first
             if layout is None:
                 return {RESIZE: None}
-            request = {"layout": layout.to_json(), "why": why, "asked_s": now, "is_asked": False, "is_trial": True}
+            request = {"layout": layout.to_json(), "why": why, "requested_s": now, "is_requested": False, "is_trial": True}
             return {RESIZE: request}
 
         await self._store.intend(job.id, intent, now=now, actor="controller")

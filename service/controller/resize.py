@@ -80,9 +80,9 @@ class ResizeReconciler(Reconciler):
         if layout == allocations.assignment.layout:
             await self._finish_request(job, request, now)
             return
-        is_user_size = bool(request.get("is_asked", True))
+        is_user_size = bool(request.get("is_requested", True))
         why = await self._begin(
-            job, allocations, layout, request["why"], request["asked_s"], now, is_user_size=is_user_size
+            job, allocations, layout, request["why"], request["requested_s"], now, is_user_size=is_user_size
         )
         await self._report(job, why, now)
 

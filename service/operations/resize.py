@@ -47,7 +47,7 @@ async def resize(store: Store, job: JobRow, target: Layout, *, why: str, now: fl
         before = row.intents.get(RESIZE)
         if (before["layout"] if before else row.layout) == layout:
             return {}
-        return {RESIZE: {"layout": layout, "why": why, "asked_s": now}}
+        return {RESIZE: {"layout": layout, "why": why, "requested_s": now}}
 
     return await store.intend(job.id, intent, now=now, actor=actor)
 

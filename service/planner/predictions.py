@@ -79,7 +79,7 @@ def measure_steps(rows: Sequence[Row], start_step: int) -> StepMetrics:
     warm = [row for row in rows if row.step > start_step + WARM_UP] or list(rows)
     durations = [row.duration_s for row in warm if row.duration_s]
     peaks = [float(peak) for row in warm if (peak := row.extra.get("peak_bytes"))]
-    idle = [float(share) for row in warm if (share := row.extra.get("idle")) is not None]
+    idle = [float(share) for row in warm if (share := row.extra.get("pipeline_idle")) is not None]
     return StepMetrics(
         median(durations) if durations else None,
         max(peaks, default=None),

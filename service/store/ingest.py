@@ -38,13 +38,13 @@ from regroup.workers.contract.messages import StepRow
 
 _SMOOTHING = 0.1  # weight of the newest step in the moving averages
 _SUPERVISOR = "supervisor"
-_FACTS = ("mfu", "exposed", "peak_bytes", "idle")
+_FACTS = ("mfu", "exposed_communication", "peak_bytes", "pipeline_idle")
 """Of what training code reports of a step: shown on the job, too."""
 
 
 async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], status: Mapping[str, Any]) -> None:
     """Apply what is new in `reported`, then remember how far this life of the supervisor was heard."""
-    acked = writer.job.acked_seq if writer.job.supervisor_boot == boot_id else 0
+    acked = writer.job.acked_seq if writer.job.supervisor_boot_id == boot_id else 0
     fresh = sorted((event for event in reported if event.seq > acked), key=lambda event: event.seq)
     decoded = [(event, _decode(event)) for event in fresh]
     known = await _known_keys(writer, [event.key for event in fresh])
@@ -68,8 +68,8 @@ async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], 
     if phases != writer.job.rank_phases:
         changes["rank_phases"] = phases
     newest = max((event.seq for event in fresh), default=acked)
-    if (boot_id, newest) != (writer.job.supervisor_boot, writer.job.acked_seq):
-        changes |= {"supervisor_boot": boot_id, "acked_seq": newest}
+    if (boot_id, newest) != (writer.job.supervisor_boot_id, writer.job.acked_seq):
+        changes |= {"supervisor_boot_id": boot_id, "acked_seq": newest}
     if changes:
         await writer.set(**changes)
 

@@ -28,7 +28,7 @@ Intending = Callable[[JobRow], Mapping[str, Any]]
 
 
 SUSPEND = "suspend"
-"""Intent of a job that is to hold nothing: `{why, asked_s}`, from the wish until it is resumed."""
+"""Intent of a job that is to hold nothing: `{why, requested_s}`, from the wish until it is resumed."""
 
 
 class JobWriter:
@@ -125,7 +125,7 @@ class JobWriter:
         if job.state is JobState.QUEUED or target.is_terminal:
             changes["conditions"] = []  # they said why it waited, or was held
         if target is JobState.QUEUED:
-            kept = {name: wish for name, wish in job.intents.items() if name != "make_room"}
+            kept = {name: wish for name, wish in job.intents.items() if name != "preempt"}
             changes |= {"queued_at": now, "layout": None, "intents": kept}
         if target is JobState.STARTING and job.started_at is None:
             changes["started_at"] = now

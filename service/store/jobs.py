@@ -50,7 +50,7 @@ async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: st
         "stall_s": 0.0,
         "result": None,
         "rank_phases": {},
-        "supervisor_boot": "",
+        "supervisor_boot_id": "",
         "acked_seq": 0,
     }
     try:

@@ -17,9 +17,9 @@ from regroup.service.store.records import Allocation, AllocationKind, JobRow, Le
 from regroup.service.store.tables import allocations, jobs, projects
 
 RESIZE = "resize"
-"""Intent of a job that is to be of another size: `{layout, why, asked_s}`, until it has come about; `is_asked` is false
+"""Intent of a job that is to be of another size: `{layout, why, requested_s}`, until it has come about; `is_requested` is false
 if nobody but the queue wants that."""
-MAKE_ROOM = "make_room"
+PREEMPT = "preempt"
 """Intent of a job that is to save its state, give all up and queue again: why, and since when."""
 _NEVER_SUSPENDED = frozenset({JobState.DRAINING, *(state for state in JobState if state.is_terminal)})
 _LIVE = [state for state in JobState if not state.is_terminal]
@@ -27,7 +27,7 @@ _LIVE = [state for state in JobState if not state.is_terminal]
 
 def gives_all_up(job: JobRow) -> bool:
     """It was told to save its state and hold nothing: for another job, or because that is wanted of it."""
-    return MAKE_ROOM in job.intents or SUSPEND in job.intents
+    return PREEMPT in job.intents or SUSPEND in job.intents
 
 
 class QueueStore:
@@ -86,8 +86,8 @@ class QueueStore:
             rows = (await connection.execute(query.order_by(allocations.c.id))).mappings()
             return [Allocation.from_row(row) for row in rows]
 
-    async def make_room(self, lease: Lease, job_id: str, intent: Mapping[str, Any], *, now: float) -> None:
-        """Write an intent, by its name, by which a job makes room for another: `MAKE_ROOM` or `RESIZE` with `why`.
+    async def request_capacity(self, lease: Lease, job_id: str, intent: Mapping[str, Any], *, now: float) -> None:
+        """Write an intent, by its name, by which a job makes room for another: `PREEMPT` or `RESIZE` with `why`.
         Asking again changes nothing, nor does asking one that holds nothing.
 
         Raises:
@@ -127,7 +127,7 @@ class QueueStore:
             if state in _NEVER_SUSPENDED or writer.job.intents.get("cancel"):
                 raise ConflictError(f"job {job_id} is {state}: only a job that waits or runs can be suspended")
             if SUSPEND not in writer.job.intents:
-                wish = {SUSPEND: {"why": why, "asked_s": now}}
+                wish = {SUSPEND: {"why": why, "requested_s": now}}
                 intents = {**writer.job.intents, **wish}
                 await writer.record("intent", wish, time_s=now, actor=actor, changes={"intents": intents})
                 if state is JobState.QUEUED:

@@ -87,9 +87,9 @@ class JobRow:
     stall_s: float
     """Seconds in which training waited for snapshots and checkpoints, of all its steps."""
     mfu: float | None
-    exposed: float | None
+    exposed_communication: float | None
     peak_bytes: float | None
-    idle: float | None
+    pipeline_idle: float | None
     """Of the newest step: the part of its time in which a rank of the pipeline computes nothing."""
     mirrored_step: int | None
     """Committed steps in the set that other nodes hold whole."""
@@ -97,7 +97,7 @@ class JobRow:
     result: dict[str, Any] | None
     rank_phases: dict[str, Any]
     """Rank → (step, phase) as the supervisor last told; empty when nothing runs."""
-    supervisor_boot: str
+    supervisor_boot_id: str
     """Life of the supervisor that `acked_seq` counts in."""
     acked_seq: int
 

@@ -75,7 +75,7 @@ def step(generation: int, number: int) -> tuple[str, str, int, dict[str, Any]]:
     row = {"generation": generation, "step": number, "time_s": 1000.0 + number, "duration_s": 0.5, "loss": 3.0,
            "tokens": 64, "samples": 4, "samples_hash": number, "learning_rate": 1e-3, "grad_norm": 1.0,
            "validation_loss": 3.1 if number % 5 == 0 else None,
-           "extra": {"mfu": 0.4, "exposed": 0.1, "peak_bytes": 5e9, "idle": 0.3}}  # fmt: skip
+           "extra": {"mfu": 0.4, "exposed_communication": 0.1, "peak_bytes": 5e9, "pipeline_idle": 0.3}}  # fmt: skip
     return "step", f"step:{generation}:{number}", generation, row
 
 

@@ -137,7 +137,7 @@ class Engine:
         return {"pass": self._stopwatch.total_s(), **{f"stage {i}": busy.get(i, 0.0) for i in range(self._stages)}}
 
     def facts(self, times: Mapping[str, float], world_size: int) -> dict[str, float]:
-        """Return metrics of a pipeline from the sums of `times`: `idle`; `bubble`, its theoretical value; and
+        """Return metrics of a pipeline from the sums of `times`: `pipeline_idle`; `bubble`, its theoretical value; and
         `slowest_stage`, its time divided by the mean."""
         if not isinstance(self.passes, Pipeline) or self._meshes.pipeline is None:
             return {}
@@ -145,7 +145,7 @@ class Engine:
         busy_s = [times[f"stage {i}"] / (world_size // ranks) for i in range(self._stages)]
         theory = bubble(self._schedule, ranks, self._micro_batches)
         return {
-            "idle": idle_share(busy_s, ranks, times["pass"] / world_size),
+            "pipeline_idle": idle_share(busy_s, ranks, times["pass"] / world_size),
             **({} if theory is None else {"bubble": theory}),
             "slowest_stage": max(busy_s) * len(busy_s) / max(sum(busy_s), 1e-9),
         }

@@ -64,7 +64,7 @@ class StepMeter:
     def facts(self, total: Mapping[str, float], flops: float) -> dict[str, float]:
         """Return the metrics of a step.
 
-        `peak_bytes` and `peak_rank`: the largest peak memory of a rank, and that rank. `exposed`: fraction of forward
+        `peak_bytes` and `peak_rank`: the largest peak memory of a rank, and that rank. `exposed_communication`: fraction of forward
         and backward that ranks spend waiting for others, on average (CPUs only). `mfu`: model FLOPs utilization since
         the end of the previous step (Chowdhery et al. 2022), from the third step of a generation on.
 
@@ -77,7 +77,7 @@ class StepMeter:
         peak, rank = max((total[f"peak {rank}"], -rank) for rank in range(self._world_size))
         found = {"peak_bytes": peak, "peak_rank": float(-rank)}
         if total.get("passed") and self._world_size > 1:
-            found["exposed"] = total["waited"] / total["passed"]
+            found["exposed_communication"] = total["waited"] / total["passed"]
         if flops and total["peak_flops"] and previous_end_s is not None:
             found["mfu"] = flops / ((now - previous_end_s) * total["peak_flops"])
         return found

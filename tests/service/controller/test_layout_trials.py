@@ -101,7 +101,7 @@ async def test_each_is_run_for_a_few_steps_and_the_fastest_is_kept(trained: Any)
         await job.trains(1, each_s)
         wanted = await job.look()
         assert wanted is not None and wanted["layout"] == following.to_json()
-        assert wanted["is_asked"] is False
+        assert wanted["is_requested"] is False
         assert await job.look() == wanted, "said once"
     await job.forms(B)
     assert await job.look() is None
@@ -153,7 +153,7 @@ async def test_a_person_wants_another_size_and_it_is_given_up(trained: Any) -> N
     job: Trained = await trained()
     await job.forms(A)
     await job.trains(1, 0.5)
-    wish = {"layout": Layout(dp_shard=2).to_json(), "why": "asked", "asked_s": 1.0}
+    wish = {"layout": Layout(dp_shard=2).to_json(), "why": "asked", "requested_s": 1.0}
     await job.store.intend("job_1", lambda _: {RESIZE: wish}, now=1.0, actor="somebody")
     assert await job.look() == wish
     assert await job.journal() == [{"kept": None, "why": "another size was requested"}]

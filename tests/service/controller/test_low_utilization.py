@@ -106,7 +106,7 @@ async def test_it_is_suspended_in_the_end_also_by_a_control_plane_that_came_mean
     found = await job.passes(800, reconciler(job), 0.01)
     wish = found.intents["suspend"]
     assert "1.0% of the capacity of its devices" in wish["why"]
-    assert 600 <= wish["asked_s"] - said.last_transition_time <= 640
+    assert 600 <= wish["requested_s"] - said.last_transition_time <= 640
     (event,) = [each for each in await store.events("j-gpt") if each.type == "intent"]
     assert event.actor == "controller"
 

@@ -116,7 +116,7 @@ async def test_a_job_gives_up_what_it_has_above_its_least_for_one_of_a_higher_cl
     await job.until_over()
     await job.house.until_state("j-urgent", JobState.STARTING)
     plan = next(row.data for row in await job.house.store.live_allocations("j-gpt") if row.kind == "supervisor")
-    assert not plan.get("is_asked"), "nobody wants it to be small: it may grow again"
+    assert not plan.get("is_user_size"), "no person chose this size, so the job may grow again"
 
 
 async def test_a_job_grows_onto_a_node_that_came(job: Running) -> None:

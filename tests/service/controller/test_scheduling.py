@@ -83,7 +83,7 @@ async def test_a_lower_job_is_suspended_for_a_higher_one_and_comes_back(house: H
 
     await supervisor.state("QUEUED", "preempted")
     suspended = await house.until(low, JobState.QUEUED, "resources")
-    assert suspended.reason == Reason.PREEMPTED and "make_room" not in suspended.intents
+    assert suspended.reason == Reason.PREEMPTED and "preempt" not in suspended.intents
     first = await house.runs(high)
     await first.state("SUCCEEDED", "completed")
     await house.until(low, JobState.STARTING)

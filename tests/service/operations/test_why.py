@@ -42,14 +42,14 @@ JOB = JobRow(
     step_duration_s=None,
     stall_s=0.0,
     mfu=None,
-    exposed=None,
+    exposed_communication=None,
     peak_bytes=None,
-    idle=None,
+    pipeline_idle=None,
     mirrored_step=None,
     goodput=None,
     result=None,
     rank_phases={},
-    supervisor_boot="",
+    supervisor_boot_id="",
     acked_seq=0,
 )
 RUNNING = dataclasses.replace(JOB, state=JobState.RUNNING, reason="first_step", step=50, generation=2)

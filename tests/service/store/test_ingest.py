@@ -44,7 +44,7 @@ async def test_reporting_again_changes_nothing(store: Store, lease: Lease, queue
     repeated = [again.step(1, 2), again.report("note", "note:1", kind="x"), again.step(1, 3)]
     later = await store.ingest(lease, job_id, again.boot_id, repeated, {})
     assert later.version == once.version
-    assert (later.supervisor_boot, later.acked_seq, later.step) == ("boot-2", 3, 3)
+    assert (later.supervisor_boot_id, later.acked_seq, later.step) == ("boot-2", 3, 3)
     assert [row.number for row in await store.step_rows(job_id)] == [1, 2, 3]
 
 
@@ -214,9 +214,9 @@ async def test_what_a_step_took_is_shown_on_the_job(store: Store, lease: Lease, 
     told = {"mfu": 0.4, "peak_bytes": 5e9, "reduce_scatter": 3.0}
     await store.ingest(lease, job_id, life.boot_id, [life.step(1, 3, extra=told)], {})
     job = await store.job(job_id)
-    assert (job.mfu, job.exposed, job.peak_bytes) == (0.4, None, 5e9)
-    job = await store.ingest(lease, job_id, life.boot_id, [life.step(1, 4, extra={"exposed": 0.1})], {})
-    assert (job.mfu, job.exposed) == (0.4, 0.1), "what a step does not tell stays"
+    assert (job.mfu, job.exposed_communication, job.peak_bytes) == (0.4, None, 5e9)
+    job = await store.ingest(lease, job_id, life.boot_id, [life.step(1, 4, extra={"exposed_communication": 0.1})], {})
+    assert (job.mfu, job.exposed_communication) == (0.4, 0.1), "what a step does not tell stays"
 
 
 async def test_a_scripts_steps_say_only_what_is_known(store: Store, lease: Lease, queue, walk, life):

@@ -29,8 +29,8 @@ async def test_the_first_word_of_a_generation_counts(store: Store, lease: Lease,
 async def test_the_newest_steps_of_one_generation(store: Store, lease: Lease, queue, life, walk):
     job_id = await queue()
     await walk(job_id, life)
-    later = [life.step(1, step, extra={"idle": 0.25}) for step in range(2, 6)]
+    later = [life.step(1, step, extra={"pipeline_idle": 0.25}) for step in range(2, 6)]
     await store.ingest(lease, job_id, life.boot_id, [*later, life.generation(2, 4), life.step(2, 5)], {})
     assert [row.step for row in await store.predictions.steps(job_id, 1, 3)] == [3, 4, 5]
     assert [(row.generation, row.step) for row in await store.predictions.steps(job_id, 2, 9)] == [(2, 5)]
-    assert (await store.job(job_id)).idle == 0.25
+    assert (await store.job(job_id)).pipeline_idle == 0.25

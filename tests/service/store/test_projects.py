@@ -5,7 +5,7 @@ import pytest
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.store.job_writer import SUSPEND
-from regroup.service.store.projects import MAKE_ROOM
+from regroup.service.store.projects import PREEMPT
 from regroup.service.store.records import Allocation, AllocationKind, Lease, ProjectRow
 from regroup.service.store.store import Store
 
@@ -27,18 +27,18 @@ async def test_a_project_is_kept_changed_and_forgotten_only_when_nobody_uses_it(
 
 async def test_a_job_is_asked_once_to_make_room_and_is_not_when_it_queues_again(store: Store, lease: Lease, queue):
     job_id = await queue()
-    await store.queue.make_room(lease, job_id, {MAKE_ROOM: {"why": "for another", "asked_s": 1.0}}, now=1.0)
+    await store.queue.request_capacity(lease, job_id, {PREEMPT: {"why": "for another", "requested_s": 1.0}}, now=1.0)
     assert (await store.job(job_id)).intents == {}, "it holds nothing"
     allocate = [Allocation(job_id, AllocationKind.RESERVATION, "g", "n0", {"ranks": 1})]
     placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     await store.apply(lease, placed, now=2.0, allocate=allocate)
     for now in (3.0, 4.0):
-        await store.queue.make_room(lease, job_id, {MAKE_ROOM: {"why": "for another", "asked_s": now}}, now=now)
+        await store.queue.request_capacity(lease, job_id, {PREEMPT: {"why": "for another", "requested_s": now}}, now=now)
     job = await store.job(job_id)
-    assert job.intents == {MAKE_ROOM: {"why": "for another", "asked_s": 3.0}}
+    assert job.intents == {PREEMPT: {"why": "for another", "requested_s": 3.0}}
     assert [row.created_at for row in await store.live_allocations()] == [2.0]
     await store.apply(lease, check_transition(job_id, JobState.PLACING, JobState.QUEUED, Reason.REQUEUED), now=5.0)
-    assert MAKE_ROOM not in (await store.job(job_id)).intents
+    assert PREEMPT not in (await store.job(job_id)).intents
 
 
 async def test_a_job_that_is_to_be_suspended_never_queues(store: Store, lease: Lease, queue, walk, life) -> None:

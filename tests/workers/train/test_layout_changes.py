@@ -90,7 +90,7 @@ def test_so_does_a_checkpoint(agent: Any, divisible: RankConfig, tmp_path: Path,
 def test_a_pipeline_reports_its_idle_time_and_its_slowest_stage(agent: Any, divisible: RankConfig) -> None:
     rows = run(agent, divisible, "pp", "told").rows
     for row in rows:
-        assert 0 < row["extra"]["idle"] < 1 <= row["extra"]["slowest_stage"] <= 2
+        assert 0 < row["extra"]["pipeline_idle"] < 1 <= row["extra"]["slowest_stage"] <= 2
         assert row["extra"]["bubble"] == pytest.approx(1 / (8 + 1))
     assert rows[1]["extra"]["send"] == 8, "the first stage, of eight micro-batches"
 
@@ -106,7 +106,7 @@ def test_steps_report_memory_and_waiting_and_from_the_third_on_utilization(agent
     rows = [row["extra"] for row in run(agent, divisible, "fsdp3", "told-facts").rows]
     for row in rows:
         assert 50e6 < row["peak_bytes"] < 10e9 and row["peak_rank"] in (0, 1, 2)
-        assert 0 <= row["exposed"] < 1
+        assert 0 <= row["exposed_communication"] < 1
     assert ["mfu" in row for row in rows] == [False, False, True, True]
     assert all(0 < row["mfu"] < 1 for row in rows[2:])
 

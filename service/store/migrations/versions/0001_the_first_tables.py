@@ -55,7 +55,7 @@ def upgrade() -> None:
         sa.Column("goodput", sa.Double(), nullable=True),
         sa.Column("result", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("rank_phases", sa.JSON(), nullable=False),
-        sa.Column("supervisor_boot", sa.String(), nullable=False),
+        sa.Column("supervisor_boot_id", sa.String(), nullable=False),
         sa.Column("acked_seq", sa.BigInteger(), nullable=False),
         sa.CheckConstraint(
             "state IN ('QUEUED', 'PLACING', 'STARTING', 'RUNNING', 'RECOVERING', 'RESIZING', 'DRAINING', 'SUSPENDED', "

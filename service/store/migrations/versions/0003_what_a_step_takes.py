@@ -8,7 +8,7 @@ down_revision = "0002"
 branch_labels = None
 depends_on = None
 
-_FACTS = ("mfu", "exposed", "peak_bytes")
+_FACTS = ("mfu", "exposed_communication", "peak_bytes")
 
 
 def upgrade() -> None:

@@ -25,11 +25,11 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_predictions_job_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("job_id", "generation", name=op.f("pk_predictions")),
     )
-    op.add_column("jobs", sa.Column("idle", sa.Double(), nullable=True))
+    op.add_column("jobs", sa.Column("pipeline_idle", sa.Double(), nullable=True))
 
 
 def downgrade() -> None:
     # Not in a batch: that makes the table anew on SQLite, and what refers to its rows goes with the old one.
-    op.drop_column("jobs", "idle")
+    op.drop_column("jobs", "pipeline_idle")
     op.drop_table("predictions")
     op.drop_table("plans")
