@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks import stats
 from benchmarks.peers.workload import RANKS
-from regroup.service.chaos.fault_plan import LOSES_A_NODE, FaultPlan, PlannedFault, spaced, spec_fault
+from regroup.service.chaos.fault_plan import NODE_LOSS_FAULTS, FaultPlan, PlannedFault, spaced_steps, spec_fault
 from regroup.service.chaos.observation import InjectedFault, Record
 
 _PHASES = ("forward", "backward", "optimizer")
@@ -21,7 +21,7 @@ def plan_of(row: str, injections: int, seed: int) -> FaultPlan:
     """Where a row's injections strike."""
     draw = Random(f"{row} {seed}")
     steps = _FIRST + _APART[row] * (injections + 1)
-    at = spaced(_FIRST, _APART[row], injections, draw)
+    at = spaced_steps(_FIRST, _APART[row], injections, draw)
     match row:
         case "rank_exit" | "hang":
             do = "sigkill" if row == "rank_exit" else "sigstop"
@@ -30,7 +30,7 @@ def plan_of(row: str, injections: int, seed: int) -> FaultPlan:
         case "supervisor":
             return FaultPlan(row, seed, steps, (), tuple(PlannedFault("kill_supervisor", step) for step in at))
         case _:
-            kinds = [sorted(LOSES_A_NODE)[number % 2] for number in range(injections)]
+            kinds = [sorted(NODE_LOSS_FAULTS)[number % 2] for number in range(injections)]
             blows = tuple(PlannedFault(do, step, draw.randrange(2)) for do, step in zip(kinds, at, strict=True))
             return FaultPlan(row, seed, steps, (), blows, {"snapshot": OFTEN_MIRRORED})
 
@@ -41,11 +41,11 @@ def trials_of(row: str, record: Record) -> list[dict[str, Any]]:
         return [
             {
                 "at_step": fallen.at_step,
-                "readopt_s": fallen.seen_again_s - fallen.time_s,
+                "readopt_s": fallen.resumed_s - fallen.time_s,
                 "steps_lost": max((each["steps_lost"] or 0 for each in record.incidents), default=0),
             }
             for fallen in record.injected
-            if fallen.seen_again_s is not None
+            if fallen.resumed_s is not None
         ]
     incidents = [incident for incident in record.incidents if incident["times"].get("first_step_s") is not None]
     if row == "node_loss":

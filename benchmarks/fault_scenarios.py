@@ -19,7 +19,7 @@ def run(failures: list[str], keep: Callable[[dict[str, Any]], None]) -> None:
     cases = [Case(scenario, seed) for scenario in SCENARIOS for seed in SEEDS]
     for _, outcome in run_cases(cases, lambda text: print(text, flush=True)):
         failures += [f"{outcome.name}, seed {outcome.seed}: {problem}" for problem in outcome.to_json()["problems"]]
-        print(f"{outcome.name}: {'holds' if outcome.holds else 'DOES NOT HOLD'}", flush=True)
+        print(f"{outcome.name}: {'passed' if outcome.passed else 'FAILED'}", flush=True)
         found.setdefault(outcome.name, []).append(outcome.to_json())
         keep({**facts, "rows": [row_of(outcomes) for outcomes in found.values()]})
 
@@ -36,7 +36,7 @@ def row_of(outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "name": outcomes[0]["name"],
         "what": outcomes[0]["what"],
         "n": len(outcomes),
-        "hold": sum(each["holds"] for each in outcomes),
+        "passed": sum(each["passed"] for each in outcomes),
         "detect_s": _spread([each["detect_s"] for each in outcomes]),
         "recover_s": _spread([each["recover_s"] for each in outcomes]),
         "steps_lost_max": max(each["steps_lost"] for each in outcomes),

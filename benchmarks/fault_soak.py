@@ -10,7 +10,7 @@ from benchmarks.fault_rows import OFTEN_MIRRORED
 from benchmarks.peers.workload import NODES, RANKS, SLOTS
 from regroup.api.chaos.server_process import LocalService
 from regroup.service.chaos import fault_plan as plans
-from regroup.service.chaos.fault_plan import LOSES_A_NODE, FaultPlan
+from regroup.service.chaos.fault_plan import NODE_LOSS_FAULTS, FaultPlan
 from regroup.service.chaos.observation import Record
 from regroup.service.local import leftovers, ray_cluster
 from regroup.service.policy.accounting import TimeClass, goodput
@@ -31,7 +31,7 @@ def run(root: Path, minutes: float, seed: int, failures: list[str]) -> dict[str,
         for name, mix in _MIXES.items():
             before = _held(service)
             plan = plans.plan_soak(seed, steps=steps, every=every, ranks=RANKS, nodes=NODES, mix=mix)
-            count = len(plan.faults) + len(plan.outside_faults)
+            count = len(plan.faults) + len(plan.external_faults)
             record = faults.run_job(service, root, plan, count, snapshot=OFTEN_MIRRORED)
             failures += [f"soak, {name}: {problem}" for problem in short_of(plan, record)]
             if record.job["state"] != "SUCCEEDED":
@@ -50,10 +50,10 @@ def run(root: Path, minutes: float, seed: int, failures: list[str]) -> dict[str,
 
 def short_of(plan: FaultPlan, record: Record) -> list[str]:
     """What was planned and did not strike: a soak without it would be too kind."""
-    incidents = len(plan.faults) + sum(blow.do in LOSES_A_NODE for blow in plan.outside_faults)
+    incidents = len(plan.faults) + sum(blow.do in NODE_LOSS_FAULTS for blow in plan.external_faults)
     counts = {
         "incidents": (incidents, len(record.incidents)),
-        "blows": (len(plan.outside_faults), len(record.injected)),
+        "blows": (len(plan.external_faults), len(record.injected)),
     }
     return [
         f"{planned} {what} were planned, {seen} were seen" for what, (planned, seen) in counts.items() if seen < planned

@@ -14,7 +14,7 @@ from regroup.api.chaos.server_process import LocalService
 from regroup.api.client.client import Client
 from regroup.api.client.errors import ApiError
 from regroup.api.schemas.jobs import Job
-from regroup.service.chaos.fault_plan import LOSES_A_NODE, FaultPlan, PlannedFault
+from regroup.service.chaos.fault_plan import NODE_LOSS_FAULTS, FaultPlan, PlannedFault
 from regroup.service.chaos.observation import InjectedFault, Record
 from regroup.service.domain.states import JobState
 
@@ -49,7 +49,7 @@ class _Course:
         self.service, self.client, self.job_id, self.plan, self.tell = service, client, job_id, plan, tell
         self.fallen: list[InjectedFault] = []
         self.loadable = LoadableCheckpoints()
-        self._due = deque(plan.outside_faults)
+        self._due = deque(plan.external_faults)
         self._open: list[Struck] = []
         """Nodes that were lost and have yet to be thawed and replaced."""
         self._incidents = 0
@@ -92,15 +92,15 @@ class _Course:
         if blow.saved_step and all(saved.step < blow.saved_step for saved in self.client.checkpoints(self.job_id)):
             return False
         is_mirrored = job.mirrored_step is not None or job.spec.snapshot.mirror == "off"
-        back = not self.fallen or self.fallen[-1].seen_again_s is not None
+        back = not self.fallen or self.fallen[-1].resumed_s is not None
         is_back = back and job.state == JobState.RUNNING and not self._open
-        return is_back and (is_mirrored or blow.do not in (*LOSES_A_NODE, "kill_agent"))
+        return is_back and (is_mirrored or blow.do not in (*NODE_LOSS_FAULTS, "kill_agent"))
 
     def _fall(self, blow: PlannedFault, job: Job) -> None:
         struck = self._strike(blow, job)
         self.tell(f"step {job.step}: {struck.what}")
         self.fallen.append(InjectedFault(blow.do, struck.what, struck.time_s, job.step, job.generation))
-        if blow.do in LOSES_A_NODE:
+        if blow.do in NODE_LOSS_FAULTS:
             self._open.append(struck)
         if blow.do == "kill_server":
             self.service.restart()
@@ -132,7 +132,7 @@ class _Course:
     def _see_again_soon(self) -> None:
         """Look closely for the first step after a blow: its time is a figure."""
         deadline = time.monotonic() + 60
-        while self.fallen[-1].seen_again_s is None and time.monotonic() < deadline:
+        while self.fallen[-1].resumed_s is None and time.monotonic() < deadline:
             self._see(self.client.get(self.job_id))
             time.sleep(_LOOK_CLOSELY_S)
 
@@ -141,7 +141,7 @@ class _Course:
         for incident in job.incidents[self._incidents :]:
             self.tell(f"step {incident.at_step}: {incident.cause}")
         self._incidents = len(job.incidents)
-        if not self.fallen or self.fallen[-1].seen_again_s is not None:
+        if not self.fallen or self.fallen[-1].resumed_s is not None:
             return
         last = self.fallen[-1]
         fresh = [
@@ -149,9 +149,9 @@ class _Course:
             for row in self.client.steps(self.job_id, after=max(0, last.at_step - _BACK_STEPS))
             if row.time_s > last.time_s
         ]
-        is_back = len(fresh) >= (1 if last.do not in LOSES_A_NODE else _RECOVERED_STEPS)
-        if is_back and (last.do not in LOSES_A_NODE or fresh[-1].generation > last.generation):
-            self.fallen[-1] = replace(last, seen_again_s=time.time())
+        is_back = len(fresh) >= (1 if last.do not in NODE_LOSS_FAULTS else _RECOVERED_STEPS)
+        if is_back and (last.do not in NODE_LOSS_FAULTS or fresh[-1].generation > last.generation):
+            self.fallen[-1] = replace(last, resumed_s=time.time())
             self.tell(f"step {job.step}: trains on, {time.time() - last.time_s:.1f} s later")
             self._settle()
 

@@ -75,7 +75,7 @@ def run_soak(minutes: float, seed: int, mix: Mapping[str, float], tell: Tell) ->
         plan = plans.plan_soak(seed, steps=steps, every=every, ranks=RANKS, nodes=NODES, mix=mix)
         tell(f"control run of {steps} steps of {step_s:.3f} s")
         control = _run(service, root, FaultPlan("control", seed, steps), tell)
-        tell(f"soak: {len(plan.faults)} faults, {len(plan.outside_faults)} strikes from outside")
+        tell(f"soak: {len(plan.faults)} faults, {len(plan.external_faults)} strikes from outside")
         return judge_soak(_run(service, root, plan, tell, snapshot={"every_steps": 1, "mirror_share": 0.5}), control)
 
 
@@ -103,7 +103,7 @@ def _run(
     service: LocalService, root: Path, plan: FaultPlan, tell: Tell, within_s: float | None = None, **parts: Any
 ) -> Record:
     budgets = dict.fromkeys(
-        ("rank_exit", "node_loss", "hang", "io_error"), 10 + len(plan.faults) + len(plan.outside_faults)
+        ("rank_exit", "node_loss", "hang", "io_error"), 10 + len(plan.faults) + len(plan.external_faults)
     )
     spec = {
         "name": plan.scenario,
@@ -120,10 +120,10 @@ def _run(
         **parts,
     }
     if within_s is None:
-        within_s = _START_S + _A_STEP_S * plan.steps + _A_BLOW_S * (len(plan.faults) + len(plan.outside_faults))
+        within_s = _START_S + _A_STEP_S * plan.steps + _A_BLOW_S * (len(plan.faults) + len(plan.external_faults))
     return conduct(service, spec, plan, within_s=within_s, tell=tell)
 
 
 def _blind_patience_s(plan: FaultPlan, control: Record) -> float:
-    blows_s = _BLIND_A_BLOW_S * (len(plan.faults) + len(plan.outside_faults))
+    blows_s = _BLIND_A_BLOW_S * (len(plan.faults) + len(plan.external_faults))
     return _BLIND_S + blows_s + _BLIND_TIMES * sum(row["duration_s"] or 0.0 for row in control.rows)

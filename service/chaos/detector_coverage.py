@@ -24,9 +24,9 @@ class DetectorNeed:
         assert found is not None, self.name
         return found
 
-    def is_shown_by(self, outcome: Outcome) -> bool:
+    def is_proven_by(self, outcome: Outcome) -> bool:
         """Whether the scenario, run without the detector, broke what it was to break."""
-        return self.breaks <= {finding.invariant for finding in outcome.findings if not finding.holds}
+        return self.breaks <= {finding.invariant for finding in outcome.findings if not finding.passed}
 
 
 DETECTOR_NEEDS: Mapping[Detector, DetectorNeed] = {

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Any
 
-OUTSIDE_FAULTS: Mapping[str, str] = {
+EXTERNAL_FAULTS: Mapping[str, str] = {
     "kill_server": "the control plane is killed, and started again",
     "kill_supervisor": "the job's supervisor is killed",
     "kill_agent": "the agent of a node is killed",
@@ -17,8 +17,8 @@ OUTSIDE_FAULTS: Mapping[str, str] = {
     "cancel": "a person cancels the job",
 }
 """Strikes that a spec cannot express, because they fall on what is beside the job."""
-LOSES_A_NODE = frozenset({"kill_node", "freeze_node"})
-ENDS_GENERATION = LOSES_A_NODE | {"kill_agent"}
+NODE_LOSS_FAULTS = frozenset({"kill_node", "freeze_node"})
+GENERATION_FAULTS = NODE_LOSS_FAULTS | {"kill_agent"}
 """What is an incident of the job by itself."""
 
 
@@ -37,8 +37,8 @@ class PlannedFault:
     """Not before there is a checkpoint of this step."""
 
     def __post_init__(self) -> None:
-        if self.do not in OUTSIDE_FAULTS:
-            raise ValueError(f"no strike from outside is called {self.do!r}; there are {', '.join(OUTSIDE_FAULTS)}")
+        if self.do not in EXTERNAL_FAULTS:
+            raise ValueError(f"no strike from outside is called {self.do!r}; there are {', '.join(EXTERNAL_FAULTS)}")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class FaultPlan:
     """Of the job."""
     faults: tuple[Mapping[str, Any], ...] = ()
     """As its spec has them."""
-    outside_faults: tuple[PlannedFault, ...] = ()
+    external_faults: tuple[PlannedFault, ...] = ()
     spec_fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further fields of its spec, beside those of the control run."""
 
@@ -65,7 +65,7 @@ def spec_fault(do: str, rank: int, step: int, phase: str = "forward", **more: An
     return {"at": {"rank": rank, "step": step, "phase": phase}, "do": do, **more}
 
 
-def spaced(first: int, every: int, count: int, draw: Random) -> list[int]:
+def spaced_steps(first: int, every: int, count: int, draw: Random) -> list[int]:
     """`count` steps, `every` apart and each shifted by less than a third of that."""
     return [first + number * every + draw.randrange(max(1, every // 3)) for number in range(count)]
 
@@ -90,7 +90,7 @@ def plan_soak(
     draw = Random(f"soak {seed}")
     faults: list[Mapping[str, Any]] = []
     blows: list[PlannedFault] = []
-    for at in spaced(every, every, max(0, steps // every - 1), draw):
+    for at in spaced_steps(every, every, max(0, steps // every - 1), draw):
         cause = draw.choices(list(mix), list(mix.values()))[0]
         rank, phase, node, silent = draw.randrange(ranks), draw.choice(_PHASES), draw.randrange(nodes), draw.random()
         match cause:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from regroup.service.chaos.fault_plan import MIX, OUTSIDE_FAULTS
+from regroup.service.chaos.fault_plan import MIX, EXTERNAL_FAULTS
 from regroup.service.chaos.invariants import MEANINGS
 from regroup.service.chaos.report import render_elsewhere
 from regroup.service.chaos.scenarios import sort_key
@@ -72,7 +72,7 @@ def _scenario(row: Mapping[str, Any]) -> str:
     causes = ", ".join(f"{reason}, {action or '–'}" for reason, action in row["causes"]) or "no incident"
     cells = (
         row["number"], row["what"], _spread(row["detect_s"]), _spread(row["recover_s"]), str(row["steps_lost_max"]),
-        causes, f"{row['hold']} of {row['n']}",
+        causes, f"{row['passed']} of {row['n']}",
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
@@ -87,7 +87,7 @@ def _invariants() -> str:
 
 def _outside() -> str:
     shares = ", ".join(f"{cause} {share:.1%}" for cause, share in MIX.items())
-    lines = [f"- `{name}`: {meaning}" for name, meaning in OUTSIDE_FAULTS.items()]
+    lines = [f"- `{name}`: {meaning}" for name, meaning in EXTERNAL_FAULTS.items()]
     return "\n".join([*lines, "", f"The mix of a soak, if nothing else is said: {shares}.", ""])
 
 

@@ -28,11 +28,11 @@ class Expected:
     """Most that one incident may cost."""
     is_slow: bool = False
     """A rank is to be named as a straggler."""
-    at_least_one: bool = False
+    allows_more_incidents: bool = False
     """More incidents than are listed may follow, of the last one's reasons."""
     tolerance: float = 0.0
     """Relative, of each step's loss. Above 0 where other ranks do sums in another order: no bit need be equal then."""
-    knows_samples: bool = True
+    has_samples: bool = True
     """Its steps say which samples they saw. A script's do not: of its ledger the steps alone are judged."""
 
 
@@ -47,7 +47,7 @@ class Finding:
     """What contradicts it; empty if it holds."""
 
     @property
-    def holds(self) -> bool:
+    def passed(self) -> bool:
         """Nothing contradicts it."""
         return not self.problems
 
@@ -59,7 +59,7 @@ def check_invariants(record: Record, control: Record, expected: Expected) -> tup
 
 def _ledger(record: Record, control: Record, expected: Expected) -> Sequence[str]:
     problems: list[str] = []
-    if expected.knows_samples and not record.ledger["exact"]:
+    if expected.has_samples and not record.ledger["exact"]:
         problems.append(f"the ledger is not exact: {record.ledger['problems']}")
     if expected.state == "SUCCEEDED" and record.ledger["steps"] != control.ledger["steps"]:
         problems.append(f"{record.ledger['steps']} steps are in the ledger, {control.ledger['steps']} in the control's")
@@ -123,7 +123,7 @@ def _left(record: Record, control: Record, expected: Expected) -> Sequence[str]:
 def _states(record: Record, control: Record, expected: Expected) -> Sequence[str]:
     numbers = [event["number"] for event in record.events]
     problems = [] if numbers == list(range(1, len(numbers) + 1)) else ["events have gaps or duplicates"]
-    planned, fallen = len(record.plan.outside_faults), len(record.injected)
+    planned, fallen = len(record.plan.external_faults), len(record.injected)
     if planned != fallen:
         problems.append(f"{planned} strikes from outside were planned, {fallen} fell before the job was over")
     state = JobState.QUEUED
@@ -168,7 +168,7 @@ def _times(record: Record, control: Record, expected: Expected) -> Sequence[str]
 def _budget(record: Record, control: Record, expected: Expected) -> Sequence[str]:
     reasons = [incident["reason"] for incident in record.incidents]
     right = list(expected.incidents)
-    if expected.at_least_one and len(reasons) > len(right):
+    if expected.allows_more_incidents and len(reasons) > len(right):
         right += [right[-1]] * (len(reasons) - len(right))
     if len(reasons) != len(right) or any(reason not in any_of for reason, any_of in zip(reasons, right, strict=True)):
         wanted = ", ".join(" or ".join(sorted(any_of)) for any_of in right) or "none"

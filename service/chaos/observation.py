@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from regroup.service.chaos.fault_plan import ENDS_GENERATION, FaultPlan
+from regroup.service.chaos.fault_plan import GENERATION_FAULTS, FaultPlan
 
 Json = Mapping[str, Any]
 
@@ -21,7 +21,7 @@ class InjectedFault:
     at_step: int
     """Committed steps seen then."""
     generation: int
-    seen_again_s: float | None = None
+    resumed_s: float | None = None
     """The first step that was committed after it was seen at the API; None if none was."""
 
 
@@ -61,7 +61,7 @@ class Record:
 
     def _struck_s(self, incident: Json) -> float | None:
         """When the blow fell that an incident is of: after all others were seen."""
-        blows = [fallen.time_s for fallen in self.injected if fallen.do in ENDS_GENERATION]
+        blows = [fallen.time_s for fallen in self.injected if fallen.do in GENERATION_FAULTS]
         if not blows:
             return None
         seen_s = incident["times"]["seen_s"]

@@ -23,9 +23,9 @@ class Outcome:
     """Detectors that were off."""
 
     @property
-    def holds(self) -> bool:
+    def passed(self) -> bool:
         """All invariants do."""
-        return all(finding.holds for finding in self.findings)
+        return all(finding.passed for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """For the report: verdict, times, losses, and what they rest on."""
@@ -35,8 +35,8 @@ class Outcome:
             "what": self.what,
             "seed": self.seed,
             "disabled_detectors": list(self.disabled_detectors),
-            "holds": self.holds,
-            "invariants": {finding.invariant: finding.holds for finding in self.findings},
+            "passed": self.passed,
+            "invariants": {finding.invariant: finding.passed for finding in self.findings},
             "problems": [f"{each.invariant}: {problem}" for each in self.findings for problem in each.problems],
             **summarize_times(self.record),
             "plan": self.record.plan.to_json(),
@@ -62,7 +62,7 @@ def judge_soak(record: Record, control: Record) -> Outcome:
         incidents=(any_of,) * len(record.incidents), recovery_actions=frozenset({"respawn", "spare", "disk"}),
         detect_s=15, total_s=60, steps_lost=200,
     )  # fmt: skip
-    what = f"{len(record.plan.faults)} faults and {len(record.plan.outside_faults)} strikes from outside"
+    what = f"{len(record.plan.faults)} faults and {len(record.plan.external_faults)} strikes from outside"
     return Outcome("20", "soak", what, record.plan.seed, check_invariants(record, control, expected), record)
 
 
@@ -72,7 +72,7 @@ def summarize_times(record: Record) -> dict[str, Any]:
     took = [record.durations(each) for each in incidents]
     detected = [each["detect"] for each in took if each.get("detect") is not None]
     mended = [each["total"] for each in took if each.get("total") is not None]
-    again = [each.seen_again_s - each.time_s for each in record.injected if each.seen_again_s is not None]
+    again = [each.resumed_s - each.time_s for each in record.injected if each.resumed_s is not None]
     return {
         "incidents": [each["reason"] for each in incidents],
         "recovery_actions": [each["recovery_action"] for each in incidents],
@@ -89,7 +89,7 @@ def render_outcomes(outcomes: Sequence[Mapping[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     lines += [_row(outcome) for outcome in outcomes]
-    wrong = [outcome for outcome in outcomes if not outcome["holds"]]
+    wrong = [outcome for outcome in outcomes if not outcome["passed"]]
     for outcome in wrong:
         lines += ["", f"**{outcome['name']}** does not hold:", ""]
         lines += [f"- {problem}" for problem in outcome["problems"]]

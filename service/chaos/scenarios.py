@@ -152,7 +152,7 @@ _EXITS = Expected(incidents=(_EXIT,))
 _HANGS = Expected(incidents=(_HANG,), detect_s=_HUNG_S, total_s=_BACK_S)
 _PAST_DAMAGE = Expected(
     incidents=(_LOST, frozenset({"io_error"})), recovery_actions=frozenset({"disk"}), detect_s=6, total_s=30,
-    steps_lost=3 * CHECKPOINT_EVERY, at_least_one=True,
+    steps_lost=3 * CHECKPOINT_EVERY, allows_more_incidents=True,
 )  # fmt: skip
 _NODE = Expected(
     incidents=(_LOST,), recovery_actions=frozenset({"spare", "respawn"}), detect_s=6, total_s=20, steps_lost=40
@@ -193,11 +193,11 @@ SCENARIOS: Sequence[Scenario] = (
              _outside("freeze_node"), _NODE, spares=1, spec_fields=_MIRRORED, longer=_LONGER),
     Scenario("18b", "both-mirrors-lost", "both nodes of a pair lose their memory at once", _two_agents,
              Expected(incidents=(_LOST,), recovery_actions=frozenset({"disk", "respawn"}), detect_s=6, total_s=25,
-                      steps_lost=2 * CHECKPOINT_EVERY, at_least_one=True)),
+                      steps_lost=2 * CHECKPOINT_EVERY, allows_more_incidents=True)),
     Scenario("19", "failure-in-recovery", "the same rank is killed again in the first step of each new generation",
              _over_and_over(3, step=12), Expected(incidents=(_EXIT,) * 3, total_s=20)),
     Scenario("20", "twenty", "twenty exits of ranks, stores and zygotes", _twenty,
-             Expected(incidents=(frozenset({"rank_exit", "store_exit", "zygote_exit"}),), at_least_one=True),
+             Expected(incidents=(frozenset({"rank_exit", "store_exit", "zygote_exit"}),), allows_more_incidents=True),
              spec_fields={"recovery": {"budgets": {"rank_exit": 30}}}, longer=8),
     Scenario("22b", "connections-cut", "all TCP connections of a rank end", _one("cut_traffic"),
              Expected(incidents=(frozenset({"rank_exit", "io_error"}),))),

@@ -1,4 +1,4 @@
-"""What a simulation reports, and how it is counted."""
+"""The report of a simulation, and its counters."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from regroup.service.policy.scheduling.entries import Priority, WaitingJob
 
 @dataclass(frozen=True)
 class Wait:
-    """How long a job waited for its first turn."""
+    """The wait of a job before its first start."""
 
     project: str
     priority: Priority
@@ -18,7 +18,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Waits:
-    """Of some jobs, in seconds."""
+    """Distribution of the waits of a group of jobs, in seconds."""
 
     jobs: int
     p50_s: float
@@ -28,7 +28,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class Report:
-    """What came of a simulation."""
+    """Result of a simulation."""
 
     seconds: float
     devices: int
@@ -38,53 +38,53 @@ class Report:
     suspended: int
     """How often a job was, to make room."""
     failures: int
-    """Of nodes."""
+    """Number of node failures."""
     utilisation: float
-    """Share of the device-seconds that jobs held."""
+    """Share of the device-seconds that were allocated to jobs."""
     goodput: float
-    """Share of those in which work was done that counts."""
+    """Share of the allocated device-seconds that did useful work."""
     fragmentation: float
-    """Of the devices that are free, the part on nodes of which others are taken; mean over time."""
+    """Share of the free devices that are on partly allocated nodes, as a mean over time."""
     longest_waiting_s: float
-    """Of those that wait at the end."""
+    """Longest wait of the jobs that are queued at the end."""
     waits: dict[str, Waits]
-    """For the first turn: `all`, by priority, and by project."""
+    """Waits before the first start: for `all` jobs, by priority and by project."""
 
 
 @dataclass
 class Tally:
-    """Counted as time passes."""
+    """Counted as time advance."""
 
     nodes: Sequence[Node]
-    held: int = 0
-    """Devices, now."""
+    allocated: int = 0
+    """Number of devices that are allocated now."""
     useful: float = 0.0
-    """Device-seconds of work that counts."""
+    """Device-seconds of useful work."""
     suspended: int = 0
     failures: int = 0
     waits: list[Wait] = field(default_factory=list[Wait])
     _now_s: float = 0.0
-    _held_s: float = 0.0
-    _fragments_s: float = 0.0
-    _fragments: float = 0.0
+    _allocated_device_s: float = 0.0
+    _fragmentation_s: float = 0.0
+    _fragmentation: float = 0.0
 
-    def passes(self, now_s: float) -> None:
-        """Time goes on to `now_s`, as things stand."""
-        self._held_s += self.held * (now_s - self._now_s)
-        self._fragments_s += self._fragments * (now_s - self._now_s)
+    def advance(self, now_s: float) -> None:
+        """Advance the time to `now_s`, with the current allocation."""
+        self._allocated_device_s += self.allocated * (now_s - self._now_s)
+        self._fragmentation_s += self._fragmentation * (now_s - self._now_s)
         self._now_s = now_s
 
-    def looked(self, nodes: Iterable[Node]) -> None:
-        """How broken up the free devices are from now on."""
+    def record_fragmentation(self, nodes: Iterable[Node]) -> None:
+        """Record the fragmentation of the free devices from now on."""
         free = partly = 0.0
         for node in nodes:
-            whole, left = (node.gpus, node.free_gpus) if node.gpus else (node.cpus, node.free_cpus)
-            free += left
-            partly += left if left < whole else 0.0
-        self._fragments = partly / free if free else 0.0
+            total, unused = (node.gpus, node.free_gpus) if node.gpus else (node.cpus, node.free_cpus)
+            free += unused
+            partly += unused if unused < total else 0.0
+        self._fragmentation = partly / free if free else 0.0
 
     def report(self, jobs: int, finished: int, waiting: Sequence[tuple[WaitingJob, float]]) -> Report:
-        """The sums. `waiting`: who still does, and since when."""
+        """Return the report. `waiting` lists the jobs that are still queued, with their waits in seconds."""
         devices = int(sum(node.gpus or node.cpus for node in self.nodes))
         groups: dict[str, list[float]] = {"all": []}
         for wait in self.waits:
@@ -98,11 +98,11 @@ class Tally:
             never_started=jobs - len(self.waits),
             suspended=self.suspended,
             failures=self.failures,
-            utilisation=self._held_s / (devices * self._now_s) if devices and self._now_s else 0.0,
-            goodput=self.useful / self._held_s if self._held_s else 0.0,
-            fragmentation=self._fragments_s / self._now_s if self._now_s else 0.0,
-            longest_waiting_s=max((since_s for _, since_s in waiting), default=0.0),
-            waits={group: _waits(sorted(waited)) for group, waited in sorted(groups.items())},
+            utilisation=self._allocated_device_s / (devices * self._now_s) if devices and self._now_s else 0.0,
+            goodput=self.useful / self._allocated_device_s if self._allocated_device_s else 0.0,
+            fragmentation=self._fragmentation_s / self._now_s if self._now_s else 0.0,
+            longest_waiting_s=max((wait_s for _, wait_s in waiting), default=0.0),
+            waits={group: _waits(sorted(waits_s)) for group, waits_s in sorted(groups.items())},
         )
 
 
@@ -110,7 +110,7 @@ def _waits(ordered: Sequence[float]) -> Waits:
     if not ordered:
         return Waits(0, 0.0, 0.0, 0.0)
 
-    def at(share: float) -> float:
+    def quantile(share: float) -> float:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
-    return Waits(len(ordered), at(0.5), at(0.95), ordered[-1])
+    return Waits(len(ordered), quantile(0.5), quantile(0.95), ordered[-1])

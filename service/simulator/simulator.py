@@ -27,10 +27,10 @@ class Arrival:
     job: WaitingJob
     """With `queued_s`, `after` as ids."""
     work_s: float
-    """How long it trains at its wanted size."""
+    """How long it trains at its requested_size size."""
 
     @property
-    def wanted(self) -> Size:
+    def requested_size(self) -> Size:
         """The size at which it takes `work_s`."""
         return self.job.sizes[-1]
 
@@ -41,7 +41,7 @@ class Outage:
 
     at_s: float
     node_id: str
-    lasts_s: float
+    duration_s: float
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Costs:
     """What does not train, in seconds."""
 
     start_s: float = 5.0
-    """From a turn to the first step."""
+    """From a admission to the first step."""
     suspend_s: float = 60.0
     """From being told to make room until all is given up."""
     restart_s: float = 40.0
@@ -63,23 +63,23 @@ class _Live:
     """A job that holds devices."""
 
     arrival: Arrival
-    shown: RunningJob
+    running_job: RunningJob
     trains_from_s: float
     left_s: float
-    """Of its work at the wanted size, as of `trains_from_s`."""
+    """Of its work at the requested_size size, as of `trains_from_s`."""
     version: int
     leaves_s: float | None = None
 
     def done_s(self, now_s: float) -> float:
-        return max(0.0, now_s - self.trains_from_s) * self.shown.demand.ranks / self.arrival.wanted.ranks
+        return max(0.0, now_s - self.trains_from_s) * self.running_job.demand.ranks / self.arrival.requested_size.ranks
 
     @property
     def ends_s(self) -> float:
-        return self.trains_from_s + self.left_s * self.arrival.wanted.ranks / self.shown.demand.ranks
+        return self.trains_from_s + self.left_s * self.arrival.requested_size.ranks / self.running_job.demand.ranks
 
 
 _RULE = SchedulingPolicy()
-Watch = Callable[[float, Sequence[Node], Sequence[RunningJob]], None]
+Observer = Callable[[float, Sequence[Node], Sequence[RunningJob]], None]
 
 
 def simulate(
@@ -92,23 +92,23 @@ def simulate(
     rule: SchedulingPolicy = _RULE,
     costs: Costs = Costs(),
     pass_interval_s: float = 10.0,
-    watch: Watch | None = None,
+    observe: Observer | None = None,
 ) -> Report:
     """What comes of it.
 
     Args:
         nodes: with nothing taken.
-        look_every_s: what happens within so long is answered by one look at the queue.
-        watch: is shown nodes and jobs after each look.
+        look_every_s: what happens within so long is answered by one reconcile at the queue.
+        observe: is running_job nodes and jobs after each reconcile.
     """
     run = _Run(nodes, arrivals, outages, quotas or {}, rule, costs, until_s)
     while run.events and run.events[0][0] <= until_s:
         now_s = run.events[0][0]
-        look_s = min(until_s, (now_s // pass_interval_s + 1) * pass_interval_s)
-        run.pass_until(look_s)
-        run.look(look_s)
-        if watch is not None:
-            watch(look_s, list(run.nodes.values()), [live.shown for live in run.live.values()])
+        pass_s = min(until_s, (now_s // pass_interval_s + 1) * pass_interval_s)
+        run.pass_until(pass_s)
+        run.reconcile(pass_s)
+        if observe is not None:
+            observe(pass_s, list(run.nodes.values()), [live.running_job for live in run.live.values()])
     return run.report()
 
 
@@ -143,45 +143,45 @@ class _Run:
             self._at(arrival.at_s, "arrives", arrival.job.job_id)
         for outage in self.outages:
             self._at(outage.at_s, "fails", outage.node_id)
-            self._at(outage.at_s + outage.lasts_s, "returns", outage.node_id)
+            self._at(outage.at_s + outage.duration_s, "returns", outage.node_id)
 
-    def pass_until(self, look_s: float) -> None:
-        """Let happen what happens before the next look."""
-        deeds = {
+    def pass_until(self, pass_s: float) -> None:
+        """Let happen what happens before the next reconcile."""
+        handlers = {
             "arrives": self._arrive, "ends": self._end, "leaves": self._leave, "fails": self._fail,
             "returns": self._return,
         }  # fmt: skip
-        while self.events and self.events[0][0] < look_s:
+        while self.events and self.events[0][0] < pass_s:
             at_s, _, what, whom, life = heapq.heappop(self.events)
-            self.tally.passes(at_s)
+            self.tally.advance(at_s)
             if what in ("ends", "leaves") and (whom not in self.live or self.live[whom].version != life):
                 continue
-            deeds[what](whom, at_s)
-        self.tally.passes(look_s)
+            handlers[what](whom, at_s)
+        self.tally.advance(pass_s)
 
-    def look(self, now_s: float) -> None:
+    def reconcile(self, now_s: float) -> None:
         """What the controller does now."""
         waiting = [replace(job, pending_dependencies=tuple(self._unmet(job))) for job in self.queue.values()]
-        running = [replace(live.shown, ends_s=live.leaves_s or live.ends_s) for live in self.live.values()]
+        running = [replace(live.running_job, ends_s=live.leaves_s or live.ends_s) for live in self.live.values()]
         for decision in decide(waiting, list(self.nodes.values()), running, self.quotas, now_s=now_s, rule=self.rule):
             match decision:
                 case Admission():
                     self._start(decision, now_s)
                 case Suspend():
                     live = self.live[decision.job_id]
-                    live.shown, live.leaves_s = replace(live.shown, is_releasing=True), now_s + self.costs.suspend_s
+                    live.running_job, live.leaves_s = replace(live.running_job, is_releasing=True), now_s + self.costs.suspend_s
                     self._at(live.leaves_s, "leaves", decision.job_id, live.version)
                 case Shrink():
                     self._shrink(decision, now_s)
                 case _:
                     pass
-        self.tally.looked(self.nodes.values())
+        self.tally.record_fragmentation(self.nodes.values())
 
     def report(self) -> Report:
         """What came of it until the end."""
-        self.tally.passes(self.until_s)
+        self.tally.advance(self.until_s)
         for live in self.live.values():
-            self.tally.useful += min(live.done_s(self.until_s), live.left_s) * live.arrival.wanted.ranks
+            self.tally.useful += min(live.done_s(self.until_s), live.left_s) * live.arrival.requested_size.ranks
         waiting = [(job, self.until_s - job.queued_s) for job in self.queue.values()]
         return self.tally.report(len(self.arrivals), len(self._over), waiting)
 
@@ -192,7 +192,7 @@ class _Run:
 
     def _end(self, job_id: str, now_s: float) -> None:
         live = self._stop(job_id)
-        self.tally.useful += live.left_s * live.arrival.wanted.ranks
+        self.tally.useful += live.left_s * live.arrival.requested_size.ranks
         self._over.add(job_id)
 
     def _leave(self, job_id: str, now_s: float) -> None:
@@ -203,7 +203,7 @@ class _Run:
     def _fail(self, node_id: str, now_s: float) -> None:
         self.nodes[node_id] = replace(self.nodes[node_id], alive=False)
         self.tally.failures += 1
-        for job_id in [job_id for job_id, live in self.live.items() if node_id in dict(live.shown.node_ranks)]:
+        for job_id in [job_id for job_id, live in self.live.items() if node_id in dict(live.running_job.node_ranks)]:
             self._replace(job_id, node_id, now_s)
 
     def _return(self, node_id: str, now_s: float) -> None:
@@ -212,61 +212,61 @@ class _Run:
     def _replace(self, job_id: str, node_id: str, now_s: float) -> None:
         """Another node in its place, or the queue."""
         live = self.live[job_id]
-        seats = dict(live.shown.node_ranks)
-        others = [node for node in self.nodes.values() if node.id not in seats]
-        found = None if live.leaves_s is not None else place_replacements(live.shown.demand, [seats[node_id]], others)
+        slots = dict(live.running_job.node_ranks)
+        others = [node for node in self.nodes.values() if node.id not in slots]
+        found = None if live.leaves_s is not None else place_replacements(live.running_job.demand, [slots[node_id]], others)
         if not isinstance(found, Placement):
             self._requeue(job_id, now_s, lost_s=self.costs.lost_s)
             return
         done_s = max(0.0, live.done_s(now_s) - self.costs.lost_s)
-        self.tally.useful += done_s * live.arrival.wanted.ranks
-        ranks = seats.pop(node_id)
+        self.tally.useful += done_s * live.arrival.requested_size.ranks
+        ranks = slots.pop(node_id)
         taken_over = (found.slots[0].node.id, ranks)
-        self._give_back(live.shown.demand, [(node_id, ranks)])
-        self._take(live.shown.demand, [taken_over])
-        live.shown = replace(live.shown, node_ranks=(*seats.items(), taken_over))
+        self._release(live.running_job.demand, [(node_id, ranks)])
+        self._allocate(live.running_job.demand, [taken_over])
+        live.running_job = replace(live.running_job, node_ranks=(*slots.items(), taken_over))
         live.left_s, live.trains_from_s = live.left_s - done_s, now_s + self.costs.restart_s
         self._renew(job_id, live)
 
     # ------------------------------------------------------------ what is done
 
-    def _start(self, turn: Admission, now_s: float) -> None:
-        job, arrival = self.queue.pop(turn.job_id), self._by_id[turn.job_id]
-        seats = tuple((seat.node.id, seat.ranks) for seat in turn.placement.slots)
-        self._take(turn.demand, seats)
-        smaller = tuple(size for size in job.sizes if size.ranks < turn.demand.ranks)
-        shown = RunningJob(
-            job.job_id, job.name, turn.demand, seats, smaller, job.project, job.priority, job.preemptibility, now_s
+    def _start(self, admission: Admission, now_s: float) -> None:
+        job, arrival = self.queue.pop(admission.job_id), self._by_id[admission.job_id]
+        slots = tuple((seat.node.id, seat.ranks) for seat in admission.placement.slots)
+        self._allocate(admission.demand, slots)
+        smaller = tuple(size for size in job.sizes if size.ranks < admission.demand.ranks)
+        running_job = RunningJob(
+            job.job_id, job.name, admission.demand, slots, smaller, job.project, job.priority, job.preemptibility, now_s
         )
-        left_s = self._left_s.pop(turn.job_id, arrival.work_s)
-        if turn.job_id not in self._lives:
+        left_s = self._left_s.pop(admission.job_id, arrival.work_s)
+        if admission.job_id not in self._lives:
             self.tally.waits.append(Wait(job.project, job.priority, now_s - arrival.at_s))
-        live = self.live[turn.job_id] = _Live(arrival, shown, now_s + self.costs.start_s, left_s, 0)
-        self._renew(turn.job_id, live)
+        live = self.live[admission.job_id] = _Live(arrival, running_job, now_s + self.costs.start_s, left_s, 0)
+        self._renew(admission.job_id, live)
 
     def _shrink(self, decision: Shrink, now_s: float) -> None:
         live = self.live[decision.job_id]
-        done_s, gives = live.done_s(now_s), dict(decision.releases)
-        self.tally.useful += done_s * live.arrival.wanted.ranks
-        self._give_back(live.shown.demand, decision.releases)
-        seats = tuple((node_id, ranks - gives.get(node_id, 0)) for node_id, ranks in live.shown.node_ranks)
-        size = next(size for size in live.shown.smaller_sizes if size.layout == decision.layout)
-        smaller = tuple(each for each in live.shown.smaller_sizes if each.ranks < size.ranks)
-        kept = tuple(seat for seat in seats if seat[1])
-        live.shown = replace(live.shown, demand=size.demand, node_ranks=kept, smaller_sizes=smaller)
+        done_s, released = live.done_s(now_s), dict(decision.releases)
+        self.tally.useful += done_s * live.arrival.requested_size.ranks
+        self._release(live.running_job.demand, decision.releases)
+        slots = tuple((node_id, ranks - released.get(node_id, 0)) for node_id, ranks in live.running_job.node_ranks)
+        size = next(size for size in live.running_job.smaller_sizes if size.layout == decision.layout)
+        smaller = tuple(each for each in live.running_job.smaller_sizes if each.ranks < size.ranks)
+        kept = tuple(seat for seat in slots if seat[1])
+        live.running_job = replace(live.running_job, demand=size.demand, node_ranks=kept, smaller_sizes=smaller)
         live.left_s, live.trains_from_s = live.left_s - done_s, now_s + self.costs.start_s
         self._renew(decision.job_id, live)
 
     def _requeue(self, job_id: str, now_s: float, lost_s: float) -> None:
         live = self._stop(job_id)
         done_s = min(live.left_s, max(0.0, live.done_s(now_s) - lost_s))
-        self.tally.useful += done_s * live.arrival.wanted.ranks
+        self.tally.useful += done_s * live.arrival.requested_size.ranks
         self._left_s[job_id] = live.left_s - done_s
         self.queue[job_id] = replace(live.arrival.job, queued_s=now_s)
 
     def _stop(self, job_id: str) -> _Live:
         live = self.live.pop(job_id)
-        self._give_back(live.shown.demand, live.shown.node_ranks)
+        self._release(live.running_job.demand, live.running_job.node_ranks)
         return live
 
     def _renew(self, job_id: str, live: _Live) -> None:
@@ -278,14 +278,14 @@ class _Run:
     def _unmet(self, job: WaitingJob) -> list[str]:
         return [job_id for job_id in job.pending_dependencies if job_id not in self._over]
 
-    def _take(self, demand: Demand, seats: NodeRanks) -> None:
-        self._change(demand, seats, 1)
+    def _allocate(self, demand: Demand, slots: NodeRanks) -> None:
+        self._change(demand, slots, 1)
 
-    def _give_back(self, demand: Demand, seats: NodeRanks) -> None:
-        self._change(demand, seats, -1)
+    def _release(self, demand: Demand, slots: NodeRanks) -> None:
+        self._change(demand, slots, -1)
 
-    def _change(self, demand: Demand, seats: NodeRanks, sign: int) -> None:
-        for node_id, ranks in seats:
+    def _change(self, demand: Demand, slots: NodeRanks, sign: int) -> None:
+        for node_id, ranks in slots:
             node = self.nodes[node_id]
             free = subtract(free_of(node), resources_of(demand, sign * ranks))
             self.nodes[node_id] = replace(node, free_cpus=free[0], free_gpus=free[1], free_memory_bytes=free[2])

@@ -55,7 +55,7 @@ class JobPart(SpecModel):
     """At `ranks`."""
     least: Positive | None = None
     """Ranks of the smallest size; `ranks` if absent. Sizes between are halves."""
-    longest_s: float | None = Field(default=None, gt=0)
+    max_duration_s: float | None = Field(default=None, gt=0)
     """`max_duration` of its spec."""
     project: Name = "default"
     priority: Literal["low", "normal", "high", "critical"] = "normal"
@@ -72,7 +72,7 @@ class OutagePart(SpecModel):
 
     at_s: float = Field(ge=0)
     node: str
-    lasts_s: float = Field(gt=0)
+    duration_s: float = Field(gt=0)
 
 
 def read_cluster(path: Path) -> ClusterPart:
@@ -145,13 +145,13 @@ def arrival(part: JobPart) -> Arrival:
     )
     job = WaitingJob(
         part.name, part.name, legal, part.project, Priority[part.priority], Preemptibility(part.preemptibility),
-        part.at_s, part.longest_s, tuple(part.after.split()),
+        part.at_s, part.max_duration_s, tuple(part.after.split()),
     )  # fmt: skip
     return Arrival(part.at_s, job, part.work_s)
 
 
 def read_outages(path: Path, nodes: Sequence[Node]) -> list[Outage]:
-    """A failure trace: CSV with `at_s,node,lasts_s`.
+    """A failure trace: CSV with `at_s,node,duration_s`.
 
     Raises:
         SpecError: with the line that is wrong.
@@ -162,7 +162,7 @@ def read_outages(path: Path, nodes: Sequence[Node]) -> list[Outage]:
         part = _valid(OutagePart, row, f"{path}:{number}")
         if part.node not in known:
             raise SpecError([FieldIssue("node", "the cluster has no such node", part.node)])
-        found.append(Outage(part.at_s, part.node, part.lasts_s))
+        found.append(Outage(part.at_s, part.node, part.duration_s))
     return found
 
 
@@ -190,7 +190,7 @@ def jobs(devices: int, until_s: float, load: float, rng: random.Random) -> list[
         asked += ranks * work_s
         part = JobPart(
             at_s=rng.uniform(0, until_s), name=f"j{len(found)}", ranks=ranks, work_s=work_s,
-            longest_s=work_s * 1.5 + 600, project=f"p{rng.randrange(8)}", segment=8 if ranks >= 128 else 1,
+            max_duration_s=work_s * 1.5 + 600, project=f"p{rng.randrange(8)}", segment=8 if ranks >= 128 else 1,
             priority=rng.choices(_PRIORITIES, [3, 5, 2, 0.2])[0],
         )  # fmt: skip
         found.append(arrival(part))

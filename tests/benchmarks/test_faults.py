@@ -77,12 +77,12 @@ def test_a_supervisor_is_back_when_a_step_made_since_is_seen() -> None:
 def test_a_row_strikes_as_often_as_it_is_told_within_its_job(name: str) -> None:
     plan = plan_of(name, 20, 5)
     assert plan == plan_of(name, 20, 5) != plan_of(name, 20, 6)
-    steps = [fault["at"]["step"] for fault in plan.faults] or [blow.after_step for blow in plan.outside_faults]
+    steps = [fault["at"]["step"] for fault in plan.faults] or [blow.after_step for blow in plan.external_faults]
     assert len(steps) == 20 and steps == sorted(set(steps)) and steps[-1] < plan.steps
 
 
 def test_half_of_the_lost_nodes_are_silent() -> None:
-    kinds = [blow.do for blow in plan_of("node_loss", 20, 5).outside_faults]
+    kinds = [blow.do for blow in plan_of("node_loss", 20, 5).external_faults]
     assert kinds.count("freeze_node") == kinds.count("kill_node") == 10
 
 
@@ -107,12 +107,12 @@ def test_a_job_is_whole_again_with_all_its_ranks() -> None:
 
 def test_a_scenario_is_summed_up_over_its_runs() -> None:
     def outcome(detect_s: float | None, lost: int, *problems: str) -> dict[str, Any]:
-        return {"number": "1", "name": "x", "what": "y", "holds": not problems, "problems": list(problems),
+        return {"number": "1", "name": "x", "what": "y", "passed": not problems, "problems": list(problems),
                 "incidents": ["rank_exit"], "recovery_actions": ["respawn"], "detect_s": detect_s, "recover_s": None,
                 "steps_lost": lost}  # fmt: skip
 
     found = row_of([outcome(0.1, 0), outcome(0.3, 1, "I2: other bits"), outcome(None, 0)])
-    assert (found["n"], found["hold"], found["steps_lost_max"]) == (3, 2, 1)
+    assert (found["n"], found["passed"], found["steps_lost_max"]) == (3, 2, 1)
     assert found["detect_s"] == {"p50": pytest.approx(0.2), "p95": pytest.approx(0.29)}
     assert found["recover_s"] is None and found["causes"] == [["rank_exit", "respawn"]]
     assert found["problems"] == ["I2: other bits"]
@@ -122,7 +122,7 @@ def test_a_soak_in_which_something_did_not_strike_says_so() -> None:
     plan = FaultPlan(
         "soak", 0, 99, (spec_fault("sigkill", 1, 5),), (PlannedFault("kill_node", 9), PlannedFault("kill_server", 20))
     )
-    fallen = [InjectedFault(blow.do, "", 1.0, blow.after_step, 1) for blow in plan.outside_faults]
+    fallen = [InjectedFault(blow.do, "", 1.0, blow.after_step, 1) for blow in plan.external_faults]
     seen = [incident(5, 1.0, 1.1, 2.0), incident(9, 3.0, 3.1, 4.0)]
     assert short_of(plan, record(incidents=seen, injected=fallen)) == []
     assert short_of(plan, record(incidents=seen[:1], injected=fallen)) == ["2 incidents were planned, 1 were seen"]

@@ -15,4 +15,4 @@ def test_without_a_detector_its_scenario_does_not_hold(tmp_path: Path, no_leaks:
     assert {each["detector"]: each["problems"] for each in report["detectors"] if not each["is_needed"]} == {}
     assert code == 0
     assert {each["detector"] for each in report["detectors"]} == set(Detector)
-    assert all(each["disabled_detectors"] == [each["detector"]] and not each["holds"] for each in report["detectors"])
+    assert all(each["disabled_detectors"] == [each["detector"]] and not each["passed"] for each in report["detectors"])

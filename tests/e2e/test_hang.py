@@ -110,7 +110,7 @@ OTHER_OPERATION = "dist.broadcast(torch.ones(4), src=0)"
 OTHER_SIZE = "dist.all_reduce(torch.ones(4))"
 """Gloo aborts a rank that is sent more than it awaits."""
 
-DESYNC = Expected("FAILED", "desync", (frozenset({"desync"}),), detect_s=12.0, knows_samples=False)
+DESYNC = Expected("FAILED", "desync", (frozenset({"desync"}),), detect_s=12.0, has_samples=False)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 FIRST_GATE, LAST_GATE = 10, 16
 """After the checkpoint of step 8."""
 LOST = Expected(
-    incidents=(frozenset({"agent_lost"}),), at_least_one=True, recovery_actions=frozenset({"respawn", "disk"}),
+    incidents=(frozenset({"agent_lost"}),), allows_more_incidents=True, recovery_actions=frozenset({"respawn", "disk"}),
     detect_s=6.0,
     total_s=25.0, steps_lost=LAST_GATE - 8,
 )  # fmt: skip

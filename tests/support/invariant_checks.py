@@ -66,7 +66,7 @@ def judged(
         looking.join()
     done = server.client.get(job.id)
     plan = FaultPlan(
-        job.name, seed=0, steps=0, outside_faults=tuple(PlannedFault(each.do, each.at_step) for each in fallen)
+        job.name, seed=0, steps=0, external_faults=tuple(PlannedFault(each.do, each.at_step) for each in fallen)
     )
     assert JobState(done.state).is_terminal, f"the block ended before the job, which is {done.state}"
     checkpoints.look(done)

@@ -88,7 +88,7 @@ def chaos_run(
     outcomes: list[dict[str, Any]] = []
     for _, outcome in run_cases([Case(each, seed, tuple(disable_detector or ())) for each in wanted if each], say):
         outcomes = sorted([*outcomes, outcome.to_json()], key=lambda each: sort_key(each["number"]))
-        say(f"{outcome.name}: {'holds' if outcome.holds else 'DOES NOT HOLD'}")
+        say(f"{outcome.name}: {'passed' if outcome.passed else 'FAILED'}")
         _write(report, {"seed": seed, "scenarios": outcomes}, outcomes)
     _show(outcomes)
 
@@ -106,9 +106,9 @@ def chaos_detectors(detectors: Detectors = None, seed: Seed = 0, report: Report 
     cases = [Case(DETECTOR_NEEDS[each].scenario, seed, (each,)) for each in detectors or Detector]
     for case, outcome in run_cases(cases, say):
         (detector,) = case.disable_detectors
-        is_needed = DETECTOR_NEEDS[detector].is_shown_by(outcome)
+        is_needed = DETECTOR_NEEDS[detector].is_proven_by(outcome)
         found.append({"detector": detector.value, "is_needed": is_needed, **outcome.to_json()})
-        say(f"{outcome.name} without {detector}: {'does not hold, as it must' if is_needed else 'HOLDS ALL THE SAME'}")
+        say(f"{outcome.name} without {detector}: {'failed, as expected' if is_needed else 'UNEXPECTEDLY PASSED'}")
         _write(report, {"seed": seed, "detectors": found}, found)
     _print_page(found)
     if not all(each["is_needed"] for each in found):
@@ -162,7 +162,7 @@ def _print_page(outcomes: list[dict[str, Any]]) -> None:
 
 def _show(outcomes: list[dict[str, Any]]) -> None:
     _print_page(outcomes)
-    if not all(outcome["holds"] for outcome in outcomes):
+    if not all(outcome["passed"] for outcome in outcomes):
         leave(1)
 
 

@@ -26,4 +26,4 @@ def test_every_detector_is_needed_by_a_scenario() -> None:
     ("broken", "is_shown"), [((), False), (("I2",), False), (("I7",), False), (("I2", "I7"), True), (MEANINGS, True)]
 )
 def test_a_need_is_shown_where_all_breaks_that_was_to_break(broken: tuple[str, ...], is_shown: bool) -> None:
-    assert DetectorNeed("loss-spiked", frozenset({"I2", "I7"})).is_shown_by(outcome(*broken)) == is_shown
+    assert DetectorNeed("loss-spiked", frozenset({"I2", "I7"})).is_proven_by(outcome(*broken)) == is_shown

@@ -32,9 +32,9 @@ def test_what_it_injects_is_a_legal_spec_and_lies_within_its_job(scenario: Scena
             **plan.spec_fields,
             "faults": [dict(fault) for fault in plan.faults],
         })  # fmt: skip
-        assert plan.faults or plan.outside_faults
+        assert plan.faults or plan.external_faults
         assert all(fault["at"]["step"] < plan.steps for fault in plan.faults)
-        assert all(blow.after_step < plan.steps for blow in plan.outside_faults)
+        assert all(blow.after_step < plan.steps for blow in plan.external_faults)
 
 
 def test_names_and_numbers_are_unique_and_both_find_a_scenario() -> None:
@@ -57,18 +57,18 @@ def test_a_soak_is_drawn_from_its_mix() -> None:
         == plan_soak(3, steps=20_000, every=20, ranks=4, nodes=2)
         != plan_soak(4, steps=20_000, every=20, ranks=4, nodes=2)
     )
-    total = len(plan.faults) + len(plan.outside_faults)
+    total = len(plan.faults) + len(plan.external_faults)
     assert total == 999
     exits = sum(fault["do"] == "sigkill" for fault in plan.faults)
     assert 0.65 < exits / total < 0.75
-    assert {blow.do for blow in plan.outside_faults} == {"kill_node", "freeze_node", "kill_supervisor", "kill_server"}
-    steps = [blow.after_step for blow in plan.outside_faults]
+    assert {blow.do for blow in plan.external_faults} == {"kill_node", "freeze_node", "kill_supervisor", "kill_server"}
+    steps = [blow.after_step for blow in plan.external_faults]
     assert steps == sorted(steps) and max(steps) < plan.steps
 
 
 def test_a_soak_of_rank_exits_alone_strikes_nothing_from_outside() -> None:
     plan = plan_soak(3, steps=2000, every=50, ranks=4, nodes=2, mix={"rank_exit": 1})
-    assert not plan.outside_faults and {fault["do"] for fault in plan.faults} == {"sigkill"}
+    assert not plan.external_faults and {fault["do"] for fault in plan.faults} == {"sigkill"}
 
 
 def test_wrong_mixes_and_strikes_are_refused() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from regroup.service.chaos.faults_page import render_faults_page
 
 SCENARIO: dict[str, Any] = {
-    "number": "16b", "what": "everything on a node is stopped", "n": 3, "hold": 3, "steps_lost_max": 3,
+    "number": "16b", "what": "everything on a node is stopped", "n": 3, "passed": 3, "steps_lost_max": 3,
     "causes": [["agent_lost", "spare"]], "detect_s": {"p50": 5.1, "p95": 5.4}, "recover_s": {"p50": 7.25, "p95": 7.75},
 }  # fmt: skip
 

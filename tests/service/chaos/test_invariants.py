@@ -65,7 +65,7 @@ def record(change: Change = lambda found: None, plan: FaultPlan = FaultPlan("x",
 
 
 def broken(struck: Record, expected: Expected = EXPECTED) -> set[str]:
-    return {finding.invariant for finding in check_invariants(struck, record(), expected) if not finding.holds}
+    return {finding.invariant for finding in check_invariants(struck, record(), expected) if not finding.passed}
 
 
 def test_a_clean_record_holds() -> None:
@@ -117,7 +117,7 @@ def test_what_was_overtaken_may_lie_there_as_long_as_nobody_takes_it_up() -> Non
 
 
 def test_a_strike_that_never_fell_proves_nothing() -> None:
-    plan = FaultPlan("x", 0, 4, outside_faults=(PlannedFault("kill_server", 2),))
+    plan = FaultPlan("x", 0, 4, external_faults=(PlannedFault("kill_server", 2),))
     assert broken(record(plan=plan)) == {"I5"}
     fallen = (InjectedFault("kill_server", "killed the server", 8.0, 2, 1),)
     assert broken(replace(record(plan=plan), injected=fallen)) == set()
@@ -140,7 +140,7 @@ def test_where_sums_are_of_another_order_the_curve_is_equal_to_a_tolerance() -> 
 
 def test_more_incidents_may_be_allowed() -> None:
     twice = record(lambda found: found["incidents"].append(found["incidents"][0]))
-    assert broken(twice, replace(EXPECTED, at_least_one=True)) == set()
+    assert broken(twice, replace(EXPECTED, allows_more_incidents=True)) == set()
 
 
 def test_a_rank_that_is_to_be_slow_is_to_be_named() -> None:
@@ -184,6 +184,6 @@ def test_who_freezes_a_node_begins_the_incident() -> None:
 
 
 def test_of_a_script_that_names_no_samples_the_steps_are_judged() -> None:
-    without = replace(EXPECTED, knows_samples=False)
+    without = replace(EXPECTED, has_samples=False)
     assert broken(record(lambda found: found["ledger"].update(exact=False)), without) == set()
     assert broken(record(lambda found: found["rows"].pop(1)), without) == {"I1"}
