@@ -39,27 +39,27 @@ def create_app(services: Services) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         app.state.services = services
         app.state.page_tokens = PageTokens(await services.store.own_key("page tokens"))
-        await _go_by_every_route(app)
+        await _build_routes(app)
         yield
 
-    app = _routed(lifespan)
+    app = _create_app(lifespan)
     app.add_middleware(Guard)
     return app
 
 
 def openapi() -> dict[str, Any]:
     """The API's description; needs no services."""
-    return _routed().openapi()
+    return _create_app().openapi()
 
 
-async def _go_by_every_route(app: FastAPI) -> None:
+async def _build_routes(app: FastAPI) -> None:
     """FastAPI prepares a route when a request first comes by it, which takes a fifth of a second for all of them: no
     job's start is to wait for that."""
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app.router), base_url="http://itself") as client:
         await client.get("/no/route/is/called/so")
 
 
-def _routed(lifespan: Any = None) -> FastAPI:
+def _create_app(lifespan: Any = None) -> FastAPI:
     app = FastAPI(
         title="regroup",
         version=__version__,
@@ -72,7 +72,7 @@ def _routed(lifespan: Any = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    of_jobs = (
+    job_routers = (
         jobs.router,
         resize.router,
         suspend.router,
@@ -83,7 +83,7 @@ def _routed(lifespan: Any = None) -> FastAPI:
         uploads.router,
     )
     routers = (
-        *of_jobs,
+        *job_routers,
         nodes.router,
         drains.router,
         projects.router,

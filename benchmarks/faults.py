@@ -19,7 +19,7 @@ from benchmarks.facts import machine_facts
 from benchmarks.fault_rows import figures_of, plan_of, trials_of
 from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
 from benchmarks.peers.workload import NODES, SLOTS, Workload, write_text
-from regroup.api.chaos.runner import conduct
+from regroup.api.chaos.runner import run_plan
 from regroup.api.chaos.server_process import LocalService
 from regroup.service.chaos.fault_plan import FaultPlan
 from regroup.service.chaos.observation import Record
@@ -105,8 +105,8 @@ def run_job(service: LocalService, root: Path, plan: FaultPlan, injections: int 
     budgets = dict.fromkeys(("rank_exit", "node_loss", "hang", "io_error"), 10 + 2 * injections)
     spec = workload.job_spec(plan.scenario.replace("_", "-"), recovery={"budgets": budgets}, **parts)
     within_s = 120 + _A_STEP_S * plan.steps + _AN_INJECTION_S * injections
-    return conduct(
-        service, spec, plan, within_s=within_s, tell=lambda text: print(f"{plan.scenario}: {text}", flush=True)
+    return run_plan(
+        service, spec, plan, timeout_s=within_s, notify=lambda text: print(f"{plan.scenario}: {text}", flush=True)
     )
 
 

@@ -37,7 +37,7 @@ def found(*languages: str) -> list[Block]:
 
 def parsed(path: Path) -> JobSpec:
     """The spec in a file as the command line would send it, its code and requirements file looked at, nothing sent."""
-    read = requirements.listed(read_spec(path), None, path.parent)
+    read = requirements.with_requirements(read_spec(path), None, path.parent)
     return parse_spec(with_code_uploaded(read, lambda folder: f"sha256:{0:064x}"))
 
 
@@ -89,7 +89,7 @@ def test_there_are_blocks_to_look_at() -> None:
 
 def test_every_claim_names_tests_that_exist() -> None:
     rows = re.findall(r"^\| (?!claim|---)(.+?) \| (.+) \| (?:yes |partly |)\|$", VERIFICATION.read_text(), re.MULTILINE)
-    named = {path for _, tests in rows for path in re.findall(r"`((?:tests|benchmarks)/[^`]+)`", tests)}
-    assert len(rows) > 45 and len(named) > 45
+    with_working_dir = {path for _, tests in rows for path in re.findall(r"`((?:tests|benchmarks)/[^`]+)`", tests)}
+    assert len(rows) > 45 and len(with_working_dir) > 45
     assert all(re.search(r"`(tests|benchmarks)/", tests) for _, tests in rows)
-    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+    assert [path for path in sorted(with_working_dir) if not (ROOT / path).exists()] == []

@@ -10,23 +10,23 @@ from urllib.parse import urlsplit
 _MANIFEST = "manifest.json"
 
 
-def loadable(storage_uri: str) -> list[str]:
+def list_loadable_checkpoints(storage_uri: str) -> list[str]:
     """Names of the checkpoints in a job's storage that verify; none where it is not on this machine."""
     place = urlsplit(storage_uri)
     if place.scheme not in ("file", ""):
         return []
     folders = Path(place.path, "checkpoints").glob(f"*/{_MANIFEST}")
-    return sorted(manifest.parent.name for manifest in folders if _verifies(manifest))
+    return sorted(manifest.parent.name for manifest in folders if _is_loadable(manifest))
 
 
-def _verifies(manifest: Path) -> bool:
+def _is_loadable(manifest: Path) -> bool:
     try:
         files = json.loads(manifest.read_text())["files"]
-        return all(_is_whole(manifest.parent / entry["name"], entry) for entry in files)
+        return all(_is_intact(manifest.parent / entry["name"], entry) for entry in files)
     except (OSError, ValueError):  # given up by retention, or damaged
         return False
 
 
-def _is_whole(path: Path, entry: Mapping[str, Any]) -> bool:
+def _is_intact(path: Path, entry: Mapping[str, Any]) -> bool:
     data = path.read_bytes()
     return (len(data), zlib.crc32(data)) == (entry["size_bytes"], entry["crc32"])

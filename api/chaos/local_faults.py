@@ -19,15 +19,15 @@ from regroup.service.server import control_plane
 
 _CONTROL, _RAYLET = "control", "raylet"
 _SUPERVISOR, _AGENTS = b"ray::SupervisorActor", (b"ray::NodeAgent", b"ray::StandbyAgent")
-_OF_RANKS = "memfd:regroup-"
+_RANK_MEMORY = "memfd:regroup-"
 """An agent that has formed ranks holds such memory; one in waiting does not."""
-_ALONE_WITHIN_S = 10.0
-_FINDS_OUT_WITHIN_S = 5.0
+_SINGLE_PROCESS_TIMEOUT_S = 10.0
+_RAYLET_EXIT_TIMEOUT_S = 5.0
 """A raylet that Ray has given up hears so with its first words."""
 
 
 @dataclass(frozen=True)
-class Struck:
+class Injection:
     """What was done, and when."""
 
     time_s: float
@@ -44,66 +44,68 @@ class LocalFaults:
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
 
-    def kill_server(self) -> Struck:
+    def kill_server(self) -> Injection:
         """SIGKILL the control plane."""
         record = control_plane.read_record(self._state_dir)
         if record is None or not record.process.is_alive:
             raise NotFoundError(f"no server runs on {self._state_dir}")
-        return _killed([record.process], f"server, process {record.pid}")
+        return _kill([record.process], f"server, process {record.pid}")
 
-    def kill_supervisor(self) -> Struck:
+    def kill_supervisor(self) -> Injection:
         """SIGKILL the supervisor; there must be one job."""
-        found = self._alone("supervisor", lambda: self._titled(_CONTROL, (_SUPERVISOR,)))
-        return _killed([found], f"supervisor, process {found.pid}")
+        found = self._find_single("supervisor", lambda: self._processes_titled(_CONTROL, (_SUPERVISOR,)))
+        return _kill([found], f"supervisor, process {found.pid}")
 
-    def kill_agent(self, node: str) -> Struck:
+    def kill_agent(self, node: str) -> Injection:
         """SIGKILL the agent that runs ranks on a node; what is below it is left to whoever notices."""
-        found = self._alone(f"agent on {node}", lambda: self._agents(node))
-        return _killed([found], f"agent on {node}, process {found.pid}")
+        found = self._find_single(f"agent on {node}", lambda: self._agent_processes(node))
+        return _kill([found], f"agent on {node}, process {found.pid}")
 
-    def kill_node(self, node: str) -> Struck:
+    def kill_node(self, node: str) -> Injection:
         """SIGKILL everything that runs on a node, its raylet first."""
-        found = self._of(node)
-        return _killed(found, f"node {node}, {len(found)} processes")
+        found = self._node_processes(node)
+        return _kill(found, f"node {node}, {len(found)} processes")
 
-    def freeze_node(self, node: str) -> Struck:
+    def freeze_node(self, node: str) -> Injection:
         """SIGSTOP everything that runs on a node: silent, with every connection open. `thaw` it."""
-        found = self._of(node)
+        found = self._node_processes(node)
         at_s = time.time()
         processes.send(found, signal.SIGSTOP)
-        return Struck(at_s, f"froze node {node}, {len(found)} processes", tuple(found))
+        return Injection(at_s, f"froze node {node}, {len(found)} processes", tuple(found))
 
-    def thaw(self, struck: Struck) -> bool:
+    def thaw(self, injection: Injection) -> bool:
         """SIGCONT what was frozen and still lives. Whether the node stays: one that Ray has missed meanwhile ends."""
-        processes.send(struck.frozen, signal.SIGCONT)
-        raylets = [process for process in struck.frozen if process.name == _RAYLET]
-        deadline = time.monotonic() + _FINDS_OUT_WITHIN_S
+        processes.send(injection.frozen, signal.SIGCONT)
+        raylets = [process for process in injection.frozen if process.name == _RAYLET]
+        deadline = time.monotonic() + _RAYLET_EXIT_TIMEOUT_S
         while any(process.is_alive for process in raylets) and time.monotonic() < deadline:
             time.sleep(0.05)
         return any(process.is_alive for process in raylets)
 
-    def _of(self, node: str) -> list[Process]:
+    def _node_processes(self, node: str) -> list[Process]:
         found = ray_cluster.node_processes(self._cluster(), node)
         if not found:
             raise NotFoundError(f"no node {node} runs on {self._state_dir}")
         return sorted(found, key=lambda process: (process.name != _RAYLET, process.started))
 
-    def _titled(self, node: str, titles: tuple[bytes, ...]) -> list[Process]:
-        return [
-            process for process in self._of(node) if b"".join(processes.command_line(process)[:1]).startswith(titles)
-        ]
-
-    def _agents(self, node: str) -> list[Process]:
+    def _processes_titled(self, node: str, titles: tuple[bytes, ...]) -> list[Process]:
         return [
             process
-            for process in self._titled(node, _AGENTS)
-            if any(_OF_RANKS in target for target in processes.open_files(process))
+            for process in self._node_processes(node)
+            if b"".join(processes.command_line(process)[:1]).startswith(titles)
         ]
 
-    def _alone(self, what: str, look: Callable[[], list[Process]]) -> Process:
+    def _agent_processes(self, node: str) -> list[Process]:
+        return [
+            process
+            for process in self._processes_titled(node, _AGENTS)
+            if any(_RANK_MEMORY in target for target in processes.open_files(process))
+        ]
+
+    def _find_single(self, what: str, find: Callable[[], list[Process]]) -> Process:
         """The one process of a kind, once those of former jobs are gone."""
-        deadline = time.monotonic() + _ALONE_WITHIN_S
-        while len(found := look()) != 1:
+        deadline = time.monotonic() + _SINGLE_PROCESS_TIMEOUT_S
+        while len(found := find()) != 1:
             if time.monotonic() > deadline:
                 raise ConflictError(f"there are {len(found)} processes that are {what}; one job must run, and no other")
             time.sleep(0.02)
@@ -119,36 +121,36 @@ class LocalFaults:
         return cluster
 
 
-def flip_byte(checkpoint_uri: str) -> Struck:
+def flip_byte(checkpoint_uri: str) -> Injection:
     """Change one byte in the middle of a checkpoint's largest file."""
-    shard = _largest(checkpoint_uri)
-    struck = Struck(time.time(), f"flipped a byte of {shard}")
+    shard = _largest_file(checkpoint_uri)
+    injection = Injection(time.time(), f"flipped a byte of {shard}")
     with shard.open("r+b") as file:
         file.seek(shard.stat().st_size // 2)
         byte = file.read(1)[0]
         file.seek(-1, 1)
         file.write(bytes([byte ^ 1]))
-    return struck
+    return injection
 
 
-def truncate(checkpoint_uri: str) -> Struck:
+def truncate(checkpoint_uri: str) -> Injection:
     """Cut a checkpoint's largest file in half."""
-    shard = _largest(checkpoint_uri)
-    struck = Struck(time.time(), f"truncated {shard}")
+    shard = _largest_file(checkpoint_uri)
+    injection = Injection(time.time(), f"truncated {shard}")
     with shard.open("r+b") as file:
         file.truncate(shard.stat().st_size // 2)
-    return struck
+    return injection
 
 
-def delete_shard(checkpoint_uri: str) -> Struck:
+def delete_shard(checkpoint_uri: str) -> Injection:
     """Remove a checkpoint's largest file."""
-    shard = _largest(checkpoint_uri)
-    struck = Struck(time.time(), f"deleted {shard}")
+    shard = _largest_file(checkpoint_uri)
+    injection = Injection(time.time(), f"deleted {shard}")
     shard.unlink()
-    return struck
+    return injection
 
 
-def _largest(checkpoint_uri: str) -> Path:
+def _largest_file(checkpoint_uri: str) -> Path:
     place = urlsplit(checkpoint_uri)
     if place.scheme not in ("file", ""):
         raise ConflictError(f"{checkpoint_uri} is not on this machine: only checkpoints in a folder can be damaged")
@@ -156,8 +158,8 @@ def _largest(checkpoint_uri: str) -> Path:
     return Path(place.path) / max(manifest["files"], key=lambda entry: entry["size_bytes"])["name"]
 
 
-def _killed(found: list[Process], what: str) -> Struck:
+def _kill(found: list[Process], what: str) -> Injection:
     at_s = time.time()
     processes.send(found, signal.SIGKILL)
     processes.kill(found)
-    return Struck(at_s, f"killed {what}")
+    return Injection(at_s, f"killed {what}")

@@ -15,10 +15,10 @@ from regroup.service.domain.errors import UnavailableError
 from regroup.service.local import marked_processes, ray_cluster
 from regroup.service.settings import Settings
 
-_START_WITHIN_S = 120.0
-_DOWN_WITHIN_S = 90.0
-_ENDED_WITHIN_S = 10.0
-_REHEARSING = {"REGROUP_ALLOW_FAULTS": "true", "REGROUP_QUARANTINE_S": "0"}
+_START_TIMEOUT_S = 120.0
+_DOWN_TIMEOUT_S = 90.0
+_EXIT_TIMEOUT_S = 10.0
+_FAULT_SETTINGS = {"REGROUP_ALLOW_FAULTS": "true", "REGROUP_QUARANTINE_S": "0"}
 """Its nodes are killed on purpose: that is no fault of theirs. Not for `serve` alone: `down` reads settings, too."""
 _CLIENT_PATIENCE_S = 60.0
 """The server is killed on purpose, and takes some seconds to come back."""
@@ -33,13 +33,13 @@ class LocalService:
         """Serve from `folder`/state. `environment`: settings, REGROUP_*."""
         self.state_dir = folder / "state"
         self.slots = slots
-        self.strikes = LocalFaults(self.state_dir)
-        self.late: Mapping[int, str] = {}
+        self.faults = LocalFaults(self.state_dir)
+        self.killed: Mapping[int, str] = {}
         """What did not end by itself and was killed on leaving: pid → command."""
         self._nodes, self._log = nodes, folder / "server.log"
         self._environment = {
             **marked_processes.marked_environment(self.state_dir),
-            **_REHEARSING,
+            **_FAULT_SETTINGS,
             **(environment or {}),
         }
         self._port = _free_port()
@@ -71,7 +71,7 @@ class LocalService:
                 self._command("serve", *options),
                 env=self._environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        deadline = time.monotonic() + _START_WITHIN_S
+        deadline = time.monotonic() + _START_TIMEOUT_S
         while not record.exists():
             if self._server.poll() is not None or time.monotonic() > deadline:
                 raise UnavailableError(f"the server did not start:\n{self.log()[-2000:]}")
@@ -85,7 +85,7 @@ class LocalService:
     def restart(self) -> None:
         """Serve again after the server was killed."""
         if self._server is not None:
-            self._server.wait(_ENDED_WITHIN_S)
+            self._server.wait(_EXIT_TIMEOUT_S)
         self.start()
 
     def add_node(self) -> str:
@@ -103,11 +103,11 @@ class LocalService:
         with self._log.open("ab") as log:
             down = self._command("down")
             subprocess.run(
-                down, env=self._environment, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=_DOWN_WITHIN_S
+                down, env=self._environment, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=_DOWN_TIMEOUT_S
             )
-        self.late = marked_processes.stop_marked(str(self.state_dir), timeout_s=_ENDED_WITHIN_S)
+        self.killed = marked_processes.stop_marked(str(self.state_dir), timeout_s=_EXIT_TIMEOUT_S)
         if self._server is not None:
-            self._server.wait(_ENDED_WITHIN_S)
+            self._server.wait(_EXIT_TIMEOUT_S)
 
     def _command(self, verb: str, *options: str) -> list[str]:
         return [sys.executable, "-m", "regroup.api.cli", verb, "--state-dir", str(self.state_dir), *options]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regroup.api.chaos.runner import Tell, conduct
+from regroup.api.chaos.runner import Notify, run_plan
 from regroup.api.chaos.server_process import LocalService
 from regroup.service.chaos import fault_plan as plans
 from regroup.service.chaos.fault_plan import FaultPlan
@@ -20,13 +20,13 @@ from regroup.service.domain.detectors import Detector
 from regroup.service.domain.errors import UnavailableError
 
 _SLOTS = RANKS // NODES
-_START_S, _A_STEP_S, _A_BLOW_S = 180.0, 0.5, 30.0
-_BLIND_S, _BLIND_A_BLOW_S, _BLIND_TIMES = 20.0, 10.0, 3.0
+_START_S, _PER_STEP_S, _PER_FAULT_S = 180.0, 0.5, 30.0
+_DISABLED_START_S, _DISABLED_PER_FAULT_S, _DISABLED_CONTROL_FACTOR = 20.0, 10.0, 3.0
 """Patience with what a detector that is off may never notice: beside this, so many times the control run."""
 _CALIBRATION_STEPS = 60
-_SOAK_PAUSE_S = 20.0
+_SOAK_INTERVAL_S = 20.0
 """A fault about so often."""
-_MODULES = ("argparse", "ast", "calendar", "dataclasses", "datetime", "difflib", "enum", "heapq")
+_TEXT_MODULES = ("argparse", "ast", "calendar", "dataclasses", "datetime", "difflib", "enum", "heapq")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Case:
     """Detectors that are off; nobody waits long for what is not noticed then."""
 
 
-def run_cases(cases: Sequence[Case], tell: Tell) -> Iterator[tuple[Case, Outcome]]:
+def run_cases(cases: Sequence[Case], notify: Notify) -> Iterator[tuple[Case, Outcome]]:
     """Each outcome as soon as it is there. Scenarios that need a spare node come last, on a service that has one.
 
     The seed strikes; an undisturbed run is the same for all seeds.
@@ -50,33 +50,33 @@ def run_cases(cases: Sequence[Case], tell: Tell) -> Iterator[tuple[Case, Outcome
             for case in [each for each in cases if each.scenario.spares == spares]:
                 scenario = case.scenario
                 layout = {name: part for name, part in scenario.spec_fields.items() if name == "layout"}
-                like = (scenario.steps, str(layout))
-                if like not in controls:
-                    tell(f"control run of {scenario.steps} steps")
-                    controls[like] = _run(
-                        service, root, FaultPlan("control", case.seed, scenario.steps), tell, **layout
+                control_key = (scenario.steps, str(layout))
+                if control_key not in controls:
+                    notify(f"control run of {scenario.steps} steps")
+                    controls[control_key] = _run(
+                        service, root, FaultPlan("control", case.seed, scenario.steps), notify, **layout
                     )
-                blind = f", blind to {', '.join(case.disable_detectors)}" if case.disable_detectors else ""
-                tell(f"{scenario.number} {scenario.name}{blind}: {scenario.what}")
-                plan, control = scenario.plan(case.seed), controls[like]
-                within_s = _blind_patience_s(plan, control) if blind else None
-                record = _run(service, root, plan, tell, within_s, disable_detectors=list(case.disable_detectors))
+                disabled = f", blind to {', '.join(case.disable_detectors)}" if case.disable_detectors else ""
+                notify(f"{scenario.number} {scenario.name}{disabled}: {scenario.what}")
+                plan, control = scenario.plan(case.seed), controls[control_key]
+                timeout_s = _disabled_timeout_s(plan, control) if disabled else None
+                record = _run(service, root, plan, notify, timeout_s, disable_detectors=list(case.disable_detectors))
                 yield case, judge_scenario(scenario, case.seed, record, control)
 
 
-def run_soak(minutes: float, seed: int, mix: Mapping[str, float], tell: Tell) -> Outcome:
+def run_soak(minutes: float, seed: int, mix: Mapping[str, float], notify: Notify) -> Outcome:
     """A job of about so many minutes with a fault of the mix every 20 s, and its control run before it."""
     with _service(spares=1) as (service, root):
-        tell("measuring how long a step takes")
-        measured = _run(service, root, FaultPlan("calibration", seed, _CALIBRATION_STEPS), tell)
+        notify("measuring how long a step takes")
+        measured = _run(service, root, FaultPlan("calibration", seed, _CALIBRATION_STEPS), notify)
         durations = sorted(row["duration_s"] for row in measured.rows if row["duration_s"] is not None)
         step_s = durations[len(durations) // 2]
-        steps, every = max(60, int(60 * minutes / step_s)), max(12, round(_SOAK_PAUSE_S / step_s))
+        steps, every = max(60, int(60 * minutes / step_s)), max(12, round(_SOAK_INTERVAL_S / step_s))
         plan = plans.plan_soak(seed, steps=steps, every=every, ranks=RANKS, nodes=NODES, mix=mix)
-        tell(f"control run of {steps} steps of {step_s:.3f} s")
-        control = _run(service, root, FaultPlan("control", seed, steps), tell)
-        tell(f"soak: {len(plan.faults)} faults, {len(plan.external_faults)} strikes from outside")
-        return judge_soak(_run(service, root, plan, tell, snapshot={"every_steps": 1, "mirror_share": 0.5}), control)
+        notify(f"control run of {steps} steps of {step_s:.3f} s")
+        control = _run(service, root, FaultPlan("control", seed, steps), notify)
+        notify(f"soak: {len(plan.faults)} faults, {len(plan.external_faults)} strikes from outside")
+        return judge_soak(_run(service, root, plan, notify, snapshot={"every_steps": 1, "mirror_share": 0.5}), control)
 
 
 @contextmanager
@@ -86,13 +86,13 @@ def _service(spares: int) -> Generator[tuple[LocalService, Path]]:
     service = LocalService(root, nodes=NODES + spares, slots=_SLOTS)
     try:
         with service:
-            for name in _MODULES:
+            for name in _TEXT_MODULES:
                 (root / "text").mkdir(exist_ok=True)
                 shutil.copy(Path(sysconfig.get_path("stdlib")) / f"{name}.py", root / "text")
             yield service, root
-        if service.late:
-            late = "; ".join(f"{pid} {command[:100]}" for pid, command in service.late.items())
-            raise UnavailableError(f"the service did not end by itself, and was killed: {late}")
+        if service.killed:
+            killed = "; ".join(f"{pid} {command[:100]}" for pid, command in service.killed.items())
+            raise UnavailableError(f"the service did not end by itself, and was killed: {killed}")
     except BaseException as error:
         error.add_note(f"the server's log and state are in {root}")
         raise
@@ -100,7 +100,7 @@ def _service(spares: int) -> Generator[tuple[LocalService, Path]]:
 
 
 def _run(
-    service: LocalService, root: Path, plan: FaultPlan, tell: Tell, within_s: float | None = None, **parts: Any
+    service: LocalService, root: Path, plan: FaultPlan, notify: Notify, timeout_s: float | None = None, **fields: Any
 ) -> Record:
     budgets = dict.fromkeys(
         ("rank_exit", "node_loss", "hang", "io_error"), 10 + len(plan.faults) + len(plan.external_faults)
@@ -117,13 +117,15 @@ def _run(
         "checkpoint": {"every_steps": CHECKPOINT_EVERY},
         "recovery": {"budgets": budgets},
         "snapshot": {"every_steps": 1},
-        **parts,
+        **fields,
     }
-    if within_s is None:
-        within_s = _START_S + _A_STEP_S * plan.steps + _A_BLOW_S * (len(plan.faults) + len(plan.external_faults))
-    return conduct(service, spec, plan, within_s=within_s, tell=tell)
+    if timeout_s is None:
+        timeout_s = _START_S + _PER_STEP_S * plan.steps + _PER_FAULT_S * (len(plan.faults) + len(plan.external_faults))
+    return run_plan(service, spec, plan, timeout_s=timeout_s, notify=notify)
 
 
-def _blind_patience_s(plan: FaultPlan, control: Record) -> float:
-    blows_s = _BLIND_A_BLOW_S * (len(plan.faults) + len(plan.external_faults))
-    return _BLIND_S + blows_s + _BLIND_TIMES * sum(row["duration_s"] or 0.0 for row in control.rows)
+def _disabled_timeout_s(plan: FaultPlan, control: Record) -> float:
+    faults_s = _DISABLED_PER_FAULT_S * (len(plan.faults) + len(plan.external_faults))
+    return (
+        _DISABLED_START_S + faults_s + _DISABLED_CONTROL_FACTOR * sum(row["duration_s"] or 0.0 for row in control.rows)
+    )

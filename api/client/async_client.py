@@ -243,7 +243,7 @@ class AsyncClient:
     # ------------------------------------------------------------ code
 
     async def upload_working_dir(
-        self, path: str | Path, *, on_progress: uploads.Progress | None = None, also: Path | None = None
+        self, path: str | Path, *, on_progress: uploads.Progress | None = None, extra_folder: Path | None = None
     ) -> str:
         """Pack a folder of code, upload what the server lacks, and return the address for `code.archive`.
 
@@ -255,7 +255,7 @@ class AsyncClient:
         Raises:
             ArchiveError: The folder cannot be packed, or is larger than the server accepts.
         """
-        return await self._transport.run(uploads.upload_folder(Path(path), on_progress, also))
+        return await self._transport.run(uploads.upload_folder(Path(path), on_progress, extra_folder))
 
     async def upload_archive(self, path: str | Path, *, on_progress: uploads.Progress | None = None) -> str:
         """Upload a tar file of code and return its address. Raises ArchiveError if the file cannot be read."""

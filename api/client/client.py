@@ -241,7 +241,7 @@ class Client:
     # ------------------------------------------------------------ code
 
     def upload_working_dir(
-        self, path: str | Path, *, on_progress: uploads.Progress | None = None, also: Path | None = None
+        self, path: str | Path, *, on_progress: uploads.Progress | None = None, extra_folder: Path | None = None
     ) -> str:
         """Pack a folder of code, upload what the server lacks, and return the address for `code.archive`.
 
@@ -253,7 +253,7 @@ class Client:
         Raises:
             ArchiveError: The folder cannot be packed, or is larger than the server accepts.
         """
-        return self._transport.run(uploads.upload_folder(Path(path), on_progress, also))
+        return self._transport.run(uploads.upload_folder(Path(path), on_progress, extra_folder))
 
     def upload_archive(self, path: str | Path, *, on_progress: uploads.Progress | None = None) -> str:
         """Upload a tar file of code and return its address. Raises ArchiveError if the file cannot be read."""

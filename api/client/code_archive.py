@@ -55,7 +55,7 @@ class Archive:
         return f"sha256:{self.sha256}"
 
 
-def pack(folder: Path, file: Path, limit_bytes: int | None = None, also: Path | None = None) -> Archive:
+def pack(folder: Path, file: Path, limit_bytes: int | None = None, extra_folder: Path | None = None) -> Archive:
     """Write the archive of `folder` to `file`.
 
     Args:
@@ -65,9 +65,9 @@ def pack(folder: Path, file: Path, limit_bytes: int | None = None, also: Path | 
         ArchiveError: there is nothing to pack, it would be larger than `limit_bytes`, a symbolic link leads outside,
             something cannot be read, or `also` has a name of `folder`.
     """
-    entries = list(entries_of(folder))
-    if also is not None:
-        entries += _beside(folder, entries, also)
+    entries = list(list_entries(folder))
+    if extra_folder is not None:
+        entries += _extra_entries(folder, entries, extra_folder)
     if not any(stat.S_ISREG(entry.mode) for entry in entries):
         raise ArchiveError(f"{folder} holds no file to send, or {IGNORE_FILE} leaves none of them")
     _check_size(folder, entries, limit_bytes)
@@ -77,19 +77,19 @@ def pack(folder: Path, file: Path, limit_bytes: int | None = None, also: Path | 
                 _add(tar, entry)
     except OSError as error:
         raise ArchiveError(f"{folder} cannot be packed: {error}") from error
-    archive = of_file(file)
+    archive = archive_of(file)
     if limit_bytes is not None and archive.size_bytes > limit_bytes:
         raise _too_large(folder, entries, archive.size_bytes, limit_bytes)
     return archive
 
 
-def of_file(file: Path) -> Archive:
+def archive_of(file: Path) -> Archive:
     """An archive that is there already."""
     with file.open("rb") as reader:
         return Archive(file, hashlib.file_digest(reader, "sha256").hexdigest(), file.stat().st_size)
 
 
-def entries_of(folder: Path) -> Iterator[Entry]:
+def list_entries(folder: Path) -> Iterator[Entry]:
     """What belongs to `folder`, in the archive's order; nothing below an ignored folder is looked at.
 
     Raises:
@@ -106,9 +106,9 @@ def entries_of(folder: Path) -> Iterator[Entry]:
     yield from _below(root, "", ignored.match_file)
 
 
-def _beside(folder: Path, entries: list[Entry], also: Path) -> list[Entry]:
+def _extra_entries(folder: Path, entries: list[Entry], extra_folder: Path) -> list[Entry]:
     taken = {entry.name for entry in entries}
-    more = list(entries_of(also))
+    more = list(list_entries(extra_folder))
     if twice := sorted(taken & {entry.name for entry in more}):
         raise ArchiveError(f"{folder} has a {twice[0]} of its own, and that name is needed here: rename it")
     return more
@@ -171,9 +171,9 @@ def _check_size(folder: Path, entries: list[Entry], limit_bytes: int | None) -> 
 
 def _too_large(folder: Path, entries: list[Entry], size_bytes: int, limit_bytes: int) -> ArchiveError:
     return ArchiveError(
-        f"{folder} makes an archive of {mebibytes(size_bytes)}, the server takes {mebibytes(limit_bytes)}; "
-        f"largest: {', '.join(_largest(entries))}; name in {IGNORE_FILE} what the code does not need, and keep data in "
-        "storage that the nodes reach"
+        f"{folder} makes an archive of {format_mebibytes(size_bytes)}; the server accepts "
+        f"{format_mebibytes(limit_bytes)}. Largest: {', '.join(_largest(entries))}. List what the code does not need "
+        f"in {IGNORE_FILE}, and put data in storage that the nodes can access"
     )
 
 
@@ -191,9 +191,9 @@ def _largest(entries: list[Entry]) -> list[str]:
         if size > 2 * max((size for name, size in top.items() if posixpath.dirname(name) == folder), default=0):
             top[folder + "/"] = size
     shown = sorted(top.items(), key=lambda item: -item[1])[:_SHOWN]
-    return [f"{name} ({mebibytes(size)})" for name, size in shown]
+    return [f"{name} ({format_mebibytes(size)})" for name, size in shown]
 
 
-def mebibytes(size_bytes: int) -> str:
+def format_mebibytes(size_bytes: int) -> str:
     """For people, e.g. `1.5 MiB`."""
     return f"{size_bytes / 2**20:.1f} MiB"

@@ -12,7 +12,7 @@ from regroup.service.domain.errors import UnavailableError
 
 _PATIENCE_S = 3.0
 """For one question: whoever typed it is waiting."""
-_PATIENCE_WHILE_WATCHING_S = 120.0
+_FOLLOW_PATIENCE_S = 120.0
 """A server may restart while somebody watches; the job goes on meanwhile."""
 
 
@@ -38,7 +38,7 @@ def connect(server: str | None, *, patient: bool = False) -> Client:
             f"no server: none was started with {_state_dir()} as its state directory; "
             "start one with `regroup serve`, or name one with --server or REGROUP_SERVER"
         )
-    return Client(url, patience_s=_PATIENCE_WHILE_WATCHING_S if patient else _PATIENCE_S)
+    return Client(url, patience_s=_FOLLOW_PATIENCE_S if patient else _PATIENCE_S)
 
 
 def _state_dir() -> Path:

@@ -20,7 +20,7 @@ from typing import Any, cast
 import cloudpickle
 
 from regroup.api.client.discovery import connect
-from regroup.api.client.function_pickle import Pickled, pickled
+from regroup.api.client.function_pickle import PickledFunction, pickle_function
 from regroup.api.client.job import Job
 from regroup.service.domain.errors import FieldIssue, SpecError
 
@@ -80,18 +80,18 @@ def submit(
     whole = _spec(name or _job_name(attribute), attribute, dp, args or {}, preload, spec)
     whole["training"] = {"steps": steps, "global_batch": global_batch, "micro_batch": micro_batch}
     folder = None if working_dir is None else Path(working_dir)
-    packed = pickled(function, folder)
+    packed = pickle_function(function, folder)
     with (
         connect(url or os.environ.get("REGROUP_SERVER"), patient=True) as client,
         tempfile.TemporaryDirectory(prefix="regroup-function-") as scratch,
     ):
         write(packed, attribute, Path(scratch))
-        archive = client.upload_working_dir(folder or scratch, also=None if folder is None else Path(scratch))
+        archive = client.upload_working_dir(folder or scratch, extra_folder=None if folder is None else Path(scratch))
         job = client.submit({**whole, "code": {"archive": archive}})
         return Job(job.id, url=client.url)
 
 
-def write(packed: Pickled, name: str, folder: Path) -> None:
+def write(packed: PickledFunction, name: str, folder: Path) -> None:
     """Put the function, called `name`, into `folder` as a module that needs nothing but regroup's workers."""
     package = folder / MODULE
     package.mkdir()
@@ -133,8 +133,8 @@ def _not_plain(path: str, value: Any) -> list[FieldIssue]:
     """What in `value` JSON does not carry unchanged."""
     if isinstance(value, Mapping):
         items = cast(Mapping[object, Any], value).items()
-        odd = [FieldIssue(path, "names of args are strings", key) for key, _ in items if not isinstance(key, str)]
-        return odd + [issue for key, inner in items for issue in _not_plain(f"{path}.{key}", inner)]
+        invalid = [FieldIssue(path, "names of args are strings", key) for key, _ in items if not isinstance(key, str)]
+        return invalid + [issue for key, inner in items for issue in _not_plain(f"{path}.{key}", inner)]
     if isinstance(value, list | tuple):
         return [
             issue

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import cloudpickle
 
-from regroup.api.client.code_archive import mebibytes
+from regroup.api.client.code_archive import format_mebibytes
 from regroup.service.domain.errors import RegroupError
 
 LIMIT_BYTES = 64 * 2**20
@@ -30,7 +30,7 @@ class PickleError(RegroupError):
 
 
 @dataclass(frozen=True)
-class Pickled:
+class PickledFunction:
     """A function on its way."""
 
     data: bytes
@@ -38,7 +38,7 @@ class Pickled:
     """Lines of the files, or notebook cells, that it and what it calls were written in, by file name."""
 
 
-def pickled(function: Callable[..., Any], working_dir: Path | None = None) -> Pickled:
+def pickle_function(function: Callable[..., Any], working_dir: Path | None = None) -> PickledFunction:
     """`function` with everything it uses that is not importable on the nodes.
 
     Args:
@@ -54,14 +54,14 @@ def pickled(function: Callable[..., Any], working_dir: Path | None = None) -> Pi
         raise PickleError(_why(function, error, working_dir)) from error
     if len(data) > LIMIT_BYTES:
         raise PickleError(
-            f"{_name(function)} is {mebibytes(len(data))} with what it uses, and {mebibytes(LIMIT_BYTES)} is the most; "
-            f"largest: {', '.join(_largest(function, working_dir))}. Put data into storage that the nodes reach, pass "
-            "its path in args, and read it in the function"
+            f"{_name(function)} and what it uses are {format_mebibytes(len(data))}; the limit is "
+            f"{format_mebibytes(LIMIT_BYTES)}. Largest: {', '.join(_largest(function, working_dir))}. Put data in "
+            "storage that the nodes can access, pass its path in args, and read it in the function"
         )
-    return Pickled(data, writer.sources)
+    return PickledFunction(data, writer.sources)
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """Would pickle, and be of no use on a node."""
 
 
@@ -73,13 +73,13 @@ class _Writer:
     def write(self, thing: object) -> bytes:
         """The bytes of `thing`."""
         file = io.BytesIO()
-        _Pickler(file, self._meet).dump(thing)
+        _Pickler(file, self._check).dump(thing)
         return file.getvalue()
 
-    def _meet(self, thing: Any) -> None:
+    def _check(self, thing: Any) -> None:
         """Look at every object on its way in."""
-        if reason := _no_use(thing):
-            raise _Refused(reason)
+        if reason := _reason_unusable(thing):
+            raise _RefusedError(reason)
         if isinstance(thing, FunctionType) and thing.__module__ == "__main__":
             file = thing.__code__.co_filename
             if lines := linecache.getlines(file):
@@ -87,21 +87,21 @@ class _Writer:
         module = thing if isinstance(thing, ModuleType) else None
         if isinstance(thing, FunctionType | type):
             module = sys.modules.get(thing.__module__)
-        if module is not None and (reason := _not_on_a_node(module, self._working_dir)):
-            raise _Refused(reason)
+        if module is not None and (reason := _reason_not_importable(module, self._working_dir)):
+            raise _RefusedError(reason)
 
 
 class _Pickler(cloudpickle.CloudPickler):
-    def __init__(self, file: io.BytesIO, meet: Callable[[object], None]) -> None:
+    def __init__(self, file: io.BytesIO, check: Callable[[object], None]) -> None:
         super().__init__(file)
-        self._meet = meet
+        self._check = check
 
     def reducer_override(self, obj: Any) -> Any:
-        self._meet(obj)
+        self._check(obj)
         return super().reducer_override(obj)
 
 
-def _no_use(thing: Any) -> str:
+def _reason_unusable(thing: Any) -> str:
     """Why an object that can be pickled is of no use to a rank; empty if it may be."""
     kind = type(thing)
     home = str(kind.__module__)
@@ -117,7 +117,7 @@ def _no_use(thing: Any) -> str:
     return ""
 
 
-def _not_on_a_node(module: ModuleType, working_dir: Path | None) -> str:
+def _reason_not_importable(module: ModuleType, working_dir: Path | None) -> str:
     """Why a module that is pickled by its name will not be found; empty if it may be."""
     top = module.__name__.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None) or getattr(module, "__file__", None)
@@ -160,19 +160,19 @@ def _distributed() -> frozenset[str]:
 
 def _why(function: Callable[..., Any], error: Exception, working_dir: Path | None) -> str:
     path, found = [_name(function)], error
-    way: list[object] = [function]
-    while len(way) < _DEEPEST and not _no_use(way[-1]):
-        for name, value in _used_by(way[-1]):
-            known = any(value is thing for thing in way)
-            if not known and (deeper := _error_of(value, working_dir)) is not None:
+    chain: list[object] = [function]
+    while len(chain) < _DEEPEST and not _reason_unusable(chain[-1]):
+        for name, value in _used_by(chain[-1]):
+            is_visited = any(value is thing for thing in chain)
+            if not is_visited and (deeper := _error_of(value, working_dir)) is not None:
                 path.append(f"{name} ({type(value).__name__})")
-                way.append(value)
+                chain.append(value)
                 found = deeper
                 break
         else:
             break
     uses = ", which uses ".join(path)
-    if isinstance(found, _Refused):
+    if isinstance(found, _RefusedError):
         return f"{uses}: {found}"
     return f"{uses}: {found}. Make it inside the function, in every rank, or pass what it is made from in args"
 
@@ -187,7 +187,9 @@ def _error_of(thing: object, working_dir: Path | None) -> Exception | None:
 
 def _largest(function: Callable[..., Any], working_dir: Path | None) -> list[str]:
     sizes = {name: len(_Writer(working_dir).write(value)) for name, value in _used_by(function)}
-    return [f"{name} ({mebibytes(size)})" for name, size in sorted(sizes.items(), key=lambda item: -item[1])[:_SHOWN]]
+    return [
+        f"{name} ({format_mebibytes(size)})" for name, size in sorted(sizes.items(), key=lambda item: -item[1])[:_SHOWN]
+    ]
 
 
 def _used_by(thing: object) -> Iterator[tuple[str, object]]:

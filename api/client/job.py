@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from regroup.api.client.discovery import connect, feed
-from regroup.api.client.notebook import Cell, is_notebook
+from regroup.api.client.notebook import NotebookCell, is_notebook
 from regroup.api.live.follow import display, follow
 from regroup.api.live.job_view import JobView
 from regroup.api.schemas import jobs
@@ -17,9 +17,9 @@ class JobNotSucceededError(RegroupError):
 
     def __init__(self, job: jobs.Job) -> None:
         self.job = job
-        told = f": {job.message}" if job.message else ""
+        message = f": {job.message}" if job.message else ""
         trace = str((job.error or {}).get("traceback") or "").rstrip()
-        super().__init__(f"job {job.id} {job.state} ({job.reason}){told}" + (f"\n\n{trace}" if trace else ""))
+        super().__init__(f"job {job.id} {job.state} ({job.reason}){message}" + (f"\n\n{trace}" if trace else ""))
 
     def __reduce__(self) -> tuple[type["JobNotSucceededError"], tuple[jobs.Job]]:
         return (JobNotSucceededError, (self.job,))
@@ -83,7 +83,7 @@ class Job:
     def watch(self) -> None:
         """Show it live until it is over: in a notebook one picture that changes, on a terminal a screen, else lines."""
         view = JobView(self.id, self.name, self.details.steps)
-        with Cell() if is_notebook() else display() as out:
+        with NotebookCell() if is_notebook() else display() as out:
             follow(feed(self._client, self.id), view, out)
 
     def wait(self, timeout_s: float | None = None) -> jobs.Job:

@@ -24,37 +24,37 @@ def is_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
-class Cell(AbstractContextManager["Cell"]):
+class NotebookCell(AbstractContextManager["NotebookCell"]):
     """The output of the cell that runs."""
 
     def __init__(self) -> None:
         self._view: JobView | None = None
         self._display: Any = None
-        self._drawn_s = 0.0
+        self._rendered_s = 0.0
 
     def __exit__(self, *error: Any) -> None:
-        self._draw()
+        self._render()
 
     def show(self, view: JobView) -> None:
         """Show `view`, some times a second at most; the last one stays."""
         self._view = view
-        if time.monotonic() - self._drawn_s >= _BETWEEN_S:
-            self._draw()
+        if time.monotonic() - self._rendered_s >= _BETWEEN_S:
+            self._render()
 
-    def _draw(self) -> None:
+    def _render(self) -> None:
         from IPython.display import display
 
         if self._view is None:
             return
-        bundle = drawn(self._view, now_s=time.time())
+        bundle = render(self._view, now_s=time.time())
         if self._display is None:
             self._display = display(bundle, raw=True, display_id=True)
         else:
             self._display.update(bundle, raw=True)
-        self._drawn_s = time.monotonic()
+        self._rendered_s = time.monotonic()
 
 
-def drawn(view: JobView, *, now_s: float) -> dict[str, str]:
+def render(view: JobView, *, now_s: float) -> dict[str, str]:
     """The screen by MIME type: HTML with colours, and plain text."""
     console = Console(file=io.StringIO(), record=True, width=_WIDTH, force_jupyter=False)
     console.print(screen(view, now_s=now_s, width=_WIDTH))

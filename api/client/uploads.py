@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 
-from regroup.api.client.code_archive import Archive, ArchiveError, of_file, pack
+from regroup.api.client.code_archive import Archive, ArchiveError, archive_of, pack
 from regroup.api.client.requests import FileWork, Operation, Request, send, to_model, url_path
 from regroup.api.schemas.jobs import Upload, UploadLimits
 
@@ -47,7 +47,9 @@ def append(upload_id: str, offset_bytes: int, data: bytes) -> Request[Upload | N
     )  # fmt: skip
 
 
-def upload_folder(folder: Path, on_progress: Progress | None = None, also: Path | None = None) -> Operation[str]:
+def upload_folder(
+    folder: Path, on_progress: Progress | None = None, extra_folder: Path | None = None
+) -> Operation[str]:
     """Pack `folder`, with the content of `also`, and upload it. The result is the address of the archive.
 
     Raises:
@@ -56,7 +58,7 @@ def upload_folder(folder: Path, on_progress: Progress | None = None, also: Path 
     limits = yield from send(upload_limits())
     scratch = Path(tempfile.mkdtemp(prefix="regroup-code-"))
     try:
-        archive = yield FileWork(lambda: pack(folder, scratch / "code.tar", limits.archive_bytes, also))
+        archive = yield FileWork(lambda: pack(folder, scratch / "code.tar", limits.archive_bytes, extra_folder))
         return (yield from _upload(archive, on_progress))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -69,7 +71,7 @@ def upload_file(file: Path, on_progress: Progress | None = None) -> Operation[st
         ArchiveError: The file cannot be read.
     """
     try:
-        archive = yield FileWork(lambda: of_file(file))
+        archive = yield FileWork(lambda: archive_of(file))
     except OSError as error:
         raise ArchiveError(f"{file} cannot be read: {error.strerror}") from error
     return (yield from _upload(archive, on_progress))

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.live import Live
 
-from regroup.api.live.job_view import JobView, add_steps, fold, with_job
-from regroup.api.live.line_log import changes
+from regroup.api.live.job_view import JobView, apply_event, apply_job, apply_steps
+from regroup.api.live.line_log import describe_changes
 from regroup.api.live.screen import screen
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 """What no stream tells is asked so often: what each rank is at, how far starting is."""
-_GATHER_S = 0.05
+_BATCH_S = 0.05
 """What comes within this is shown at once."""
 
 
@@ -38,7 +38,7 @@ class Feed(Protocol):
         ...
 
 
-class Show(Protocol):
+class Display(Protocol):
     """Where a view is shown."""
 
     def show(self, view: JobView) -> None:
@@ -46,23 +46,23 @@ class Show(Protocol):
         ...
 
 
-def follow(feed: Feed, start: JobView, out: Show) -> JobView:
+def follow(feed: Feed, start: JobView, out: Display) -> JobView:
     """Show the job until it is over; returns its last view."""
-    news = _News(feed)
-    view = with_job(start, feed.job())
-    looked_s = time.monotonic()
-    while not news.ended:
-        events, steps = news.wait(max(_GATHER_S, looked_s + _LOOK_S - time.monotonic()))
+    reader = _StreamReader(feed)
+    view = apply_job(start, feed.job())
+    polled_s = time.monotonic()
+    while not reader.is_ended:
+        events, steps = reader.wait(max(_BATCH_S, polled_s + _POLL_S - time.monotonic()))
         for event in events:
-            view = fold(view, event)
-        view = add_steps(view, steps)
-        if time.monotonic() - looked_s >= _LOOK_S or news.ended:
-            view, looked_s = with_job(view, feed.job()), time.monotonic()
+            view = apply_event(view, event)
+        view = apply_steps(view, steps)
+        if time.monotonic() - polled_s >= _POLL_S or reader.is_ended:
+            view, polled_s = apply_job(view, feed.job()), time.monotonic()
         out.show(view)
     return view
 
 
-class _News:
+class _StreamReader:
     """Both streams of a job, each read by a thread of its own."""
 
     def __init__(self, feed: Feed) -> None:
@@ -73,7 +73,7 @@ class _News:
             threading.Thread(target=self._read, args=(kind, stream), daemon=True).start()
 
     @property
-    def ended(self) -> bool:
+    def is_ended(self) -> bool:
         """Both streams have been read to their ends."""
         return not self._open
 
@@ -87,20 +87,20 @@ class _News:
         until_s = time.monotonic() + timeout_s
         with suppress(Empty):
             while self._open and (left_s := until_s - time.monotonic()) > 0:
-                kind, thing = self._queue.get(timeout=left_s)
+                kind, item = self._queue.get(timeout=left_s)
                 if kind == "broken":
-                    raise thing
+                    raise item
                 if kind == "end":
                     self._open -= 1
                 else:
-                    found[kind].append(thing)
-                until_s = min(until_s, time.monotonic() + _GATHER_S)
+                    found[kind].append(item)
+                until_s = min(until_s, time.monotonic() + _BATCH_S)
         return found["event"], found["step"]
 
     def _read(self, kind: str, stream: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
         try:
-            for thing in stream():
-                self._queue.put((kind, thing))
+            for item in stream():
+                self._queue.put((kind, item))
             self._queue.put(("end", None))
         except Exception as error:  # goes on in the thread that waits
             self._queue.put(("broken", error))
@@ -142,12 +142,12 @@ class Lines:
         before = self._before
         if before is None or before.name != view.name:  # the first of a job
             before = replace(view, state="", activity="", generation=0, incidents=(), steps=(), checkpoint_step=None)
-            self.say(view.name if view.steps_total is None else f"{view.name}, {view.steps_total} steps")
-        for line in changes(before, view):
-            self.say(line)
+            self.print_line(view.name if view.steps_total is None else f"{view.name}, {view.steps_total} steps")
+        for line in describe_changes(before, view):
+            self.print_line(line)
         self._before = view
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print one line."""
         print(f"[{time.monotonic() - self._start:6.1f} s] {self._prefix}{line}", flush=True)
 

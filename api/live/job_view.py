@@ -28,7 +28,7 @@ class Rank:
     node: str
     """Name of its node."""
     phase: str = "waiting"
-    alive: bool | None = None
+    is_alive: bool | None = None
     """None until its generation has formed."""
 
 
@@ -58,12 +58,12 @@ class Incident:
         return f"{self.cause}{who} after step {self.at_step}"
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """All of its ranks are dead and were heard to their ends: its cause will not be another."""
         return not self.times.keys() <= {"fault_s", "seen_s"}
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Training is back, or the job ended."""
         return "first_step_s" in self.times or "ended_s" in self.times
 
@@ -118,7 +118,7 @@ class JobView:
     """Of its newest generation, beside what its steps took."""
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """The job is in a terminal state."""
         return self.state in TERMINAL
 
@@ -155,7 +155,7 @@ class JobView:
     def eta_s(self) -> float | None:
         """Seconds to the last step at the present rate; None while unknown or over."""
         recent = [s for s in self.steps[-_RATE_STEPS:] if s.generation == self.steps[-1].generation]
-        if self.over or len(recent) < 2 or self.steps_total is None:
+        if self.is_over or len(recent) < 2 or self.steps_total is None:
             return None
         return max(0, self.steps_total - self.step) * (recent[-1].time_s - recent[0].time_s) / (len(recent) - 1)
 
@@ -177,13 +177,13 @@ def step_text(step: int, total: int | None) -> str:
     return f"step {step}" if total is None else f"step {step}/{total}"
 
 
-def planned(name: str, steps_total: int, nodes: list[str], ranks_per_node: int, activity: str) -> JobView:
+def initial_view(name: str, steps_total: int, nodes: list[str], ranks_per_node: int, activity: str) -> JobView:
     """The board before there is a cluster: ranks in their places, waiting."""
     ranks = [Rank(n * ranks_per_node + i, node) for n, node in enumerate(nodes) for i in range(ranks_per_node)]
     return JobView("", name, steps_total, state="", ranks=tuple(ranks), activity=activity)
 
 
-def fold(view: JobView, event: Mapping[str, Any]) -> JobView:
+def apply_event(view: JobView, event: Mapping[str, Any]) -> JobView:
     """The view after one event `{type, generation, time_s, data}`; what it does not know leaves it as it is."""
     data: Mapping[str, Any] = event.get("data") or {}
     match event.get("type"):
@@ -205,7 +205,7 @@ def fold(view: JobView, event: Mapping[str, Any]) -> JobView:
             return view
 
 
-def add_steps(view: JobView, rows: Sequence[Mapping[str, Any]]) -> JobView:
+def apply_steps(view: JobView, rows: Sequence[Mapping[str, Any]]) -> JobView:
     """The view after committed steps, in order; a generation replaces what it repeats."""
     if not rows:
         return view
@@ -218,9 +218,9 @@ def add_steps(view: JobView, rows: Sequence[Mapping[str, Any]]) -> JobView:
             steps = [kept for kept in steps if kept.step < step.step]
         steps.append(step)
     ranks, newest = view.ranks, steps[-1].generation
-    dying = any(i.generation >= newest and not i.over for i in view.incidents)
-    if newest >= view.generation and not dying and any(not r.alive for r in ranks):
-        ranks = tuple(replace(r, alive=True, phase="training") for r in ranks)
+    dying = any(i.generation >= newest and not i.is_over for i in view.incidents)
+    if newest >= view.generation and not dying and any(not r.is_alive for r in ranks):
+        ranks = tuple(replace(r, is_alive=True, phase="training") for r in ranks)
     return replace(view, steps=tuple(steps), ranks=ranks, activity="")
 
 
@@ -239,22 +239,22 @@ def _step(row: Mapping[str, Any]) -> Step:
     )
 
 
-def with_job(view: JobView, job: Mapping[str, Any]) -> JobView:
+def apply_job(view: JobView, job: Mapping[str, Any]) -> JobView:
     """The view with what only the job itself says: who it is, and what starting is busy with, what each rank does."""
     phase = job.get("phase")
     if phase and job.get("state") in ("PLACING", "STARTING"):
-        view = fold(view, {"type": "phase", "data": phase})
+        view = apply_event(view, {"type": "phase", "data": phase})
     if job.get("state") == "QUEUED":
         unmet = [each["message"] or each["reason"] for each in job.get("conditions") or () if not each["status"]]
         view = replace(view, activity=unmet[0] if unmet else "")
     phases: Mapping[str, Any] = job.get("rank_phases") or {}
     ranks = tuple(
-        replace(r, alive=True, phase=str(phases[str(r.rank)][1]))
-        if str(r.rank) in phases and r.alive is not False
+        replace(r, is_alive=True, phase=str(phases[str(r.rank)][1]))
+        if str(r.rank) in phases and r.is_alive is not False
         else r
         for r in view.ranks
     )
-    ranks, prediction = view.ranks if view.over else ranks, job.get("prediction")
+    ranks, prediction = view.ranks if view.is_over else ranks, job.get("prediction")
     return replace(view, job_id=str(job["id"]), name=str(job["name"]), ranks=ranks, prediction=prediction)
 
 
@@ -262,9 +262,9 @@ def _state(view: JobView, data: Mapping[str, Any]) -> JobView:
     state = str(data["to"])
     ranks = view.ranks
     if state == "SUCCEEDED":
-        ranks = tuple(replace(r, alive=None, phase="done") for r in ranks)
+        ranks = tuple(replace(r, is_alive=None, phase="done") for r in ranks)
     elif state in TERMINAL or state == "QUEUED":
-        ranks = tuple(replace(r, alive=None, phase="ended" if state in TERMINAL else "waiting") for r in ranks)
+        ranks = tuple(replace(r, is_alive=None, phase="ended" if state in TERMINAL else "waiting") for r in ranks)
     return replace(
         view,
         state=state,
@@ -302,19 +302,19 @@ def _incident(view: JobView, data: Mapping[str, Any]) -> JobView:
         recovery_action=str(data.get("recovery_action") or ""),
         steps_lost=data.get("steps_lost"),
     )
-    known = [i.id for i in view.incidents]
+    ids = [i.id for i in view.incidents]
     incidents = (
         tuple(incident if i.id == incident.id else i for i in view.incidents)
-        if incident.id in known
+        if incident.id in ids
         else (*view.incidents, incident)
     )
     ranks = view.ranks
-    if incident.generation >= view.generation and not incident.over:
+    if incident.generation >= view.generation and not incident.is_over:
         everyone = "dead_s" in incident.times
         ranks = tuple(
-            replace(r, alive=False, phase="dead")
+            replace(r, is_alive=False, phase="dead")
             if r.rank == incident.rank
-            else replace(r, alive=False, phase="ended")
+            else replace(r, is_alive=False, phase="ended")
             if everyone
             else r
             for r in ranks

@@ -4,19 +4,19 @@ import math
 
 from regroup.api.live.formatting import duration, layout_text, number
 from regroup.api.live.job_view import INCIDENT_PHASES, Incident, JobView, Step, step_text
-from regroup.api.live.predictions import beside
+from regroup.api.live.predictions import format_comparisons
 
 _STEP_LINES = 20
 """So many step lines in a run of any length, beside the first, the last and those with a held-out loss."""
 
 
-def changes(before: JobView, after: JobView) -> list[str]:
+def describe_changes(before: JobView, after: JobView) -> list[str]:
     """Lines for what is new in `after`, in the order a reader expects: cause, generation, steps, the end last."""
     lines: list[str] = []
-    known = {incident.id: incident for incident in before.incidents}
+    printed_phases = {incident.id: incident for incident in before.incidents}
     for incident in after.incidents:
-        lines += _incident(known.get(incident.id), incident)
-    if after.state != before.state and not after.over:
+        lines += _incident(printed_phases.get(incident.id), incident)
+    if after.state != before.state and not after.is_over:
         lines.append(_state(after))
     if after.activity and after.activity != before.activity:
         lines.append(f"{'waiting' if after.state == 'QUEUED' else 'starting'}: {after.activity}")
@@ -24,10 +24,10 @@ def changes(before: JobView, after: JobView) -> list[str]:
         lines += _generation(after)
     if after.checkpoint_step is not None and after.checkpoint_step != before.checkpoint_step:
         lines.append(f"checkpoint of step {after.checkpoint_step} saved")
-    lines += [_step(step, after) for step in new_steps(before, after) if _worth_a_line(step, after.steps_total)]
-    if after.over and (not before.over or not _figures(before)) and (figures := _figures(after)):
+    lines += [_step(step, after) for step in new_steps(before, after) if _is_printed(step, after.steps_total)]
+    if after.is_over and (not before.is_over or not _figures(before)) and (figures := _figures(after)):
         lines.append(f"measured: {' · '.join(figures)}")
-    if after.state != before.state and after.over:
+    if after.state != before.state and after.is_over:
         lines.append(_state(after))
         if after.error:
             lines.append(f"error {after.error.get('kind', '')}: {after.error.get('message', '')}")
@@ -35,7 +35,7 @@ def changes(before: JobView, after: JobView) -> list[str]:
 
 
 def _figures(view: JobView) -> list[str]:
-    return [] if view.prediction is None else beside(view.prediction)
+    return [] if view.prediction is None else format_comparisons(view.prediction)
 
 
 def _state(view: JobView) -> str:
@@ -54,7 +54,7 @@ def new_steps(before: JobView, after: JobView) -> list[Step]:
     return fresh[::-1]
 
 
-def _worth_a_line(step: Step, total: int | None) -> bool:
+def _is_printed(step: Step, total: int | None) -> bool:
     if total is None:  # seldomer and seldomer: 1, 2, …, 9, 10, 20, …, 90, 100, 200, …
         return step.step % 10 ** (len(str(step.step)) - 1) == 0
     every = max(1, math.ceil(total / _STEP_LINES))
@@ -79,15 +79,15 @@ def _generation(view: JobView) -> list[str]:
 
 
 def _incident(before: Incident | None, after: Incident) -> list[str]:
-    if not after.settled:
+    if not after.is_settled:
         return []
-    told = before if before and before.settled else None
-    known = told.times if told else {}
-    lines = [] if told else [f"incident: {after.title}"]
+    printed = before if before and before.is_settled else None
+    printed_phases = printed.times if printed else {}
+    lines = [] if printed else [f"incident: {after.title}"]
     for word, key in INCIDENT_PHASES:
         at = after.elapsed(key)
-        if key not in known and at is not None:
+        if key not in printed_phases and at is not None:
             lines.append(f"  {word} {duration(at)}")
-    if after.over and not (told and told.over):
+    if after.is_over and not (printed and printed.is_over):
         lines.append(f"  {after.summary()}")
     return lines

@@ -9,24 +9,24 @@ FIGURES: Mapping[str, str] = {"step_s": "step", "peak_bytes": "memory", "bubble"
 """Field of a prediction → what it is called."""
 
 
-def cells(prediction: Mapping[str, Any]) -> list[str]:
+def format_cells(prediction: Mapping[str, Any]) -> list[str]:
     """Each figure as `0.52 s, 0.48 s predicted (-8 %)`."""
     return [_cell(prediction, name) for name in FIGURES]
 
 
-def beside(prediction: Mapping[str, Any]) -> list[str]:
+def format_comparisons(prediction: Mapping[str, Any]) -> list[str]:
     """What can be compared, each as `step 0.52 s, 0.48 s predicted (-8 %)`."""
     found = [name for name in FIGURES if prediction["measured"].get(name) is not None]
     return [f"{FIGURES[name]} {_cell(prediction, name)}" for name in found if prediction["predicted"][name] is not None]
 
 
 def _cell(prediction: Mapping[str, Any], name: str) -> str:
-    foretold, found, off = (prediction[part].get(name) for part in ("predicted", "measured", "relative_error"))
-    if foretold is None:
+    predicted, found, error = (prediction[part].get(name) for part in ("predicted", "measured", "relative_error"))
+    if predicted is None:
         return "-" if found is None else _text(name, found)
     if found is None:
-        return f"{_text(name, foretold)} predicted"
-    return f"{_text(name, found)}, {_text(name, foretold)} predicted" + ("" if off is None else f" ({off:+.0%})")
+        return f"{_text(name, predicted)} predicted"
+    return f"{_text(name, found)}, {_text(name, predicted)} predicted" + ("" if error is None else f" ({error:+.0%})")
 
 
 def _text(name: str, value: float) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 from regroup.api.live.braille_plot import plot
 from regroup.api.live.formatting import duration, layout_text, number
 from regroup.api.live.job_view import INCIDENT_PHASES, Incident, JobView, Rank, step_text
-from regroup.api.live.predictions import beside
+from regroup.api.live.predictions import format_comparisons
 
 _STATE_STYLE = {
     "SUCCEEDED": "bold green",
@@ -48,8 +48,8 @@ def _title(view: JobView) -> RenderableType:
     row.add_column()
     row.add_column(justify="right")
     state = Text(view.state, style=_STATE_STYLE.get(view.state, "yellow"))
-    doing = "" if view.over else view.activity
-    detail = " · ".join(part for part in (view.reason if view.over or view.state == "QUEUED" else "", doing) if part)
+    doing = "" if view.is_over else view.activity
+    detail = " · ".join(part for part in (view.reason if view.is_over or view.state == "QUEUED" else "", doing) if part)
     if detail:
         state.append(f"  {detail}", style="dim")
     row.add_row(Text.assemble((view.name, "bold"), "  ", (view.job_id, "dim")), state)
@@ -68,7 +68,7 @@ def _progress(view: JobView) -> RenderableType:
     if view.mfu is not None:
         facts.append(f"MFU {view.mfu:.0%}")
     if view.prediction is not None:
-        facts += beside(view.prediction)[:1]
+        facts += format_comparisons(view.prediction)[:1]
     if view.generation:
         facts += [layout_text(dict(view.layout)), f"generation {view.generation}"]
     total = None if view.steps_total is None else max(1, view.steps_total)
@@ -105,8 +105,8 @@ def _board(view: JobView) -> RenderableType:
 def _cell(rank: Rank) -> Text:
     if rank.phase == "dead":
         return Text(f"✖ {rank.rank} dead", style="bold white on red")
-    style = "green" if rank.alive else "yellow" if rank.phase == "joining" else "dim"
-    return Text(f"{'■' if rank.alive else '□'} {rank.rank} {rank.phase}", style=style, no_wrap=True)
+    style = "green" if rank.is_alive else "yellow" if rank.phase == "joining" else "dim"
+    return Text(f"{'■' if rank.is_alive else '□'} {rank.rank} {rank.phase}", style=style, no_wrap=True)
 
 
 def _incidents(view: JobView, now_s: float) -> RenderableType:
@@ -119,7 +119,7 @@ def _incidents(view: JobView, now_s: float) -> RenderableType:
 
 def _incident(incident: Incident, now_s: float) -> Text:
     text = Text.assemble((f"{incident.title}  ", "bold"))
-    if incident.over:
+    if incident.is_over:
         text.append(incident.summary(), style="bold green")
     else:
         start = min(incident.times.values(), default=now_s)

@@ -61,7 +61,7 @@ class Incident(_Wire):
     """Nodes of which there is nothing, and why."""
 
 
-class RankPlace(_Wire):
+class RankPlacement(_Wire):
     """Where one rank of the newest generation runs."""
 
     rank: int
@@ -135,7 +135,7 @@ class Job(JobSummary):
     intents: dict[str, Any]
     """What was asked and is not done yet, e.g. `cancel`."""
     incidents: list[Incident]
-    placement: list[RankPlace]
+    placement: list[RankPlacement]
     prediction: Prediction | None = None
     """Of its newest generation, beside what its steps took; null where the planner cannot describe the job."""
     rank_phases: dict[str, tuple[int, str]]
@@ -212,7 +212,7 @@ class Generation(_Wire):
     number: int
     layout: Layout
     world_size: int
-    ranks: list[RankPlace]
+    ranks: list[RankPlacement]
     start_step: int
     """Committed steps it started from."""
     restore: dict[str, Any]
@@ -321,7 +321,7 @@ class Health(_Wire):
     """With `verbose`: what each part says."""
 
 
-class WrongField(_Wire):
+class InvalidField(_Wire):
     """One wrong field of a request."""
 
     pointer: str
@@ -371,4 +371,4 @@ class Problem(_Wire):
     instance: str = ""
     """Path of the request."""
     code: str
-    errors: list[WrongField] = []
+    errors: list[InvalidField] = []

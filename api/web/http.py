@@ -103,12 +103,12 @@ class PageTokens:
     def __init__(self, key: str) -> None:
         self._key = key.encode()
 
-    def make(self, after: str, wanted: Mapping[str, Sequence[str]]) -> str:
+    def make(self, after: str, filters: Mapping[str, Sequence[str]]) -> str:
         """A token for the page after `after`."""
-        body = json.dumps([after, _digest(wanted)]).encode()
+        body = json.dumps([after, _filter_digest(filters)]).encode()
         return base64.urlsafe_b64encode(self._sign(body) + body).decode().rstrip("=")
 
-    def read(self, token: str, wanted: Mapping[str, Sequence[str]]) -> str:
+    def read(self, token: str, filters: Mapping[str, Sequence[str]]) -> str:
         """The id after which the page starts.
 
         Raises:
@@ -119,7 +119,7 @@ class PageTokens:
             signature, body = raw[:16], raw[16:]
             if hmac.compare_digest(signature, self._sign(body)):
                 after, digest = json.loads(body)
-                if digest == _digest(wanted):
+                if digest == _filter_digest(filters):
                     return str(after)
         except ValueError:
             pass
@@ -129,6 +129,6 @@ class PageTokens:
         return hmac.new(self._key, body, hashlib.sha256).digest()[:16]
 
 
-def _digest(wanted: Mapping[str, Sequence[str]]) -> str:
-    text = json.dumps({name: sorted(values) for name, values in sorted(wanted.items())})
+def _filter_digest(filters: Mapping[str, Sequence[str]]) -> str:
+    text = json.dumps({name: sorted(values) for name, values in sorted(filters.items())})
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -12,12 +12,12 @@ from regroup.service.store.records import Incident, JobRow
 _OWN_RESULTS = frozenset({"step", "parameters", "samples", "parameter_count"})
 
 
-def summary(job: JobRow) -> JobSummary:
+def job_summary(job: JobRow) -> JobSummary:
     """A job as a list shows it."""
     return JobSummary.model_validate(_summary_fields(job))
 
 
-def whole(detail: JobDetail) -> Job:
+def job_detail(detail: JobDetail) -> Job:
     """A job as its own page shows it."""
     job, result = detail.job, detail.job.result or {}
     return Job.model_validate(

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
-from regroup.api.schemas.jobs import Problem, WrongField
+from regroup.api.schemas.jobs import InvalidField, Problem
 from regroup.service.blobs.store import DamagedUploadError, TooLargeError
 from regroup.service.domain.error_codes import CODE_BY_ERROR, error_code
 from regroup.service.domain.errors import FieldIssue, RegroupError, SpecError
@@ -33,7 +33,7 @@ _CODE_BY_ERROR: Sequence[tuple[type[RegroupError], str]] = (
 _CODE_BY_STATUS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 
 
-def problem(code: str, detail: str, path: str, errors: Sequence[WrongField] = ()) -> Response:
+def problem(code: str, detail: str, path: str, errors: Sequence[InvalidField] = ()) -> Response:
     """The response for one problem."""
     entry = error_code(code)
     body = Problem(
@@ -67,26 +67,28 @@ def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
 def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     """Answer every exception of the app, whose routes are `routes`, with a problem."""
 
-    async def of_ours(request: Request, error: Exception) -> Response:
+    async def on_regroup_error(request: Request, error: Exception) -> Response:
         code = next((code for kind, code in _CODE_BY_ERROR if isinstance(error, kind)), "internal")
         if code == "internal":
-            return await of_others(request, error)
+            return await on_unexpected_error(request, error)
         if isinstance(error, SpecError):
-            wrong = [_from_issue(issue) for issue in error.issues]
-            return problem(code, _counted(wrong), request.url.path, wrong)
+            fields = [_from_issue(issue) for issue in error.issues]
+            return problem(code, _describe_fields(fields), request.url.path, fields)
         return problem(code, str(error), request.url.path)
 
-    async def of_validation(request: Request, error: Exception) -> Response:
+    async def on_validation_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         items = error.errors()
         if any(item["type"] == "json_invalid" for item in items):
             reason = items[0].get("ctx", {}).get("error", "")
             return problem("malformed_json", f"the body is not JSON: {reason}", request.url.path)
-        wrong = [_from_pydantic(item) for item in items]
+        fields = [_from_pydantic(item) for item in items]
         in_body = any(item["loc"] and item["loc"][0] == "body" for item in items)
-        return problem("invalid_spec" if in_body else "invalid_request", _counted(wrong), request.url.path, wrong)
+        return problem(
+            "invalid_spec" if in_body else "invalid_request", _describe_fields(fields), request.url.path, fields
+        )
 
-    async def of_framework(request: Request, error: Exception) -> Response:
+    async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code = _CODE_BY_STATUS.get(error.status_code, "bad_request" if error.status_code < 500 else "internal")
         detail = f"{request.method} {request.url.path}: {error.detail}"
@@ -99,45 +101,45 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
             answer.headers["Allow"] = ", ".join(sorted(methods))
         return answer
 
-    async def of_others(request: Request, error: Exception) -> Response:
+    async def on_unexpected_error(request: Request, error: Exception) -> Response:
         # As text: a renderer that shows local variables would write secrets to the log.
         text = "".join(traceback.format_exception(error))
         _log.error("request failed", method=request.method, path=request.url.path, traceback=text)
         return problem("internal", "the server failed at this request; its log says why", request.url.path)
 
-    app.add_exception_handler(RegroupError, of_ours)
-    app.add_exception_handler(RequestValidationError, of_validation)
-    app.add_exception_handler(HTTPException, of_framework)
-    app.add_exception_handler(Exception, of_others)
+    app.add_exception_handler(RegroupError, on_regroup_error)
+    app.add_exception_handler(RequestValidationError, on_validation_error)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(Exception, on_unexpected_error)
 
 
-def _counted(wrong: Sequence[WrongField]) -> str:
-    first = f"{wrong[0].pointer or 'the body'}: {wrong[0].detail}"
-    return first if len(wrong) == 1 else f"{len(wrong)} fields are wrong; {first}"
+def _describe_fields(fields: Sequence[InvalidField]) -> str:
+    first = f"{fields[0].pointer or 'the body'}: {fields[0].detail}"
+    return first if len(fields) == 1 else f"{len(fields)} fields are wrong; {first}"
 
 
-def _from_issue(issue: FieldIssue) -> WrongField:
-    return _wrong(issue.path.split(".") if issue.path else [], issue.message, issue.value)
+def _from_issue(issue: FieldIssue) -> InvalidField:
+    return _invalid_field(issue.path.split(".") if issue.path else [], issue.message, issue.value)
 
 
-def _from_pydantic(item: Mapping[str, Any]) -> WrongField:
+def _from_pydantic(item: Mapping[str, Any]) -> InvalidField:
     where, *rest = item["loc"] or ("body",)
     message = "unknown field" if item["type"] == "extra_forbidden" else str(item["msg"])
     if where == "body":
-        return _wrong(strip_union_tags(rest), message, item.get("input"))
-    return WrongField(
-        pointer=f"{where}/{'/'.join(str(part) for part in rest)}", detail=message, value=_shown(item.get("input"))
+        return _invalid_field(strip_union_tags(rest), message, item.get("input"))
+    return InvalidField(
+        pointer=f"{where}/{'/'.join(str(part) for part in rest)}", detail=message, value=_displayable(item.get("input"))
     )
 
 
-def _wrong(path: Sequence[str], message: str, value: object) -> WrongField:
+def _invalid_field(path: Sequence[str], message: str, value: object) -> InvalidField:
     escaped = [part.replace("~", "~0").replace("/", "~1") for part in path]
-    secret = bool(path) and path[0] in ("secrets", "env")  # somebody may have put the value itself there
+    is_secret = bool(path) and path[0] in ("secrets", "env")  # somebody may have put the value itself there
     pointer = "".join(f"/{part}" for part in escaped)
-    return WrongField(pointer=pointer, detail=message, value=None if secret else _shown(value))
+    return InvalidField(pointer=pointer, detail=message, value=None if is_secret else _displayable(value))
 
 
-def _shown(value: object) -> object:
+def _displayable(value: object) -> object:
     """A wrong value as far as it is worth showing again; never a whole object."""
     if isinstance(value, str):
         return value[:_MAX_VALUE].encode(errors="replace").decode()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from regroup.service.chaos.fault_plan import MIX, EXTERNAL_FAULTS
+from regroup.service.chaos.fault_plan import EXTERNAL_FAULTS, MIX
 from regroup.service.chaos.invariants import MEANINGS
 from regroup.service.chaos.report import render_elsewhere
 from regroup.service.chaos.scenarios import sort_key

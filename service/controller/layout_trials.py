@@ -112,7 +112,13 @@ class LayoutTrialReconciler(Reconciler):
                 return {}  # another request was first
             if layout is None:
                 return {RESIZE: None}
-            request = {"layout": layout.to_json(), "why": why, "requested_s": now, "is_requested": False, "is_trial": True}
+            request = {
+                "layout": layout.to_json(),
+                "why": why,
+                "requested_s": now,
+                "is_requested": False,
+                "is_trial": True,
+            }
             return {RESIZE: request}
 
         await self._store.intend(job.id, intent, now=now, actor="controller")

@@ -94,7 +94,9 @@ class LogChunk:
     """The rank has ended and nothing follows `next_offset`."""
 
     @classmethod
-    def of(cls, data: bytes, offset: int, size: int, *, is_ended: bool, requested_offset: int | None = None) -> "LogChunk":
+    def of(
+        cls, data: bytes, offset: int, size: int, *, is_ended: bool, requested_offset: int | None = None
+    ) -> "LogChunk":
         """The chunk of these bytes, without a character that is cut at their end while more may follow.
 
         Args:

@@ -169,7 +169,10 @@ class _Run:
                     self._start(decision, now_s)
                 case Suspend():
                     live = self.live[decision.job_id]
-                    live.running_job, live.leaves_s = replace(live.running_job, is_releasing=True), now_s + self.costs.suspend_s
+                    live.running_job, live.leaves_s = (
+                        replace(live.running_job, is_releasing=True),
+                        now_s + self.costs.suspend_s,
+                    )
                     self._at(live.leaves_s, "leaves", decision.job_id, live.version)
                 case Shrink():
                     self._shrink(decision, now_s)
@@ -214,7 +217,9 @@ class _Run:
         live = self.live[job_id]
         slots = dict(live.running_job.node_ranks)
         others = [node for node in self.nodes.values() if node.id not in slots]
-        found = None if live.leaves_s is not None else place_replacements(live.running_job.demand, [slots[node_id]], others)
+        found = (
+            None if live.leaves_s is not None else place_replacements(live.running_job.demand, [slots[node_id]], others)
+        )
         if not isinstance(found, Placement):
             self._requeue(job_id, now_s, lost_s=self.costs.lost_s)
             return

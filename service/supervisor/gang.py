@@ -229,7 +229,9 @@ class Gang:
         parts = [item.part for item in written]
         if not replicas_agree([digests for part in parts for digests in part.pop("alike", ())]):
             message = "ranks differ in what they should hold alike: this set is not finished as a checkpoint"
-            raise AgentError(self._first_node, self.configs[self._first_node].node_name, AgentErrorKind.REPLICAS, message)
+            raise AgentError(
+                self._first_node, self.configs[self._first_node].node_name, AgentErrorKind.REPLICAS, message
+            )
         agent = self.agents.agent(generation.nodes[0], timeout_s=3600)
         return await agent.finish_checkpoint(uri, parts, manifest(files))
 
@@ -271,7 +273,9 @@ class Gang:
     async def transfer_addresses(self, nodes: Iterable[str]) -> dict[str, TransferAddress]:
         """Where these agents' exchanges listen. Asked anew each time: an agent that restarts has another one."""
         wanted = sorted(set(nodes))
-        found = await gather_all(self.agents.agent(node, timeout_s=CALL_TIMEOUT_S).transfer_address() for node in wanted)
+        found = await gather_all(
+            self.agents.agent(node, timeout_s=CALL_TIMEOUT_S).transfer_address() for node in wanted
+        )
         return dict(zip(wanted, found, strict=True))
 
     async def shut_down_all(self) -> None:

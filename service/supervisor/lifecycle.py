@@ -76,7 +76,9 @@ class Lifecycle:
         self._telling = EventLog(journal, payload.attempt, keeps_state=payload.script is not None)
         self.liveness = Liveness(is_disabled=Detector.HEARTBEAT in payload.spec.disable_detectors)
         self._hang_detector = HangDetector(gang, payload.hang_policy)
-        self._straggler_monitor = StragglerMonitor(journal, is_disabled=Detector.STRAGGLER in payload.spec.disable_detectors)
+        self._straggler_monitor = StragglerMonitor(
+            journal, is_disabled=Detector.STRAGGLER in payload.spec.disable_detectors
+        )
         self.failure_hold = FailureHold(payload.spec.hold_on_failure, gang, journal)
         self._checkpoints = Checkpoints(payload, gang, journal)
         snapshot = payload.spec.snapshot
@@ -200,7 +202,9 @@ class Lifecycle:
         starts, incident = self._generations.starts, self._telling.incident
         if incident is not None:
             await self._abide(incident, await self._recovery.decide(incident))
-        source = await self._intents.interruptible(self._recovery.choose_source((), starts[max(starts)] if starts else 0))
+        source = await self._intents.interruptible(
+            self._recovery.choose_source((), starts[max(starts)] if starts else 0)
+        )
         if incident is None:
             return await self._next_generation("restart" if starts else "start", source)
         before = self._generations.past[-1].nodes if self._generations.past else ()
@@ -286,7 +290,9 @@ class Lifecycle:
                 watch.record_loss(node, time.time())
             if (stop := self._intents.interruption()) is not None:
                 raise stop
-            watch.detected_cause = watch.detected_cause or self._planned_move.reconcile(watch, is_saving=self._checkpoints.is_saving)
+            watch.detected_cause = watch.detected_cause or self._planned_move.reconcile(
+                watch, is_saving=self._checkpoints.is_saving
+            )
             if watch.is_broken:
                 return False
             if watch.is_complete and not (watch.is_stopped or self._checkpoints.is_saving or self.gang.former):

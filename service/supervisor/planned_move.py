@@ -45,7 +45,8 @@ class PlannedMove:
             self._start_once(_LET_GO, self._release_former())
         if self._has_own_set(watch):
             self._start_once(
-                f"source of {watch.generation.number}", self._gang.release_restore_source(mirrors=bool(self._payload.mirror_pairs))
+                f"source of {watch.generation.number}",
+                self._gang.release_restore_source(mirrors=bool(self._payload.mirror_pairs)),
             )
         change, moved = self._intents.change, self._intents.planned_relocation
         if change is None or (moved is None and not change.is_requeue):

@@ -68,7 +68,9 @@ class Preflight:
         is_trusted = self._gang.node_facts.passed_preflight >= self._gang.configs.keys() and not self._is_link_check_due
         if is_trusted or not self._payload.preflight:
             return await working
-        checking = asyncio.ensure_future(check_nodes(self._payload, self._gang, self._telling.note, self._is_link_check_due))
+        checking = asyncio.ensure_future(
+            check_nodes(self._payload, self._gang, self._telling.note, self._is_link_check_due)
+        )
         self._is_link_check_due = False
         try:
             while not (working.done() and checking.done()):

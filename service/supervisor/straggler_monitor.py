@@ -13,7 +13,9 @@ from regroup.workers.contract.messages import RankActivity
 class StragglerMonitor:
     """Emits each change of the set of stragglers. A restarted supervisor emits the present set again."""
 
-    def __init__(self, journal: Journal, *, is_disabled: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, journal: Journal, *, is_disabled: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Initialize the monitor. `is_off` disables it, for a fault rehearsal."""
         self._journal, self._is_disabled, self._clock = journal, is_disabled, clock
         self._generation = 0

@@ -103,7 +103,9 @@ class Supervisor:
                 piece = await agent.read_log(generation, rank, stream, offset, limit)
                 if piece.data is not None:
                     is_ended = self._lifecycle.has_ended(generation)
-                    return asdict(LogChunk.of(piece.data, piece.offset, piece.size, is_ended=is_ended, requested_offset=offset))
+                    return asdict(
+                        LogChunk.of(piece.data, piece.offset, piece.size, is_ended=is_ended, requested_offset=offset)
+                    )
         return None
 
     async def stacks(self) -> dict[str, Any]:

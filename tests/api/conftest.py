@@ -86,14 +86,14 @@ class Live:
             await self.store.apply(self.lease, check_transition(job_id, source, target, reason), now=500.0)
         await self.report(job_id, formed(1, 0), step(1, 1), state("RUNNING", "first_step"))
 
-    async def client(self, ask: Callable[[Client], Any]) -> Any:
+    async def client(self, call_client: Callable[[Client], Any]) -> Any:
         """What the Python client answers, asked from a thread of its own."""
 
-        def asking() -> Any:
+        def call() -> Any:
             with Client(self.url, patience_s=5.0) as client:
-                return ask(client)
+                return call_client(client)
 
-        return await asyncio.to_thread(asking)
+        return await asyncio.to_thread(call)
 
 
 def spec_json(name: str = "gpt", **fields: Any) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def state(name: str, reason: str, **data: Any) -> tuple[str, int, dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Words:
+class JobEvents:
     """What a supervisor can be made to say."""
 
     formed = staticmethod(formed)
@@ -128,8 +128,8 @@ class Words:
 
 
 @pytest.fixture
-def say() -> Words:
-    return Words()
+def job_events() -> JobEvents:
+    return JobEvents()
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def test_the_demo_without_a_terminal(no_leaks: None, tmp_path: Path) -> None:
     assert "nothing is left running" in after and "bitwise equal" in after and "regroup run " in after
     assert (tmp_path / "demo/loss.png").read_bytes().startswith(b"\x89PNG")
     found = json.loads((tmp_path / "demo/summary.json").read_text())
-    assert found["holds"] and found["bitwise_equal"]
+    assert found["is_confirmed"] and found["bitwise_equal"]
     assert found["states"] == {"run": "SUCCEEDED", "control": "SUCCEEDED"}
     assert found["digest"]["run"] == found["digest"]["control"] and all(found["digest"]["run"].values())
     assert found["recovery_seconds"] > 0 and found["steps_lost"] in (0, 1)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from s3fs import S3FileSystem
 
-from regroup.api.chaos.checkpoint_check import loadable
+from regroup.api.chaos.checkpoint_check import list_loadable_checkpoints
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.invariant_checks import judged
@@ -106,7 +106,7 @@ def loadable_in(s3: ObjectStorage, copy: Path, uri: str) -> list[str]:
     shutil.rmtree(copy, ignore_errors=True)
     with suppress(FileNotFoundError):  # there is none yet, or one is being removed
         files.get(folder, f"{copy}/checkpoints", recursive=True)
-    return loadable(str(copy))
+    return list_loadable_checkpoints(str(copy))
 
 
 def _unwell(job: Job) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from regroup.api.live.job_view import JobView, add_steps, fold, planned
+from regroup.api.live.job_view import JobView, apply_event, apply_steps, initial_view
 
 
 class Story:
@@ -59,14 +59,14 @@ class Story:
         return [self.generation(2), self.incident(self.back_at, steps_lost=0), self.step(150, generation=2)]
 
     def view(self, events: list[dict[str, Any]]) -> JobView:
-        view = planned("pretrain-cpython", 300, ["node-1", "node-2"], 2, "starting Ray")
+        view = initial_view("pretrain-cpython", 300, ["node-1", "node-2"], 2, "starting Ray")
         for event in events:
             view = self.after(view, event)
         return view
 
     @staticmethod
     def after(view: JobView, event: dict[str, Any]) -> JobView:
-        return add_steps(view, [event["data"]]) if event["type"] == "step" else fold(view, event)
+        return apply_steps(view, [event["data"]]) if event["type"] == "step" else apply_event(view, event)
 
 
 @pytest.fixture

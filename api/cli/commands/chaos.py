@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from regroup.api.cli.common.options import AsJson
-from regroup.api.cli.common.output import leave, print_json, print_table, say
+from regroup.api.cli.common.output import exit_with, print_json, print_message, print_table
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.errors import FieldIssue, SpecError
 
@@ -77,20 +77,24 @@ def chaos_run(
     from regroup.api.chaos.suite import Case, run_cases
     from regroup.service.chaos.scenarios import SCENARIOS, find_scenario, sort_key
 
-    wanted = list(SCENARIOS) if every else [find_scenario(name) for name in scenarios or ()]
-    if unknown := [name for name, found in zip(scenarios or (), wanted, strict=False) if found is None and not every]:
+    requested = list(SCENARIOS) if every else [find_scenario(name) for name in scenarios or ()]
+    if unknown := [
+        name for name, found in zip(scenarios or (), requested, strict=False) if found is None and not every
+    ]:
         raise SpecError(
             [FieldIssue("SCENARIO", "no scenario is called so; `regroup chaos list` shows them", unknown[0])]
         )
-    if not wanted:
+    if not requested:
         raise SpecError([FieldIssue("SCENARIO", "name one, or say --all")])
-    _end_tidily()
+    _interrupt_on_sigterm()
     outcomes: list[dict[str, Any]] = []
-    for _, outcome in run_cases([Case(each, seed, tuple(disable_detector or ())) for each in wanted if each], say):
+    for _, outcome in run_cases(
+        [Case(each, seed, tuple(disable_detector or ())) for each in requested if each], print_message
+    ):
         outcomes = sorted([*outcomes, outcome.to_json()], key=lambda each: sort_key(each["number"]))
-        say(f"{outcome.name}: {'passed' if outcome.passed else 'FAILED'}")
+        print_message(f"{outcome.name}: {'passed' if outcome.passed else 'FAILED'}")
         _write(report, {"seed": seed, "scenarios": outcomes}, outcomes)
-    _show(outcomes)
+    _print_and_exit(outcomes)
 
 
 def chaos_detectors(detectors: Detectors = None, seed: Seed = 0, report: Report = None) -> None:
@@ -101,18 +105,20 @@ def chaos_detectors(detectors: Detectors = None, seed: Seed = 0, report: Report 
     from regroup.api.chaos.suite import Case, run_cases
     from regroup.service.chaos.detector_coverage import DETECTOR_NEEDS
 
-    _end_tidily()
+    _interrupt_on_sigterm()
     found: list[dict[str, Any]] = []
     cases = [Case(DETECTOR_NEEDS[each].scenario, seed, (each,)) for each in detectors or Detector]
-    for case, outcome in run_cases(cases, say):
+    for case, outcome in run_cases(cases, print_message):
         (detector,) = case.disable_detectors
         is_needed = DETECTOR_NEEDS[detector].is_proven_by(outcome)
         found.append({"detector": detector.value, "is_needed": is_needed, **outcome.to_json()})
-        say(f"{outcome.name} without {detector}: {'failed, as expected' if is_needed else 'UNEXPECTEDLY PASSED'}")
+        print_message(
+            f"{outcome.name} without {detector}: {'failed, as expected' if is_needed else 'UNEXPECTEDLY PASSED'}"
+        )
         _write(report, {"seed": seed, "detectors": found}, found)
     _print_page(found)
     if not all(each["is_needed"] for each in found):
-        leave(1)
+        exit_with(1)
 
 
 def chaos_soak(minutes: Minutes = 20.0, seed: Seed = 0, mix: Mix = None, report: Report = None) -> None:
@@ -125,15 +131,15 @@ def chaos_soak(minutes: Minutes = 20.0, seed: Seed = 0, mix: Mix = None, report:
         plan_soak(seed, steps=1, every=1, ranks=1, nodes=1, mix=shares)
     except ValueError as error:
         raise SpecError([FieldIssue("--mix", str(error))]) from error
-    _end_tidily()
-    outcome = run_soak(minutes, seed, shares, say)
+    _interrupt_on_sigterm()
+    outcome = run_soak(minutes, seed, shares, print_message)
     found = {**outcome.to_json(), "goodput": outcome.record.job["goodput"], "seconds": dict(outcome.record.seconds)}
     _write(report, {"seed": seed, "soak": found}, [found])
     print(f"goodput {found['goodput']:.3f}" if found["goodput"] is not None else "no goodput")
-    _show([found])
+    _print_and_exit([found])
 
 
-def _end_tidily() -> None:
+def _interrupt_on_sigterm() -> None:
     """SIGTERM ends the service that was started, as Ctrl-C does."""
 
     def interrupt(_signal: int, _frame: object) -> None:
@@ -160,10 +166,10 @@ def _print_page(outcomes: list[dict[str, Any]]) -> None:
     print(render_outcomes(outcomes), end="")
 
 
-def _show(outcomes: list[dict[str, Any]]) -> None:
+def _print_and_exit(outcomes: list[dict[str, Any]]) -> None:
     _print_page(outcomes)
     if not all(outcome["passed"] for outcome in outcomes):
-        leave(1)
+        exit_with(1)
 
 
 for _name, _verb in (("list", chaos_list), ("run", chaos_run), ("detectors", chaos_detectors), ("soak", chaos_soak)):

@@ -7,7 +7,7 @@ import typer
 
 from regroup.api.cli.common.action import run_action
 from regroup.api.cli.common.options import AsJson, Server
-from regroup.api.cli.common.output import say
+from regroup.api.cli.common.output import print_message
 
 if TYPE_CHECKING:
     from regroup.api.client.client import Client
@@ -38,7 +38,7 @@ def drain(
         if not started.jobs:
             return started
         if not as_json:
-            say(f"{_describe(started)}; waiting")
+            print_message(f"{_describe(started)}; waiting")
         return client.wait_for_drain(started.node_id)
 
     found = run_action(

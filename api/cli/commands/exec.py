@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from regroup.api.cli.common.options import AsJson, Job, Server
-from regroup.api.cli.common.output import leave, print_json_lines, say
+from regroup.api.cli.common.output import exit_with, print_json_lines, print_message
 
 Command = Annotated[list[str], typer.Argument(metavar="-- CMD [ARGS]...", help="What to run; no shell reads it.")]
 Rank = Annotated[int, typer.Option("--rank", "-r", metavar="N", min=0, help="In which rank's place.")]
@@ -39,14 +39,14 @@ def exec(
             if isinstance(event, ExecExit):
                 code = event.code
                 if event.why != "exited":
-                    say(f"regroup: the command was ended: {_WHY[event.why]}")
+                    print_message(f"regroup: the command was ended: {_WHY[event.why]}")
             if as_json:
                 print_json_lines([event])
             elif isinstance(event, ExecOutput):
                 out = sys.stdout.buffer if event.stream == "stdout" else sys.stderr.buffer
                 out.write(event.data)
                 out.flush()
-    leave(_SIGNAL_BASE - code if code < 0 else code)
+    exit_with(_SIGNAL_BASE - code if code < 0 else code)
 
 
 _WHY = {

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from regroup.api.cli.common.options import AsJson, Job, Server
-from regroup.api.cli.common.output import plain, print_json, print_json_lines, print_table
+from regroup.api.cli.common.output import print_json, print_json_lines, print_table, to_json
 
 State = Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only jobs in this state, e.g. RUNNING.")]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only jobs of this name.")]
@@ -63,14 +63,14 @@ def get(job: Job, server: Server = None, as_json: AsJson = False) -> None:
     """Show one job."""
     from regroup.api.client.discovery import connect
     from regroup.api.live.formatting import layout_text
-    from regroup.api.live.predictions import beside
+    from regroup.api.live.predictions import format_comparisons
 
     with connect(server) as client:
         found = client.get(job)
     if as_json:
         print_json(found)
         return
-    data: dict[str, Any] = plain(found)
+    data: dict[str, Any] = to_json(found)
     hidden = ("spec", "conditions", "incidents", "error", "layout", "digest", "prediction")
     rows = [
         (key, _cell(key, value)) for key, value in data.items() if key not in hidden and value not in (None, "", {}, [])
@@ -78,7 +78,7 @@ def get(job: Job, server: Server = None, as_json: AsJson = False) -> None:
     if data.get("layout"):
         rows.append(("layout", layout_text(data["layout"])))
     if data.get("prediction"):
-        rows += [("predicted", line) for line in beside(data["prediction"])]
+        rows += [("predicted", line) for line in format_comparisons(data["prediction"])]
     rows += [(f"digest {key}", str(value)) for key, value in (data.get("digest") or {}).items()]
     rows.append(("incidents", str(len(data.get("incidents") or ()))))
     print_table(("FIELD", "VALUE"), rows)
@@ -86,7 +86,7 @@ def get(job: Job, server: Server = None, as_json: AsJson = False) -> None:
 
 def why(job: Job, server: Server = None, as_json: AsJson = False) -> None:
     """Explain a job that is pending, failed or slow."""
-    from regroup.api.cli.render.why import explained
+    from regroup.api.cli.render.why import render_why
     from regroup.api.client.discovery import connect
 
     with connect(server) as client:
@@ -94,7 +94,7 @@ def why(job: Job, server: Server = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json(answer)
     else:
-        print("\n".join(explained(plain(answer))))
+        print("\n".join(render_why(to_json(answer))))
 
 
 def stacks(job: Job, rank: StackRank = None, server: Server = None, as_json: AsJson = False) -> None:

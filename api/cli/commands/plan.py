@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regroup.api.cli.common.options import AsJson, Server
-from regroup.api.cli.common.output import print_json, say
+from regroup.api.cli.common.output import print_json, print_message
 
 if TYPE_CHECKING:
     from regroup.api.schemas.plans import PlanReport
@@ -95,7 +95,7 @@ def plan(
         "price_per_gpu_hour": price,
         "top": top,
     }
-    report = _ask({name: value for name, value in question.items() if value is not None}, server)
+    report = _request_plan({name: value for name, value in question.items() if value is not None}, server)
     if page:
         page.write_text(report.markdown)
     if picture:
@@ -110,7 +110,7 @@ def plan(
     print_report(report)
     for written in (page, picture):
         if written:
-            say(f"wrote {written}")
+            print_message(f"wrote {written}")
 
 
 def _show_job_plan(job: str, server: str | None, *, as_json: bool) -> None:
@@ -134,7 +134,7 @@ def _model(text: str) -> object:
     return read_spec(path)
 
 
-def _ask(question: dict[str, Any], server: str | None) -> "PlanReport":
+def _request_plan(question: dict[str, Any], server: str | None) -> "PlanReport":
     """Of the server named; without one, of this version's own planner: it needs none."""
     from pydantic import ValidationError
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regroup.api.cli.common.options import AsJson, Server
-from regroup.api.cli.common.output import print_json, print_table, say
+from regroup.api.cli.common.output import print_json, print_message, print_table
 from regroup.api.live.formatting import duration, number, size
 
 if TYPE_CHECKING:
@@ -37,20 +37,20 @@ def probe(
         return
     from regroup.api.cli.commands.watch import first_view
     from regroup.api.cli.common import exit_codes
-    from regroup.api.cli.common.output import leave
+    from regroup.api.cli.common.output import exit_with
     from regroup.api.client.discovery import connect, feed
     from regroup.api.live.follow import display, follow
 
-    asked: dict[str, Any] = {"device": device, "ranks": ranks, "cpus": cpus, "project": project}
+    request: dict[str, Any] = {"device": device, "ranks": ranks, "cpus": cpus, "project": project}
     with connect(server, patient=True) as client:
-        job = client.probe(**{name: value for name, value in asked.items() if value is not None})
+        job = client.probe(**{name: value for name, value in request.items() if value is not None})
         if not as_json:
             with display() as out:
                 follow(feed(client, job.id), first_view(job), out)
         job = client.wait(job.id)
         if job.state != "SUCCEEDED":
-            say(f"{job.id} {job.state}; regroup why {job.id}")
-            leave(exit_codes.JOB_NOT_SUCCEEDED)
+            print_message(f"{job.id} {job.state}; regroup why {job.id}")
+            exit_with(exit_codes.JOB_NOT_SUCCEEDED)
         _print([each for each in client.probes() if each.job_id == job.id], as_json=as_json)
 
 
@@ -71,9 +71,9 @@ def _print(found: "Sequence[Probe]", *, as_json: bool) -> None:
         print_json({"probes": found})
         return
     if not found:
-        say("nothing was measured yet: regroup probe")
+        print_message("nothing was measured yet: regroup probe")
     for each in found:
-        print(*lines(each), sep="\n")
+        print(*describe_probe(each), sep="\n")
         print()
         print_table(("LEVEL", "BANDWIDTH", "SLOWEST", "LATENCY", "PAIRS"), _levels(each))
         print()
@@ -87,7 +87,7 @@ def _print(found: "Sequence[Probe]", *, as_json: bool) -> None:
             print_table(("TINY STEP", "LAYERS", "MICRO-BATCHES", "TIME"), _steps(each))
 
 
-def lines(probe: "Probe") -> Iterator[str]:
+def describe_probe(probe: "Probe") -> Iterator[str]:
     """What it was, and what is odd."""
     at = datetime.fromtimestamp(probe.time_s, UTC)
     yield f"{probe.ranks} ranks of {probe.device} ({probe.kind}), measured {at:%Y-%m-%d %H:%M} UTC by {probe.job_id}"

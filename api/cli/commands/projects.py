@@ -63,10 +63,10 @@ def projects_set(project: Project, changes: Changes, server: Server = None, as_j
 
     with connect(server) as client:
         fields = set(ProjectSettings.model_fields)
-        wanted: dict[str, Any] = client.project(project).model_dump(mode="json", include=fields)
+        settings: dict[str, Any] = client.project(project).model_dump(mode="json", include=fields)
         for change in changes:
-            set_value(wanted, change)
-        found = client.set_project(project, wanted)
+            set_value(settings, change)
+        found = client.set_project(project, settings)
     if as_json:
         print_json(found)
         return

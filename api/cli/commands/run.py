@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from regroup.api.cli.common.options import AsJson, Server, Settings
-from regroup.api.cli.common.output import say
+from regroup.api.cli.common.output import print_message
 from regroup.api.cli.spec_input import requirements
 from regroup.api.cli.spec_input import working_dir as directory
 from regroup.api.cli.spec_input.torchrun_args import Flags, job_name, script_spec
@@ -53,8 +53,8 @@ class RunCommand(TyperCommand):
         ctx.token_normalize_func = _with_hyphens
         ctx.allow_interspersed_args = False
         if args and not ctx.resilient_parsing:
-            told, _, _ = self.make_parser(ctx).parse_args(list(args))
-            ctx.allow_interspersed_args = is_spec(next(iter(told.get("what") or ()), ""))
+            overridden, _, _ = self.make_parser(ctx).parse_args(list(args))
+            ctx.allow_interspersed_args = is_spec(next(iter(overridden.get("what") or ()), ""))
         return super().parse_args(ctx, args)
 
 
@@ -94,25 +94,29 @@ def run(
     }
     flags = Flags(**{flag: value for flag, value in given.items() if value is not None})
     if is_spec(what[0]) and not module and not ray_train:
-        _refuse_beside_a_spec(what[1:], flags, name)
-        spec = directory.named(read_spec(Path(what[0]), settings or ()), working_dir, Path(what[0]).parent)
-        spec = requirements.listed(spec, requirements_file, Path(what[0]).parent)
+        _check_spec_alone(what[1:], flags, name)
+        spec = directory.with_working_dir(read_spec(Path(what[0]), settings or ()), working_dir, Path(what[0]).parent)
+        spec = requirements.with_requirements(spec, requirements_file, Path(what[0]).parent)
     else:
         if no_python:
             raise typer.BadParameter("a rank is forked from a Python that has torch imported: run a Python file or -m")
         rendezvous = (rdzv_backend, rdzv_endpoint, rdzv_id, rdzv_conf, node_rank, master_addr, master_port)
         if standalone or any(given is not None for given in rendezvous):
-            say("--standalone, --rdzv-*, --node-rank and --master-* are ignored: the job's ranks find each other")
-        named = name or job_name(what[0], flags, secrets.token_hex(3))
+            print_message(
+                "--standalone, --rdzv-*, --node-rank and --master-* are ignored: the job's ranks find each other"
+            )
+        script_name = name or job_name(what[0], flags, secrets.token_hex(3))
         if ray_train:
-            spec = _of_ray_train(what, flags, given, settings or (), named)
+            spec = _ray_train_spec(what, flags, given, settings or (), script_name)
         else:
-            spec = script_spec(what, flags, cwd=Path.cwd(), name=named)
+            spec = script_spec(what, flags, cwd=Path.cwd(), name=script_name)
         for setting in settings or ():
             set_value(spec, setting)
-        spec = requirements.listed(directory.of_program(spec, working_dir, Path.cwd()), requirements_file, Path.cwd())
+        spec = requirements.with_requirements(
+            directory.for_program(spec, working_dir, Path.cwd()), requirements_file, Path.cwd()
+        )
     with connect(server, patient=True) as client:
-        watch_to_the_end(client, client.submit(directory.uploaded(client, spec)), as_json=as_json)
+        watch_to_the_end(client, client.submit(directory.upload_code(client, spec)), as_json=as_json)
 
 
 def is_spec(word: str) -> bool:
@@ -120,24 +124,26 @@ def is_spec(word: str) -> bool:
     return word.endswith(_SPEC_SUFFIXES)
 
 
-def _of_ray_train(
+def _ray_train_spec(
     what: list[str], flags: Flags, given: Mapping[str, Any], settings: Sequence[str], name: str
 ) -> dict[str, Any]:
-    from regroup.api.cli.spec_input.ray_train_source import Wanted, ray_train_spec, wanted_by
+    from regroup.api.cli.spec_input.ray_train_source import DeclaredRun, parse_declared_run, ray_train_spec
 
-    told = [setting.partition("=")[0] for setting in settings]
+    overridden = [setting.partition("=")[0] for setting in settings]
     if given["nnodes"] or given["nproc_per_node"]:
-        told.append("layout.dp")
+        overridden.append("layout.dp")
     if given["max_restarts"] is not None:
-        told.append("recovery")
+        overridden.append("recovery")
     try:
-        wanted = Wanted(None, None) if flags.module else wanted_by(Path(what[0]).read_text(encoding="utf-8"))
+        declared = (
+            DeclaredRun(None, None) if flags.module else parse_declared_run(Path(what[0]).read_text(encoding="utf-8"))
+        )
     except OSError as error:
         raise typer.BadParameter(f"cannot read {what[0]}: {error.strerror}") from error
-    return ray_train_spec(what, wanted, flags, told, cwd=Path.cwd(), name=name)
+    return ray_train_spec(what, declared, flags, overridden, cwd=Path.cwd(), name=name)
 
 
-def _refuse_beside_a_spec(rest: list[str], flags: Flags, name: str | None) -> None:
+def _check_spec_alone(rest: list[str], flags: Flags, name: str | None) -> None:
     if rest:
         raise typer.BadParameter(f"a spec file takes no arguments: {' '.join(rest)}; --set changes a field")
     if flags != _DEFAULT or name is not None:

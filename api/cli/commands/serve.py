@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from regroup.api.cli.common.options import AsJson, StateDir
-from regroup.api.cli.common.output import leave, print_json, say
+from regroup.api.cli.common.output import exit_with, print_json, print_message
 
 Host = Annotated[str | None, typer.Option("--host", help="Loopback address to bind.  [default: 127.0.0.1]")]
 Port = Annotated[
@@ -54,7 +54,7 @@ Directory = Annotated[Path, typer.Option("--directory", metavar="DIR", help="Whe
 Steps = Annotated[
     int | None, typer.Option("--steps", metavar="N", min=60, help="Steps of each run; the example's if absent.")
 ]
-Keep = Annotated[bool, typer.Option("--keep", help="Keep the state directory: database, logs, checkpoints.")]
+Retain = Annotated[bool, typer.Option("--keep", help="Keep the state directory: database, logs, checkpoints.")]
 
 
 def serve(
@@ -98,14 +98,14 @@ def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"ended": ended})
     else:
-        say("ended: " + ", ".join(ended) if ended else "nothing was running")
+        print_message("ended: " + ", ".join(ended) if ended else "nothing was running")
 
 
-def demo(directory: Directory = Path("demo"), steps: Steps = None, keep: Keep = False) -> None:
+def demo(directory: Directory = Path("demo"), steps: Steps = None, retain: Retain = False) -> None:
     """Train on text, lose a rank half-way, and compare with an undisturbed run; ends all it started."""
     from regroup.api.cli.demo.runner import demo as run_demo
 
-    leave(run_demo(directory, steps, keep=keep))
+    exit_with(run_demo(directory, steps, retain=retain))
 
 
 def _settings(**given: Any) -> Any:

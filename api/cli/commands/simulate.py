@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from regroup.api.cli.common.options import AsJson
-from regroup.api.cli.common.output import print_json, print_table, say
+from regroup.api.cli.common.output import print_json, print_message, print_table
 
 Cluster = Annotated[Path, typer.Argument(metavar="CLUSTER", help="Nodes and projects, YAML; see docs/guides/queue.md.")]
 Jobs = Annotated[Path | None, typer.Option("--jobs", metavar="CSV", help="Jobs as they come; made up if absent.")]
@@ -42,7 +42,7 @@ def simulate(
     arrivals = traces.jobs(devices, until_s, load, rng) if jobs is None else traces.read_jobs(jobs)
     out = traces.failures(nodes, until_s, 4 * 3600.0, rng) if failures is None else traces.read_outages(failures, nodes)
     if not as_json:
-        say(f"{devices} devices, {len(arrivals)} jobs, {len(out)} failures, {days:g} days")
+        print_message(f"{devices} devices, {len(arrivals)} jobs, {len(out)} failures, {days:g} days")
     report = run(nodes, arrivals, out, traces.quotas_of(described), until_s=until_s)
     if as_json:
         print_json(report)

@@ -7,9 +7,9 @@ import typer
 from regroup.api.cli.common import exit_codes
 from regroup.api.cli.common.action import run_action
 from regroup.api.cli.common.options import AsJson, Job, Server, Settings, Spec
-from regroup.api.cli.common.output import leave, print_json, say
-from regroup.api.cli.spec_input.requirements import Requirements, listed
-from regroup.api.cli.spec_input.working_dir import WorkingDir, addressed, named, uploaded
+from regroup.api.cli.common.output import exit_with, print_json, print_message
+from regroup.api.cli.spec_input.requirements import Requirements, with_requirements
+from regroup.api.cli.spec_input.working_dir import WorkingDir, upload_code, with_code_address, with_working_dir
 
 if TYPE_CHECKING:
     from regroup.api.client.client import Client
@@ -37,24 +37,26 @@ def submit(
     """Submit a job."""
     from regroup.api.cli.spec_input.spec_file import read_spec
 
-    data = listed(named(read_spec(spec, settings or ()), working_dir, spec.parent), requirements, spec.parent)
+    data = with_requirements(
+        with_working_dir(read_spec(spec, settings or ()), working_dir, spec.parent), requirements, spec.parent
+    )
 
     def wait_for_end(client: "Client", submitted: "JobModel") -> "JobModel":
         if not as_json:
-            say(f"{submitted.id} {submitted.state}; waiting")
+            print_message(f"{submitted.id} {submitted.state}; waiting")
         return client.wait(submitted.id)
 
     job = run_action(
         server,
-        lambda client: client.submit(uploaded(client, data), idempotency_key=key),
+        lambda client: client.submit(upload_code(client, data), idempotency_key=key),
         _describe_end if wait else lambda submitted: submitted.id,
         as_json=as_json,
         wait=wait_for_end if wait else None,
     )
     if wait and job.state != "SUCCEEDED":
-        leave(exit_codes.JOB_NOT_SUCCEEDED)
+        exit_with(exit_codes.JOB_NOT_SUCCEEDED)
     if not wait and not as_json:
-        say(f"watch it: regroup watch {job.id}")
+        print_message(f"watch it: regroup watch {job.id}")
 
 
 def validate(spec: Spec, settings: Settings = None, server: Server = None, as_json: AsJson = False) -> None:
@@ -63,7 +65,9 @@ def validate(spec: Spec, settings: Settings = None, server: Server = None, as_js
     from regroup.api.client.discovery import address, connect
     from regroup.service.spec.job import parse_spec
 
-    data = addressed(listed(named(read_spec(spec, settings or ()), None, spec.parent), None, spec.parent))
+    data = with_code_address(
+        with_requirements(with_working_dir(read_spec(spec, settings or ()), None, spec.parent), None, spec.parent)
+    )
     checked: object
     if address(server) is None:
         spec_with_defaults = parse_spec(data)

@@ -7,7 +7,7 @@ import typer
 
 from regroup.api.cli.common import exit_codes
 from regroup.api.cli.common.options import AsJson, Job, Server
-from regroup.api.cli.common.output import leave, print_json, print_json_lines, say
+from regroup.api.cli.common.output import exit_with, print_json, print_json_lines, print_message
 
 if TYPE_CHECKING:
     from regroup.api.client.client import Client
@@ -43,9 +43,9 @@ def watch_to_the_end(client: "Client", job: "JobModel", *, as_json: bool) -> Non
         with display() as out:
             view = follow(feed(client, job.id), first_view(job), out)
         state = view.state
-        say(f"{job.id} {state}" + ("" if state == "SUCCEEDED" else f"; regroup why {job.id}"))
+        print_message(f"{job.id} {state}" + ("" if state == "SUCCEEDED" else f"; regroup why {job.id}"))
     if state != "SUCCEEDED":
-        leave(exit_codes.JOB_NOT_SUCCEEDED)
+        exit_with(exit_codes.JOB_NOT_SUCCEEDED)
 
 
 def first_view(job: "JobModel") -> "JobView":

@@ -14,28 +14,28 @@ class _Model(Protocol):
     def model_dump(self, *, mode: str) -> dict[str, Any]: ...
 
 
-def plain(value: object) -> Any:
+def to_json(value: object) -> Any:
     """Models and records as what JSON knows."""
     if isinstance(value, _Model):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in cast(Mapping[object, object], value).items()}
+        return {str(key): to_json(item) for key, item in cast(Mapping[object, object], value).items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in cast(Sequence[object], value)]
+        return [to_json(item) for item in cast(Sequence[object], value)]
     return value
 
 
 def print_json(value: object) -> None:
     """One JSON document on standard output."""
-    print(json.dumps(plain(value), indent=2, ensure_ascii=False))
+    print(json.dumps(to_json(value), indent=2, ensure_ascii=False))
 
 
 def print_json_lines(values: Iterable[object]) -> None:
     """One JSON document a line, each as soon as it is there."""
     for value in values:
-        print(json.dumps(plain(value), ensure_ascii=False), flush=True)
+        print(json.dumps(to_json(value), ensure_ascii=False), flush=True)
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -46,11 +46,11 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """For people, beside the result: on standard error, so that a pipe stays clean."""
     print(text, file=sys.stderr)
 
 
-def leave(code: int) -> None:
+def exit_with(code: int) -> None:
     """End with an exit code, without a message."""
     raise typer.Exit(code)

@@ -23,7 +23,7 @@ class Run:
     @property
     def incident(self) -> Incident | None:
         """The first that is over."""
-        return next((incident for incident in self.view.incidents if incident.over), None)
+        return next((incident for incident in self.view.incidents if incident.is_over), None)
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Verdict:
     held_out_falls: bool
 
     @property
-    def holds(self) -> bool:
+    def is_confirmed(self) -> bool:
         """All of it."""
         return all((self.succeeded, self.bitwise_equal, self.recovered, self.below_entropy, self.held_out_falls))
 
@@ -80,7 +80,7 @@ def summary(disturbed: Run, control: Run, entropy: float, times: Mapping[str, fl
     verdict = judge(disturbed, control, entropy)
     incident = disturbed.incident
     return {
-        "holds": verdict.holds,
+        "is_confirmed": verdict.is_confirmed,
         "found": asdict(verdict),
         "bitwise_equal": verdict.bitwise_equal,
         "recovery_seconds": incident.elapsed("first_step_s") if incident else None,

@@ -18,7 +18,7 @@ from regroup.api.cli.demo.report import Run, summary, unigram_entropy, write
 from regroup.api.cli.spec_input.spec_file import read_spec
 from regroup.api.client.discovery import connect, feed
 from regroup.api.live.follow import Lines, Screen, display, follow
-from regroup.api.live.job_view import JobView, planned
+from regroup.api.live.job_view import JobView, initial_view
 from regroup.service.domain.errors import RegroupError, UnavailableError
 from regroup.service.local.marked_processes import marked_environment, stop_marked
 
@@ -26,11 +26,11 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "pretrain-cpython.y
 
 _NODES, _SLOTS = 2, 2
 _LOG = "demo-server.log"
-_START_WITHIN_S = 90.0
-_DOWN_WITHIN_S = 60.0
-_ENDED_WITHIN_S = 10.0
+_START_TIMEOUT_S = 90.0
+_DOWN_TIMEOUT_S = 60.0
+_EXIT_TIMEOUT_S = 10.0
 
-_YOURS = """\
+_NEXT_STEPS = """\
 Now your text, with `regroup serve --local-nodes 2 --slots-per-node 2` running in another terminal:
   regroup run {example} --set faults=[] --set workload.data.validation=[] --set "workload.data.train=[YOUR/FOLDER]"
 """
@@ -57,7 +57,7 @@ def plan(steps: int | None, example: Path = EXAMPLE) -> Plan:
     return Plan(disturbed, {**disturbed, "name": f"{disturbed['name']}-control", "faults": []})
 
 
-def demo(directory: Path, steps: int | None, *, keep: bool) -> int:
+def demo(directory: Path, steps: int | None, *, retain: bool) -> int:
     """Run it all and end it all; the exit code is 0 only if everything that the demo claims was found to be so."""
     if find_spec("matplotlib") is None:
         raise RegroupError("the demo draws a picture: pip install 'regroup[plots]'")
@@ -67,53 +67,53 @@ def demo(directory: Path, steps: int | None, *, keep: bool) -> int:
     server = _start(state)
     figures: dict[str, Any] = {}
     try:
-        figures = _two_runs(specs, server, state, directory)
+        figures = _run_twice(specs, server, state, directory)
     except KeyboardInterrupt:
         print("interrupted")
     finally:
         if not figures:
             directory.mkdir(parents=True, exist_ok=True)
             print(f"the server's log: {shutil.copy(state / _LOG, directory / 'server.log')}")
-        clean = _end(server, state, keep=keep)
+        clean = _end(server, state, retain=retain)
         signal.signal(signal.SIGTERM, previous)
     if not figures:
         return 130
-    _tell(figures, directory)
-    return 0 if figures["holds"] and clean else 1
+    _print_summary(figures, directory)
+    return 0 if figures["is_confirmed"] and clean else 1
 
 
 def _interrupt(_signal: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _two_runs(specs: Plan, server: "subprocess.Popen[bytes]", state: Path, directory: Path) -> dict[str, Any]:
-    begun = time.monotonic()
+def _run_twice(specs: Plan, server: "subprocess.Popen[bytes]", state: Path, directory: Path) -> dict[str, Any]:
+    started_s = time.monotonic()
     with display() as out:
         url = _url(
-            server, state, _board(specs.disturbed, f"starting Ray with {_NODES} local nodes, and the server"), out
+            server, state, _view(specs.disturbed, f"starting Ray with {_NODES} local nodes, and the server"), out
         )
-        served = time.monotonic() - begun
+        served = time.monotonic() - started_s
         disturbed = _run(url, specs.disturbed, out)
         control = _run(url, specs.control, out)
     data = specs.disturbed["workload"]["data"]
     entropy = unigram_entropy(data["train"], data["validation"])
-    times = {"until_served": served, "until_both_done": time.monotonic() - begun}
+    times = {"until_served": served, "until_both_done": time.monotonic() - started_s}
     figures = summary(disturbed, control, entropy, times)
     write(directory, figures, disturbed, control)
     return figures
 
 
 def _run(url: str, spec: Mapping[str, Any], out: Screen | Lines) -> Run:
-    begun = time.monotonic()
+    started_s = time.monotonic()
     with connect(url, patient=True) as client:
         job = client.submit(dict(spec))
-        view = follow(feed(client, job.id), _board(spec, ""), out)
-        return Run(client.get(job.id).model_dump(mode="json"), view, time.monotonic() - begun)
+        view = follow(feed(client, job.id), _view(spec, ""), out)
+        return Run(client.get(job.id).model_dump(mode="json"), view, time.monotonic() - started_s)
 
 
-def _board(spec: Mapping[str, Any], activity: str) -> JobView:
+def _view(spec: Mapping[str, Any], activity: str) -> JobView:
     nodes = [f"node-{number + 1}" for number in range(_NODES)]
-    return planned(str(spec["name"]), int(spec["training"]["steps"]), nodes, _SLOTS, activity)
+    return initial_view(str(spec["name"]), int(spec["training"]["steps"]), nodes, _SLOTS, activity)
 
 
 def _start(state: Path) -> "subprocess.Popen[bytes]":
@@ -140,7 +140,7 @@ def _url(server: "subprocess.Popen[bytes]", state: Path, board: JobView, out: Sc
         UnavailableError: it ended, or did not answer in time.
     """
     address = state / "server.json"
-    deadline = time.monotonic() + _START_WITHIN_S
+    deadline = time.monotonic() + _START_TIMEOUT_S
     while not address.exists():
         out.show(board)
         if server.poll() is not None or time.monotonic() > deadline:
@@ -150,17 +150,17 @@ def _url(server: "subprocess.Popen[bytes]", state: Path, board: JobView, out: Sc
     return str(json.loads(address.read_text())["url"])
 
 
-def _end(server: "subprocess.Popen[bytes]", state: Path, *, keep: bool) -> bool:
+def _end(server: "subprocess.Popen[bytes]", state: Path, *, retain: bool) -> bool:
     """End the server, its Ray and all that ran there, look again, say what was found. True if all ended by itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it running
     try:
         print("ending the server and its Ray …", flush=True)
         server.terminate()
         down = subprocess.run(
-            _command("down", state), capture_output=True, text=True, timeout=_DOWN_WITHIN_S, check=False
+            _command("down", state), capture_output=True, text=True, timeout=_DOWN_TIMEOUT_S, check=False
         )
-        killed = stop_marked(str(state), timeout_s=_ENDED_WITHIN_S)
-        server.wait(timeout=_ENDED_WITHIN_S)
+        killed = stop_marked(str(state), timeout_s=_EXIT_TIMEOUT_S)
+        server.wait(timeout=_EXIT_TIMEOUT_S)
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if down.returncode:
@@ -168,14 +168,14 @@ def _end(server: "subprocess.Popen[bytes]", state: Path, *, keep: bool) -> bool:
     if killed:
         print("did not end by itself and was killed: " + "; ".join(f"{pid} {cmd}" for pid, cmd in killed.items()))
     print("looked again: nothing is left running")
-    if keep:
+    if retain:
         print(f"kept: {state}")
     else:
         shutil.rmtree(state, ignore_errors=True)
     return not killed and not down.returncode
 
 
-def _tell(figures: Mapping[str, Any], directory: Path) -> None:
+def _print_summary(figures: Mapping[str, Any], directory: Path) -> None:
     back = figures["recovery_seconds"]
     print()
     print(
@@ -194,4 +194,4 @@ def _tell(figures: Mapping[str, Any], directory: Path) -> None:
         print(f"NOT FOUND           {claim.replace('_', ' ')}")
     print(f"written             {directory / 'loss.png'}, {directory / 'summary.json'}")
     print()
-    print(_YOURS.format(example=os.path.relpath(EXAMPLE)), end="")
+    print(_NEXT_STEPS.format(example=os.path.relpath(EXAMPLE)), end="")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from regroup.api.cli.common.output import print_table
 from regroup.api.live.formatting import duration, number
-from regroup.api.live.predictions import FIGURES, cells
+from regroup.api.live.predictions import FIGURES, format_cells
 
 if TYPE_CHECKING:
     from regroup.api.schemas.job_plan import JobPlan
@@ -72,7 +72,8 @@ def print_job_plan(found: "JobPlan") -> None:
         return
     header = ("GENERATION", "RANKS", "DEVICE", *(name.upper() for name in FIGURES.values()))
     rows = [
-        (str(each.generation), str(each.ranks), each.device, *cells(each.model_dump())) for each in found.generations
+        (str(each.generation), str(each.ranks), each.device, *format_cells(each.model_dump()))
+        for each in found.generations
     ]
     print_table(header, rows)
     if found.why_not:

@@ -12,7 +12,7 @@ _STACKS_SHOWN = 2
 _FRAMES_SHOWN = 8
 
 
-def explained(why: Mapping[str, Any]) -> list[str]:
+def render_why(why: Mapping[str, Any]) -> list[str]:
     """Lines: the answer first, then what it rests on, then what to do."""
     lines = [str(why["summary"])]
     lines += [_condition(condition) for condition in why["conditions"]]
@@ -42,12 +42,14 @@ def _choice(choice: Mapping[str, Any]) -> list[str]:
         return []
     lines = [f"  it is in {choice['inside']}"]
     if choice["axes"]:
-        parts = ", ".join(f"{axis['name']} {_milliseconds(axis['seconds'])} {_way(axis)}" for axis in choice["axes"])
+        parts = ", ".join(
+            f"{axis['name']} {_milliseconds(axis['seconds'])} {_axis_scope(axis)}" for axis in choice["axes"]
+        )
         lines[0] += f": {_milliseconds(choice['communication_s'])} of communication a step, as predicted ({parts})"
     return lines + [f"    not {each['what']}: {each['why']}" for each in choice["rejected"]]
 
 
-def _way(axis: Mapping[str, Any]) -> str:
+def _axis_scope(axis: Mapping[str, Any]) -> str:
     return "inside of nodes" if axis["leaves"] == "device" else f"out of each {axis['leaves']}"
 
 
@@ -80,18 +82,18 @@ def _incidents(why: Mapping[str, Any]) -> list[str]:
         return []
     lines = [f"  {len(incidents)} incident{'' if len(incidents) == 1 else 's'}{_cost(why)}"]
     for each in incidents[-_INCIDENTS_SHOWN:]:
-        back = _back(each)
+        back = _describe_recovery(each)
         rank = each.get("rank")
         who = "" if rank is None or f"rank {rank}" in each["cause"] else f" of rank {rank}"
         lines.append(f"    {each['cause']}{who} after step {each.get('at_step')}: {back}")
     newest = incidents[-1]
-    lines += _stands(newest.get("evidence") or {})
+    lines += _stacks(newest.get("evidence") or {})
     if newest.get("evidence_bytes"):
         lines.append(f"    all that is known of it: regroup evidence {job} {newest['number']}")
     return lines
 
 
-def _back(incident: Mapping[str, Any]) -> str:
+def _describe_recovery(incident: Mapping[str, Any]) -> str:
     durations, times = incident.get("durations") or {}, incident.get("times") or {}
     if (total := durations.get("total")) is not None:
         return f"back in {duration(total)}, {steps_lost_text(incident.get('steps_lost'))}"
@@ -101,7 +103,7 @@ def _back(incident: Mapping[str, Any]) -> str:
     return ended_text(None if formed_s is None else formed_s - times["fault_s"])
 
 
-def _stands(evidence: Mapping[str, Any]) -> list[str]:
+def _stacks(evidence: Mapping[str, Any]) -> list[str]:
     """Where the main thread of a rank that stood out in a hang was, or of the first one if none did."""
     ranks = evidence.get("ranks") or {}
     shown = [str(rank) for rank in evidence.get("odd_ranks") or ()] or sorted(ranks)[:1]

@@ -9,14 +9,14 @@ from typing import Any
 from regroup.api.cli.spec_input.torchrun_args import Flags, script_spec
 from regroup.service.domain.errors import FieldIssue, SpecError
 
-WITHOUT_END = 1_000_000
+UNLIMITED_FAILURES = 1_000_000
 """Failures allowed where the program says -1, which is any number."""
-_UNSAID: Any = object()
+_NOT_LITERAL: Any = object()
 """The source does not say it in plain values."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DeclaredRun:
     """What a program's source says of its run. None: it does not say so in plain values."""
 
     workers: tuple[int, int] | None = (1, 1)
@@ -27,7 +27,7 @@ class Wanted:
     max_failures: int | None = 0
 
 
-def wanted_by(source: str) -> Wanted:
+def parse_declared_run(source: str) -> DeclaredRun:
     """What `ScalingConfig` and `FailureConfig` are given in `source`: literals, or constants of the module.
 
     Raises:
@@ -39,16 +39,16 @@ def wanted_by(source: str) -> Wanted:
         raise SpecError([FieldIssue("workload.entrypoint", f"is no Python: {error}")]) from error
     constants = _constants(module)
 
-    def said(of: str, argument: str, default: object, position: int | None = None) -> Any:
+    def declared_value(of: str, argument: str, default: object, position: int | None = None) -> Any:
         calls = [node for node in ast.walk(module) if isinstance(node, ast.Call) and _name(node.func) == of]
         values = [_argument(call, argument, position, constants, default) for call in calls] or [default]
-        return values[0] if all(value == values[0] for value in values) else _UNSAID
+        return values[0] if all(value == values[0] for value in values) else _NOT_LITERAL
 
-    use_gpu = said("ScalingConfig", "use_gpu", False)
-    resources = said("ScalingConfig", "resources_per_worker", None)
-    failures = said("FailureConfig", "max_failures", 0, 0)
-    return Wanted(
-        _range(said("ScalingConfig", "num_workers", 1)),
+    use_gpu = declared_value("ScalingConfig", "use_gpu", False)
+    resources = declared_value("ScalingConfig", "resources_per_worker", None)
+    failures = declared_value("FailureConfig", "max_failures", 0, 0)
+    return DeclaredRun(
+        _range(declared_value("ScalingConfig", "num_workers", 1)),
         use_gpu if isinstance(use_gpu, bool) else None,
         resources if isinstance(resources, dict) else None,
         failures if isinstance(failures, int) else None,
@@ -56,7 +56,13 @@ def wanted_by(source: str) -> Wanted:
 
 
 def ray_train_spec(
-    program: Sequence[str], wanted: Wanted, flags: Flags, told: Collection[str], *, cwd: PurePath, name: str
+    program: Sequence[str],
+    declared: DeclaredRun,
+    flags: Flags,
+    overridden: Collection[str],
+    *,
+    cwd: PurePath,
+    name: str,
 ) -> dict[str, Any]:
     """The spec of a job that runs `program`, its path first: what its source wants, but for what was `told`.
 
@@ -68,14 +74,14 @@ def ray_train_spec(
     """
     spec = script_spec(program, flags, cwd=cwd, name=name)
     spec["workload"]["kind"] = "ray_train"
-    if not _is_told("layout.dp", told):
-        low, high = _needed(wanted.workers, "num_workers", "--nproc-per-node N, with --nnodes MIN:MAX for a range")
+    if not _is_overridden("layout.dp", overridden):
+        low, high = _require(declared.workers, "num_workers", "--nproc-per-node N, with --nnodes MIN:MAX for a range")
         spec["layout"]["dp"] = {"min": low, "target": high, "max": high}
-    if not _is_told("resources", told):
-        use_gpu = _needed(wanted.use_gpu, "use_gpu", "--set resources.device=cpu or cuda")
-        spec["resources"] = _resources(use_gpu, wanted.resources or {})
-    if not _is_told("recovery", told) and wanted.max_failures is not None:
-        allowed = WITHOUT_END if wanted.max_failures < 0 else wanted.max_failures
+    if not _is_overridden("resources", overridden):
+        use_gpu = _require(declared.use_gpu, "use_gpu", "--set resources.device=cpu or cuda")
+        spec["resources"] = _resources(use_gpu, declared.resources or {})
+    if not _is_overridden("recovery", overridden) and declared.max_failures is not None:
+        allowed = UNLIMITED_FAILURES if declared.max_failures < 0 else declared.max_failures
         spec["recovery"] = {"budgets": {"user_error": allowed}}
     return spec
 
@@ -87,15 +93,15 @@ def _resources(use_gpu: bool, of_a_worker: Mapping[str, float]) -> dict[str, Any
     return found
 
 
-def _needed(value: Any, argument: str, flag: str) -> Any:
+def _require(value: Any, argument: str, flag: str) -> Any:
     if value is None:
-        say = f"the program's source does not say it in plain values: give {flag}"
-        raise SpecError([FieldIssue(f"ScalingConfig({argument})", say)])
+        message = f"the program's source does not say it in plain values: give {flag}"
+        raise SpecError([FieldIssue(f"ScalingConfig({argument})", message)])
     return value
 
 
-def _is_told(field: str, told: Collection[str]) -> bool:
-    return any(f"{each}.".startswith(f"{field}.") or f"{field}.".startswith(f"{each}.") for each in told)
+def _is_overridden(field: str, overridden: Collection[str]) -> bool:
+    return any(f"{each}.".startswith(f"{field}.") or f"{field}.".startswith(f"{each}.") for each in overridden)
 
 
 def _constants(module: ast.Module) -> dict[str, Any]:
@@ -116,7 +122,7 @@ def _constants(module: ast.Module) -> dict[str, Any]:
 
 def _argument(call: ast.Call, name: str, position: int | None, constants: Mapping[str, Any], default: object) -> Any:
     if any(keyword.arg is None for keyword in call.keywords) or (call.args and position is None):
-        return _UNSAID
+        return _NOT_LITERAL
     if position is not None and len(call.args) > position:
         return _value(call.args[position], constants)
     return next((_value(keyword.value, constants) for keyword in call.keywords if keyword.arg == name), default)
@@ -124,14 +130,14 @@ def _argument(call: ast.Call, name: str, position: int | None, constants: Mappin
 
 def _value(node: ast.expr, constants: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Name):
-        return constants.get(node.id, _UNSAID)
+        return constants.get(node.id, _NOT_LITERAL)
     if isinstance(node, ast.Tuple):
         parts = tuple(_value(part, constants) for part in node.elts)
-        return _UNSAID if _UNSAID in parts else parts
+        return _NOT_LITERAL if _NOT_LITERAL in parts else parts
     try:
         return ast.literal_eval(node)
     except ValueError:
-        return _UNSAID
+        return _NOT_LITERAL
 
 
 def _range(workers: Any) -> tuple[int, int] | None:

@@ -21,15 +21,15 @@ Requirements = Annotated[
 ]
 
 
-def listed(data: Mapping[str, Any], file: Path | None, base: Path) -> dict[str, Any]:
+def with_requirements(data: Mapping[str, Any], file: Path | None, base: Path) -> dict[str, Any]:
     """The spec with the lines of `file` in it, or of the `environment.requirements_file` that it names itself, relative
     to `base`, the spec file's folder.
 
     Raises:
         SpecError: the file cannot be read, or has more than requirements in it.
     """
-    told = data.get("environment")
-    environment = dict(cast(Mapping[str, Any], told)) if isinstance(told, Mapping) else {}
+    given = data.get("environment")
+    environment = dict(cast(Mapping[str, Any], given)) if isinstance(given, Mapping) else {}
     own = environment.pop(_FILE, None)
     if file is None and own is None:
         return dict(data)

@@ -92,7 +92,7 @@ def fill_in(value: object, meanings: Mapping[str, str], path: str = "") -> objec
         if escaped:
             return match[0][1:]
         if name not in meanings:
-            legal = ", ".join(f"${{{known}}}" for known in meanings)
+            legal = ", ".join(f"${{{name}}}" for name in meanings)
             message = f"placeholder without a meaning; there are {legal}, and $${{X}} for a literal ${{X}}"
             raise SpecError([FieldIssue(path, message, value)])
         return meanings[name]

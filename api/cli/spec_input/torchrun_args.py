@@ -58,6 +58,6 @@ def _nodes(text: str) -> tuple[int, int]:
 
 def _number(text: str, flag: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text)):
-        say = "needs a number from 1; how many devices the nodes have is not known where this is typed"
-        raise SpecError([FieldIssue(flag, say, text)])
+        message = "needs a number from 1; how many devices the nodes have is not known where this is typed"
+        raise SpecError([FieldIssue(flag, message, text)])
     return int(text)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regroup.api.cli.common.output import say
+from regroup.api.cli.common.output import print_message
 from regroup.service.domain.errors import FieldIssue, SpecError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ WorkingDir = Annotated[
 ]
 
 
-def named(data: Mapping[str, Any], working_dir: Path | None, base: Path) -> dict[str, Any]:
+def with_working_dir(data: Mapping[str, Any], working_dir: Path | None, base: Path) -> dict[str, Any]:
     """The spec with `--working-dir` in it, and what the spec itself says relative to `base`, the spec file's folder."""
     from regroup.api.client.uploads import working_dir_of
 
@@ -40,7 +40,7 @@ def named(data: Mapping[str, Any], working_dir: Path | None, base: Path) -> dict
     return dict(data) if working_dir is None else {**data, "code": {"working_dir": str(working_dir)}}
 
 
-def of_program(spec: Mapping[str, Any], working_dir: Path | None, cwd: Path) -> dict[str, Any]:
+def for_program(spec: Mapping[str, Any], working_dir: Path | None, cwd: Path) -> dict[str, Any]:
     """The spec of a program that was typed in `cwd`, moved into the folder that is sent along, if one is.
 
     Raises:
@@ -54,10 +54,10 @@ def of_program(spec: Mapping[str, Any], working_dir: Path | None, cwd: Path) -> 
         if not Path(program).is_relative_to(folder):
             raise SpecError([FieldIssue("--working-dir", f"the program {program} is not in this folder", folder)])
         workload["entrypoint"] = os.path.relpath(program, folder)
-    return named({**spec, "workload": workload}, working_dir, cwd)
+    return with_working_dir({**spec, "workload": workload}, working_dir, cwd)
 
 
-def uploaded(client: "Client", data: Mapping[str, Any]) -> dict[str, Any]:
+def upload_code(client: "Client", data: Mapping[str, Any]) -> dict[str, Any]:
     """The spec with its folder uploaded and the archive's address in its place; long uploads show how far they are.
 
     Raises:
@@ -65,10 +65,10 @@ def uploaded(client: "Client", data: Mapping[str, Any]) -> dict[str, Any]:
     """
     from regroup.api.client.uploads import with_code_uploaded
 
-    return with_code_uploaded(data, lambda folder: client.upload_working_dir(folder, on_progress=_shown()))
+    return with_code_uploaded(data, lambda folder: client.upload_working_dir(folder, on_progress=_progress_printer()))
 
 
-def addressed(data: Mapping[str, Any]) -> dict[str, Any]:
+def with_code_address(data: Mapping[str, Any]) -> dict[str, Any]:
     """The spec as `uploaded` would make it, with nothing sent: to be checked.
 
     Raises:
@@ -81,22 +81,22 @@ def addressed(data: Mapping[str, Any]) -> dict[str, Any]:
         return with_code_uploaded(data, lambda folder: pack(folder, Path(scratch) / "code.tar").address)
 
 
-def _shown() -> Callable[[int, int], None]:
+def _progress_printer() -> Callable[[int, int], None]:
     """Progress on standard error: one line that changes on a terminal, few lines elsewhere."""
-    from regroup.api.client.code_archive import mebibytes
+    from regroup.api.client.code_archive import format_mebibytes
 
-    began_s = told_s = time.monotonic()
+    started_s = printed_s = time.monotonic()
 
     def show(there: int, whole: int) -> None:
-        nonlocal told_s
+        nonlocal printed_s
         now_s, terminal, done = time.monotonic(), sys.stderr.isatty(), there == whole
-        if now_s - began_s < _QUIET_S or (not terminal and not done and now_s - told_s < _LINE_S):
+        if now_s - started_s < _QUIET_S or (not terminal and not done and now_s - printed_s < _LINE_S):
             return
-        told_s = now_s
-        text = f"code: {mebibytes(there)} of {mebibytes(whole)}"
+        printed_s = now_s
+        text = f"code: {format_mebibytes(there)} of {format_mebibytes(whole)}"
         if terminal:
             print(f"\r{text}", end="\n" if done else "", file=sys.stderr, flush=True)
         else:
-            say(text)
+            print_message(text)
 
     return show

@@ -14,23 +14,23 @@ ACTOR = "local"
 """Who asks, until there is access control: whoever reaches loopback."""
 
 
-def services_of(request: Request) -> Services:
+def get_services(request: Request) -> Services:
     """The services this app was made with."""
     return cast(Services, request.app.state.services)
 
 
-def jobs_of(request: Request) -> Jobs:
+def get_jobs(request: Request) -> Jobs:
     """What can be asked of jobs."""
-    return services_of(request).jobs
+    return get_services(request).jobs
 
 
-def tokens_of(request: Request) -> PageTokens:
+def get_page_tokens(request: Request) -> PageTokens:
     """Makes and reads page tokens."""
     return cast(PageTokens, request.app.state.page_tokens)
 
 
-async def named_job(
-    jobs: Annotated[Jobs, Depends(jobs_of)],
+async def get_named_job(
+    jobs: Annotated[Jobs, Depends(get_jobs)],
     job: Annotated[str, Path(description="id, or name: the live job of that name, else the latest", max_length=64)],
     project: Annotated[Name, Query(description="where a name is looked up")] = "default",
 ) -> JobRow:
@@ -38,9 +38,9 @@ async def named_job(
     return await jobs.get(job, project)
 
 
-TheServices = Annotated[Services, Depends(services_of)]
-TheJobs = Annotated[Jobs, Depends(jobs_of)]
-TheTokens = Annotated[PageTokens, Depends(tokens_of)]
-NamedJob = Annotated[JobRow, Depends(named_job)]
+TheServices = Annotated[Services, Depends(get_services)]
+TheJobs = Annotated[Jobs, Depends(get_jobs)]
+TheTokens = Annotated[PageTokens, Depends(get_page_tokens)]
+NamedJob = Annotated[JobRow, Depends(get_named_job)]
 After = Annotated[int, Query(ge=0, lt=2**53)]
 Limit = Annotated[int, Query(ge=1, le=1000)]

@@ -14,20 +14,20 @@ router = APIRouter(prefix="/v1/nodes/{node}", tags=["drain"], responses=response
 
 
 @router.post("/drain", status_code=202, responses=responses("conflict", "body_too_large", "malformed_json"))
-async def start(node: NodeReference, wanted: DrainRequest, services: TheServices) -> Drain:
+async def start(node: NodeReference, request: DrainRequest, services: TheServices) -> Drain:
     """Have a node empty before a deadline. Nothing new is placed there; each job that is there goes on on another node
     from where it stands, and where there is none it saves its last step and queues. Nothing of it counts as a failure.
     """
-    begun = await drains.drain_node(
+    started = await drains.drain_node(
         services.store,
         services.cluster,
         node,
-        deadline_s=wanted.deadline_s,
-        reason=wanted.reason,
+        deadline_s=request.deadline_s,
+        reason=request.reason,
         now=services.clock(),
         actor=ACTOR,
     )
-    return Drain.model_validate(begun)
+    return Drain.model_validate(started)
 
 
 @router.get("/drain")

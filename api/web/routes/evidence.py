@@ -20,7 +20,7 @@ async def evidence(
 ) -> StreamingResponse:
     """All that is known of an incident, the oldest is 1: stacks, last collectives, output and resources of its ranks as
     far as they could be had, spec, generations, history. Its `summary.txt` says what is missing, and why."""
-    known = await find_incident(services.store, job, number)
+    incident = await find_incident(services.store, job, number)
     name = f"{job.name}-incident-{number}.zip"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(stream_bundle(known), media_type="application/zip", headers=headers)
+    return StreamingResponse(stream_bundle(incident), media_type="application/zip", headers=headers)

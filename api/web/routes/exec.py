@@ -31,29 +31,31 @@ async def run(job: NamedJob, command: ExecRequest, services: TheServices) -> Str
     Events: `started`, `output` (standard output and error as they come), `exit`. It ends with all that it started when
     the request is closed, at its timeout, and with the job. Generations come and go meanwhile.
     """
-    asked = exec.Command(tuple(command.command), command.rank, command.timeout, command.stdin)
-    begun = await exec.start_command(services.store, services.cluster, job, asked, now=services.clock(), actor=ACTOR)
-    return EventSourceResponse(_events(services.cluster, begun))
+    requested = exec.Command(tuple(command.command), command.rank, command.timeout, command.stdin)
+    running = await exec.start_command(
+        services.store, services.cluster, job, requested, now=services.clock(), actor=ACTOR
+    )
+    return EventSourceResponse(_events(services.cluster, running))
 
 
-async def _events(cluster: Cluster, begun: exec.RunningCommand) -> AsyncGenerator[bytes]:
-    following = exec.follow_command(cluster, begun)
+async def _events(cluster: Cluster, running: exec.RunningCommand) -> AsyncGenerator[bytes]:
+    items = exec.follow_command(cluster, running)
     try:
-        yield _event("started", ExecStarted(node=begun.node, generation=begun.generation))
-        spoke = time.monotonic()
-        async for item in following:
+        yield _event("started", ExecStarted(node=running.node, generation=running.generation))
+        last_sent_s = time.monotonic()
+        async for item in items:
             match item:
                 case exec.Output():
                     yield _event("output", ExecOutput.model_construct(stream=item.stream, data=item.data))
                 case exec.CommandExit():
                     yield _event("exit", ExecExit(code=item.code, why=item.why))
-                case None if time.monotonic() - spoke > HEARTBEAT_S:
+                case None if time.monotonic() - last_sent_s > HEARTBEAT_S:
                     yield KEEPALIVE_COMMENT
                 case None:
                     continue
-            spoke = time.monotonic()
+            last_sent_s = time.monotonic()
     finally:
-        await following.aclose()
+        await items.aclose()
 
 
 def _event(kind: str, data: BaseModel) -> bytes:

@@ -19,7 +19,7 @@ from regroup.api.schemas.jobs import (
 from regroup.api.schemas.stacks import Stacks, rank_stack
 from regroup.api.web import presenters
 from regroup.api.web.http import etag, expected_version
-from regroup.api.web.presenters import summary, whole
+from regroup.api.web.presenters import job_detail, job_summary
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ACTOR, NamedJob, TheJobs, TheServices, TheTokens
 from regroup.service.domain.states import JobState
@@ -44,7 +44,7 @@ async def create(
     response.headers["ETag"] = etag(submitted.job)
     if submitted.replayed:
         response.headers["Idempotency-Replayed"] = "true"
-    return whole(await jobs.detail(submitted.job))
+    return job_detail(await jobs.detail(submitted.job))
 
 
 @router.get("")
@@ -59,12 +59,12 @@ async def list_(
     page_token: Annotated[str, Query(max_length=500)] = "",
 ) -> JobList:
     """List jobs, newest first. A page token belongs to the filters it was given for."""
-    wanted = JobFilter(frozenset(state or ()), project, name, _labels(label or []))
-    asked = {"state": state or [], "project": [project or ""], "name": [name or ""], "label": label or []}
-    after = tokens.read(page_token, asked) if page_token else None
-    page = await jobs.page(wanted, after, page_size)
-    following = "" if page.next_after is None else tokens.make(page.next_after, asked)
-    return JobList(jobs=[summary(job) for job in page.jobs], next_page_token=following)
+    job_filter = JobFilter(frozenset(state or ()), project, name, _labels(label or []))
+    filters = {"state": state or [], "project": [project or ""], "name": [name or ""], "label": label or []}
+    after = tokens.read(page_token, filters) if page_token else None
+    page = await jobs.page(job_filter, after, page_size)
+    next_page_token = "" if page.next_after is None else tokens.make(page.next_after, filters)
+    return JobList(jobs=[job_summary(job) for job in page.jobs], next_page_token=next_page_token)
 
 
 @router.get("/{job}", response_model=Job, responses={304: {"description": "The job is as in If-None-Match"}})
@@ -75,7 +75,7 @@ async def get(
     if if_none_match is not None and etag(job) in (part.strip() for part in if_none_match.split(",")):
         return Response(status_code=304, headers={"ETag": etag(job)})
     response.headers["ETag"] = etag(job)
-    return whole(await jobs.detail(job))
+    return job_detail(await jobs.detail(job))
 
 
 @router.post("/{job}/cancel", status_code=202, responses=responses("conflict", "precondition_failed"))
@@ -83,16 +83,16 @@ async def cancel(
     job: NamedJob, response: Response, jobs: TheJobs, if_match: Annotated[str | None, Header()] = None
 ) -> Job:
     """Ask a job to stop. A queued job ends at once; any other ends once all its ranks are gone."""
-    told = await jobs.cancel(job, actor=ACTOR, version=expected_version(if_match))
-    response.headers["ETag"] = etag(told)
-    response.headers["Location"] = f"/v1/jobs/{told.id}"
-    return whole(await jobs.detail(told))
+    cancelled = await jobs.cancel(job, actor=ACTOR, version=expected_version(if_match))
+    response.headers["ETag"] = etag(cancelled)
+    response.headers["Location"] = f"/v1/jobs/{cancelled.id}"
+    return job_detail(await jobs.detail(cancelled))
 
 
 @router.post("/{job}/release", status_code=202, responses=responses("conflict"))
 async def release(job: NamedJob, jobs: TheJobs) -> Job:
     """Let go of the nodes of a job that failed and is held (`hold_on_failure`)."""
-    return whole(await jobs.detail(await jobs.release(job, actor=ACTOR)))
+    return job_detail(await jobs.detail(await jobs.release(job, actor=ACTOR)))
 
 
 @router.get("/{job}/why")

@@ -31,11 +31,11 @@ async def readyz(services: TheServices, response: Response, verbose: bool = Fals
         "cluster": lambda: _cluster(services),
         **services.checks,
     }
-    answers = await asyncio.gather(*(_ask(check) for check in checks.values()))
-    well = all(good for good, _ in answers)
-    response.status_code = 200 if well else 503
-    told = {name: text for name, (good, text) in zip(checks, answers, strict=True) if verbose or not good}
-    return Health(status="ok" if well else "unavailable", checks=told)
+    answers = await asyncio.gather(*(_run_check(check) for check in checks.values()))
+    is_ready = all(is_ok for is_ok, _ in answers)
+    response.status_code = 200 if is_ready else 503
+    reported = {name: text for name, (is_ok, text) in zip(checks, answers, strict=True) if verbose or not is_ok}
+    return Health(status="ok" if is_ready else "unavailable", checks=reported)
 
 
 @router.get("/version")
@@ -50,7 +50,7 @@ async def metrics(services: TheServices) -> Response:
     return Response(await services.render_metrics(), media_type=CONTENT_TYPE_LATEST)
 
 
-async def _ask(check: Callable[[], Awaitable[str]]) -> tuple[bool, str]:
+async def _run_check(check: Callable[[], Awaitable[str]]) -> tuple[bool, str]:
     try:
         async with asyncio.timeout(_CHECK_TIMEOUT_S):
             return True, await check()

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body, Header, Response
 from regroup.api.schemas.jobs import Job
 from regroup.api.schemas.probes import Probe, ProbeList
 from regroup.api.web.http import etag
-from regroup.api.web.presenters import whole
+from regroup.api.web.presenters import job_detail
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ACTOR, TheServices
 from regroup.service.operations.probes import ProbeRequest
@@ -28,7 +28,7 @@ async def create(
     response.headers["ETag"] = etag(submitted.job)
     if submitted.replayed:
         response.headers["Idempotency-Replayed"] = "true"
-    return whole(await services.jobs.detail(submitted.job))
+    return job_detail(await services.jobs.detail(submitted.job))
 
 
 @router.get("")

@@ -29,10 +29,10 @@ async def get(name: ProjectName, services: TheServices) -> Project:
 
 
 @router.put("/{name}", responses=responses("body_too_large", "malformed_json"))
-async def put(name: ProjectName, wanted: ProjectSettings, services: TheServices) -> Project:
+async def put(name: ProjectName, settings: ProjectSettings, services: TheServices) -> Project:
     """Set a project up, or change it. It holds from the next turn on: what runs runs on, also above a lowered limit."""
-    fields = wanted.model_dump(mode="json", exclude={"admits"})
-    admits = wanted.admits.model_dump(mode="json", exclude_none=True)
+    fields = settings.model_dump(mode="json", exclude={"admits"})
+    admits = settings.admits.model_dump(mode="json", exclude_none=True)
     return _project(await services.projects.put(ProjectRow(name, admits=admits, **fields)))
 
 

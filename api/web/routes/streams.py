@@ -39,8 +39,8 @@ async def events(
 ) -> EventList | StreamingResponse:
     """The job's history: events numbered above `after`."""
     if follow:
-        found = jobs.follow_events(job, _resumed(last_event_id, after))
-        return EventSourceResponse(_stream(found, "event", lambda event: (str(event.number), _event(event))))
+        items = jobs.follow_events(job, _resume_position(last_event_id, after))
+        return EventSourceResponse(_stream(items, "event", lambda event: (str(event.number), _event(event))))
     return EventList(events=[_event(event) for event in await jobs.events(job, after, limit)])
 
 
@@ -56,8 +56,8 @@ async def steps(
     """Step metrics. As a list: committed steps above step `after`. Followed: every row numbered above `after` as it
     comes; a row of a later generation replaces those of its step and beyond."""
     if follow:
-        found = jobs.follow_steps(job, _resumed(last_event_id, after))
-        return EventSourceResponse(_stream(found, "step", lambda row: (str(row.number), _step(row))))
+        items = jobs.follow_steps(job, _resume_position(last_event_id, after))
+        return EventSourceResponse(_stream(items, "step", lambda row: (str(row.number), _step(row))))
     return StepList(steps=[_step(row) for row in await jobs.steps(job, after, limit)])
 
 
@@ -74,15 +74,15 @@ async def logs(
 ) -> StreamingResponse:
     """A rank's output: plain text, or followed from generation to generation."""
     newest = max(1, job.generation)
-    place = LogPosition(generation or newest, offset)
+    position = LogPosition(generation or newest, offset)
     if follow:
         if last_event_id is not None:
-            place = _log_place(last_event_id, rank)
+            position = _log_position(last_event_id, rank)
         pieces = stream_log(
-            services.store, services.cluster, job, rank, stream, place, only=generation is not None, follow=True
+            services.store, services.cluster, job, rank, stream, position, only=generation is not None, follow=True
         )
 
-        def shown(piece: Any) -> tuple[str, BaseModel]:
+        def to_wire(piece: Any) -> tuple[str, BaseModel]:
             at = piece.next
             wire = LogPiece(
                 generation=piece.position.generation,
@@ -93,9 +93,9 @@ async def logs(
             )
             return f"{at.generation}.{rank}.{at.offset}", wire
 
-        return EventSourceResponse(_stream(pieces, "log", shown))
-    await read_chunk(services.cluster, job, place, rank, stream, 1)  # 404 before the first byte
-    pieces = stream_log(services.store, services.cluster, job, rank, stream, place, only=True, follow=False)
+        return EventSourceResponse(_stream(pieces, "log", to_wire))
+    await read_chunk(services.cluster, job, position, rank, stream, 1)  # 404 before the first byte
+    pieces = stream_log(services.store, services.cluster, job, rank, stream, position, only=True, follow=False)
 
     async def text() -> AsyncGenerator[str]:
         async for piece in pieces:
@@ -106,23 +106,23 @@ async def logs(
 
 
 async def _stream(
-    found: AsyncIterator[T | None], kind: str, shown: Callable[[T], tuple[str, BaseModel]]
+    items: AsyncIterator[T | None], kind: str, to_wire: Callable[[T], tuple[str, BaseModel]]
 ) -> AsyncGenerator[bytes]:
-    spoke = time.monotonic()
+    last_sent_s = time.monotonic()
     yield KEEPALIVE_COMMENT  # headers go out now, not with the first event
-    async for item in found:
+    async for item in items:
         if item is not None:
-            place, wire = shown(item)
-            yield format_sse_event(data_str=wire.model_dump_json(), event=kind, id=place)
-        elif time.monotonic() - spoke < HEARTBEAT_S:
+            position, wire = to_wire(item)
+            yield format_sse_event(data_str=wire.model_dump_json(), event=kind, id=position)
+        elif time.monotonic() - last_sent_s < HEARTBEAT_S:
             continue
         else:
             yield KEEPALIVE_COMMENT
-        spoke = time.monotonic()
+        last_sent_s = time.monotonic()
     yield format_sse_event(data_str="{}", event="end")
 
 
-def _resumed(last_event_id: str | None, after: int) -> int:
+def _resume_position(last_event_id: str | None, after: int) -> int:
     if last_event_id is None:
         return after
     if not last_event_id.isdecimal() or len(last_event_id) > 15:
@@ -130,7 +130,7 @@ def _resumed(last_event_id: str | None, after: int) -> int:
     return int(last_event_id)
 
 
-def _log_place(last_event_id: str, rank: int) -> LogPosition:
+def _log_position(last_event_id: str, rank: int) -> LogPosition:
     parts = last_event_id.split(".")
     if len(parts) != 3 or not all(part.isdecimal() and len(part) <= 15 for part in parts) or int(parts[1]) != rank:
         raise HTTPException(400, f"Last-Event-ID {last_event_id!r} is not GENERATION.RANK.OFFSET of rank {rank}")

@@ -7,14 +7,14 @@ from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from regroup.api.schemas.jobs import NewUpload, Upload, UploadLimits
 from regroup.api.web.http import MAX_PIECE_BYTES
 from regroup.api.web.problems import problem, responses
-from regroup.api.web.routes.dependencies import services_of
+from regroup.api.web.routes.dependencies import get_services
 from regroup.service.blobs import store as blob_store
 from regroup.service.blobs.store import ArchiveKey, BlobStore, OffsetError
 
 
 def blobs_of(request: Request) -> BlobStore:
     """Where archives of code are kept."""
-    return services_of(request).blobs
+    return get_services(request).blobs
 
 
 TheBlobStore = Annotated[BlobStore, Depends(blobs_of)]

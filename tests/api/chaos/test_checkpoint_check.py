@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from regroup.api.chaos import local_faults
-from regroup.api.chaos.checkpoint_check import loadable
+from regroup.api.chaos.checkpoint_check import list_loadable_checkpoints
 from regroup.service.domain.errors import ConflictError
 
 
@@ -27,15 +27,15 @@ def storage(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("harm", [local_faults.flip_byte, local_faults.truncate, local_faults.delete_shard])
 def test_what_is_damaged_does_not_verify(storage: Path, harm) -> None:
     newest = storage / "checkpoints/step-16.gen-1"
-    assert loadable(storage.as_uri()) == ["step-16.gen-1", "step-8.gen-1"]
+    assert list_loadable_checkpoints(storage.as_uri()) == ["step-16.gen-1", "step-8.gen-1"]
     assert str(newest / "shard-0") in harm(newest.as_uri()).what
-    assert loadable(storage.as_uri()) == ["step-8.gen-1"]
+    assert list_loadable_checkpoints(storage.as_uri()) == ["step-8.gen-1"]
 
 
 def test_without_a_manifest_there_is_no_checkpoint(storage: Path) -> None:
     (storage / "checkpoints/step-16.gen-1/manifest.json").unlink()
-    assert loadable(storage.as_uri()) == ["step-8.gen-1"]
-    assert loadable((storage / "another").as_uri()) == []
+    assert list_loadable_checkpoints(storage.as_uri()) == ["step-8.gen-1"]
+    assert list_loadable_checkpoints((storage / "another").as_uri()) == []
 
 
 def test_what_is_not_on_this_machine_is_not_touched() -> None:

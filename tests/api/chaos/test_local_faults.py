@@ -74,25 +74,25 @@ def becomes(pid: int, *states: str) -> None:
 
 
 def test_a_frozen_node_stands_still_with_all_below_it_and_goes_on(state: Path, raylet) -> None:
-    struck, spared, foreign = raylet(1), raylet(2), raylet(1, "another-cluster")
-    children = below(struck.pid)
+    injection, spared, foreign = raylet(1), raylet(2), raylet(1, "another-cluster")
+    children = below(injection.pid)
     assert len(children) == 1
-    strikes = LocalFaults(state)
-    frozen = strikes.freeze_node("local-1")
-    assert {process.pid for process in frozen.frozen} == {struck.pid, *children}
-    for pid in (struck.pid, *children):
+    faults = LocalFaults(state)
+    frozen = faults.freeze_node("local-1")
+    assert {process.pid for process in frozen.frozen} == {injection.pid, *children}
+    for pid in (injection.pid, *children):
         becomes(pid, "T")
     assert state_of(spared.pid) == state_of(foreign.pid) == "S"
-    strikes.thaw(frozen)
-    for pid in (struck.pid, *children):
+    faults.thaw(frozen)
+    for pid in (injection.pid, *children):
         becomes(pid, "S")
 
 
 def test_a_killed_node_is_gone_with_all_below_it(state: Path, raylet) -> None:
-    struck, spared = raylet(2), raylet(1)
-    (child,) = below(struck.pid)
+    injection, spared = raylet(2), raylet(1)
+    (child,) = below(injection.pid)
     LocalFaults(state).kill_node("local-2")
-    becomes(struck.pid, "Z")
+    becomes(injection.pid, "Z")
     becomes(child, "Z", "gone")
     assert state_of(spared.pid) == "S"
     with pytest.raises(NotFoundError, match="no node local-2"):

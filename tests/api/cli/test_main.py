@@ -262,8 +262,8 @@ def test_a_whole_life_as_each_verb_tells_it(cli, server, story, job) -> None:
     assert "step 150/300" in watched.out and "checkpoint of step 150 saved" in watched.out
 
     final = cli("watch", job, "--json").json
-    wanted = {"id", "state", "reason", "step", "generation", "layout", "incidents", "goodput", "digest"}
-    assert wanted <= set(final) and final["state"] == "SUCCEEDED" and final["step"] == 150
+    expected = {"id", "state", "reason", "step", "generation", "layout", "incidents", "goodput", "digest"}
+    assert expected <= set(final) and final["state"] == "SUCCEEDED" and final["step"] == 150
     assert final["digest"] == {"parameters": "ab", "samples": "cd"} and len(final["incidents"]) == 1
 
     steps = [json.loads(line) for line in cli("steps", job, "--json").out.splitlines()]

@@ -42,7 +42,7 @@ def test_both_clients_have_the_same_methods_and_signatures() -> None:
         assert inspect.iscoroutinefunction(asynchronous[name]) is ("AsyncIterator" not in returned), name
 
 
-async def test_a_job_is_submitted_watched_resized_and_cancelled(live: Any, make_spec: Any, say: Any) -> None:
+async def test_a_job_is_submitted_watched_resized_and_cancelled(live: Any, make_spec: Any, job_events: Any) -> None:
     async with AsyncClient(live.url, patience_s=5.0) as client:
         job = await client.submit(make_spec(layout=ELASTIC))
         await live.run(job.id)
@@ -62,19 +62,19 @@ async def test_a_job_is_submitted_watched_resized_and_cancelled(live: Any, make_
 
         assert "cancel" in (await client.cancel(job.id)).intents
         for name in ("DRAINING", "CANCELLED"):
-            await live.report(job.id, ("state", 2, say.state(name, "cancelled_by_user")[2]))
+            await live.report(job.id, ("state", 2, job_events.state(name, "cancelled_by_user")[2]))
         assert (await client.wait(job.id, timeout_s=5)).state is JobState.CANCELLED
         events = await asyncio.wait_for(watching, 10)
         assert [event.number for event in events] == list(range(1, len(events) + 1))
         assert {"state", "generation"} <= {event.type for event in events}
 
 
-async def test_steps_and_logs_are_followed_to_the_end(live: Any, make_spec: Any, say: Any) -> None:
+async def test_steps_and_logs_are_followed_to_the_end(live: Any, make_spec: Any, job_events: Any) -> None:
     async with AsyncClient(live.url, patience_s=5.0) as client:
         job = await client.submit(make_spec())
         await live.run(job.id)
         live.cluster.logs[job.id, 1, 0, "stdout"] = "hello\n"
-        await live.report(job.id, say.step(1, 2), say.state("SUCCEEDED", "completed"))
+        await live.report(job.id, job_events.step(1, 2), job_events.state("SUCCEEDED", "completed"))
         assert [row.step for row in await collect(client.steps(job.id))] == [1, 2]
         assert [row.number for row in await collect(client.steps(job.id, follow=True, after=1))] == [2]
         assert await collect(client.logs(job.id)) == ["hello\n"]

@@ -13,13 +13,13 @@ from regroup.api.client.errors import ApiError, ServerUnreachableError, WaitTime
 from regroup.service.spec.job import parse_spec
 
 
-async def test_a_job_from_submit_to_end(live, make_spec, say):
+async def test_a_job_from_submit_to_end(live, make_spec, job_events):
     job = await live.client(lambda client: client.submit(make_spec()))
     await live.run(job.id)
-    await live.report(job.id, say.step(1, 2), say.state("SUCCEEDED", "completed"))
+    await live.report(job.id, job_events.step(1, 2), job_events.state("SUCCEEDED", "completed"))
     live.cluster.logs[job.id, 1, 0, "stdout"] = "hello\n"
 
-    def ask(client):
+    def call_client(client):
         return {
             "wait": client.wait("gpt", timeout_s=5).state,
             "events": [event.type for event in client.events(job.id)],
@@ -39,9 +39,13 @@ async def test_a_job_from_submit_to_end(live, make_spec, say):
             ),
         }
 
-    told = await live.client(ask)
-    assert told.pop("events") == told.pop("followed") == ["state", "state", "state", "generation", "state", "state"]
-    assert told == {
+    response = await live.client(call_client)
+    assert (
+        response.pop("events")
+        == response.pop("followed")
+        == ["state", "state", "state", "generation", "state", "state"]
+    )
+    assert response == {
         "wait": "SUCCEEDED", "steps": [1, 2], "rows": [2], "logs": "hello\n", "log": "hello\n", "ledger": True,
         "why": "SUCCEEDED", "generations": 1, "rest": ([], [], "v1", "ok"),
     }  # fmt: skip
@@ -54,14 +58,14 @@ async def test_listing_goes_through_the_pages(live, monkeypatch):
 
 
 async def test_errors_carry_the_problem(live, make_spec):
-    def ask(client):
+    def call_client(client):
         with pytest.raises(ApiError) as refused:
             client.submit(make_spec(colour="red"))
         with pytest.raises(WaitTimeoutError):
             client.wait(client.submit(parse_spec(make_spec())).id, timeout_s=0)
         return refused.value
 
-    error = await live.client(ask)
+    error = await live.client(call_client)
     assert (error.problem.status, error.problem.errors[0].pointer) == (422, "/colour")
     assert "/colour" in str(error) and str(pickle.loads(pickle.dumps(error))) == str(error)
 
@@ -115,7 +119,7 @@ def test_a_stream_that_breaks_off_goes_on_after_the_last_id():
         httpx2.Response(200, text=event(3) + "event: end\ndata: {}\n\n"),
     )  # fmt: skip
     with Client(transport=transport) as client:
-        assert [told.number for told in client.events("j", follow=True)] == [1, 2, 3]
+        assert [response.number for response in client.events("j", follow=True)] == [1, 2, 3]
     assert [request.headers["Last-Event-ID"] for request in seen] == ["0", "2", "2"]
 
 

@@ -54,10 +54,10 @@ async def test_a_function_is_a_job_of_kind_function_with_an_archive(live: Any, t
     await asyncio.to_thread(job.close)
 
 
-async def test_a_handle_tells_what_the_server_knows_and_cancels(live: Any, say: Any) -> None:
+async def test_a_handle_tells_what_the_server_knows_and_cancels(live: Any, job_events: Any) -> None:
     job = await submit(live)
     await live.run(job.id)
-    await live.report(job.id, say.step(1, 2, loss=1.5))
+    await live.report(job.id, job_events.step(1, 2, loss=1.5))
     same = await asyncio.to_thread(lambda: regroup.Job("my-training", url=live.url))
     assert same.id == job.id and repr(same) == f"regroup.Job('{job.id}', name='my-training')"
     rows = await asyncio.to_thread(job.steps)
@@ -67,19 +67,19 @@ async def test_a_handle_tells_what_the_server_knows_and_cancels(live: Any, say: 
     assert (await asyncio.to_thread(lambda: job.details)).intents == {"cancel": True}
 
 
-async def test_the_result_is_what_the_function_left(live: Any, say: Any) -> None:
+async def test_the_result_is_what_the_function_left(live: Any, job_events: Any) -> None:
     job = await submit(live)
     await live.run(job.id)
     left = {"step": 10, "parameters": "aa", "samples": "bb", "parameter_count": 3, "accuracy": 0.9}
-    await live.report(job.id, ("result", 1, left), say.state("SUCCEEDED", "completed"))
+    await live.report(job.id, ("result", 1, left), job_events.state("SUCCEEDED", "completed"))
     assert await asyncio.to_thread(job.result) == {"accuracy": 0.9}
 
 
-async def test_the_result_of_a_failed_job_raises_with_its_traceback(live: Any, say: Any) -> None:
+async def test_the_result_of_a_failed_job_raises_with_its_traceback(live: Any, job_events: Any) -> None:
     job = await submit(live)
     await live.run(job.id)
     error = {"kind": "ValueError", "message": "bad", "traceback": "Traceback\n  File cell\nValueError: bad\n"}
-    await live.report(job.id, say.state("FAILED", "user_error", error=error, message="ValueError: bad"))
+    await live.report(job.id, job_events.state("FAILED", "user_error", error=error, message="ValueError: bad"))
     with pytest.raises(JobNotSucceededError, match=r"FAILED \(user_error\): ValueError: bad\n\nTraceback\n  File cell"):
         await asyncio.to_thread(job.result)
 
@@ -94,8 +94,8 @@ async def test_the_result_of_a_failed_job_raises_with_its_traceback(live: Any, s
         ({"dp": 2, "layout": {"dp": 2}}, "layout: say dp or layout"),
     ],
 )
-async def test_a_wrong_field_is_named_before_anything_is_sent(live: Any, fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(SpecError, match=said):
+async def test_a_wrong_field_is_named_before_anything_is_sent(live: Any, fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(SpecError, match=text):
         await submit(live, **fields)
 
 
@@ -116,8 +116,8 @@ async def coroutine(run: regroup.Context) -> None: ...
     ("function", "said"),
     [(lambda: None, "one argument, a regroup.Context"), (coroutine, "nobody would run"), ("train", "not callable")],
 )
-async def test_what_is_no_training_function_is_refused(live: Any, function: Any, said: str) -> None:
-    with pytest.raises(SpecError, match=said):
+async def test_what_is_no_training_function_is_refused(live: Any, function: Any, text: str) -> None:
+    with pytest.raises(SpecError, match=text):
         await submit(live, function)
 
 
@@ -129,6 +129,6 @@ async def test_a_folder_with_a_module_of_that_name_is_refused(live: Any, tmp_pat
 
 
 def test_importing_regroup_imports_nothing_heavy() -> None:
-    look = "import sys, regroup; print([m for m in ('torch', 'ray', 'httpx2', 'pydantic', 'rich') if m in sys.modules])"
-    told = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
-    assert told.stdout == "[]\n"
+    code = "import sys, regroup; print([m for m in ('torch', 'ray', 'httpx2', 'pydantic', 'rich') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"

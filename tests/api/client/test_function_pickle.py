@@ -15,7 +15,7 @@ import torch
 
 from regroup.api.client import function_pickle
 from regroup.api.client.client import Client
-from regroup.api.client.function_pickle import PickleError, pickled
+from regroup.api.client.function_pickle import PickleError, pickle_function
 
 
 def in_a_cell(source: str, **names: Any) -> Callable[..., Any]:
@@ -33,8 +33,8 @@ def test_globals_closures_and_functions_of_other_cells_travel() -> None:
         return rate * scaled(x)
 
     train.__module__ = "__main__"
-    assert cloudpickle.loads(pickled(train).data)(2) == 3.0
-    assert cloudpickle.loads(pickled(partial(train, 4)).data)() == 6.0
+    assert cloudpickle.loads(pickle_function(train).data)(2) == 3.0
+    assert cloudpickle.loads(pickle_function(partial(train, 4)).data)() == 6.0
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_globals_closures_and_functions_of_other_cells_travel() -> None:
 def test_what_cannot_travel_is_named(make: Callable[[], Any], because: str) -> None:
     thing = make()
     with pytest.raises(PickleError, match=rf"train, which uses mine \({because}"):
-        pickled(in_a_cell("def train(run):\n    return mine", mine=thing))
+        pickle_function(in_a_cell("def train(run):\n    return mine", mine=thing))
     if not isinstance(thing, type(threading.Lock())):
         thing.close()
 
@@ -63,7 +63,7 @@ def test_the_way_to_it_is_named_through_functions_objects_and_closures() -> None
 
     train.__module__ = "__main__"
     with pytest.raises(PickleError) as refused:
-        pickled(train)
+        pickle_function(train)
     way = str(refused.value).split(":")[0]
     assert way == (
         "train, which uses deep (function), which uses store (Store), which uses parts (dict), "
@@ -73,9 +73,9 @@ def test_the_way_to_it_is_named_through_functions_objects_and_closures() -> None
 
 def test_a_tensor_on_a_device_is_refused_and_one_on_the_host_travels() -> None:
     with pytest.raises(PickleError, match=r"weights \(FakeOnCuda\): a tensor on cuda:0: ranks have devices"):
-        pickled(in_a_cell("def train(run):\n    return weights", weights=FakeOnCuda(torch.zeros(2))))
+        pickle_function(in_a_cell("def train(run):\n    return weights", weights=FakeOnCuda(torch.zeros(2))))
     train = in_a_cell("def train(run):\n    return weights", weights=torch.arange(3))
-    assert cloudpickle.loads(pickled(train).data)(None).tolist() == [0, 1, 2]
+    assert cloudpickle.loads(pickle_function(train).data)(None).tolist() == [0, 1, 2]
 
 
 class FakeOnCuda(torch.Tensor):
@@ -90,7 +90,7 @@ def test_live_objects_of_ray_are_refused() -> None:
     handle = types.new_class("ActorHandle")
     handle.__module__ = "ray.actor"
     with pytest.raises(PickleError, match=r"actor \(ActorHandle\): a live ActorHandle of Ray"):
-        pickled(in_a_cell("def train(run):\n    return actor", actor=handle()))
+        pickle_function(in_a_cell("def train(run):\n    return actor", actor=handle()))
 
 
 def test_a_module_of_the_notebooks_folder_needs_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,11 +104,11 @@ def test_a_module_of_the_notebooks_folder_needs_the_folder(tmp_path: Path, monke
     ):
         train = in_a_cell(source, **names)
         with pytest.raises(PickleError, match=rf"module my_model of .*my_model\.py, .* working_dir='{tmp_path}'"):
-            pickled(train)
-        assert cloudpickle.loads(pickled(train, tmp_path).data)(None) == 7
+            pickle_function(train)
+        assert cloudpickle.loads(pickle_function(train, tmp_path).data)(None) == 7
         cloudpickle.register_pickle_by_value(my_model)
         try:
-            data = pickled(train).data
+            data = pickle_function(train).data
         finally:
             cloudpickle.unregister_pickle_by_value(my_model)
         with monkeypatch.context() as elsewhere:
@@ -121,11 +121,11 @@ def test_what_is_installed_goes_by_its_name() -> None:
     import numpy
 
     train = in_a_cell("def train(run):\n    return numpy, torch.nn, json", numpy=numpy, torch=torch, json=types)
-    assert len(pickled(train).data) < 2000
+    assert len(pickle_function(train).data) < 2000
 
 
 def test_too_much_data_is_refused_with_the_largest_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function_pickle, "LIMIT_BYTES", 2**20)
     train = in_a_cell("def train(run):\n    return table, note", table=bytes(2**20), note="small")
     with pytest.raises(PickleError, match=r"train is 1\.0 MiB .* largest: table \(1\.0 MiB\), note \(0\.0 MiB\)"):
-        pickled(train)
+        pickle_function(train)

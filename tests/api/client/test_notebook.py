@@ -6,7 +6,7 @@ from typing import Any
 import IPython.display
 import pytest
 
-from regroup.api.client.notebook import Cell, drawn, is_notebook
+from regroup.api.client.notebook import NotebookCell, is_notebook, render
 from regroup.api.live.job_view import Incident, JobView, Step
 
 VIEW = JobView(
@@ -16,7 +16,7 @@ VIEW = JobView(
 
 def test_the_screen_is_drawn_as_html_and_as_text() -> None:
     incident = Incident("i1", "SIGKILL", 1, 3, {"fault_s": 1.0, "first_step_s": 1.5}, steps_lost=0)
-    bundle = drawn(replace(VIEW, incidents=(incident,)), now_s=10.0)
+    bundle = render(replace(VIEW, incidents=(incident,)), now_s=10.0)
     assert "step 5/10" in bundle["text/plain"] and "back in 0.5 s, 0 steps lost" in bundle["text/plain"]
     assert bundle["text/html"].startswith("<pre") and "<span style=" in bundle["text/html"]
     assert "loss 0.2" in bundle["text/html"]
@@ -35,7 +35,7 @@ def test_a_cell_has_one_output_that_changes_and_the_last_view_stays(monkeypatch:
         return Handle()
 
     monkeypatch.setattr(IPython.display, "display", display)
-    with Cell() as cell:
+    with NotebookCell() as cell:
         for number in range(50):
             cell.show(replace(VIEW, name=f"view-{number}"))
     assert len(shown) < 50, "not every step is drawn"

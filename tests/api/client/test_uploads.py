@@ -46,12 +46,12 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-async def over(live: Any, network: Network, ask: Callable[[Client], Any]) -> Any:
-    def asking() -> Any:
+async def over(live: Any, network: Network, call_client: Callable[[Client], Any]) -> Any:
+    def call() -> Any:
         with Client(live.url, patience_s=0.5, transport=network) as client:
-            return ask(client)
+            return call_client(client)
 
-    return await asyncio.to_thread(asking)
+    return await asyncio.to_thread(call)
 
 
 def stored(live: Any, address: str) -> bytes:

@@ -18,9 +18,9 @@ def test_half_of_the_steps_fill_half_of_the_width() -> None:
 
 
 def test_a_mark_stands_in_its_column_and_hides_no_point() -> None:
-    plain, marked = (plot([(0, 2.0), (100, 1.0)], width=47, height=4, marks=m) for m in ([], [50.0]))
+    to_json, marked = (plot([(0, 2.0), (100, 1.0)], width=47, height=4, marks=m) for m in ([], [50.0]))
     assert sum(line.count("┊") for line in marked) >= 3
-    assert [line.replace("┊", " ").rstrip() for line in marked] == plain
+    assert [line.replace("┊", " ").rstrip() for line in marked] == to_json
 
 
 def test_nothing_finite_draws_the_axis_only() -> None:

@@ -10,20 +10,20 @@ from regroup.api.live.follow import Lines, Screen, follow
 from regroup.api.live.job_view import JobView
 
 
-class Told:
+class FakeFeed:
     """A feed whose streams tell some things, wait until `go` is set, and tell the rest."""
 
     def __init__(self, things: list[dict[str, Any]], *, first: int = 0) -> None:
         self.things = [{**thing, "number": number} for number, thing in enumerate(things, 1)]
         self.first = first
         self.go = threading.Event()
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def job(self) -> Mapping[str, Any]:
         return {"id": "j1", "name": "pretrain-cpython", "state": "RUNNING"}
 
-    def _tell(self, what: str) -> Iterator[dict[str, Any]]:
-        self.asked.append(what)
+    def _read_stream(self, what: str) -> Iterator[dict[str, Any]]:
+        self.requested.append(what)
         for thing in self.things:
             if thing["number"] > self.first:
                 assert self.go.wait(20)
@@ -31,13 +31,13 @@ class Told:
                 yield thing
 
     def events(self) -> Iterator[Mapping[str, Any]]:
-        return self._tell("events")
+        return self._read_stream("events")
 
     def steps(self) -> Iterator[Mapping[str, Any]]:
-        return (thing["data"] for thing in self._tell("steps"))
+        return (thing["data"] for thing in self._read_stream("steps"))
 
 
-class Kept:
+class RecordedViews:
     def __init__(self) -> None:
         self.views: list[JobView] = []
         self.shown = threading.Condition()
@@ -58,39 +58,39 @@ def whole(story) -> list[dict[str, Any]]:
 
 
 def test_it_follows_to_the_end_and_asks_each_stream_once(story, whole) -> None:
-    out, told = Kept(), Told(whole, first=len(whole))
-    last = follow(told, story.view([]), out)
-    assert last.over and last.job_id == "j1" and last.step == 150 and last.incidents[0].over
-    assert sorted(told.asked) == ["events", "steps"]
+    out, feed = RecordedViews(), FakeFeed(whole, first=len(whole))
+    last = follow(feed, story.view([]), out)
+    assert last.is_over and last.job_id == "j1" and last.step == 150 and last.incidents[0].is_over
+    assert sorted(feed.requested) == ["events", "steps"]
     assert [view.step for view in out.views] == sorted(view.step for view in out.views)
 
 
 def test_what_comes_is_shown_while_more_is_awaited(story, whole) -> None:
-    out, told = Kept(), Told(whole, first=len(story.until_the_kill))
-    following = threading.Thread(target=follow, args=(told, story.view([]), out))
+    out, feed = RecordedViews(), FakeFeed(whole, first=len(story.until_the_kill))
+    following = threading.Thread(target=follow, args=(feed, story.view([]), out))
     following.start()
     out.until(lambda view: view.step == 149 and bool(view.incidents))
-    assert not out.views[-1].incidents[0].over and not told.go.is_set()
-    told.go.set()
-    out.until(lambda view: view.over and view.step == 150)
+    assert not out.views[-1].incidents[0].is_over and not feed.go.is_set()
+    feed.go.set()
+    out.until(lambda view: view.is_over and view.step == 150)
     following.join(20)
     assert not following.is_alive()
 
 
 def test_a_stream_that_breaks_off_ends_the_watching_with_its_error(story, whole) -> None:
-    class Broken(Told):
+    class Broken(FakeFeed):
         def steps(self) -> Iterator[Mapping[str, Any]]:
             raise ServerUnreachableError("gone for two minutes")
 
     with pytest.raises(ServerUnreachableError, match="two minutes"):
-        follow(Broken(whole), story.view([]), Kept())
+        follow(Broken(whole), story.view([]), RecordedViews())
 
 
 def test_without_a_terminal_a_line_each_with_its_time(story, whole, capsys: pytest.CaptureFixture[str]) -> None:
-    follow(Told(whole, first=len(whole)), story.view([]), Lines())
-    lines = capsys.readouterr().out.splitlines()
-    assert all(line.startswith("[   0.") for line in lines)
-    texts = [line.partition("] ")[2] for line in lines]
+    follow(FakeFeed(whole, first=len(whole)), story.view([]), Lines())
+    feed = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("[   0.") for line in feed)
+    texts = [line.partition("] ")[2] for line in feed]
     assert texts.count("  back in 0.8 s, 0 steps lost") == 1
     assert any(text.startswith("state SUCCEEDED") for text in texts)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from regroup.api.live.job_view import JobView, planned, with_job
+from regroup.api.live.job_view import JobView, apply_job, initial_view
 
 
 def board(view: JobView) -> list[tuple[str, str]]:
@@ -8,8 +8,8 @@ def board(view: JobView) -> list[tuple[str, str]]:
 
 
 def test_before_there_is_a_cluster_every_rank_waits_in_its_place() -> None:
-    view = planned("x", 10, ["node-1", "node-2"], 2, "starting Ray")
-    assert [(r.rank, r.node, r.alive) for r in view.ranks] == [
+    view = initial_view("x", 10, ["node-1", "node-2"], 2, "starting Ray")
+    assert [(r.rank, r.node, r.is_alive) for r in view.ranks] == [
         (0, "node-1", None),
         (1, "node-1", None),
         (2, "node-2", None),
@@ -21,7 +21,7 @@ def test_before_there_is_a_cluster_every_rank_waits_in_its_place() -> None:
 def test_a_kill_marks_its_rank_and_the_end_of_the_generation_the_others(story) -> None:
     events = story.until_the_kill
     running = story.view(events[:-1])
-    assert {r.phase for r in running.ranks} == {"training"} and all(r.alive for r in running.ranks)
+    assert {r.phase for r in running.ranks} == {"training"} and all(r.is_alive for r in running.ranks)
 
     seen = story.view([*events[:-1], story.incident({"fault_s": 115.0, "seen_s": 115.02})])
     assert [r.phase for r in seen.ranks] == ["training", "dead", "training", "training"]
@@ -38,9 +38,9 @@ def test_a_late_step_of_the_dying_generation_revives_nobody(story) -> None:
 
 def test_the_return(story) -> None:
     view = story.view([*story.until_the_kill, *story.the_return])
-    assert view.generation == 2 and all(r.alive for r in view.ranks)
+    assert view.generation == 2 and all(r.is_alive for r in view.ranks)
     incident = view.incidents[0]
-    assert len(view.incidents) == 1 and incident.over
+    assert len(view.incidents) == 1 and incident.is_over
     assert incident.summary() == "back in 0.8 s, 0 steps lost"
     assert incident.elapsed("dead_s") == pytest.approx(0.04)
 
@@ -54,11 +54,11 @@ def test_one_step_lost_is_singular_and_a_hopeless_incident_says_so(story) -> Non
 
 
 def test_a_title_names_the_rank_once(story) -> None:
-    said = [
+    text = [
         story.view([story.incident(story.killed_at, cause=cause)]).incidents[0].title
         for cause in ("SIGKILL", "rank 1 killed by signal 9")
     ]
-    assert said == ["SIGKILL of rank 1 after step 149", "rank 1 killed by signal 9 after step 149"]
+    assert text == ["SIGKILL of rank 1 after step 149", "rank 1 killed by signal 9 after step 149"]
 
 
 def test_a_later_generation_replaces_the_steps_it_repeats(story) -> None:
@@ -83,16 +83,16 @@ def test_rate_and_time_left_are_those_of_the_present_generation(story) -> None:
 
 def test_phases_of_live_ranks_show_and_the_dead_stay_dead(story) -> None:
     job = {"id": "j1", "name": "n", "state": "RUNNING", "rank_phases": {str(r): [149, "backward"] for r in range(4)}}
-    assert {r.phase for r in with_job(story.view(story.until_the_kill[:-1]), job).ranks} == {"backward"}
-    assert with_job(story.view(story.until_the_kill), job).ranks[1].phase == "dead"
+    assert {r.phase for r in apply_job(story.view(story.until_the_kill[:-1]), job).ranks} == {"backward"}
+    assert apply_job(story.view(story.until_the_kill), job).ranks[1].phase == "dead"
 
 
 def test_a_queued_job_says_what_it_waits_for_and_no_more_once_it_is_placed(story) -> None:
     conditions = [{"type": "Placeable", "status": False, "reason": "no_room", "message": "needs 4 ranks, 2 are free"}]
     queued = {"id": "j1", "name": "n", "state": "QUEUED", "conditions": conditions}
-    waiting = with_job(story.view([]), queued)
+    waiting = apply_job(story.view([]), queued)
     assert waiting.activity == "needs 4 ranks, 2 are free"
-    assert with_job(waiting, {**queued, "conditions": []}).activity == ""
+    assert apply_job(waiting, {**queued, "conditions": []}).activity == ""
 
 
 def test_what_is_not_known_changes_nothing(story) -> None:
@@ -108,13 +108,13 @@ def test_starting_tells_what_it_is_busy_with_until_the_first_step(story) -> None
 
 def test_the_end_empties_the_board(story) -> None:
     view = story.view([*story.until_the_kill, story.state("FAILED", "user_error", error={"kind": "ValueError"})])
-    assert view.over and view.error == {"kind": "ValueError"} and {r.phase for r in view.ranks} == {"ended"}
+    assert view.is_over and view.error == {"kind": "ValueError"} and {r.phase for r in view.ranks} == {"ended"}
     assert {r.phase for r in story.view([story.generation(1), story.state("SUCCEEDED")]).ranks} == {"done"}
 
 
 def test_an_incident_whose_job_ended_without_another_step_is_over(story) -> None:
     times = {"fault_s": 115.0, "seen_s": 115.1, "dead_s": 115.2, "formed_s": 116.0, "ended_s": 120.0}
     (incident,) = story.view([*story.until_the_kill, story.incident(times)]).incidents
-    assert incident.over and incident.summary() == "started anew in 1.0 s, no step since"
+    assert incident.is_over and incident.summary() == "started anew in 1.0 s, no step since"
     (never,) = story.view([*story.until_the_kill, story.incident({"fault_s": 1.0, "ended_s": 9.0})]).incidents
     assert never.summary() == "not back before the job ended"

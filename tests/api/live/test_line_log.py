@@ -3,23 +3,23 @@ from typing import Any
 
 from rich.console import Console
 
-from regroup.api.live.job_view import JobView, add_steps, fold, steps_lost_text, with_job
-from regroup.api.live.line_log import changes
+from regroup.api.live.job_view import JobView, apply_event, apply_job, apply_steps, steps_lost_text
+from regroup.api.live.line_log import describe_changes
 from regroup.api.live.screen import screen
 
 
-def told(story, events: list[dict[str, Any]]) -> list[str]:
+def reported(story, events: list[dict[str, Any]]) -> list[str]:
     view, lines = story.view([]), list[str]()
     for event in events:
         after = story.after(view, event)
-        lines += changes(view, after)
+        lines += describe_changes(view, after)
         view = after
     return lines
 
 
 def test_a_life_is_told_in_order_each_thing_once(story) -> None:
     events = [*story.until_the_kill, *story.the_return, story.state("SUCCEEDED", "completed")]
-    lines = told(story, events)
+    lines = reported(story, events)
     assert lines[:4] == [
         "state STARTING (reserved)",
         "starting: 12 files 40%",
@@ -43,35 +43,35 @@ def test_a_life_is_told_in_order_each_thing_once(story) -> None:
 
 
 def test_step_lines_are_few_in_a_long_run_and_keep_every_held_out_loss(story) -> None:
-    lines = told(story, [story.step(s) for s in range(1, 300)])
+    lines = reported(story, [story.step(s) for s in range(1, 300)])
     assert len(lines) == 1 + 19 + 4  # the first, every 15th, and 50, 100, 200, 250 between them
 
 
 def test_an_incident_told_late_is_told_whole(story) -> None:
-    lines = changes(story.view([]), story.view([story.incident(story.back_at, steps_lost=0)]))
+    lines = describe_changes(story.view([]), story.view([story.incident(story.back_at, steps_lost=0)]))
     assert lines[0].startswith("incident") and lines[-1] == "  back in 0.8 s, 0 steps lost" and len(lines) == 7
 
 
 def test_an_incident_is_told_with_the_cause_that_it_is_found_to_have_had(story) -> None:
     """Who died of a death may be heard of before who died first: until all ranks are dead, nobody knows."""
     early = story.incident({"fault_s": 115.0, "seen_s": 115.02}, cause="Connection reset by peer", rank=2)
-    lines = told(story, [story.state("RUNNING", "first_step"), early, story.incident(story.killed_at)])
+    lines = reported(story, [story.state("RUNNING", "first_step"), early, story.incident(story.killed_at)])
     assert lines[1:] == ["incident: SIGKILL of rank 1 after step 149", "  seen 20 ms", "  dead 40 ms"]
 
 
 def test_a_failure_gives_reason_and_error(story) -> None:
     end = story.state("FAILED", "user_error", message="rank 2 raised", error={"kind": "ValueError", "message": "no"})
-    assert told(story, [end]) == ["state FAILED (user_error · rank 2 raised)", "error ValueError: no"]
+    assert reported(story, [end]) == ["state FAILED (user_error · rank 2 raised)", "error ValueError: no"]
 
 
 def test_of_a_script_only_what_is_known_is_told() -> None:
     view = JobView("j", "train", None, generation=1)
     unknown = {"generation": 1, "time_s": 1.0, "loss": None, "tokens": None}
-    after = add_steps(view, [{**unknown, "step": step, "time_s": float(step)} for step in range(1, 31)])
+    after = apply_steps(view, [{**unknown, "step": step, "time_s": float(step)} for step in range(1, 31)])
     assert (after.loss, after.tokens_per_s, after.eta_s) == (None, None, None)
-    lines = changes(view, after)
+    lines = describe_changes(view, after)
     assert lines == [f"step {step}" for step in (*range(1, 10), 10, 20, 30)]
-    kept = fold(after, {"type": "resumed", "data": {"step": 20, "has_step_count": True}})
+    kept = apply_event(after, {"type": "resumed", "data": {"step": 20, "has_step_count": True}})
     assert kept.step == 20
     assert steps_lost_text(None) == "steps lost unknown"
     assert "step 20" in rendered(kept)
@@ -88,13 +88,16 @@ def test_at_the_end_it_is_said_how_far_off_the_prediction_was(story) -> None:
     found = {"step_s": 0.1, "peak_bytes": None, "bubble": None}
     prediction = {"predicted": foretold, "measured": found, "relative_error": {"step_s": -0.1, "peak_bytes": None}}
     view = story.view([*story.until_the_kill, *story.the_return])
-    there = with_job(view, {"id": "job_1", "name": "gpt", "prediction": prediction})
-    assert changes(view, there) == []
+    there = apply_job(view, {"id": "job_1", "name": "gpt", "prediction": prediction})
+    assert describe_changes(view, there) == []
     ended = story.after(there, story.state("SUCCEEDED", "completed"))
-    assert changes(there, ended) == ["measured: step 0.1 s, 0.09 s predicted (-10%)", "state SUCCEEDED (completed)"]
-    assert changes(ended, ended) == []
+    assert describe_changes(there, ended) == [
+        "measured: step 0.1 s, 0.09 s predicted (-10%)",
+        "state SUCCEEDED (completed)",
+    ]
+    assert describe_changes(ended, ended) == []
     unknown = story.after(view, story.state("SUCCEEDED", "completed"))
-    assert changes(unknown, with_job(unknown, {"id": "job_1", "name": "gpt", "prediction": prediction})) == [
+    assert describe_changes(unknown, apply_job(unknown, {"id": "job_1", "name": "gpt", "prediction": prediction})) == [
         "measured: step 0.1 s, 0.09 s predicted (-10%)"
     ], "it was looked up later"
     console = Console(width=160, file=io.StringIO(), color_system=None)

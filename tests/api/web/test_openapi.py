@@ -47,7 +47,7 @@ class QuietServer(uvicorn.Server):
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
     """A server in a thread of its own, with one job named `known`."""
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     up, stop = threading.Event(), threading.Event()
 
     async def serve() -> None:
@@ -57,7 +57,7 @@ def url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
         server = QuietServer(uvicorn.Config(app, port=0, ws="none", log_config=None, timeout_graceful_shutdown=1))
         serving = asyncio.create_task(server.serve())
         await server.up.wait()
-        told["url"] = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        reported["url"] = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         up.set()
         await asyncio.to_thread(stop.wait)
         server.should_exit = True
@@ -68,11 +68,11 @@ def url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
     thread.start()
     assert up.wait(20)
     training = {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 10}
-    with Client(told["url"]) as client:
+    with Client(reported["url"]) as client:
         client.submit(
             {"name": "known", "workload": {"kind": "builtin", "data": {"train": ["x"]}}, "training": training}
         )
-    yield told["url"]
+    yield reported["url"]
     stop.set()
     thread.join(20)
     assert not thread.is_alive()

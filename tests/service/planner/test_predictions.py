@@ -55,7 +55,10 @@ class Row:
 def test_medians_without_the_warm_up() -> None:
     rows = [Row(11, 9.0, {"peak_bytes": 900.0, "pipeline_idle": 0.9}), Row(12, 8.0)]
     assert measure_steps(rows, 10) == StepMetrics(8.5, 900.0, 0.9), "there is nothing better yet"
-    rows += [Row(13, 1.0, {"peak_bytes": 5.0, "pipeline_idle": 0.1}), Row(14, 3.0, {"peak_bytes": 7.0, "pipeline_idle": 0.3})]
+    rows += [
+        Row(13, 1.0, {"peak_bytes": 5.0, "pipeline_idle": 0.1}),
+        Row(14, 3.0, {"peak_bytes": 7.0, "pipeline_idle": 0.3}),
+    ]
     rows += [Row(15, 1.5, {"peak_bytes": 6.0, "pipeline_idle": 0.2}), Row(16, None)]
     assert measure_steps(rows, 10) == StepMetrics(1.5, 7.0, 0.2)
     assert measure_steps([], 0) == StepMetrics(None, None, None)

@@ -33,7 +33,9 @@ async def test_a_job_is_asked_once_to_make_room_and_is_not_when_it_queues_again(
     placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     await store.apply(lease, placed, now=2.0, allocate=allocate)
     for now in (3.0, 4.0):
-        await store.queue.request_capacity(lease, job_id, {PREEMPT: {"why": "for another", "requested_s": now}}, now=now)
+        await store.queue.request_capacity(
+            lease, job_id, {PREEMPT: {"why": "for another", "requested_s": now}}, now=now
+        )
     job = await store.job(job_id)
     assert job.intents == {PREEMPT: {"why": "for another", "requested_s": 3.0}}
     assert [row.created_at for row in await store.live_allocations()] == [2.0]

@@ -71,7 +71,11 @@ def test_facts_are_read_from_sums_over_ranks(monkeypatch: pytest.MonkeyPatch) ->
     total = {"peak 0": 5.0, "peak 1": 7.0, "peak 2": 7.0, "peak_flops": 300.0, "waited": 1.5, "passed": 6.0}
     assert one.facts(total, flops=0) == {"peak_bytes": 7, "peak_rank": 1, "exposed_communication": 0.25}
     assert one.facts(total, flops=120)["mfu"] == 120 / (2 * 300)
-    assert one.facts({**total, "peak_flops": 0.0}, flops=120).keys() == {"peak_bytes", "peak_rank", "exposed_communication"}
+    assert one.facts({**total, "peak_flops": 0.0}, flops=120).keys() == {
+        "peak_bytes",
+        "peak_rank",
+        "exposed_communication",
+    }
 
 
 def test_a_single_rank_never_waits_and_an_unknown_gpu_has_no_peak() -> None:

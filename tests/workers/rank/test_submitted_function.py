@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from regroup.api.client.function_jobs import MODULE, write
-from regroup.api.client.function_pickle import pickled
+from regroup.api.client.function_pickle import pickle_function
 from regroup.workers.rank.submitted_function import ABOUT, WrongPythonError, load
 
 SCRIPT = """
@@ -71,7 +71,7 @@ def test_a_function_runs_without_cloudpickle_and_tracebacks_show_its_lines(tmp_p
 
 
 def test_another_python_is_refused_with_both_versions(tmp_path: Path) -> None:
-    write(pickled(len), "train", tmp_path)
+    write(pickle_function(len), "train", tmp_path)
     about = tmp_path / MODULE / ABOUT
     about.write_text(json.dumps({**json.loads(about.read_text()), "python": "3.9.1"}))
     with pytest.raises(WrongPythonError, match=r"submitted from Python 3\.9\.1, and the job's interpreter .* Python 3"):

@@ -43,8 +43,8 @@ def test_a_detector_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[s
         (["soak", "--mix", "hang"], "CAUSE=NUMBER"),
     ],
 )
-def test_what_cannot_be_run_is_refused(capsys: pytest.CaptureFixture[str], typed: list[str], said: str) -> None:
+def test_what_cannot_be_run_is_refused(capsys: pytest.CaptureFixture[str], typed: list[str], text: str) -> None:
     with pytest.raises(SystemExit) as done:
         main(["chaos", *typed])
     assert done.value.code == 3
-    assert said in capsys.readouterr().err
+    assert text in capsys.readouterr().err

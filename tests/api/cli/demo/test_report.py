@@ -35,7 +35,7 @@ def test_entropy_is_that_of_single_bytes_without_the_held_out_files(tmp_path: Pa
 
 def test_the_demo_holds_when_everything_was_found_to_be_so(runs) -> None:
     disturbed, control = runs()
-    assert judge(disturbed, control, entropy=3.07).holds
+    assert judge(disturbed, control, entropy=3.07).is_confirmed
 
 
 def test_each_claim_can_fail_alone(runs, story) -> None:
@@ -57,7 +57,7 @@ def test_picture_and_summary_are_written(runs, tmp_path: Path) -> None:
     write(tmp_path / "demo", figures, disturbed, control)
     assert (tmp_path / "demo/loss.png").read_bytes().startswith(b"\x89PNG")
     read = json.loads((tmp_path / "demo/summary.json").read_text())
-    assert read["holds"] and read["bitwise_equal"] and read["steps_lost"] == 0
+    assert read["is_confirmed"] and read["bitwise_equal"] and read["steps_lost"] == 0
     assert read["recovery_seconds"] == pytest.approx(0.8)
     assert read["final_loss"] < read["unigram_entropy"] == 3.07
     assert read["seconds"] == {"until_served": 9.0, "run": 40.0, "control": 38.0}

@@ -1,6 +1,6 @@
 from typing import Any
 
-from regroup.api.cli.render.why import explained
+from regroup.api.cli.render.why import render_why
 
 BASE: dict[str, Any] = {
     "id": "j1", "state": "RUNNING", "reason": "first_step", "summary": "RUNNING.", "advice": [], "conditions": [],
@@ -10,14 +10,14 @@ BASE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def said(**changes: Any) -> list[str]:
-    return explained({**BASE, **changes})
+def text(**changes: Any) -> list[str]:
+    return render_why({**BASE, **changes})
 
 
 def test_a_pending_job_tells_what_it_waits_for_and_what_to_do() -> None:
     condition = {"type": "Placeable", "status": False, "reason": "no_room", "message": "needs 4 ranks, 2 are free"}
     met = {"type": "Validated", "status": True, "reason": "ok", "message": ""}
-    assert said(summary="Queued for 60 s.", conditions=[condition, met], advice=["Add a node."]) == [
+    assert text(summary="Queued for 60 s.", conditions=[condition, met], advice=["Add a node."]) == [
         "Queued for 60 s.", "  ✖ Placeable: needs 4 ranks, 2 are free", "  ✓ Validated: ok", "→ Add a node."
     ]  # fmt: skip
 
@@ -25,7 +25,7 @@ def test_a_pending_job_tells_what_it_waits_for_and_what_to_do() -> None:
 def test_a_failed_job_gives_one_clean_traceback_that_fits_a_screen() -> None:
     error = {"kind": "ValueError", "message": "shapes differ", "rank": 2, "step": 7, "phase": "forward",
              "traceback": "\n".join(f"line {n}" for n in range(40))}  # fmt: skip
-    lines = said(error=error)
+    lines = text(error=error)
     assert lines[1] == "  ValueError: shapes differ (rank 2, step 7, phase forward)"
     assert lines[2] == "    … 15 lines more with --json" and lines[3] == "    line 15" and lines[-1] == "    line 39"
     assert len(lines) < 40
@@ -38,7 +38,7 @@ def test_a_slow_job_shows_goodput_and_incidents() -> None:
     ]
     seconds = {"queued": 0.0, "starting": 5.0, "training": 62.0, "recovering": 0.8}
     cost = {"mean_recovery_s": 0.8, "steps_lost": {"rank_exit": 0, "agent_lost": 3}}
-    assert said(incidents=incidents, goodput=0.62, seconds=seconds, **cost)[1:] == [
+    assert text(incidents=incidents, goodput=0.62, seconds=seconds, **cost)[1:] == [
         "  2 incidents, back after 0.8 s on average, 3 steps lost to agent_lost",
         "    SIGKILL of rank 1 after step 149: back in 0.8 s, 0 steps lost",
         "    node silent after step 160: not back",
@@ -48,7 +48,7 @@ def test_a_slow_job_shows_goodput_and_incidents() -> None:
 
 
 def test_a_young_job_shows_its_time_without_a_share() -> None:
-    assert said(seconds={"starting": 15.0, "training": 0.2})[1:] == ["  so far: starting 15 s, training 0.2 s"]
+    assert text(seconds={"starting": 15.0, "training": 0.2})[1:] == ["  so far: starting 15 s, training 0.2 s"]
 
 
 def test_a_hang_shows_where_the_rank_that_stands_out_is() -> None:
@@ -56,7 +56,7 @@ def test_a_hang_shows_where_the_rank_that_stands_out_is() -> None:
     ranks = {"0": {"stack": "other"}, "1": {"node": "n1", "step": 3, "phase": "forward", "stack": stack}}
     hang = {"cause": "no rank moved on", "rank": 1, "at_step": 2, "evidence": {"odd_ranks": [1], "ranks": ranks},
             "times": {"fault_s": 5.0, "formed_s": 15.5, "ended_s": 20.0}}  # fmt: skip
-    assert said(incidents=[hang])[2:5] == [
+    assert text(incidents=[hang])[2:5] == [
         "    no rank moved on of rank 1 after step 2: started anew in 10 s, no step since",
         "    rank 1 on n1, step 3, forward, newest call first:",
         '      File "t.py", line 9 in think',

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from regroup.api.cli.main import main
-from regroup.api.cli.spec_input.ray_train_source import WITHOUT_END, Wanted, ray_train_spec, wanted_by
+from regroup.api.cli.spec_input.ray_train_source import (
+    UNLIMITED_FAILURES,
+    DeclaredRun,
+    parse_declared_run,
+    ray_train_spec,
+)
 from regroup.api.cli.spec_input.torchrun_args import Flags
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import parse_spec
@@ -15,8 +20,8 @@ from regroup.service.spec.job import parse_spec
 HOME = PurePosixPath("/home/me")
 
 
-def spec_of(wanted: Wanted, told: Collection[str] = (), **flags: Any) -> dict[str, Any]:
-    spec = ray_train_spec(["train.py", "--lr", "1"], wanted, Flags(**flags), told, cwd=HOME, name="x")
+def spec_of(declared: DeclaredRun, overridden: Collection[str] = (), **flags: Any) -> dict[str, Any]:
+    spec = ray_train_spec(["train.py", "--lr", "1"], declared, Flags(**flags), overridden, cwd=HOME, name="x")
     parse_spec(spec)
     return spec
 
@@ -24,58 +29,58 @@ def spec_of(wanted: Wanted, told: Collection[str] = (), **flags: Any) -> dict[st
 @pytest.mark.parametrize(
     ("source", "wanted"),
     [
-        ("pass", Wanted()),
-        ("ScalingConfig(num_workers=4)", Wanted((4, 4))),
-        ("ray.train.ScalingConfig(num_workers=(2, 8), use_gpu=True)", Wanted((2, 8), True)),
+        ("pass", DeclaredRun()),
+        ("ScalingConfig(num_workers=4)", DeclaredRun((4, 4))),
+        ("ray.train.ScalingConfig(num_workers=(2, 8), use_gpu=True)", DeclaredRun((2, 8), True)),
         (
             "N = 4\nrun(ScalingConfig(num_workers=(2, N)), FailureConfig(max_failures=3))",
-            Wanted((2, 4), max_failures=3),
+            DeclaredRun((2, 4), max_failures=3),
         ),
-        ("def main():\n    FailureConfig(-1)", Wanted(max_failures=-1)),
-        ("N = 4\nN = 5\nScalingConfig(num_workers=N)", Wanted(None)),
-        ("def f(N=1): pass\nScalingConfig(num_workers=N)", Wanted(None)),
-        ("ScalingConfig(num_workers=args.workers, use_gpu=torch.cuda.is_available())", Wanted(None, None)),
-        ("ScalingConfig(**options)", Wanted(None, None)),
-        ("ScalingConfig(num_workers=1)\nScalingConfig(num_workers=2)", Wanted(None)),
-        ("ScalingConfig(num_workers=2, resources_per_worker={'CPU': 4})", Wanted((2, 2), resources={"CPU": 4})),
-        ("FailureConfig(max_failures=retries)", Wanted(max_failures=None)),
+        ("def main():\n    FailureConfig(-1)", DeclaredRun(max_failures=-1)),
+        ("N = 4\nN = 5\nScalingConfig(num_workers=N)", DeclaredRun(None)),
+        ("def f(N=1): pass\nScalingConfig(num_workers=N)", DeclaredRun(None)),
+        ("ScalingConfig(num_workers=args.workers, use_gpu=torch.cuda.is_available())", DeclaredRun(None, None)),
+        ("ScalingConfig(**options)", DeclaredRun(None, None)),
+        ("ScalingConfig(num_workers=1)\nScalingConfig(num_workers=2)", DeclaredRun(None)),
+        ("ScalingConfig(num_workers=2, resources_per_worker={'CPU': 4})", DeclaredRun((2, 2), resources={"CPU": 4})),
+        ("FailureConfig(max_failures=retries)", DeclaredRun(max_failures=None)),
     ],
 )
-def test_plain_values_are_read_and_others_are_not_guessed(source: str, wanted: Wanted) -> None:
-    assert wanted_by(source) == wanted
+def test_plain_values_are_read_and_others_are_not_guessed(source: str, declared: DeclaredRun) -> None:
+    assert parse_declared_run(source) == declared
 
 
 def test_a_source_that_is_no_python_is_refused() -> None:
     with pytest.raises(SpecError, match="is no Python"):
-        wanted_by("def (:")
+        parse_declared_run("def (:")
 
 
 def test_the_ranges_become_the_ladder() -> None:
-    spec = spec_of(Wanted((2, 8), True, {"CPU": 4, "memory": 2e9}, 3))
+    spec = spec_of(DeclaredRun((2, 8), True, {"CPU": 4, "memory": 2e9}, 3))
     assert spec["workload"] == {
         "kind": "ray_train", "entrypoint": "/home/me/train.py", "args": ["--lr", "1"], "cwd": "/home/me",
     }  # fmt: skip
     assert spec["layout"] == {"dp": {"min": 2, "target": 8, "max": 8}}
     assert spec["resources"] == {"device": "cuda", "cpus": 4, "memory": 2_000_000_000}
     assert spec["recovery"] == {"budgets": {"user_error": 3}}
-    assert spec_of(Wanted(max_failures=-1))["recovery"] == {"budgets": {"user_error": WITHOUT_END}}
+    assert spec_of(DeclaredRun(max_failures=-1))["recovery"] == {"budgets": {"user_error": UNLIMITED_FAILURES}}
 
 
 def test_flags_and_settings_go_before_the_source() -> None:
-    unread = Wanted(None, None, None, None)
+    unread = DeclaredRun(None, None, None, None)
     spec = spec_of(unread, ("layout.dp", "resources.device", "recovery"), nproc_per_node="2", max_restarts=5)
     assert spec["layout"] == {"dp": {"min": 2, "target": 2, "max": 2}}
     assert "resources" not in spec
     assert spec["recovery"] == {"budgets": {"user_error": 5}}
-    assert spec_of(Wanted((4, 4), max_failures=1), ("layout.dp.min",), max_restarts=7)["layout"]["dp"]["max"] == 1
+    assert spec_of(DeclaredRun((4, 4), max_failures=1), ("layout.dp.min",), max_restarts=7)["layout"]["dp"]["max"] == 1
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"), [(Wanted(None), "--nproc-per-node"), (Wanted((1, 1), None), "--set resources.device")]
+    ("wanted", "said"), [(DeclaredRun(None), "--nproc-per-node"), (DeclaredRun((1, 1), None), "--set resources.device")]
 )
-def test_what_the_source_does_not_say_names_the_flag(wanted: Wanted, said: str) -> None:
-    with pytest.raises(SpecError, match=said):
-        spec_of(wanted)
+def test_what_the_source_does_not_say_names_the_flag(declared: DeclaredRun, declared_value: str) -> None:
+    with pytest.raises(SpecError, match=declared_value):
+        spec_of(declared)
 
 
 def test_run_says_which_flag_the_program_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

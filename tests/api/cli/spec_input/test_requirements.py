@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.api.cli.spec_input.requirements import listed, read
+from regroup.api.cli.spec_input.requirements import read, with_requirements
 from regroup.service.domain.errors import SpecError
 
 
@@ -39,14 +39,14 @@ def test_a_file_that_is_not_there_or_empty_is_named(tmp_path: Path) -> None:
 
 def test_the_option_replaces_what_the_spec_lists(tmp_path: Path) -> None:
     spec = {"name": "job", "environment": {"base": "none", "requirements": ["other"]}}
-    told = listed(spec, written(tmp_path, "torch\n"), Path("/elsewhere"))
-    assert told == {"name": "job", "environment": {"base": "none", "requirements": ["torch"]}}
+    given = with_requirements(spec, written(tmp_path, "torch\n"), Path("/elsewhere"))
+    assert given == {"name": "job", "environment": {"base": "none", "requirements": ["torch"]}}
 
 
 def test_a_file_named_in_the_spec_is_found_beside_it(tmp_path: Path) -> None:
     written(tmp_path, "torch\n")
     spec = {"environment": {"base": "none", "requirements_file": "requirements.txt"}}
-    assert listed(spec, None, tmp_path) == {"environment": {"base": "none", "requirements": ["torch"]}}
-    assert listed({"name": "job"}, None, tmp_path) == {"name": "job"}
+    assert with_requirements(spec, None, tmp_path) == {"environment": {"base": "none", "requirements": ["torch"]}}
+    assert with_requirements({"name": "job"}, None, tmp_path) == {"name": "job"}
     with pytest.raises(SpecError, match="requirements or requirements_file"):
-        listed({"environment": {"requirements": ["x"], "requirements_file": "y"}}, None, tmp_path)
+        with_requirements({"environment": {"requirements": ["x"], "requirements_file": "y"}}, None, tmp_path)

@@ -73,12 +73,12 @@ def test_names_are_legal_and_tell_the_program() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_sent(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
         main(["run", *arguments])
     assert left.value.code == 2
-    assert says in " ".join(capsys.readouterr().err.split())
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_options_after_a_program_are_the_programs_and_after_a_spec_ours(capsys: pytest.CaptureFixture[str]) -> None:

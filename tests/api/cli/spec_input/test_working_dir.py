@@ -13,7 +13,7 @@ import yaml
 
 from regroup.api.cli.main import main
 from regroup.api.cli.spec_input import working_dir as directory
-from regroup.api.cli.spec_input.working_dir import named, of_program
+from regroup.api.cli.spec_input.working_dir import for_program, with_working_dir
 from regroup.service.domain.errors import SpecError
 
 Cli = Callable[..., Awaitable[tuple[int, str, str]]]
@@ -125,23 +125,23 @@ def test_a_program_moves_into_the_folder_that_is_sent(tmp_path: Path) -> None:
     (tmp_path / "project" / "sub" / "train.py").touch()
     cwd = tmp_path / "project" / "sub"
 
-    def moved(working_dir: str | None, **workload: Any) -> dict[str, Any]:
+    def relocated(working_dir: str | None, **workload: Any) -> dict[str, Any]:
         folder = None if working_dir is None else Path(working_dir)
-        return of_program({"workload": {"kind": "script", "cwd": str(cwd), **workload}}, folder, cwd)
+        return for_program({"workload": {"kind": "script", "cwd": str(cwd), **workload}}, folder, cwd)
 
     entrypoint = str(cwd / "train.py")
-    assert moved(None, entrypoint=entrypoint) == {
+    assert relocated(None, entrypoint=entrypoint) == {
         "workload": {"kind": "script", "cwd": str(cwd), "entrypoint": entrypoint}
     }
-    assert moved(".", entrypoint=entrypoint)["workload"] == {"kind": "script", "entrypoint": "train.py"}
-    assert moved("..", entrypoint=entrypoint) == {
+    assert relocated(".", entrypoint=entrypoint)["workload"] == {"kind": "script", "entrypoint": "train.py"}
+    assert relocated("..", entrypoint=entrypoint) == {
         "workload": {"kind": "script", "entrypoint": "sub/train.py"}, "code": {"working_dir": ".."},
     }  # fmt: skip
-    assert moved(".", module="package.train")["workload"] == {"kind": "script", "module": "package.train"}
+    assert relocated(".", module="package.train")["workload"] == {"kind": "script", "module": "package.train"}
     with pytest.raises(SpecError, match=r"python.*is not in this folder"):
-        moved(".", entrypoint="/usr/bin/python")
+        relocated(".", entrypoint="/usr/bin/python")
 
 
 def test_a_spec_without_a_folder_is_as_it_was() -> None:
-    assert named({"name": "x"}, None, Path()) == {"name": "x"}
-    assert named({"code": {"archive": "a"}}, None, Path("/b")) == {"code": {"archive": "a"}}
+    assert with_working_dir({"name": "x"}, None, Path()) == {"name": "x"}
+    assert with_working_dir({"code": {"archive": "a"}}, None, Path("/b")) == {"code": {"archive": "a"}}

@@ -28,11 +28,12 @@ async def test_a_node_is_drained_looked_at_and_used_again(live: Any, make_spec: 
     before = time.time()
     answer = await live.http.post("/v1/nodes/local-1/drain", json={"deadline_s": "2m", "reason": "disks"})
     assert answer.status_code == 202
-    told = answer.json()
-    assert (told["node"], told["by"], told["reason"], told["jobs"]) == ("local-1", "request", "disks", [job])
-    assert before + 119 < told["deadline_at"] < time.time() + 121
+    drain = answer.json()
+    assert (drain["node"], drain["by"], drain["reason"], drain["jobs"]) == ("local-1", "request", "disks", [job])
+    assert before + 119 < drain["deadline_at"] < time.time() + 121
     again = await live.http.post(f"/v1/nodes/{NODE.id}/drain", json={"deadline_s": 5})
-    assert again.json()["requested_at"] == told["requested_at"] and again.json()["deadline_at"] < told["deadline_at"]
+    assert again.json()["requested_at"] == drain["requested_at"]
+    assert again.json()["deadline_at"] < drain["deadline_at"]
     assert (await live.http.get("/v1/nodes/local-1/drain")).json() == again.json()
     assert (await live.http.delete("/v1/nodes/local-1/drain")).status_code == 204
     assert (await live.http.delete("/v1/nodes/local-1/drain")).status_code == 404
@@ -44,13 +45,13 @@ async def test_what_cannot_be_drained_is_said(live: Any) -> None:
     live.cluster.add_node(Node(id="c" * 40, name="control", address="h", is_control=True))
     live.cluster.add_node(Node(id="b" * 40, name="twin", address="h"))
     live.cluster.add_node(Node(id="d" * 40, name="twin", address="h"))
-    for node, status, said in (
+    for node, status, text in (
         ("local-7", 404, "training nodes: local-1, twin, twin"),
         ("control", 409, "control node"),
         ("twin", 409, f"use an id instead: {'b' * 40}, {'d' * 40}"),
     ):
         answer = await live.http.post(f"/v1/nodes/{node}/drain", json={})
-        assert answer.status_code == status and said in answer.json()["detail"]
+        assert answer.status_code == status and text in answer.json()["detail"]
     for wrong in ({"deadline_s": 0}, {"deadline_s": "soon"}, {"reason": ""}, {"deadline": 5}, {"deadline_s": 1e9}):
         assert (await live.http.post("/v1/nodes/local-1/drain", json=wrong)).status_code == 422
 
@@ -58,8 +59,8 @@ async def test_what_cannot_be_drained_is_said(live: Any) -> None:
 async def test_what_ray_drains_is_shown_and_cannot_be_taken_back(live: Any) -> None:
     live.cluster.add_node(NODE)
     live.cluster.drain_node(NODE.id, 99.0)
-    told = (await live.http.get("/v1/nodes/local-1/drain")).json()
-    assert (told["by"], told["deadline_at"], told["requested_at"]) == ("ray", 99.0, None)
+    drain = (await live.http.get("/v1/nodes/local-1/drain")).json()
+    assert (drain["by"], drain["deadline_at"], drain["requested_at"]) == ("ray", 99.0, None)
     answer = await live.http.delete("/v1/nodes/local-1/drain")
     assert answer.status_code == 409 and "Ray itself" in answer.json()["detail"]
 
@@ -77,15 +78,15 @@ async def test_a_node_that_ends_when_it_is_empty_has_been_waited_for(live: Any, 
     job = (await live.http.post("/v1/jobs", json=make_spec())).json()["id"]
     await held(live, job)
     drains = live.services.store.drains
-    asked = asyncio.Event()
+    requested = asyncio.Event()
 
-    async def heard() -> Any:
-        asked.set()
+    async def received() -> Any:
+        requested.set()
         return await drains()
 
-    live.services.store.drains = heard
+    live.services.store.drains = received
     waiting = asyncio.create_task(live.client(lambda client: client.wait_for_drain("local-1")))
-    await asyncio.wait_for(asked.wait(), 10)
+    await asyncio.wait_for(requested.wait(), 10)
     live.cluster.remove_node(NODE.id)
     assert (await asyncio.wait_for(waiting, 10)).jobs == []
 
@@ -107,8 +108,8 @@ async def test_the_command(live: Any, make_spec: Any, capsys: Any) -> None:
     job = (await live.http.post("/v1/jobs", json=make_spec())).json()["id"]
     await held(live, job)
     assert await live.client(lambda _: typed("drain", "local-1", "--deadline", "1s", "--wait")) == 1
-    said = capsys.readouterr()
-    assert f"still running: {job}" in said.out and "was not empty by" in said.err
+    text = capsys.readouterr()
+    assert f"still running: {job}" in text.out and "was not empty by" in text.err
     assert await live.client(lambda _: typed("undrain", "local-1")) == 0
     assert capsys.readouterr().out == "local-1 accepts ranks again\n"
     assert await live.client(lambda _: typed("drain", "local-1", "--deadline", "soon")) == 3

@@ -19,7 +19,7 @@ SEEN = {
 
 
 def incident(**fields: Any) -> tuple[str, int, dict[str, Any]]:
-    told = {
+    reported = {
         "id": "i1",
         "cause": "no rank moved on",
         "reason": "hang",
@@ -27,7 +27,7 @@ def incident(**fields: Any) -> tuple[str, int, dict[str, Any]]:
         "next_generation": 2,
         "at_step": 2,
     }
-    return "incident", 1, {**told, "times": {}, "durations": {}, **fields}
+    return "incident", 1, {**reported, "times": {}, "durations": {}, **fields}
 
 
 def zipped(data: bytes) -> dict[str, str]:
@@ -36,10 +36,10 @@ def zipped(data: bytes) -> dict[str, str]:
         return {name: archive.read(name).decode() for name in archive.namelist()}
 
 
-async def test_a_bundle_holds_what_nodes_left_and_what_the_database_knows(live, say):
+async def test_a_bundle_holds_what_nodes_left_and_what_the_database_knows(live, job_events):
     job = await live.submit()
     await live.run(job["id"])
-    await live.report(job["id"], incident(), say.formed(2, 2))
+    await live.report(job["id"], incident(), job_events.formed(2, 2))
     await live.report(job["id"], incident(id="i2", generation=2, next_generation=None))
     await live.report(job["id"], incident(evidence_bytes=500))
     folder = Path(urlsplit(job["storage_uri"]).path) / "evidence" / "i1"
@@ -72,12 +72,12 @@ async def test_what_is_missing_is_said_in_the_bundle(live):
     job = await live.submit()
     await live.run(job["id"])
     path = f"/v1/jobs/{job['id']}/incidents/1/evidence"
-    for told, missing in (
+    for reported, missing in (
         ({}, "missing: node a: not written yet"),
         ({"evidence_bytes": 0, "evidence_missing": {"a": "its agent died"}}, "missing: node a: its agent died"),
         ({"evidence_bytes": 9}, "n0.json does not exist"),
     ):
-        await live.report(job["id"], incident(**told))
+        await live.report(job["id"], incident(**reported))
         assert missing in zipped((await live.http.get(path)).content)["summary.txt"]
     folder = Path(urlsplit(job["storage_uri"]).path) / "evidence" / "i1"
     folder.mkdir(parents=True)

@@ -43,7 +43,7 @@ async def test_the_history_says_who_ran_what(live):
     assert event.data == {"command": ["env"], "rank": 0, "node": "a"}
 
 
-async def test_what_cannot_run_is_refused_before_the_first_byte(live, say):
+async def test_what_cannot_run_is_refused_before_the_first_byte(live, job_events):
     queued = (await live.submit(name="queued"))["id"]
     body = {"command": ["true"]}
     answer = await live.http.post(f"/v1/jobs/{queued}/exec", json=body)
@@ -53,7 +53,7 @@ async def test_what_cannot_run_is_refused_before_the_first_byte(live, say):
     assert answer.status_code == 404 and "has no rank 1: generation 1 has ranks 0 to 0" in answer.json()["detail"]
     for wrong in ({"command": []}, {"command": ["a\x00b"]}, {**body, "timeout": 0}, {**body, "stdin": "?"}):
         assert (await live.http.post(f"/v1/jobs/{job_id}/exec", json=wrong)).status_code == 422, wrong
-    await live.report(job_id, say.state("SUCCEEDED", "completed"))
+    await live.report(job_id, job_events.state("SUCCEEDED", "completed"))
     with pytest.raises(ApiError, match="is SUCCEEDED and has no node"):
         await live.client(lambda client: list(client.exec(job_id, ["true"])))
     assert not live.cluster.orders

@@ -63,7 +63,7 @@ async def test_validating_chooses_and_keeps_nothing(live: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "pointer", "say"),
+    ("spec", "pointer", "message"),
     [
         (auto_json(model=LLAMA_7B), "/layout/auto/ranks", "out of memory"),
         (auto_json({"auto": {"ranks": 0}}), "/layout/auto/ranks", None),
@@ -80,13 +80,13 @@ async def test_validating_chooses_and_keeps_nothing(live: Any) -> None:
 )  # fmt: skip
 @pytest.mark.usefixtures("nodes")
 async def test_what_cannot_be_planned_names_the_field_and_the_limit(
-    live: Any, spec: dict[str, Any], pointer: str, say: str | None
+    live: Any, spec: dict[str, Any], pointer: str, message: str | None
 ) -> None:
     answer = await live.http.post("/v1/jobs", json=spec)
     assert answer.status_code == 422, answer.text
     errors = answer.json()["errors"]
     assert any(each["pointer"].startswith(pointer.rstrip("/")) for each in errors), errors
-    assert say is None or any(say in each["detail"] for each in errors), errors
+    assert message is None or any(message in each["detail"] for each in errors), errors
 
 
 async def test_a_cluster_that_does_not_answer_is_no_wrong_spec(live: Any) -> None:

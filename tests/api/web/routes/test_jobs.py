@@ -23,13 +23,13 @@ async def test_submit_and_get(live, make_spec):
     assert (await live.http.get("/v1/jobs/gpt?project=other")).status_code == 404
 
 
-async def test_a_running_job_shows_its_numbers(live, say):
+async def test_a_running_job_shows_its_numbers(live, job_events):
     job_id = (await live.submit())["id"]
     await live.run(job_id)
     times = {"fault_s": 1.0, "seen_s": 1.1}
     incident = {"id": "i1", "cause": "rank_exit", "rank": 2, "at_step": 3, "steps_lost": 0, "times": times}
     await live.report(
-        job_id, say.step(1, 2, loss=1.5, validation_loss=1.75), ("incident", 1, incident),
+        job_id, job_events.step(1, 2, loss=1.5, validation_loss=1.75), ("incident", 1, incident),
         status={"goodput": 0.5, "ranks": {"0": [2, "forward"]}},
     )  # fmt: skip
     job = (await live.http.get(f"/v1/jobs/{job_id}")).json()
@@ -40,7 +40,7 @@ async def test_a_running_job_shows_its_numbers(live, say):
     assert job["rank_phases"] == {"0": [2, "forward"]}
     await live.report(
         job_id, ("result", 1, {"parameters": "aa", "samples": "bb", "parameter_count": 7, "step": 10}),
-        say.state("SUCCEEDED", "completed"),
+        job_events.state("SUCCEEDED", "completed"),
     )  # fmt: skip
     job = (await live.http.get(f"/v1/jobs/{job_id}")).json()
     assert (job["state"], job["digest"], job["parameter_count"]) == (
@@ -118,7 +118,7 @@ async def test_listing(live):
     assert (await live.http.get("/v1/jobs?state=SLEEPING")).json()["errors"][0]["pointer"] == "query/state/0"
 
 
-async def test_cancel_under_a_version(live, say):
+async def test_cancel_under_a_version(live, job_events):
     waiting = (await live.submit(name="waiting"))["id"]
     answer = await live.http.post(f"/v1/jobs/{waiting}/cancel")
     assert (answer.status_code, answer.json()["state"]) == (202, "CANCELLED")
@@ -129,25 +129,29 @@ async def test_cancel_under_a_version(live, say):
     assert (stale.status_code, stale.json()["code"]) == (412, "precondition_failed")
     now = (await live.http.get(f"/v1/jobs/{running}")).headers["ETag"]
     assert (await live.http.get(f"/v1/jobs/{running}", headers={"If-None-Match": now})).status_code == 304
-    await live.report(running, say.step(1, 2))  # progress is another page, but no conflict
+    await live.report(running, job_events.step(1, 2))  # progress is another page, but no conflict
     assert (await live.http.get(f"/v1/jobs/{running}", headers={"If-None-Match": now})).status_code == 200
-    told = await live.http.post(f"/v1/jobs/{running}/cancel", headers={"If-Match": now})
-    assert (told.status_code, told.json()["state"], told.json()["intents"]) == (202, "RUNNING", {"cancel": True})
-    await live.report(running, say.state("FAILED", "user_error"))
+    answer = await live.http.post(f"/v1/jobs/{running}/cancel", headers={"If-Match": now})
+    assert (answer.status_code, answer.json()["state"], answer.json()["intents"]) == (
+        202,
+        "RUNNING",
+        {"cancel": True},
+    )
+    await live.report(running, job_events.state("FAILED", "user_error"))
     late = await live.http.post(f"/v1/jobs/{running}/cancel")
     assert (late.status_code, late.json()["code"]) == (409, "conflict")
 
 
-async def test_history(live, say):
+async def test_history(live, job_events):
     job_id = (await live.submit())["id"]
     await live.run(job_id)
     saved = {"step": 3, "generation": 1, "uri": "file:///c", "size_bytes": 5, "files": 2}
     await live.report(
         job_id,
-        *(say.step(1, number) for number in (2, 3, 4)),
+        *(job_events.step(1, number) for number in (2, 3, 4)),
         ("checkpoint", 1, saved),
-        say.formed(2, 3),
-        say.step(2, 4),
+        job_events.formed(2, 3),
+        job_events.step(2, 4),
     )
     path = f"/v1/jobs/{job_id}"
     events = (await live.http.get(f"{path}/events?after=2&limit=2")).json()["events"]
@@ -165,20 +169,20 @@ async def test_history(live, say):
     assert (await live.http.put(f"{path}/checkpoints/4/pin")).status_code == 404
 
 
-async def test_resume_from_another_jobs_checkpoint(live, say, make_spec):
+async def test_resume_from_another_jobs_checkpoint(live, job_events, make_spec):
     source = (await live.submit(name="source"))["id"]
     await live.run(source)
     saved = [("checkpoint", 1, {"step": n, "generation": 1, "uri": f"file:///c/{n}"}) for n in (2, 6)]
     # Generation 2 began at step 3: what generation 1 saved at step 6 is not on the job's line.
-    await live.report(source, *saved, say.formed(2, 3))
-    for wanted in ("source@latest", f"{source}@2"):
-        job = await live.submit(name=f"from-{wanted[-1]}", resume_from=wanted)
+    await live.report(source, *saved, job_events.formed(2, 3))
+    for expected in ("source@latest", f"{source}@2"):
+        job = await live.submit(name=f"from-{expected[-1]}", resume_from=expected)
         assert job["resume_uri"] == "file:///c/2"
     answer = await live.http.post("/v1/jobs", json=make_spec(resume_from="source@6"))
     assert "steps in storage: 2" in answer.json()["errors"][0]["detail"]
 
 
-async def test_why(live, say):
+async def test_why(live, job_events):
     job_id = (job := await live.submit())["id"]
     waiting = (await live.http.get(f"/v1/jobs/{job_id}/why")).json()
     assert (waiting["state"], waiting["queue_position"]) == ("QUEUED", 0)
@@ -187,20 +191,20 @@ async def test_why(live, say):
     assert running["goodput"] is None, "it has just begun"
     assert sum(running["seconds"].values()) == pytest.approx(time.time() - job["created_at"], abs=5.0)
     error = {"kind": "ValueError", "message": "boom", "traceback": "…", "rank": 1, "step": 2, "phase": "forward"}
-    await live.report(job_id, say.state("FAILED", "user_error", message="ValueError: boom", error=error))
+    await live.report(job_id, job_events.state("FAILED", "user_error", message="ValueError: boom", error=error))
     failed = (await live.http.get(f"/v1/jobs/{job_id}/why")).json()
     assert "boom" in failed["summary"] and failed["error"] == error
     assert failed["advice"] and "Fix the code" in failed["advice"][0]
 
 
-async def test_a_held_job_says_so_until_it_is_let_go(live, say):
+async def test_a_held_job_says_so_until_it_is_let_go(live, job_events):
     job_id = (await live.submit())["id"]
     await live.run(job_id)
     refused = await live.http.post(f"/v1/jobs/{job_id}/release")
     assert refused.status_code == 409 and "RUNNING and not held" in refused.json()["detail"]
     error = {"kind": "ValueError", "message": "bad"}
     held = {"until_s": 1.8e9, "reason": "user_error", "message": "bad", "error": error, "stacks": {}}
-    await live.report(job_id, ("held", 1, held), say.state("DRAINING", "user_error", message="bad; kept"))
+    await live.report(job_id, ("held", 1, held), job_events.state("DRAINING", "user_error", message="bad; kept"))
     job = (await live.http.get(f"/v1/jobs/{job_id}")).json()
     (condition,) = job["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("Held", True, "user_error")
@@ -214,7 +218,7 @@ async def test_a_held_job_says_so_until_it_is_let_go(live, say):
         assert (await live.http.post(f"/v1/jobs/{job_id}/release")).status_code == 202
     events = await live.store.events(job_id)
     assert [event.data for event in events if event.type == "intent"] == [{"release": True}]
-    await live.report(job_id, say.state("FAILED", "user_error", message="bad", error=error))
+    await live.report(job_id, job_events.state("FAILED", "user_error", message="bad", error=error))
     job = (await live.http.get(f"/v1/jobs/{job_id}")).json()
     assert (job["state"], job["conditions"], job["message"]) == ("FAILED", [], "bad")
     assert (await live.http.post(f"/v1/jobs/{job_id}/release")).status_code == 409

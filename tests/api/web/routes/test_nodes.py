@@ -26,10 +26,10 @@ async def test_nodes_with_what_is_free_and_who_is_there(live: Any) -> None:
     live.cluster.add_node(node(1))
     live.cluster.add_node(node(2, labels={MACHINE_LABEL: "rack-7/m2"}, is_draining=True))
     job = await live.submit()
-    holds = {"ranks": 3, "device_kind": "cpu", "cpus": 3, "memory_bytes": 0, "name": "local-1"}
+    allocation = {"ranks": 3, "device_kind": "cpu", "cpus": 3, "memory_bytes": 0, "name": "local-1"}
     placed = check_transition(job["id"], JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     reservation = Allocation(
-        job["id"], AllocationKind.RESERVATION, f"regroup-reservation:{job['id']}:1", "1" * 40, holds
+        job["id"], AllocationKind.RESERVATION, f"regroup-reservation:{job['id']}:1", "1" * 40, allocation
     )
     await live.store.apply(live.lease, placed, now=1.0, allocate=[reservation])
     first, second = (await named(live)).values()

@@ -67,9 +67,9 @@ async def test_the_newest_result_is_shown_by_node_and_level(live: Any) -> None:
         ("node-a", 4, "rack-a"), ("node-b", 4, "rack-b"),
     ]  # fmt: skip
     assert [(each.level, each.bytes_s) for each in shown.levels] == [("device", 3e9), ("rack", 0.7e9)]
-    first, told = lines(shown)
+    first, reported = lines(shown)
     assert first.startswith("8 ranks of x86_64 (cpu), measured 1970-01-01 ") and newest in first
-    assert told == "! node node-b: all_reduce of 1048576 bytes gave a wrong result there"
+    assert reported == "! node node-b: all_reduce of 1048576 bytes gave a wrong result there"
     text = (await Metrics(live.store, rule_of(live.services.settings)).render()).decode()
     assert 'regroup_probe_bandwidth_bytes_per_second{kind="cpu",level="rack"} 7e+08' in text
     assert 'regroup_probe_matmul_flops{dtype="fp32",kind="cpu",node="node-a"} 5e+10' in text

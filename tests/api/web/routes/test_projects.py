@@ -61,11 +61,11 @@ async def test_numbers_that_contradict_each_other_are_refused(live: Any, setting
     ],
 )
 async def test_what_a_project_does_not_admit_is_refused_with_the_numbers(
-    live: Any, make_spec: Any, admits: Any, fields: Any, status: int, said: str
+    live: Any, make_spec: Any, admits: Any, fields: Any, status: int, text: str
 ) -> None:
     assert (await live.http.put("/v1/projects/small", json={"admits": admits})).status_code == 200
     answer = await live.http.post("/v1/jobs", json=make_spec(project="small", **fields))
-    assert answer.status_code == status and said in answer.text
+    assert answer.status_code == status and text in answer.text
 
 
 async def test_a_job_that_its_project_could_never_hold_is_refused(live: Any, make_spec: Any) -> None:
@@ -87,9 +87,9 @@ async def test_a_job_comes_after_others_by_id(live: Any, make_spec: Any) -> None
     first = await live.submit(name="first")
     then = await live.submit(name="then", depends_on=["first"])
     assert (await live.store.job(then["id"])).spec["depends_on"] == [first["id"]]
-    for after, said in (("itself", "a job cannot depend on itself"), ("nobody", "no job with id")):
+    for after, text in (("itself", "a job cannot depend on itself"), ("nobody", "no job with id")):
         answer = await live.http.post("/v1/jobs", json=make_spec("itself", depends_on=[after]))
-        assert answer.status_code == 422 and said in answer.text
+        assert answer.status_code == 422 and text in answer.text
     await live.store.apply(
         live.lease, check_transition(first["id"], JobState.QUEUED, JobState.FAILED, Reason.MAX_QUEUE_TIME), now=1.0
     )

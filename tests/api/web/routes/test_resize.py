@@ -59,8 +59,8 @@ async def test_what_cannot_be_is_said(live: Any) -> None:
 
 async def test_the_client_waits_until_it_is_so(live: Any) -> None:
     job = await running(live)
-    told = await live.client(lambda client: client.resize(job, 2))
-    assert told.intents["resize"]["layout"] == split(2)
+    reported = await live.client(lambda client: client.resize(job, 2))
+    assert reported.intents["resize"]["layout"] == split(2)
     waiting = asyncio.create_task(live.client(lambda client: client.wait_for_resize(job)))
     await comes(live, job, 2)
     assert await waiting == Layout(dp_shard=2)
@@ -102,15 +102,15 @@ async def test_so_many_ranks_are_split_as_the_planner_says(live: Any, capsys: An
     capacity = find_capacity(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2))
     fastest = list_layouts(parse_spec(answer.json()["spec"]), 4, capacity)[0][0]
     assert fastest != Layout(dp_shard=2, pp=2), "then this tells nothing"
-    told = await live.client(lambda client: client.resize(job, ranks=4))
-    assert told.intents["resize"]["layout"] == fastest.to_json()
-    for wrong, say in (
+    reported = await live.client(lambda client: client.resize(job, ranks=4))
+    assert reported.intents["resize"]["layout"] == fastest.to_json()
+    for wrong, message in (
         ({"ranks": 5}, "this job can have 2 to 4 ranks"),
         ({"ranks": 4, "dp": 2}, "exactly one of dp and ranks"),
         ({"ranks": 4, "tp": 2}, "the planner chooses tp and pp"),
     ):
         answer = await live.http.post(f"/v1/jobs/{job}/resize", json=wrong)
-        assert answer.status_code == 422 and say in answer.text, answer.text
+        assert answer.status_code == 422 and message in answer.text, answer.text
     with contextlib.suppress(SystemExit):
         await asyncio.to_thread(main, ["resize", "gpt", "--ranks", "4", "--server", live.url])
     assert f"to {fastest} when the capacity is available" in capsys.readouterr().out

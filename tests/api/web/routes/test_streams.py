@@ -22,26 +22,26 @@ async def read_until(live, path, enough, headers=None):
     raise AssertionError(f"the stream broke off: {raw!r}")
 
 
-async def test_events_come_as_they_happen_and_end_with_the_job(live, say):
+async def test_events_come_as_they_happen_and_end_with_the_job(live, job_events):
     job_id = (await live.submit())["id"]
     following = asyncio.create_task(read_until(live, f"/v1/jobs/{job_id}/events?follow=true", 100))
     await live.run(job_id)
-    await live.report(job_id, say.step(1, 2), say.state("SUCCEEDED", "completed"))
+    await live.report(job_id, job_events.step(1, 2), job_events.state("SUCCEEDED", "completed"))
     found = await following
     assert found[-1].kind == "end"
-    told = [json.loads(event.data) for event in found[:-1]]
-    assert [event["number"] for event in told] == list(range(1, len(told) + 1))
-    assert [int(event.id) for event in found[:-1]] == [event["number"] for event in told]
-    states = [event["data"]["to"] for event in told if event["type"] == "state"]
+    reported = [json.loads(event.data) for event in found[:-1]]
+    assert [event["number"] for event in reported] == list(range(1, len(reported) + 1))
+    assert [int(event.id) for event in found[:-1]] == [event["number"] for event in reported]
+    states = [event["data"]["to"] for event in reported if event["type"] == "state"]
     assert states == ["QUEUED", "PLACING", "STARTING", "RUNNING", "SUCCEEDED"]
 
 
-async def test_a_stream_resumes_after_the_last_id(live, say):
+async def test_a_stream_resumes_after_the_last_id(live, job_events):
     job_id = (await live.submit())["id"]
     await live.run(job_id)
     path = f"/v1/jobs/{job_id}/events?follow=true"
     first = await read_until(live, path, 2)
-    await live.report(job_id, say.state("SUCCEEDED", "completed"))
+    await live.report(job_id, job_events.state("SUCCEEDED", "completed"))
     rest = await read_until(live, path, 100, headers={"Last-Event-ID": first[1].id})
     numbers = [int(event.id) for event in [*first[:2], *rest[:-1]]]
     assert numbers == list(range(1, len(numbers) + 1))
@@ -49,12 +49,14 @@ async def test_a_stream_resumes_after_the_last_id(live, say):
     assert (bad.status_code, bad.json()["code"]) == (400, "bad_request")
 
 
-async def test_steps_come_with_those_done_again(live, say):
+async def test_steps_come_with_those_done_again(live, job_events):
     job_id = (await live.submit())["id"]
     await live.run(job_id)
     following = asyncio.create_task(read_until(live, f"/v1/jobs/{job_id}/steps?follow=true", 100))
-    await live.report(job_id, say.step(1, 2), say.step(1, 3), say.formed(2, 2), say.step(2, 3))
-    await live.report(job_id, say.state("SUCCEEDED", "completed"))
+    await live.report(
+        job_id, job_events.step(1, 2), job_events.step(1, 3), job_events.formed(2, 2), job_events.step(2, 3)
+    )
+    await live.report(job_id, job_events.state("SUCCEEDED", "completed"))
     rows = [json.loads(event.data) for event in (await following)[:-1]]
     assert [(row["number"], row["generation"], row["step"]) for row in rows] == [
         (1, 1, 1), (2, 1, 2), (3, 1, 3), (4, 2, 3),
@@ -77,44 +79,44 @@ async def test_an_idle_stream_is_kept_alive(live, monkeypatch):
     assert EventParser().feed(raw) == []
 
 
-async def test_logs_follow_from_generation_to_generation(live, say):
+async def test_logs_follow_from_generation_to_generation(live, job_events):
     job_id = (await live.submit())["id"]
     path = f"/v1/jobs/{job_id}/logs"
     assert (await live.http.get(path)).status_code == 404
     following = asyncio.create_task(read_until(live, f"{path}?follow=true", 100))
     await live.run(job_id)
     live.cluster.logs[job_id, 1, 0, "stdout"] = "one\u2028é\n"
-    await live.report(job_id, say.formed(2, 1))
+    await live.report(job_id, job_events.formed(2, 1))
     live.cluster.logs[job_id, 2, 0, "stdout"] = "two\n"
-    await live.report(job_id, say.state("SUCCEEDED", "completed"))
+    await live.report(job_id, job_events.state("SUCCEEDED", "completed"))
     found = await following
     pieces = [json.loads(event.data) for event in found[:-1]]
     assert "".join(piece["text"] for piece in pieces) == "one\u2028é\ntwo\n"
     assert [piece["generation"] for piece in pieces] == [1, 2]
     resumed = await read_until(live, f"{path}?follow=true", 100, headers={"Last-Event-ID": "1.0.4"})
     assert "".join(json.loads(event.data)["text"] for event in resumed[:-1]).endswith("é\ntwo\n")
-    plain = await live.http.get(path, params={"generation": 1, "offset": 3})
-    assert (plain.text, plain.headers["Content-Type"]) == ("\u2028é\n", "text/plain; charset=utf-8")
+    to_json = await live.http.get(path, params={"generation": 1, "offset": 3})
+    assert (to_json.text, to_json.headers["Content-Type"]) == ("\u2028é\n", "text/plain; charset=utf-8")
     assert (await live.http.get(path)).text == "two\n"
     assert (await live.http.get(f"{path}?rank=7")).status_code == 404
     for bad in ("x", "1.5.0", "1.0"):
         assert (await live.http.get(f"{path}?follow=true", headers={"Last-Event-ID": bad})).status_code == 400
 
 
-async def test_logs_of_an_ended_job_come_from_storage(live, say, tmp_path):
+async def test_logs_of_an_ended_job_come_from_storage(live, job_events, tmp_path):
     job = await live.submit(storage_uri=f"file://{tmp_path}/kept")
     path = f"/v1/jobs/{job['id']}/logs"
     logs = tmp_path / "kept" / "jobs" / job["id"] / "logs"
     logs.mkdir(parents=True)
     await live.run(job["id"])
     live.cluster.logs[job["id"], 2, 0, "stdout"] = "two\n"
-    await live.report(job["id"], say.formed(2, 1))
+    await live.report(job["id"], job_events.formed(2, 1))
     following = asyncio.create_task(read_until(live, f"{path}?follow=true", 100))
     assert (await live.http.get(path)).text == "two\n"
     del live.cluster.logs[job["id"], 2, 0, "stdout"]
     (logs / "g1-rank0.out").write_text("one\n")
     (logs / "g2-rank0.out").write_text("two\nlast\n")
-    await live.report(job["id"], say.state("SUCCEEDED", "completed"))
+    await live.report(job["id"], job_events.state("SUCCEEDED", "completed"))
     found = await following
     assert found[-1].kind == "end"
     assert "".join(json.loads(event.data)["text"] for event in found[:-1]) == "two\nlast\n"

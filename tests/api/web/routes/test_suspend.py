@@ -13,17 +13,17 @@ def states(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(each["data"]["to"], each["data"]["reason"]) for each in events if each["type"] == "state"]
 
 
-async def lets_go(live: Any, job: str, say: Any) -> None:
+async def lets_go(live: Any, job: str, job_events: Any) -> None:
     """Its supervisor has saved its last step and given all up."""
-    await live.report(job, say.state("RESIZING", "suspended"), say.state("QUEUED", "suspended"))
+    await live.report(job, job_events.state("RESIZING", "suspended"), job_events.state("QUEUED", "suspended"))
 
 
 async def test_a_job_that_queues_is_suspended_at_once_and_resumed(live: Any) -> None:
     job = (await live.submit())["id"]
-    told = (await live.http.post(f"/v1/jobs/{job}/suspend")).json()
-    assert (told["state"], told["reason"], told["message"]) == ("SUSPENDED", "suspended", "on request")
+    response = (await live.http.post(f"/v1/jobs/{job}/suspend")).json()
+    assert (response["state"], response["reason"], response["message"]) == ("SUSPENDED", "suspended", "on request")
     again = await live.http.post(f"/v1/jobs/{job}/suspend", json={"reason": "once more"})
-    assert again.status_code == 202 and again.json()["version"] == told["version"]
+    assert again.status_code == 202 and again.json()["version"] == response["version"]
     why = (await live.http.get(f"/v1/jobs/{job}/why")).json()
     assert "without devices" in why["summary"] and f"regroup resume {job}" in why["advice"][-1]
     assert await live.store.queued_jobs() == []
@@ -33,29 +33,29 @@ async def test_a_job_that_queues_is_suspended_at_once_and_resumed(live: Any) -> 
     assert (await live.http.post(f"/v1/jobs/{job}/resume")).json()["version"] == back.json()["version"]
 
 
-async def test_a_job_that_runs_lets_go_first(live: Any, say: Any) -> None:
+async def test_a_job_that_runs_lets_go_first(live: Any, job_events: Any) -> None:
     job = (await live.submit())["id"]
     await live.run(job)
-    told = (await live.http.post(f"/v1/jobs/{job}/suspend", json={"reason": "for the night"})).json()
-    assert told["state"] == "RUNNING" and told["intents"]["suspend"]["why"] == "for the night"
-    await lets_go(live, job, say)
+    response = (await live.http.post(f"/v1/jobs/{job}/suspend", json={"reason": "for the night"})).json()
+    assert response["state"] == "RUNNING" and response["intents"]["suspend"]["why"] == "for the night"
+    await lets_go(live, job, job_events)
     held = (await live.http.get(f"/v1/jobs/{job}")).json()
     assert (held["state"], held["message"]) == ("SUSPENDED", "for the night")
     events = (await live.http.get(f"/v1/jobs/{job}/events")).json()["events"]
     assert states(events)[-3:] == [("RESIZING", "suspended"), ("QUEUED", "suspended"), ("SUSPENDED", "suspended")]
 
 
-async def test_a_wish_taken_back_in_time_leaves_the_job_where_it_is(live: Any, say: Any) -> None:
+async def test_a_wish_taken_back_in_time_leaves_the_job_where_it_is(live: Any, job_events: Any) -> None:
     job = (await live.submit())["id"]
     await live.run(job)
     await live.http.post(f"/v1/jobs/{job}/suspend")
-    told = (await live.http.post(f"/v1/jobs/{job}/resume")).json()
-    assert told["state"] == "RUNNING" and "suspend" not in told["intents"]
-    await lets_go(live, job, say)
+    response = (await live.http.post(f"/v1/jobs/{job}/resume")).json()
+    assert response["state"] == "RUNNING" and "suspend" not in response["intents"]
+    await lets_go(live, job, job_events)
     assert (await live.http.get(f"/v1/jobs/{job}")).json()["state"] == "QUEUED", "too late to stay, so it queues"
 
 
-async def test_what_cannot_be_is_said(live: Any, say: Any) -> None:
+async def test_what_cannot_be_is_said(live: Any, job_events: Any) -> None:
     job = (await live.submit())["id"]
     for wrong in ({"reason": ""}, {"why": "x"}):
         assert (await live.http.post(f"/v1/jobs/{job}/suspend", json=wrong)).status_code == 422, wrong
@@ -73,7 +73,7 @@ async def test_what_cannot_be_is_said(live: Any, say: Any) -> None:
     assert (await live.http.post(f"/v1/jobs/{suspended}/cancel")).json()["state"] == "CANCELLED"
 
 
-async def test_the_commands(live: Any, say: Any, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_commands(live: Any, job_events: Any, capsys: pytest.CaptureFixture[str]) -> None:
     job = (await live.submit())["id"]
     await live.run(job)
 
@@ -88,7 +88,7 @@ async def test_the_commands(live: Any, say: Any, capsys: pytest.CaptureFixture[s
     async with asyncio.timeout(10):
         while "suspend" not in (await live.store.job(job)).intents:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    await lets_go(live, job, say)
+    await lets_go(live, job, job_events)
     assert await waiting == 0
     assert "gpt is suspended at step 1" in capsys.readouterr().out
     assert await live.client(lambda _: typed("resume", "gpt")) == 0
@@ -100,8 +100,8 @@ async def test_the_handle_of_a_job(live: Any) -> None:
 
     def rests() -> list[str]:
         handle, found = Job(job, url=live.url), list[str]()
-        for ask in (handle.suspend, handle.resume):
-            ask()
+        for call_client in (handle.suspend, handle.resume):
+            call_client()
             found.append(handle.status)
         handle.close()
         return found

@@ -44,9 +44,9 @@ async def test_why_tells_where_a_job_is_and_what_else_there_was(live: Any) -> No
     assert isinstance(placed, Placement) and placed.choice is not None
     job = await live.submit()
     plan = {"layout": {}, "attempt": 0, "choice": placed.choice.to_json()}
-    moved = check_transition(job["id"], JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+    relocated = check_transition(job["id"], JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     row = Allocation(job["id"], AllocationKind.SUPERVISOR, "regroup-supervisor:x", data=plan)
-    await live.store.apply(live.lease, moved, now=1.0, allocate=[row])
+    await live.store.apply(live.lease, relocated, now=1.0, allocate=[row])
     why = await live.client(lambda client: client.why(job["id"]))
     assert why.choice is not None and why.choice.inside == "rack r1"
     lines = explained(why.model_dump(mode="json"))
