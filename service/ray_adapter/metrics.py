@@ -69,6 +69,6 @@ _OF_A_STEP: Mapping[Metric, Callable[[StepRow], float | None]] = {
     names.JOB_STEP_SECONDS: lambda row: row.duration_s,
     names.JOB_TOKENS: lambda row: _tokens_per_s(row.tokens, row.duration_s),
     names.JOB_MFU: lambda row: row.extra.get("mfu"),
-    names.JOB_EXPOSED: lambda row: row.extra.get("exposed"),
+    names.JOB_EXPOSED: lambda row: row.extra.get("exposed_communication"),
     names.JOB_PEAK_BYTES: lambda row: row.extra.get("peak_bytes"),
 }

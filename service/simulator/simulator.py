@@ -294,7 +294,7 @@ class _Run:
             node = self.nodes[node_id]
             free = subtract(free_of(node), resources_of(demand, sign * ranks))
             self.nodes[node_id] = replace(node, free_cpus=free[0], free_gpus=free[1], free_memory_bytes=free[2])
-            self.tally.held += sign * ranks
+            self.tally.allocated += sign * ranks
 
     def _at(self, at_s: float, what: str, whom: str, life: int = 0) -> None:
         self._count += 1

@@ -17,8 +17,9 @@ from regroup.service.store.records import Allocation, AllocationKind, JobRow, Le
 from regroup.service.store.tables import allocations, jobs, projects
 
 RESIZE = "resize"
-"""Intent of a job that is to be of another size: `{layout, why, requested_s}`, until it has come about; `is_requested` is false
-if nobody but the queue wants that."""
+"""Intent to change the size of a job: `{layout, why, requested_s, is_requested}`, until the change is complete.
+
+`is_requested` is false if the scheduler decided it, true if a person did."""
 PREEMPT = "preempt"
 """Intent of a job that is to save its state, give all up and queue again: why, and since when."""
 _NEVER_SUSPENDED = frozenset({JobState.DRAINING, *(state for state in JobState if state.is_terminal)})

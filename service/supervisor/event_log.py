@@ -170,7 +170,7 @@ class EventLog:
     async def moved(self, moved: Relocated) -> None:
         """The job has other nodes from now on. On record before it goes there: a supervisor that restarts is born with
         those of the beginning."""
-        if moved.is_known:
+        if moved.is_recorded:
             return
         event = JobMoved(
             nodes=tuple(node.to_json() for node in moved.nodes),

@@ -28,9 +28,13 @@ class Relocated(Exception):
         *,
         is_recorded: bool = False,
     ) -> None:
-        """`former`: node id → name, of those that it leaves while they still hold its state. `is_known`: on record."""
+        """Initialize the outcome.
+
+        `former`: node id → name, of the nodes that the job leaves while they still hold its state. `is_recorded`: the
+        journal has the move.
+        """
         super().__init__("the job was given other nodes")
-        self.nodes, self.layout, self.former, self.is_known = nodes, layout, former, is_recorded
+        self.nodes, self.layout, self.former, self.is_recorded = nodes, layout, former, is_recorded
 
     @classmethod
     def replay(cls, past: Sequence[SupervisorEvent], attempt: int, layout: Layout) -> "Relocated | None":
@@ -41,7 +45,7 @@ class Relocated(Exception):
             return None
         last = moves[-1]
         nodes = tuple(NodeAssignment.from_json(node) for node in last.nodes)
-        return cls(nodes, Layout(**last.layout) if last.layout else layout, last.former, is_known=True)
+        return cls(nodes, Layout(**last.layout) if last.layout else layout, last.former, is_recorded=True)
 
     @property
     def shape(self) -> Shape:

@@ -164,7 +164,7 @@ async def test_a_supervisor_that_restarts_begins_with_the_size_of_the_last_chang
     rig.payload = born
     rig.begin()
     again = await asyncio.wait_for(rig.running, 20)
-    assert again.is_known and again.shape == moved.shape
+    assert again.is_recorded and again.shape == moved.shape
 
 
 async def test_the_same_size_is_no_change(rig: Resized) -> None:

@@ -64,9 +64,9 @@ class StepMeter:
     def facts(self, total: Mapping[str, float], flops: float) -> dict[str, float]:
         """Return the metrics of a step.
 
-        `peak_bytes` and `peak_rank`: the largest peak memory of a rank, and that rank. `exposed_communication`: fraction of forward
-        and backward that ranks spend waiting for others, on average (CPUs only). `mfu`: model FLOPs utilization since
-        the end of the previous step (Chowdhery et al. 2022), from the third step of a generation on.
+        `peak_bytes` and `peak_rank`: the largest peak memory of a rank, and that rank. `exposed_communication`: the
+        average fraction of forward and backward that ranks spend waiting for others (CPUs only). `mfu`: model FLOPs
+        utilization since the end of the previous step (Chowdhery et al. 2022), from the third step of a generation on.
 
         Args:
             total: sums of `own` over all ranks.

@@ -363,7 +363,7 @@ async def test_a_supervisor_that_restarts_goes_where_the_job_went(rig: Rig) -> N
     calls = len(rig.nodes.calls)
     rig.begin()
     moved = await rig.goes()
-    assert moved.is_known and moved.nodes == assigned(NEW) and moved.former == {"node-1": "n1"}
+    assert moved.is_recorded and moved.nodes == assigned(NEW) and moved.former == {"node-1": "n1"}
     assert rig.nodes.calls[calls:] == []
     await rig.trains(generation=2)
     assert rig.events("incident")[-1]["steps_lost"] == 0
