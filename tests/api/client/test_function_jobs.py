@@ -85,7 +85,7 @@ async def test_the_result_of_a_failed_job_raises_with_its_traceback(live: Any, j
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "text"),
     [
         ({"args": {"model": {"depth": [1, object()]}}}, r"args\.model\.depth\.1: args are plain .* a object is not"),
         ({"args": {"lr": float("nan")}}, r"args\.lr: args are plain"),
@@ -113,7 +113,7 @@ async def coroutine(run: regroup.Context) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "text"),
     [(lambda: None, "one argument, a regroup.Context"), (coroutine, "nobody would run"), ("train", "not callable")],
 )
 async def test_what_is_no_training_function_is_refused(live: Any, function: Any, text: str) -> None:

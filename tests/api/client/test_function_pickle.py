@@ -127,5 +127,7 @@ def test_what_is_installed_goes_by_its_name() -> None:
 def test_too_much_data_is_refused_with_the_largest_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function_pickle, "LIMIT_BYTES", 2**20)
     train = in_a_cell("def train(run):\n    return table, note", table=bytes(2**20), note="small")
-    with pytest.raises(PickleError, match=r"train is 1\.0 MiB .* largest: table \(1\.0 MiB\), note \(0\.0 MiB\)"):
+    with pytest.raises(
+        PickleError, match=r"train and what it uses are 1\.0 MiB; .* Largest: table \(1\.0 MiB\), note \(0\.0 MiB\)"
+    ):
         pickle_function(train)

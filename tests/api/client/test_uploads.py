@@ -102,7 +102,7 @@ async def test_a_spec_that_names_a_folder_is_submitted_with_its_address(
 async def test_what_is_too_large_is_refused_by_what_this_server_takes(live: Any, project: Path) -> None:
     object.__setattr__(live.services.settings, "upload_limit_bytes", 2**20)
     network = Network()
-    with pytest.raises(ArchiveError, match=r"takes 1\.0 MiB; largest: weights\.bin \(8\.0 MiB\)"):
+    with pytest.raises(ArchiveError, match=r"accepts 1\.0 MiB\. Largest: weights\.bin \(8\.0 MiB\)"):
         await over(live, network, lambda client: client.upload_working_dir(project))
     with pytest.raises(ApiError, match="limit 1048576"):
         await over(live, network, lambda client: client.upload_archive(project / "weights.bin"))

@@ -20,7 +20,7 @@ from regroup.service.domain.job_events import (
     MirrorChanged,
     NoteRecorded,
     PhaseProgressed,
-    RankPlacement,
+    RankPlace,
     RecoveryAction,
     ResultRecorded,
     ScriptResumed,
@@ -35,7 +35,7 @@ from regroup.service.domain.states import JobState, Reason
 from regroup.workers.contract.messages import StepRow
 
 LAYOUT = {"dp_replicate": 1, "dp_shard": 2, "cp": 1, "tp": 1, "pp": 1}
-PLACES = (RankPlacement(0, "n0", "alpha", "10.0.0.1", 0, 0), RankPlacement(1, "n1", "beta", "10.0.0.2", 0, 3))
+PLACES = (RankPlace(0, "n0", "alpha", "10.0.0.1", 0, 0), RankPlace(1, "n1", "beta", "10.0.0.2", 0, 3))
 ERROR = {"kind": "ValueError", "message": "bad", "traceback": "Traceback …"}
 EVENTS: list[JobEvent] = [
     StateChanged(JobState.FAILED, Reason.USER_ERROR, "rank 2 raised", ERROR),

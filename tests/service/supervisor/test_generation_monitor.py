@@ -3,7 +3,7 @@
 import pytest
 
 from regroup.service.domain.detectors import Detector
-from regroup.service.domain.job_events import RankPlacement
+from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
@@ -16,7 +16,7 @@ RAISED = Failed(0, 1, RankError(ErrorClass.USER, "ValueError", "no", "", 1, "for
 
 
 def watch(*disable_detectors: Detector) -> GenerationMonitor:
-    place = RankPlacement(0, "n", "n", "10.0.0.1", 0, 0)
+    place = RankPlace(0, "n", "n", "10.0.0.1", 0, 0)
     return GenerationMonitor(
         Generation(1, Layout(dp_shard=1), (place,), RestoreSource(RestoreKind.NONE), "start"),
         disable_detectors=disable_detectors,

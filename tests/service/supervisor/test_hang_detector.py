@@ -2,7 +2,7 @@
 
 import pytest
 
-from regroup.service.domain.job_events import RankPlacement
+from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.detection.hang import hang_policy_for
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
@@ -17,7 +17,7 @@ from tests.support.supervised_job import FakeNodes
 
 @pytest.mark.parametrize(("known_s", "is_found"), [(0.0, False), (0.2, True)])
 async def test_how_long_a_first_step_took_is_asked_of_the_agents(known_s: float, is_found: bool) -> None:
-    place = RankPlacement(0, "node-0", "n0", "h", 0, 0)
+    place = RankPlace(0, "node-0", "n0", "h", 0, 0)
     watch = GenerationMonitor(Generation(3, Layout(dp_shard=1), (place,), RestoreSource(RestoreKind.NONE), "rank_exit"))
     standstill = HangDetector(Gang(FakeNodes({}), {}), hang_policy_for("builtin", None, None))
     dwell = RankActivity(5, "forward", 600.0, 600.0, 0, 0.0, earlier_first_s=known_s)

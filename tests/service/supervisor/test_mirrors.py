@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regroup.service.domain.job_events import RankPlacement
+from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.recovery import mirror_memory
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
@@ -81,7 +81,7 @@ class Rig:
         self.watch = self.generation(1)
 
     def generation(self, number: int) -> GenerationMonitor:
-        places = tuple(RankPlacement(rank, node, node, "h", 0, 0) for rank, node in enumerate(PAIRS))
+        places = tuple(RankPlace(rank, node, node, "h", 0, 0) for rank, node in enumerate(PAIRS))
         return GenerationMonitor(
             Generation(number, Layout(dp_shard=2), places, RestoreSource(RestoreKind.NONE), "start")
         )

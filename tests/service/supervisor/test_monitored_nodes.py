@@ -1,6 +1,6 @@
 """What a node says of its devices and its memory, as a watch takes it in."""
 
-from regroup.service.domain.job_events import RankPlacement
+from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
 from regroup.service.policy.detection.node_quarantine import NodeEventKind, node_event_kind_of
@@ -15,7 +15,7 @@ def condition(what: str, message: str) -> Note:
 
 
 def watch() -> GenerationMonitor:
-    places = tuple(RankPlacement(rank, node, node, "h", 0, 0) for rank, node in enumerate("ab"))
+    places = tuple(RankPlace(rank, node, node, "h", 0, 0) for rank, node in enumerate("ab"))
     return GenerationMonitor(Generation(1, Layout(dp_shard=2), places, RestoreSource(RestoreKind.NONE), "start"))
 
 

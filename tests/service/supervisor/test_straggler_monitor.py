@@ -1,6 +1,6 @@
 """Who straggles is told when it changes, and no oftener."""
 
-from regroup.service.domain.job_events import RankPlacement
+from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.ports.sync import SupervisorEvent
@@ -12,7 +12,7 @@ from tests.support.memory_records import Records
 
 
 def generation(number: int) -> Generation:
-    places = tuple(RankPlacement(rank, f"id-{rank}", f"node-{rank}", "10.0.0.1", 0, 0) for rank in range(3))
+    places = tuple(RankPlace(rank, f"id-{rank}", f"node-{rank}", "10.0.0.1", 0, 0) for rank in range(3))
     return Generation(number, Layout(dp_shard=3), places, RestoreSource(RestoreKind.NONE), "start")
 
 

@@ -27,8 +27,8 @@ def train(run):
 
 from pathlib import Path
 from regroup.api.client.function_jobs import write
-from regroup.api.client.function_pickle import pickled
-write(pickled(train), "train", Path(sys.argv[1]))
+from regroup.api.client.function_pickle import pickle_function
+write(pickle_function(train), "train", Path(sys.argv[1]))
 """
 READ = f"""
 import sys, traceback

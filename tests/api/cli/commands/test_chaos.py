@@ -34,7 +34,7 @@ def test_a_detector_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "text"),
     [
         (["run", "meteor"], "no scenario is called so"),
         (["run", "rank-killed", "meteor"], "meteor"),

@@ -27,7 +27,7 @@ def spec_of(declared: DeclaredRun, overridden: Collection[str] = (), **flags: An
 
 
 @pytest.mark.parametrize(
-    ("source", "wanted"),
+    ("source", "declared"),
     [
         ("pass", DeclaredRun()),
         ("ScalingConfig(num_workers=4)", DeclaredRun((4, 4))),
@@ -76,7 +76,8 @@ def test_flags_and_settings_go_before_the_source() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"), [(DeclaredRun(None), "--nproc-per-node"), (DeclaredRun((1, 1), None), "--set resources.device")]
+    ("declared", "declared_value"),
+    [(DeclaredRun(None), "--nproc-per-node"), (DeclaredRun((1, 1), None), "--set resources.device")],
 )
 def test_what_the_source_does_not_say_names_the_flag(declared: DeclaredRun, declared_value: str) -> None:
     with pytest.raises(SpecError, match=declared_value):

@@ -63,7 +63,7 @@ def test_names_are_legal_and_tell_the_program() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--no-python", "x.py"], "run a Python file or -m"),
         (["spec.yaml", "--nnodes", "2"], "a spec file says itself"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from regroup.api.cli.commands.probe import lines
+from regroup.api.cli.commands.probe import describe_probe
 from regroup.api.cli.commands.topology import ranges, tree_lines
 from regroup.api.client.errors import ApiError
 from regroup.service.cluster_state.node_health import rule_of
@@ -67,7 +67,7 @@ async def test_the_newest_result_is_shown_by_node_and_level(live: Any) -> None:
         ("node-a", 4, "rack-a"), ("node-b", 4, "rack-b"),
     ]  # fmt: skip
     assert [(each.level, each.bytes_s) for each in shown.levels] == [("device", 3e9), ("rack", 0.7e9)]
-    first, reported = lines(shown)
+    first, reported = describe_probe(shown)
     assert first.startswith("8 ranks of x86_64 (cpu), measured 1970-01-01 ") and newest in first
     assert reported == "! node node-b: all_reduce of 1048576 bytes gave a wrong result there"
     text = (await Metrics(live.store, rule_of(live.services.settings)).render()).decode()

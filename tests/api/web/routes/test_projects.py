@@ -44,7 +44,7 @@ async def test_numbers_that_contradict_each_other_are_refused(live: Any, setting
 
 
 @pytest.mark.parametrize(
-    ("admits", "fields", "status", "said"),
+    ("admits", "fields", "status", "text"),
     [
         ({"devices": ["cuda"]}, {}, 403, "device cpu is not allowed in project 'small'; allowed devices: cuda"),
         ({"max_priority": "normal"}, {"priority": "high"}, 403, "the highest allowed priority is normal"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from regroup.api.cli.commands.topology import tree_lines
-from regroup.api.cli.render.why import explained
+from regroup.api.cli.render.why import render_why
 from regroup.service.cluster_state.topology import Topology
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.domain.topology import DEFAULT_LABELS, Level
@@ -49,7 +49,7 @@ async def test_why_tells_where_a_job_is_and_what_else_there_was(live: Any) -> No
     await live.store.apply(live.lease, relocated, now=1.0, allocate=[row])
     why = await live.client(lambda client: client.why(job["id"]))
     assert why.choice is not None and why.choice.inside == "rack r1"
-    lines = explained(why.model_dump(mode="json"))
+    lines = render_why(why.model_dump(mode="json"))
     assert any(line.startswith("  it is in rack r1: ") and "out of each gpu_domain" in line for line in lines)
     assert "    not one node: the largest has capacity for 4 of 8 ranks" in lines
 
