@@ -1,1 +1,1 @@
-"""What acts: the cluster port and its Ray adapter, the controller, the supervisor, metrics."""
+"""The supervisor, which runs one job: generations, failure detection, recovery and planned moves."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from regroup.service.domain.job_events import IncidentRevised, decoded
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.sync import SupervisorEvent
-from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.incidents import Incident
+from regroup.service.supervisor.supervisor_state import SupervisorState
 
 MAX_INCIDENTS = 20
 """Number of the newest incidents of a job whose evidence is retained."""
@@ -26,28 +26,26 @@ _LAST_S = 10.0
 class Evidence:
     """Incidents with pending and with uploaded evidence. A restarted supervisor restores them from the journal."""
 
-    def __init__(self, gang: Gang, telling: EventLog, nodes_of: Callable[[int], dict[str, str]]) -> None:
+    def __init__(self, gang: Gang, state: SupervisorState, nodes_of: Callable[[int], dict[str, str]]) -> None:
         """Initialize the collection. `nodes_of` maps a generation to its nodes, id → name."""
-        self._gang, self._telling, self._nodes_of = gang, telling, nodes_of
+        self._gang, self._state, self._nodes_of = gang, state, nodes_of
         self._incidents: list[Incident] = []
         """Oldest first."""
         self._work: asyncio.Task[None] | None = None
 
     def replay(self, past: Sequence[SupervisorEvent]) -> None:
-        """Restore the incidents of earlier incarnations of this supervisor."""
-        known = {event.id: event for event in decoded(past, IncidentRevised)}
-        now = self._telling.incident
+        """Restore the incidents of earlier incarnations of this supervisor. Call it after the state's `replay`."""
+        recorded = {event.id: event for event in decoded(past, IncidentRevised)}
+        open_incident = self._state.incident
         self._incidents = [
-            now if now is not None and now.id == name else Incident.from_event(event) for name, event in known.items()
+            open_incident if open_incident and open_incident.id == name else Incident.from_event(event)
+            for name, event in recorded.items()
         ]
-        if now is None:
-            self._telling.calm.set()
         if self._pending:
             self._start()
 
     def add(self, incident: Incident) -> None:
         """Add an incident whose ranks are dead, so that its nodes have evidence."""
-        self._telling.calm.clear()
         self._incidents.append(incident)
         self._start()
 
@@ -75,7 +73,7 @@ class Evidence:
     async def _upload_after_recovery(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_UNHURRIED_S):
-                await self._telling.calm.wait()
+                await self._state.recovered.wait()
         await self._upload_all()
 
     async def _upload_all(self) -> None:
@@ -91,7 +89,7 @@ class Evidence:
             name: size for name, size in zip(nodes.values(), sizes, strict=True) if isinstance(size, str)
         }
         incident.evidence_bytes = sum(size for size in sizes if isinstance(size, int))
-        await asyncio.shield(self._telling.revise(incident))
+        await asyncio.shield(self._state.revise(incident))
 
     async def _upload_from(self, node: str, incident: Incident) -> int | str:
         """Return the size of a node's evidence in bytes, or why there is none."""
@@ -113,4 +111,4 @@ class Evidence:
             incident.evidence_bytes = 0
             names = self._nodes_of(incident.generation).values()
             incident.evidence_missing = dict.fromkeys(names, "it was removed in favor of newer incidents")
-            await self._telling.revise(incident)
+            await self._state.revise(incident)

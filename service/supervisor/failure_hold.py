@@ -16,7 +16,7 @@ from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.recovery import Finished
+from regroup.service.supervisor.outcomes import Finished
 
 _KEY = "held"
 _STACK_CHARACTERS = 6_000
@@ -27,10 +27,10 @@ class FailureHold:
     """At most one hold in a job's life."""
 
     def __init__(
-        self, hold_s: float | None, gang: Gang, journal: Journal, clock: Callable[[], float] = time.time
+        self, duration_s: float | None, gang: Gang, journal: Journal, clock: Callable[[], float] = time.time
     ) -> None:
-        """Initialize the hold. `hold_s` None disables it."""
-        self._hold_s, self._gang, self._journal, self._clock = hold_s, gang, journal, clock
+        """Initialize the hold. `duration_s` None disables it."""
+        self._duration_s, self._gang, self._journal, self._clock = duration_s, gang, journal, clock
         self._released = asyncio.Event()
         self._until_s: float | None = None
         self.stacks: dict[str, Any] = {}
@@ -48,9 +48,9 @@ class FailureHold:
         """Release the hold, and start none from now on."""
         self._released.set()
 
-    def store_stacks(self, places: Mapping[int, Mapping[str, Any]]) -> None:
-        """Store the places of ranks that are killed for the last time."""
-        if self._hold_s is None:
+    def record_stacks(self, places: Mapping[int, Mapping[str, Any]]) -> None:
+        """Record the stacks of the ranks before they are killed for the last time."""
+        if self._duration_s is None:
             return
         for rank, place in sorted(places.items())[:_STACKS_OF_RANKS]:
             shown = {key: place[key] for key in ("node", "pid", "place")}
@@ -60,9 +60,9 @@ class FailureHold:
         """Record a hold if the job must be held. Return its end as text, or empty text."""
         if self._released.is_set() or not self._is_needed(end, generation):
             return ""
-        assert self._hold_s is not None
+        assert self._duration_s is not None
         if self._until_s is None:
-            self._until_s = self._clock() + self._hold_s
+            self._until_s = self._clock() + self._duration_s
             error = dict(end.error) if end.error else None
             event = JobHeld(self._until_s, end.reason, end.message, error, self.stacks)
             await self._journal.record(_KEY, event, generation)
@@ -78,4 +78,4 @@ class FailureHold:
     def _is_needed(self, end: Finished, generation: int) -> bool:
         """Return whether to hold the job: not if it had no ranks or only exceeded its duration."""
         is_failure = TERMINAL_BY_REASON[end.reason] is JobState.FAILED and end.reason is not Reason.MAX_DURATION
-        return self._hold_s is not None and generation > 0 and is_failure
+        return self._duration_s is not None and generation > 0 and is_failure

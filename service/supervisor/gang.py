@@ -1,4 +1,4 @@
-"""A job's agents as one: all are up or none is kept; a generation forms on all and ends on all."""
+"""A job's agents as one gang: a generation forms on all of them and ends on all of them."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from regroup.service.policy.recovery.restore_source import RestoreKind, Shard, replicas_agree
 from regroup.service.ports.agents import AgentError, AgentLostError, Agents
 from regroup.service.supervisor.generations import Generation
-from regroup.service.supervisor.node_facts import NodeFacts
 from regroup.workers.contract.agent_api import AgentApi
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import (
@@ -18,21 +17,43 @@ from regroup.workers.contract.agent_records import (
     DataSources,
     DeathProof,
     Manifest,
+    NodeDescription,
     TransferAddress,
 )
 from regroup.workers.contract.messages import Join, Restore
 
 ENVIRONMENT_TIMEOUT_S = 4000.0
-"""Longer than an agent lets its pip run: it says then what it was at."""
+"""Longer than the time limit of pip in an agent, so that the agent can report what pip was doing."""
 END_TIMEOUT_S = 15.0
 FORM_TIMEOUT_S = 60.0
 RESTORE_TIMEOUT_S = 1800.0
-"""Forming from a checkpoint first downloads it."""
+"""Ranks that restore a checkpoint download it first."""
 CALL_TIMEOUT_S = 15.0
 SHUTDOWN_TIMEOUT_S = 60.0
 SCAN_TIMEOUT_S = 120.0
 REMOVE_TIMEOUT_S = 600.0
 T = TypeVar("T")
+
+
+@dataclass
+class NodeFacts:
+    """Facts about nodes whose agents answered the last inspection."""
+
+    prepared_data: Dataset | None = None
+    """The prepared data of the job. A node that joins uses it instead of reading all sources again."""
+    descriptions: dict[str, NodeDescription] = field(default_factory=dict[str, NodeDescription])
+    """Node id → facts that its agent reported when it came up."""
+    datasets: dict[str, Dataset] = field(default_factory=dict[str, Dataset])
+    """Node id → the job's data there, empty for a job without data. Only nodes that can write to storage."""
+    passed_preflight: set[str] = field(default_factory=set[str])
+    """Nodes that passed the preflight."""
+
+    def forget(self, nodes: Iterable[str]) -> None:
+        """Forget the nodes of lost agents. Their next agents must prove everything again."""
+        for node in nodes:
+            self.descriptions.pop(node, None)
+            self.datasets.pop(node, None)
+            self.passed_preflight.discard(node)
 
 
 @dataclass
@@ -43,30 +64,32 @@ class Gang:
     configs: Mapping[str, AgentConfig]
     """Node id → its agent's config."""
     on_phase: Callable[[str, float | None, str], None] = lambda phase, fraction, message: None
-    """Hears how far starting is."""
+    """Receives the progress of the start: phase, fraction (0 to 1 or None) and message."""
     node_facts: NodeFacts = field(default_factory=NodeFacts)
-    """What was found out of these nodes and of others that the job may come to."""
+    """Facts about these nodes and about others to which the job may move."""
     missing: set[str] = field(default_factory=set[str])
-    """Nodes whose agents have not answered since they were last to come up."""
+    """Nodes whose agents have not answered since their last start."""
     former: dict[str, str] = field(default_factory=dict[str, str])
-    """Node id → name, of those that the job has left and whose agents may still hold its state."""
+    """Node id → name of the nodes that the job has left and whose agents may still store its state."""
 
     def with_configs(self, configs: Mapping[str, AgentConfig], former: Mapping[str, str] | None = None) -> "Gang":
-        """The same job on other nodes. What is known of nodes is known to both."""
+        """Return a gang of the same job on other nodes. Both gangs share the facts about nodes."""
         return Gang(self.agents, configs, node_facts=self.node_facts, former=dict(former or {}))
 
     @property
     def unprepared_nodes(self) -> list[str]:
-        """Nodes that have yet to show that they can write to durable storage and have the job's data."""
+        """Nodes that have not yet proved that they can write to durable storage and have the job's data."""
         return [node for node in self.configs if node not in self.node_facts.datasets]
 
     async def start_agents(self, timeout_s: float) -> None:
-        """Bring every agent and its zygote up, each within `timeout_s` once its Python is there. Those that were up are
-        only asked whether they still are.
+        """Start every agent and its zygote. Only check the agents that were up before.
+
+        Args:
+            timeout_s: time limit of each call, in seconds, without the installation of the Python environment.
 
         Raises:
-            AgentLostError: one is not up in time.
-            AgentError: a preload, a secret or the environment is not as the spec says.
+            AgentLostError: an agent is not up in time.
+            AgentError: a preload, a secret or the environment of the spec is missing or invalid.
         """
 
         self.missing = set(self.configs)
@@ -87,19 +110,20 @@ class Gang:
         await gather_all(one(config) for config in self.configs.values())
 
     async def check_storage(self) -> None:
-        """Prove that every node can write to durable storage, of those that have yet to.
+        """Check that every unprepared node can write to durable storage.
 
         Raises:
-            AgentError: one cannot.
+            AgentError: a node cannot write.
         """
         await gather_all(self.agents.agent(node, timeout_s=60).check_storage() for node in self.unprepared_nodes)
 
     async def prepare_data(self, sources: DataSources | None) -> None:
-        """Compare what the nodes see, make token files or records once, find them on every node that has yet to. A job
-        without `sources` has nothing to find.
+        """Compare the sources on all nodes, prepare the data once, and fetch it on every unprepared node.
+
+        A job without `sources` has no data.
 
         Raises:
-            AgentError: naming node and path of what is missing.
+            AgentError: data is missing; the error names node and path.
         """
         nodes = self.unprepared_nodes
         if sources is None or not nodes:
@@ -109,12 +133,12 @@ class Gang:
         try:
             found = await gather_all(self.agents.agent(node, timeout_s=3600).fetch_data(prepared) for node in nodes)
         except AgentError:
-            self.node_facts.prepared_data = None  # it may be gone: the next try makes it again
+            self.node_facts.prepared_data = None  # the data may be gone, so the next attempt prepares it again
             raise
         self.node_facts.datasets.update(zip(nodes, found, strict=True))
 
     async def form_ranks(self, generation: Generation, join: Join) -> None:
-        """Start a generation's ranks on all nodes; `join` holds what is the same for all of them.
+        """Start a generation's ranks on all nodes. `join` contains the fields that are the same for all ranks.
 
         Raises:
             AgentLostError, AgentError: a node could not start its ranks.
@@ -160,8 +184,13 @@ class Gang:
         await gather_all(one(node_rank, node) for node_rank, node in enumerate(nodes))
 
     async def kill_ranks(self, number: int, lost: Sequence[str]) -> dict[str, DeathProof | None]:
-        """Kill all ranks up to a generation; node → proof, None for an agent that could not give it. Nodes that the job
-        has left need give none: their ranks were ended before it left."""
+        """Kill all ranks up to a generation.
+
+        Nodes that the job has left receive no call: their ranks died before the job left.
+
+        Returns:
+            Node → proof of death, or None if its agent gave none.
+        """
 
         async def one(node: str) -> DeathProof | None:
             if node in lost:
@@ -175,7 +204,7 @@ class Gang:
         return dict(zip(nodes, await asyncio.gather(*(one(node) for node in nodes)), strict=True))
 
     async def list_shards(self, lost: Sequence[str]) -> list[Shard]:
-        """Verified shards of training state in the memory of nodes that answer."""
+        """Return the verified shards of training state in the memory of the nodes that answer."""
 
         async def one(node: str) -> list[Shard]:
             try:
@@ -191,10 +220,10 @@ class Gang:
         return [shard for shards in found for shard in shards]
 
     async def scan_checkpoints(self, *, by_all: bool = False) -> tuple[Sequence[Manifest], set[str]]:
-        """Manifests of the finished checkpoints in durable storage, and URIs of the unfinished, found by scanning.
+        """Scan durable storage. Return the manifests of finished checkpoints and the URIs of unfinished ones.
 
         Args:
-            by_all: scan from every node, and leave out what any of them is writing.
+            by_all: scan from every node, and exclude checkpoints that any node is writing.
 
         Raises:
             AgentError: storage did not answer.
@@ -214,10 +243,10 @@ class Gang:
     async def save_checkpoint(
         self, generation: Generation, step: int, uri: str, manifest: Callable[[list[Any]], dict[str, Any]]
     ) -> dict[str, Any]:
-        """Write a pinned set below `uri`, its metadata, and last its manifest; returns the manifest.
+        """Write a pinned set below `uri`, then its metadata, and last its manifest. Return the manifest.
 
         Raises:
-            AgentLostError, AgentError: nothing counts as saved; retention collects what was torn.
+            AgentLostError, AgentError: nothing was saved. Retention removes the incomplete files.
         """
         written = await gather_all(
             self.agents.agent(node, timeout_s=3600).save_checkpoint(
@@ -228,7 +257,7 @@ class Gang:
         files = [file for item in written for file in item.files]
         parts = [item.part for item in written]
         if not replicas_agree([digests for part in parts for digests in part.pop("alike", ())]):
-            message = "ranks differ in what they should hold alike: this set is not finished as a checkpoint"
+            message = "replicas of the same state differ between ranks; this set is not saved as a checkpoint"
             raise AgentError(
                 self._first_node, self.configs[self._first_node].node_name, AgentErrorKind.REPLICAS, message
             )
@@ -236,17 +265,19 @@ class Gang:
         return await agent.finish_checkpoint(uri, parts, manifest(files))
 
     async def stop_ranks(self, generation: Generation, reason: str, *, save: bool) -> None:
-        """Ask all ranks to end at a step that they agree on; `save`: and to hold it for a checkpoint.
+        """Request that all ranks end at a step on which they agree. `save`: retain that step for a checkpoint.
 
         Raises:
-            AgentLostError, AgentError: a node does not hear.
+            AgentLostError, AgentError: a node did not receive the request.
         """
         agents = (self.agents.agent(node, timeout_s=CALL_TIMEOUT_S) for node in generation.nodes)
         await gather_all(agent.stop_ranks(generation.number, reason, save) for agent in agents)
 
     async def release_restore_source(self, *, mirrors: bool) -> None:
-        """Tell every node that answers that what other ranks wrote, and these were restored from, is needed no more;
-        without `mirrors`, neither is what was held for other nodes when there were some."""
+        """Release the snapshots of other ranks from which this generation was restored, on every node that answers.
+
+        Without `mirrors`, also release the mirrors that nodes stored for each other before.
+        """
         await self.call_reachable(lambda agent: agent.release_restore_source(mirrors))
 
     async def call_reachable(self, call: Callable[[AgentApi], Awaitable[None]]) -> None:
@@ -259,31 +290,31 @@ class Gang:
         await asyncio.gather(*(one(node) for node in self.configs))
 
     async def call_all(self, call: Callable[[AgentApi], Awaitable[T]], *, timeout_s: float) -> dict[str, T]:
-        """Make the same call on every node; returns node → result."""
+        """Make the same call on every node. Return node → result."""
         nodes = list(self.configs)
         results = await gather_all(call(self.agents.agent(node, timeout_s=timeout_s)) for node in nodes)
         return dict(zip(nodes, results, strict=True))
 
     async def kill_agents(self, nodes: Iterable[str]) -> None:
-        """End these agents by force; nothing is known of their nodes any more."""
-        gone = list(nodes)
-        self.node_facts.forget(gone)
-        await asyncio.gather(*(self.agents.kill(node) for node in gone), return_exceptions=True)
+        """Kill these agents, and forget the facts about their nodes."""
+        killed = list(nodes)
+        self.node_facts.forget(killed)
+        await asyncio.gather(*(self.agents.kill(node) for node in killed), return_exceptions=True)
 
     async def transfer_addresses(self, nodes: Iterable[str]) -> dict[str, TransferAddress]:
-        """Where these agents' exchanges listen. Asked anew each time: an agent that restarts has another one."""
-        wanted = sorted(set(nodes))
+        """Return the address of each agent's transfer server. A restarted agent has a new address."""
+        requested = sorted(set(nodes))
         found = await gather_all(
-            self.agents.agent(node, timeout_s=CALL_TIMEOUT_S).transfer_address() for node in wanted
+            self.agents.agent(node, timeout_s=CALL_TIMEOUT_S).transfer_address() for node in requested
         )
-        return dict(zip(wanted, found, strict=True))
+        return dict(zip(requested, found, strict=True))
 
     async def shut_down_all(self) -> None:
-        """End every agent."""
+        """Stop every agent."""
         await self.shut_down([*self.configs, *self.former])
 
     async def shut_down(self, nodes: Iterable[str]) -> None:
-        """End these agents, gently if they answer, by force otherwise."""
+        """Stop these agents gracefully if they answer. Kill the others."""
 
         async def one(node: str) -> None:
             try:
@@ -305,7 +336,7 @@ class Gang:
         return True
 
     async def _prepare(self, sources: DataSources) -> Dataset:
-        """Let one node prepare what all of them see alike."""
+        """Let one node prepare the data, if all nodes have the same sources."""
         nodes = list(self.configs)
         listings = await gather_all(self.agents.agent(node, timeout_s=120).list_sources(sources) for node in nodes)
         for node, listing in zip(nodes, listings, strict=True):
@@ -315,8 +346,8 @@ class Gang:
                     node,
                     self.configs[node].node_name,
                     AgentErrorKind.DATA,
-                    f"node does not see the same {differing[0][0]!r} as node "
-                    f"{self.configs[nodes[0]].node_name}; put data where every node reads it",
+                    f"{differing[0][0]!r} differs from the same path on node "
+                    f"{self.configs[nodes[0]].node_name}; put the data where every node can read it",
                 )
         self.on_phase("data", None, "preparing data")
         places = {node: listing.place for node, listing in zip(nodes, listings, strict=True) if listing.place}
@@ -329,7 +360,7 @@ class Gang:
 
 
 async def gather_all(calls: Iterable[Awaitable[Any]]) -> list[Any]:
-    """Gather that waits for every call before it raises the first error: no call is left running unseen."""
+    """Gather the results of all calls. Raise the first error only after every call has ended."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

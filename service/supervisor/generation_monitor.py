@@ -1,6 +1,7 @@
 """Evidence about the running generation, from the messages of its agents."""
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from regroup.service.policy.recovery.classify import (
     classify_failure,
 )
 from regroup.service.supervisor.generations import Generation
+from regroup.workers.contract.agent_records import AgentStatus
 from regroup.workers.contract.messages import (
     Done,
     Exited,
@@ -27,6 +29,7 @@ from regroup.workers.contract.messages import (
     PinnedFor,
     Restored,
     StepRow,
+    from_json,
 )
 
 
@@ -51,9 +54,9 @@ class GenerationMonitor:
     places: Mapping[int, Any] = field(default_factory=dict[int, Any])
     """Rank → its place at the last inspection; empty if there was none."""
     pinned: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
-    """Step → ranks that hold it for a checkpoint."""
+    """Step → ranks that retain it for a checkpoint."""
     mirrored: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
-    """Step → ranks that hold it for mirrors."""
+    """Step → ranks that retain it for mirrors."""
     short_of_memory: dict[str, str] = field(default_factory=dict[str, str])
     """Node → its newest, unprocessed report of a memory shortage; empty text: the shortage has ended."""
     broken_devices: dict[str, str] = field(default_factory=dict[str, str])
@@ -82,8 +85,8 @@ class GenerationMonitor:
                 if self.first_step_s is None:
                     self.first_step_s = message.time_s
             case Pinned():
-                held = self.mirrored if message.purpose is PinnedFor.MIRROR else self.pinned
-                held.setdefault(message.step, set()).add(message.rank)
+                retained = self.mirrored if message.purpose is PinnedFor.MIRROR else self.pinned
+                retained.setdefault(message.step, set()).add(message.rank)
             case Note(kind="condition") if message.data.get("what") == "memory":
                 self.short_of_memory[node_id] = str(message.data["message"])
             case Note(kind="condition") if message.data.get("what") == "device" and message.data["message"]:
@@ -149,13 +152,38 @@ class GenerationMonitor:
         """Return the steps that every rank retains for mirrors, oldest first. Each step is returned once."""
         return self._pop_complete(self.mirrored)
 
-    def _pop_complete(self, held: dict[int, set[int]]) -> list[int]:
-        world = len(self.generation.ranks)
-        ready = sorted(step for step, ranks in held.items() if len(ranks) == world)
+    def _pop_complete(self, retained: dict[int, set[int]]) -> list[int]:
+        world_size = len(self.generation.ranks)
+        ready = sorted(step for step, ranks in retained.items() if len(ranks) == world_size)
         for step in ready:
-            del held[step]
+            del retained[step]
         return ready
 
     def result(self) -> Mapping[str, Any]:
         """Return the result of the leading rank."""
         return next((done.result for _, done in sorted(self.done.items()) if done.result), {})
+
+
+def restore_monitor(last: Generation, statuses: Mapping[str, AgentStatus]) -> tuple[GenerationMonitor, bool]:
+    """Restore the monitor of a job's newest generation for a restarted supervisor.
+
+    Args:
+        last: the newest recorded generation.
+        statuses: node → status of its agent.
+
+    Returns:
+        The monitor with all messages that the agents received, and whether the generation was formed. A formed
+        generation runs on all its ranks, or is broken with evidence.
+    """
+    monitor = GenerationMonitor(last, step=last.start_step)
+    is_whole = True
+    for node, status in statuses.items():
+        for message in map(from_json, status.messages):
+            if getattr(message, "generation", None) == last.number:
+                monitor.receive(node, message)
+        silent = {place.rank for place in last.on(node)} - set(status.running) - set(monitor.done)
+        is_whole = is_whole and status.generation == last.number and not silent
+    for node, status in statuses.items():
+        if monitor.joined and status.generation != last.number:  # all ranks had joined, so this is another agent
+            monitor.record_loss(node, time.time())
+    return monitor, is_whole or monitor.is_broken

@@ -26,9 +26,9 @@ _STACKS_CHARACTERS = 24_000
 class HangDetector:
     """Tracks the time that each rank has spent at its place in the running generation."""
 
-    def __init__(self, gang: Gang, rule: HangPolicy | None) -> None:
-        """Initialize the detector. `rule` None disables it."""
-        self._gang, self._policy = gang, rule
+    def __init__(self, gang: Gang, policy: HangPolicy | None) -> None:
+        """Initialize the detector. `policy` None disables it."""
+        self._gang, self._policy = gang, policy
         self._activity: dict[int, dict[int, RankActivity]] = {}
         """Generation → rank → its newest activity."""
         self._first_times: dict[int, dict[str, float]] = {}
@@ -40,7 +40,7 @@ class HangDetector:
             generation: seen for generation, seen in self._activity.items() if generation >= report.generation
         }
         seen = self._activity.setdefault(report.generation, {})
-        seen |= {int(rank): dwell for rank, dwell in report.activities.items()}
+        seen |= {int(rank): activity for rank, activity in report.activities.items()}
         firsts = self._first_times.setdefault(report.generation, {})
         for phase, first_s in report.first_visits_s.items():
             firsts[phase] = max(first_s, firsts.get(phase, 0.0))
@@ -49,66 +49,66 @@ class HangDetector:
         """Return the newest activity of each rank of a generation."""
         return self._activity.get(generation, {})
 
-    async def poll(self, watch: GenerationMonitor) -> Cause | None:
+    async def poll(self, monitor: GenerationMonitor) -> Cause | None:
         """Return the hang of this generation with its evidence, or None if there is none or training resumed."""
-        if self._find(watch) is None:
+        if self._find(monitor) is None:
             return None
         places = await inspect_ranks(self._gang)
-        hang = self._find(watch)  # the inspection takes time
-        if hang is None or watch.is_broken:
+        hang = self._find(monitor)  # the inspection takes time
+        if hang is None or monitor.is_broken:
             return None
-        watch.places = places
-        number = watch.generation.number
-        dwells = self._activity[number]
+        monitor.places = places
+        number = monitor.generation.number
+        activities = self._activity[number]
         stacks = {rank: place["text"] for rank, place in places.items()}
         entered = entered_collectives(places)
         desync, awaited = find_desync(entered), find_missing_ranks(entered)
-        odd = find_outlier_ranks(dwells, stacks, watch.done, awaited.ranks if awaited else ())
-        summary = describe_hang(hang, dwells, odd, stacks)
+        outliers = find_outlier_ranks(activities, stacks, monitor.done, awaited.ranks if awaited else ())
+        summary = describe_hang(hang, activities, outliers, stacks)
         if desync is not None:
-            odd, summary = desync.outliers, f"{desync.summary}; no rank made progress for {hang.stalled_s:.0f} s"
+            outliers, summary = desync.outliers, f"{desync.summary}; no rank made progress for {hang.stalled_s:.0f} s"
         elif awaited is not None:
             summary = f"{summary}; {awaited.summary}"
-        rank = odd[0] if len(odd) == 1 else None
+        rank = outliers[0] if len(outliers) == 1 else None
         return Cause(
             Reason.HANG if desync is None else Reason.DESYNC,
             summary,
             time.time() - hang.stalled_s,
             rank,
-            None if rank is None else next(each.node_id for each in watch.generation.ranks if each.rank == rank),
-            evidence=_evidence(hang, dwells, odd, places),
+            None if rank is None else next(each.node_id for each in monitor.generation.ranks if each.rank == rank),
+            evidence=_evidence(hang, activities, outliers, places),
         )
 
-    def _find(self, watch: GenerationMonitor) -> Hang | None:
-        number = watch.generation.number
+    def _find(self, monitor: GenerationMonitor) -> Hang | None:
+        number = monitor.generation.number
         if self._policy is None or number not in self._activity:
             return None
-        ranks = {place.rank for place in watch.generation.ranks} - set(watch.done)
+        ranks = {place.rank for place in monitor.generation.ranks} - set(monitor.done)
         earlier: dict[str, float] = {}
         for generation, firsts in self._first_times.items():
             if generation < number:
                 earlier |= {phase: max(first_s, earlier.get(phase, 0.0)) for phase, first_s in firsts.items()}
-        for dwell in self._activity[number].values():  # agents know it still when this supervisor has restarted
-            if dwell.earlier_first_s:
-                earlier[dwell.phase] = max(dwell.earlier_first_s, earlier.get(dwell.phase, 0.0))
+        for activity in self._activity[number].values():  # agents still have it after this supervisor has restarted
+            if activity.earlier_first_s:
+                earlier[activity.phase] = max(activity.earlier_first_s, earlier.get(activity.phase, 0.0))
         return find_hang(self._activity[number], ranks, self._policy, earlier)
 
 
 def _evidence(
-    hang: Hang, dwells: Mapping[int, RankActivity], odd: tuple[int, ...], places: Mapping[int, Any]
+    hang: Hang, activities: Mapping[int, RankActivity], outliers: tuple[int, ...], places: Mapping[int, Any]
 ) -> dict[str, Any]:
     left, ranks = _STACKS_CHARACTERS, dict[str, Any]()
-    for rank in [*odd, *(rank for rank in sorted(dwells) if rank not in odd)]:
-        dwell, place = dwells[rank], places.get(rank, {})
+    for rank in [*outliers, *(rank for rank in sorted(activities) if rank not in outliers)]:
+        activity, place = activities[rank], places.get(rank, {})
         text = str(place.get("text", ""))
         stack = text[max(0, len(text) - min(left, _STACK_CHARACTERS)) :]  # the main thread comes last
         left -= len(stack)
         ranks[str(rank)] = {
             "node": place.get("node", ""),
             "pid": place.get("pid"),
-            "step": dwell.step,
-            "phase": dwell.phase,
-            "stalled_s": round(dwell.stalled_s, 3),
+            "step": activity.step,
+            "phase": activity.phase,
+            "stalled_s": round(activity.stalled_s, 3),
             "collective": describe_newest(place.get("collectives")),
             "stack": stack,
         }
@@ -117,6 +117,6 @@ def _evidence(
         "phase": hang.phase,
         "stalled_s": round(hang.stalled_s, 3),
         "bound_s": round(hang.bound_s, 3),
-        "odd_ranks": list(odd),
+        "odd_ranks": list(outliers),
         "ranks": ranks,
     }

@@ -1,4 +1,4 @@
-"""What the controller wants of a live job, and waiting that ends when it wants something else."""
+"""The controller's intents for a live job, and waits that an intent interrupts."""
 
 import asyncio
 import contextlib
@@ -10,22 +10,26 @@ from regroup.service.domain.states import Reason
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.assignment import NodeAssignment, PlannedChange
 from regroup.service.ports.sync import Intents
-from regroup.service.supervisor.outcomes import Relocated, Shape, shape_of
-from regroup.service.supervisor.recovery import Finished
+from regroup.service.supervisor.outcomes import Finished, Relocated, Shape, shape_of
 
 
 class IntentTracker:
-    """Taken at any time; acted upon where the job's life looks or waits."""
+    """Tracks intents, which may arrive at any time. The lifecycle acts on them when it polls or waits."""
 
     def __init__(self, names: Mapping[str, str], shape: Shape) -> None:
-        """`names`: node id → name, of the nodes the job has; `shape`: with how many ranks, and how split."""
+        """Initialize the tracker.
+
+        Args:
+            names: node id → name of the job's nodes.
+            shape: number of ranks per node, and layout.
+        """
         self.lost_nodes: tuple[str, ...] = ()
-        """Nodes that are waited for: their agents come up again, or others take their place."""
+        """Lost nodes for which the job waits: their agents start again, or other nodes replace them."""
         self.is_ending = False
-        """The job is to end, whatever its nodes are."""
+        """True if the job must end, regardless of its nodes."""
         self.change: PlannedChange | None = None
         self.announced: dict[str, str] = {}
-        """Node id → what was said of its leaving, in this life."""
+        """Node id → reason of its announced removal."""
         self._names, self._shape = names, shape
         self._end: Finished | None = None
         self._desired_nodes: tuple[NodeAssignment, ...] | None = None
@@ -34,7 +38,7 @@ class IntentTracker:
         self._changed = asyncio.Event()
 
     def update(self, intents: Intents) -> bool:
-        """Record what the controller wants now; return whether the job has to act on it."""
+        """Set the controller's present intents. Return whether the job must act on them."""
         if self._end is None and intents.cancel:
             self._end = Finished(Reason.CANCELLED_BY_USER, "cancelled on request")
         elif self._end is None and (end := intents.end):
@@ -52,24 +56,23 @@ class IntentTracker:
 
     @property
     def planned_relocation(self) -> Relocated | None:
-        """Other nodes or another size, for which there is time: what the job leaves is still there, and so is all
-        else."""
+        """A relocation before which the job can prepare the new nodes, because no node was lost."""
         return self._relocation if self.change is not None and not self.lost_nodes else None
 
     def interruption(self) -> Exception | None:
-        """Why what is going on is not to go on."""
-        moved = self._relocation if self.planned_relocation is None else None
-        if self._no_spare and not self._end and not moved:
+        """Return the exception that interrupts the present work, or None."""
+        relocation = self._relocation if self.planned_relocation is None else None
+        if self._no_spare and not self._end and not relocation:
             return AgentLostError(self.lost_nodes[0], self._no_spare)
-        return self._end or moved
+        return self._end or relocation
 
     async def interruptible(self, work: Any, *, by_relocation: bool = True) -> Any:
-        """Wait for `work`, but not longer than until something else is wanted; `moved`: be it other nodes.
+        """Wait for `work` until an intent interrupts it. `by_relocation`: a relocation interrupts it too.
 
         Raises:
-            Ended: the job is to end.
-            Moved: it is to go on on other nodes.
-            AgentLostError: a node was lost, and there is none to take its place.
+            Finished: the job must end.
+            Relocated: the job must continue on other nodes.
+            AgentLostError: a node was lost, and no other node can replace it.
         """
         task = asyncio.ensure_future(work)
         while (stop := self.interruption() if by_relocation else self._end) is None and not task.done():
@@ -90,7 +93,7 @@ class IntentTracker:
             return None
         leaving = self.change.leaving if self.change is not None else {}
         if self.change is not None and self.change.reason is Reason.RESIZED:
-            leaving = self._names  # whatever it has no seat on any more still holds its state
-        left = self._names.keys() - {node.node_id for node in self._desired_nodes}
-        stay = {node: name for node, name in leaving.items() if node in left and node not in self.lost_nodes}
-        return Relocated(self._desired_nodes, self._layout, stay)
+            leaving = self._names  # the nodes on which the job has no more ranks still store its state
+        removed = self._names.keys() - {node.node_id for node in self._desired_nodes}
+        former = {node: name for node, name in leaving.items() if node in removed and node not in self.lost_nodes}
+        return Relocated(self._desired_nodes, self._layout, former)

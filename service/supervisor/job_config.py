@@ -1,4 +1,4 @@
-"""What a supervisor is born with: the job, its nodes, its places in storage. Plain data from the controller."""
+"""Start configuration of a supervisor, sent by the controller: the job, its nodes and its storage locations."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ _ALWAYS_PRELOADED = (
 
 
 def standby_config(node: Node, ifname: str, *, preflight: bool) -> AgentConfig:
-    """What an agent in waiting knows: its node, and what a job with the defaults of a spec would ask of it."""
+    """Return the config of a standby agent: its node, and the defaults of a job spec."""
     return AgentConfig(
         job_id="",
         job_name="standby",
@@ -57,7 +57,7 @@ def standby_config(node: Node, ifname: str, *, preflight: bool) -> AgentConfig:
 
 @dataclass(frozen=True)
 class JobConfig:
-    """A job as its supervisor knows it."""
+    """A job with its nodes, layout and storage locations."""
 
     job_id: str
     spec: JobSpec
@@ -68,24 +68,24 @@ class JobConfig:
     blob_uri: str
     allow_faults: bool
     attempt: int
-    """How often the job's gang was given up before."""
+    """Number of times that the job has released its gang and queued again."""
     resume: SavedCheckpoint | None
     ifname: str
     port_first: int
     port_last: int
     preflight: bool
-    """Nodes are checked before ranks start there."""
+    """True if nodes are checked before ranks start there."""
     generations: Mapping[int, int]
-    """Number → start step of those that the database knew when the supervisor was made."""
+    """Generation number → start step, as in the database when the controller created the supervisor."""
 
     @property
     def ports(self) -> Sequence[int]:
-        """Those that may be listened on; 0: any."""
+        """Ports on which the job may listen; 0: any port."""
         return range(self.port_first, self.port_last + 1) if self.port_last else (0,)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "JobConfig":
-        """Read what the controller sent."""
+        """Parse the data that the controller sent."""
         nodes = _with_devices(NodeAssignment.from_json(node) for node in data["nodes"])
         ports = data.get("port_range") or (0, 0)
         resume = data.get("resume")
@@ -121,38 +121,38 @@ class JobConfig:
         return {node.node_id: node.ranks for node in self.nodes}
 
     def devices_on(self, node_id: str) -> tuple[int, ...]:
-        """Of a node's ranks; also of a node that has none yet, and is to have them."""
+        """Return the device indexes of a node's ranks, or of the ranks that it will get."""
         return next((node.devices[: node.ranks] for node in self.nodes if node.node_id == node_id), ())
 
     @property
     def shape(self) -> Shape:
-        """What makes its life another one."""
+        """Shape of the job. Another shape requires a relocation."""
         return shape_of(self.nodes, self.layout)
 
     def has_same_places(self, other: "JobConfig") -> bool:
-        """Each rank of both is in the same place: the same nodes in another order are not."""
+        """Return whether each rank has the same place in both. The order of nodes matters."""
         return (self.layout, self.places()) == (other.layout, other.places())
 
     @property
     def budgets(self) -> Mapping[str, int]:
-        """Failures allowed per budget. Of steps without finite numbers none where the ranks themselves skip them."""
+        """Failures allowed per budget. Non-finite steps have budget 0 if the ranks skip them."""
         recovery = self.spec.recovery
         budgets: dict[str, int] = recovery.budgets.model_dump()
         return budgets if recovery.non_finite == "rollback" else {**budgets, "non_finite": 0}
 
     @property
     def window_s(self) -> float:
-        """Failures older than this are forgiven."""
+        """Age in seconds after which a failure no longer counts."""
         return self.spec.recovery.window
 
     @property
     def refill_steps(self) -> int:
-        """Committed steps that forgive one failure."""
+        """Number of committed steps that refill a budget by one failure."""
         return self.spec.recovery.refill_steps
 
     @property
     def hang_policy(self) -> HangPolicy | None:
-        """When its ranks hang; None if that is not looked for."""
+        """Policy that detects hangs, or None if hang detection is disabled."""
         hang = self.spec.recovery.hang
         if hang.after == "off" or Detector.HANG in self.spec.disable_detectors:
             return None
@@ -161,19 +161,19 @@ class JobConfig:
 
     @property
     def script(self) -> ProgramWorkload | None:
-        """The program the job runs, if that is what it runs: then its state and data are its own."""
+        """The program of a script job, or None. A script manages its own state and data."""
         return self.spec.workload if isinstance(self.spec.workload, ProgramWorkload) else None
 
     @property
     def mirror_pairs(self) -> Mapping[str, str]:
-        """Node → the one that holds its mirror; none where a job has one node, or keeps its state itself."""
+        """Node → the node that stores its mirror. Empty for a job with one node, and for a script."""
         if self.spec.snapshot.mirror == "off" or self.script is not None:
             return {}
         return pair_nodes([PairingNode(node.node_id, node.domain) for node in self.nodes])
 
     @property
-    def _may_get_pairs(self) -> bool:
-        """Another node may come while its agents live."""
+    def _may_need_mirrors(self) -> bool:
+        """True if the job may grow beyond one node while its agents run."""
         return self.spec.snapshot.mirror != "off" and self.script is None and len(self.spec.ladder) > 1
 
     @property
@@ -205,11 +205,11 @@ class JobConfig:
         })  # fmt: skip
 
     def places(self) -> tuple[RankPlace, ...]:
-        """Rank → node and device: as they were placed, else ranks fill nodes in order; a TP group stays on its node."""
+        """Return the place of each rank: as assigned, or in the order of nodes. A TP group stays on its node."""
         seats = [(node, local_rank) for node in self.nodes for local_rank in range(node.ranks)]
         numbers = [number for node in self.nodes for number in node.numbers]
         if sorted(numbers) != list(range(len(seats))):
-            numbers = list(range(len(seats)))  # none were given, or for another size
+            numbers = list(range(len(seats)))  # the assignment lists no rank numbers, or those of another size
         assert len(seats) == self.layout.world_size, f"{len(seats)} places for {self.layout.world_size} ranks"
         places = [
             RankPlace(rank, node.node_id, node.name, node.address, local_rank, node.devices[local_rank])
@@ -218,7 +218,7 @@ class JobConfig:
         return tuple(sorted(places, key=lambda place: place.rank))
 
     def join_message(self) -> Join:
-        """What a JOIN says that is the same for every rank and generation."""
+        """Return a JOIN with the fields that are the same for every rank and generation."""
         return Join(
             job_id=self.job_id,
             generation=0,
@@ -238,7 +238,7 @@ class JobConfig:
         )
 
     def agent_configs(self) -> dict[str, AgentConfig]:
-        """Node id → its agent's config."""
+        """Return node id → config of its agent."""
         spec = self.spec
         return {
             node.node_id: AgentConfig(
@@ -264,7 +264,7 @@ class JobConfig:
                 ifname=self.ifname,
                 port_first=self.port_first,
                 port_last=self.port_last,
-                mirror=bool(self.mirror_pairs) or self._may_get_pairs,
+                mirror=bool(self.mirror_pairs) or self._may_need_mirrors,
             )
             for node in self.nodes
         }
@@ -284,7 +284,7 @@ class JobConfig:
 
     @property
     def _needs(self) -> tuple[str, ...]:
-        """What a Python of the job's own must have."""
+        """Modules that the job's own Python environment must contain."""
         data = self.spec.workload.data if isinstance(self.spec.workload, BuiltinWorkload | FunctionWorkload) else None
         if isinstance(data, PreparedData):
             return (*_NEEDS, "numpy")
@@ -296,7 +296,7 @@ class JobConfig:
     def _warmup(self) -> dict[str, Any]:
         if self.script is not None:
             return {}
-        # A function's first sharded step pays for the same imports and dispatch, whatever its model is.
+        # The first sharded step of any model needs the same imports and dispatch.
         config = rank_config(self.spec)
         if not config.model:
             config = replace(config, model=TransformerModel().model_dump(mode="json"))

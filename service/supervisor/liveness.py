@@ -1,11 +1,15 @@
-"""Time of each agent's last heartbeat."""
+"""Heartbeats of agents: the listener that receives them, and the time of each agent's last one."""
 
 import asyncio
+import contextlib
+import secrets
+import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from regroup.service.ports.agents import AgentLostError
+from regroup.workers.contract.heartbeat import Listener
 
 LOST_S = 5.0
 """Seconds of silence after which an agent is lost."""
@@ -21,7 +25,7 @@ class Liveness:
     """Distinguishes silent agents from a listener that was itself paused (stopped, or without CPU time)."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, is_disabled: bool = False) -> None:
-        """Initialize the tracker. `is_deaf` ignores silence, for a fault rehearsal."""
+        """Initialize the tracker. `is_disabled` ignores silence, for a fault rehearsal."""
         self._clock, self._is_disabled = clock, is_disabled
         self._received_s: dict[str, float] = {}
         self._reported_s: dict[str, float] = {}
@@ -46,13 +50,13 @@ class Liveness:
 
     def silent_nodes(self) -> list[str]:
         """Return the agents that were silent for `LOST_S`. Call it at least once per second."""
-        now, looked_s = self._clock(), self._polled_s
+        now, polled_s = self._clock(), self._polled_s
         self._polled_s = now
-        if now - looked_s > _PAUSED_S:
+        if now - polled_s > _PAUSED_S:
             # The listener was paused, so messages of the agents are still unread.
-            for said_s in (self._received_s, self._reported_s):
-                said_s.update({node: max(then, now - LOST_S / 2) for node, then in said_s.items()})
-        return [node for node, heard in self._received_s.items() if now - heard > LOST_S and not self._is_disabled]
+            for times_s in (self._received_s, self._reported_s):
+                times_s.update({node: max(time_s, now - LOST_S / 2) for node, time_s in times_s.items()})
+        return [node for node, time_s in self._received_s.items() if now - time_s > LOST_S and not self._is_disabled]
 
     async def run_while_alive(self, nodes: Iterable[str], work: Awaitable[T]) -> T:
         """Wait for `work` of one agent that needs all these nodes, while all of them send heartbeats.
@@ -71,3 +75,46 @@ class Liveness:
             return await task
         finally:
             task.cancel()
+
+
+class HeartbeatListener(asyncio.DatagramProtocol):
+    """Calls `on_heartbeat(node_id)` for each heartbeat with the secret that this supervisor sends to its agents."""
+
+    def __init__(self, on_heartbeat: Callable[[str], None]) -> None:
+        self._on_heartbeat = on_heartbeat
+        self._transport: asyncio.DatagramTransport | None = None
+        self.listener: Listener | None = None
+        """Address of the listener. None before `listen` and if no port is free: then only reports count."""
+
+    async def listen(self, host: str, ports: Sequence[int] = (0,)) -> None:
+        """Listen on the first free port of `ports` (0: any) on `host`."""
+        sock = _bind_first_free(host, ports)
+        if sock is None:
+            return
+        self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, sock=sock)
+        self.listener = Listener(host, sock.getsockname()[1], secrets.token_hex(16))
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        """Process a datagram. Any process may send any bytes."""
+        if self.listener is not None and (node_id := self.listener.sender(data)) is not None:
+            self._on_heartbeat(node_id)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.listener = None
+        if self._transport is not None:
+            self._transport.close()
+
+
+def _bind_first_free(host: str, ports: Sequence[int]) -> socket.socket | None:
+    for port in ports:
+        with contextlib.suppress(OSError):
+            sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+            sock.setblocking(False)
+            try:
+                sock.bind((host, port))
+            except OSError:
+                sock.close()
+                raise
+            return sock
+    return None

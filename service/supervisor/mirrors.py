@@ -17,16 +17,15 @@ from regroup.service.policy.recovery.mirror_memory import (
 )
 from regroup.service.policy.recovery.mirror_pairs import pause_s
 from regroup.service.ports.agents import AgentError, AgentLostError
-from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.gang import CALL_TIMEOUT_S, Gang, gather_all
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.mirror_rpc import MirrorRpc
 from regroup.workers.contract.agent_records import AgentErrorKind
 
+MIRROR_TIMEOUT_S = 3600.0
 _UNKNOWN = -1
 _NO_SET = (0, 0)
-"""Kind of error: the other node has no memory for a shard."""
 
 
 class Mirrors:
@@ -39,7 +38,7 @@ class Mirrors:
         self.step: int | None = None
         """Committed steps in the set that all mirrors store, as far as this incarnation knows."""
         self._pairs, self._share, self._bytes_per_s = pairs, share, bytes_per_s
-        self._gang, self._calls, self._journal = gang, MirrorRpc(gang), journal
+        self._gang, self._calls, self._journal = gang, _MirrorCalls(gang), journal
         self._complete_set: tuple[int, int] | None = None
         """Generation and step of that set; (0, 0): there is none; None: unknown in this incarnation."""
         self._generation = 0
@@ -51,21 +50,21 @@ class Mirrors:
         self._failing = False
         self._work: asyncio.Task[None] | None = None
 
-    def poll(self, watch: GenerationMonitor) -> None:
+    def poll(self, monitor: GenerationMonitor) -> None:
         """Start the next call that is due. Call it after each message, and periodically."""
         if not self._pairs or (self._work is not None and not self._work.done()):
             return
-        generation = watch.generation
-        self._update_allowance(watch)
+        generation = monitor.generation
+        self._update_allowance(monitor)
         if generation.number != self._generation:
             self._generation, self._is_requested, self._due_s = generation.number, False, 0.0
-        steps = watch.pop_complete_mirrors()
+        steps = monitor.pop_complete_mirrors()
         if self._allowed.level is MirrorLevel.NONE:
             if self._complete_set != _NO_SET or steps:
                 self._work = asyncio.get_running_loop().create_task(self._release_all())
         elif steps:
             self._work = asyncio.get_running_loop().create_task(self._send(generation, steps[-1]))
-        elif not self._is_requested and watch.first_step_s is not None and time.monotonic() >= self._due_s:
+        elif not self._is_requested and monitor.first_step_s is not None and time.monotonic() >= self._due_s:
             self._is_requested = True
             self._work = asyncio.get_running_loop().create_task(self._request(generation))
 
@@ -75,13 +74,13 @@ class Mirrors:
             self._work.cancel()  # Ray may keep a call to the lost node waiting for long
         self._emit(None)
 
-    def _update_allowance(self, watch: GenerationMonitor) -> None:
+    def _update_allowance(self, monitor: GenerationMonitor) -> None:
         """Reduce the memory of mirrors while nodes are short of memory, and increase it later."""
-        self._short.update(watch.short_of_memory)
-        watch.short_of_memory.clear()
-        said = "; ".join(f"{self._gang.configs[node].node_name}: {what}" for node, what in self._short.items()
+        self._short.update(monitor.short_of_memory)
+        monitor.short_of_memory.clear()
+        shortage = "; ".join(f"{self._gang.configs[node].node_name}: {what}" for node, what in self._short.items()
                          if what and node in self._gang.configs)  # fmt: skip
-        self._set_allowance(update_allowance(self._allowed, said, time.monotonic()))
+        self._set_allowance(update_allowance(self._allowed, shortage, time.monotonic()))
 
     def _set_allowance(self, allowed: MirrorAllowance) -> None:
         before, self._allowed = self._allowed, allowed
@@ -151,3 +150,53 @@ class Mirrors:
         self._emitted += 1
         key = f"mirror:{self._journal.boot_id[:8]}:{self._emitted}"
         self._journal.emit(key, MirrorChanged(step, int(level), why), self._generation, time.time())
+
+
+class _MirrorCalls:
+    """Calls to the agents of one gang."""
+
+    def __init__(self, gang: Gang) -> None:
+        self._gang = gang
+
+    async def request_set(self, generation: Generation) -> None:
+        """Request that all ranks retain the next set for mirrors. They report it when they do.
+
+        Raises:
+            AgentLostError, AgentError: the node of the leading rank does not answer.
+        """
+        leader = self._gang.agents.agent(generation.nodes[0], timeout_s=CALL_TIMEOUT_S)
+        await leader.request_mirror(generation.number)
+
+    async def send(
+        self, generation: Generation, step: int, pairs: Mapping[str, str], bytes_per_s: float | None
+    ) -> None:
+        """Let every node send its part of a retained set to its pair.
+
+        Raises:
+            AgentLostError, AgentError: one node failed, so no mirror of this set counts.
+        """
+        addresses = await self._gang.transfer_addresses(pairs.values())
+
+        async def one(node: str) -> None:
+            ranks = [place.rank for place in generation.on(node)]
+            agent = self._gang.agents.agent(node, timeout_s=MIRROR_TIMEOUT_S)
+            await agent.send_mirror(generation.number, step, ranks, addresses[pairs[node]], bytes_per_s)
+
+        await gather_all(one(node) for node in generation.nodes)
+
+    async def retain(self, generation: int, step: int) -> None:
+        """Let every node that answers retain this set of mirrors and release all others."""
+        await self._gang.call_reachable(lambda agent: agent.retain_mirror(generation, step))
+
+    async def release_for(self, generation: int, step: int) -> None:
+        """Let every node that answers release its mirrors before this set is sent."""
+        await self._gang.call_reachable(lambda agent: agent.release_mirrors(generation, step))
+
+    async def list_mirrored(self) -> list[tuple[int, int]]:
+        """Return generation and step of the mirrored set of each node that has one.
+
+        Raises:
+            AgentLostError: a node does not answer.
+        """
+        statuses = await self._gang.call_all(lambda agent: agent.status(), timeout_s=CALL_TIMEOUT_S)
+        return [status.mirrored for status in statuses.values() if status.mirrored]

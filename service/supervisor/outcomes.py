@@ -1,6 +1,7 @@
-"""How a life ends that is not the end of its job: on other nodes or of another size, or in the queue."""
+"""Outcomes of one run of a job's lifecycle: the job finished, moved to other nodes or another size, or queues again."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from regroup.service.domain.job_events import JobMoved, decoded
 from regroup.service.domain.layout import Layout
@@ -17,8 +18,16 @@ def shape_of(nodes: Iterable[NodeAssignment], layout: Layout) -> Shape:
     return frozenset((node.node_id, node.ranks) for node in nodes), layout
 
 
+class Finished(Exception):
+    """The end of the job. The lifecycle catches it in one place and records it."""
+
+    def __init__(self, reason: Reason, message: str, error: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.reason, self.message, self.error = reason, message, error
+
+
 class Relocated(Exception):
-    """The job was given other nodes, or another size: carried to whoever makes its next life, which begins so."""
+    """A change of the job's nodes or size. The supervisor catches it and starts a new lifecycle with them."""
 
     def __init__(
         self,
@@ -30,36 +39,40 @@ class Relocated(Exception):
     ) -> None:
         """Initialize the outcome.
 
-        `former`: node id → name, of the nodes that the job leaves while they still hold its state. `is_recorded`: the
-        journal has the move.
+        Args:
+            former: node id → name of the nodes that the job leaves while they still have its state.
+            is_recorded: the journal already has this relocation.
         """
-        super().__init__("the job was given other nodes")
+        super().__init__("the controller assigned other nodes to the job")
         self.nodes, self.layout, self.former, self.is_recorded = nodes, layout, former, is_recorded
 
     @classmethod
     def replay(cls, past: Sequence[SupervisorEvent], attempt: int, layout: Layout) -> "Relocated | None":
-        """The last that is on record since the job was placed; None if there is none. `layout`: that of the job, for a
-        record of a supervisor that knew no other."""
-        moves = [event for event in decoded(past, JobMoved) if event.attempt == attempt]
-        if not moves:
+        """Return the last recorded relocation since the job was placed, or None.
+
+        Args:
+            layout: the job's layout, for a record that contains none.
+        """
+        relocations = [event for event in decoded(past, JobMoved) if event.attempt == attempt]
+        if not relocations:
             return None
-        last = moves[-1]
+        last = relocations[-1]
         nodes = tuple(NodeAssignment.from_json(node) for node in last.nodes)
         return cls(nodes, Layout(**last.layout) if last.layout else layout, last.former, is_recorded=True)
 
     @property
     def shape(self) -> Shape:
-        """Of the life to come."""
+        """Shape of the job after the relocation."""
         return shape_of(self.nodes, self.layout)
 
     @property
     def node_ids(self) -> frozenset[str]:
-        """Of its nodes."""
+        """Ids of the job's nodes after the relocation."""
         return frozenset(node.node_id for node in self.nodes)
 
 
 class Requeued(Exception):
-    """The job gives its nodes up and queues again, with its last step saved."""
+    """The job releases its nodes and queues again, with its last step saved."""
 
     def __init__(self, why: str, reason: Reason = Reason.DRAINED) -> None:
         super().__init__(why)

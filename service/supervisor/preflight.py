@@ -1,8 +1,8 @@
-"""Before a job's first ranks on a node, and again once it was blamed: is it fit? And after a failure that may come of
-the network: do all nodes still reach each other?
+"""Preflight: checks of nodes before a job's first ranks start there, and again after a failure.
 
-The check runs beside what a start or a recovery does anyway. Whoever is unfit takes the way of a lost node: the
-controller, which hears why, closes it and gives the job another.
+A node is checked again if a failure was attributed to it. After a possible network failure, all links between nodes are
+checked. The checks run while a start or a recovery does its other work. An unfit node is treated like a lost node: the
+controller receives the reason, quarantines the node and assigns another one.
 """
 
 import asyncio
@@ -29,24 +29,28 @@ from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.incidents import Incident
 from regroup.service.supervisor.intents import IntentTracker
 from regroup.service.supervisor.job_config import JobConfig
+from regroup.service.supervisor.supervisor_state import SupervisorState
 from regroup.workers.contract.agent_records import PreflightPeer, PreflightReport, PreflightRequest, TransferAddress
 from regroup.workers.contract.messages import Note
 
 _CHECK_S = 30.0
 _ADDRESS_S = 5.0
 _REPLACE_S = 120.0
-"""The controller gives another node, or says that there is none, long before."""
+"""Longest wait in seconds for another node. The controller usually answers much earlier."""
 
 
 class Preflight:
-    """Of one life of the job."""
+    """Checks the nodes of one lifecycle."""
 
-    def __init__(self, payload: JobConfig, gang: Gang, telling: EventLog, intended: IntentTracker) -> None:
-        self._payload, self._gang, self._telling, self._intents = payload, gang, telling, intended
+    def __init__(
+        self, payload: JobConfig, gang: Gang, state: SupervisorState, log: EventLog, intents: IntentTracker
+    ) -> None:
+        self._payload, self._gang, self._intents = payload, gang, intents
+        self._state, self._log = state, log
         self._is_link_check_due = False
 
     def require_recheck(self, incident: Incident, lost: Iterable[str]) -> None:
-        """A generation ended: check those anew that are blamed for it, or whose agents are others now."""
+        """Require another check of nodes that a failure was attributed to, or whose agents were replaced."""
         passed, cause = self._gang.node_facts.passed_preflight, incident.cause
         passed.difference_update(lost)
         if cause.node_id is not None and node_event_kind_of(cause.reason, cause.evidence) is not None:
@@ -54,66 +58,65 @@ class Preflight:
         self._is_link_check_due = may_be_link_failure(cause) and len(self._gang.configs) > 1
 
     def mark_all_passed(self) -> None:
-        """All of them have passed in an earlier life of this supervisor, and run the job's ranks."""
+        """Mark all nodes as passed: an earlier incarnation of this supervisor checked them, and they run ranks."""
         self._gang.node_facts.passed_preflight.update(self._gang.configs)
 
     async def run_alongside(self, work: Any) -> Any:
-        """What `work` returns, once all nodes have passed as well.
+        """Run the checks concurrently with `work`. Return its result once all nodes have passed.
 
         Raises:
-            Moved: the job was given another node for one that is unfit; whatever ends `IntentTracker.unless`.
-            AgentLostError: a node is unfit, and nothing was done about it.
+            Relocated: the controller replaced an unfit node. Other outcomes of `IntentTracker.interruptible`.
+            AgentLostError: a node is unfit and was not replaced.
         """
-        working = asyncio.ensure_future(work)
+        work_task = asyncio.ensure_future(work)
         is_trusted = self._gang.node_facts.passed_preflight >= self._gang.configs.keys() and not self._is_link_check_due
         if is_trusted or not self._payload.preflight:
-            return await working
-        checking = asyncio.ensure_future(
-            check_nodes(self._payload, self._gang, self._telling.note, self._is_link_check_due)
+            return await work_task
+        check_task = asyncio.ensure_future(
+            check_nodes(self._payload, self._gang, self._log.emit_note, self._is_link_check_due)
         )
         self._is_link_check_due = False
         try:
-            while not (working.done() and checking.done()):
-                running = {task for task in (working, checking) if not task.done()}
+            while not (work_task.done() and check_task.done()):
+                running = {task for task in (work_task, check_task) if not task.done()}
                 await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                if working.done():
-                    working.result()  # raises what it raised: then nobody waits for the check
-                if checking.done() and (unfit := checking.result()):
+                if work_task.done():
+                    work_task.result()  # raises the error of `work` without waiting for the checks
+                if check_task.done() and (unfit := check_task.result()):
                     await self._replace(unfit)
-            return working.result()
+            return work_task.result()
         finally:
-            for task in (working, checking):
+            for task in (work_task, check_task):
                 task.cancel()
-            await asyncio.gather(working, checking, return_exceptions=True)
+            await asyncio.gather(work_task, check_task, return_exceptions=True)
 
     async def _replace(self, unfit: Sequence[UnfitNode]) -> None:
-        """Wait for others in the place of those that are given up."""
-        given_up = [each for each in unfit if each.is_excluded]
-        told = "; ".join(f"{self._gang.configs[each.node_id].node_name}: {each.message}" for each in given_up)
-        self._telling.enter(SupervisorPhase.PREFLIGHT, None, f"waiting for another node: {told}")
-        self._gang.missing |= {each.node_id for each in given_up}
-        self._intents.lost_nodes = tuple(each.node_id for each in given_up)
+        """Wait until the controller replaces the nodes that the job must not use."""
+        excluded = [each for each in unfit if each.is_excluded]
+        reasons = "; ".join(f"{self._gang.configs[each.node_id].node_name}: {each.message}" for each in excluded)
+        self._state.enter_phase(SupervisorPhase.PREFLIGHT, None, f"waiting for another node: {reasons}")
+        self._gang.missing |= {each.node_id for each in excluded}
+        self._intents.lost_nodes = tuple(each.node_id for each in excluded)
         await self._intents.interruptible(asyncio.sleep(_REPLACE_S))
-        raise AgentLostError(given_up[0].node_id, f"a node is unfit: {told}")
+        raise AgentLostError(excluded[0].node_id, f"a node is unfit: {reasons}")
 
 
 async def check_nodes(
-    payload: JobConfig, gang: Gang, note: Callable[[str, Note], None], is_every_link_doubted: bool = False
+    payload: JobConfig, gang: Gang, emit_note: Callable[[str, Note], None], is_every_link_doubted: bool = False
 ) -> Sequence[UnfitNode]:
-    """Check the nodes that have not passed, and that others reach them. Nodes that do not answer are left to who misses
-    them.
+    """Check the nodes that have not passed, and the links to them. Failure detection handles nodes that do not answer.
 
     Args:
-        note: hears what each node has found.
-        is_every_link_doubted: not only of those nodes.
+        emit_note: receives the findings of each node.
+        is_every_link_doubted: check the links between all nodes.
 
     Returns:
-        Who something speaks against.
+        The unfit nodes, with their faults.
     """
-    known, names = gang.node_facts, {node: config.node_name for node, config in gang.configs.items()}
+    facts, names = gang.node_facts, {node: config.node_name for node, config in gang.configs.items()}
     peers = assign_probe_peers(list(names), MAX_PEERS if is_every_link_doubted else 1)
-    doubted = names.keys() - known.passed_preflight
-    asked = [
+    doubted = names.keys() - facts.passed_preflight
+    checked = [
         node for node in names if is_every_link_doubted or node in doubted or doubted.intersection(peers.get(node, ()))
     ]
     addresses = await _addresses(gang) if peers else {}
@@ -126,30 +129,30 @@ async def check_nodes(
         try:
             return await gang.agents.agent(node, timeout_s=_CHECK_S).run_preflight(request)
         except AgentLostError:
-            return PreflightReport(notes=("it did not answer",))
+            return PreflightReport(notes=("the agent did not answer",))
         except AgentError:
             return PreflightReport()
 
-    def say(node: str, data: Mapping[str, Any]) -> None:
-        note(node, Note(0, "preflight", {"node": names[node], **data}, time.time()))
+    def emit(node: str, data: Mapping[str, Any]) -> None:
+        emit_note(node, Note(0, "preflight", {"node": names[node], **data}, time.time()))
 
-    found = dict(zip(asked, await asyncio.gather(*(one(node) for node in asked)), strict=True))
-    for node, said in found.items():
-        if said.notes:
-            say(node, {"message": "; ".join(said.notes)})
+    found = dict(zip(checked, await asyncio.gather(*(one(node) for node in checked)), strict=True))
+    for node, report in found.items():
+        if report.notes:
+            emit(node, {"message": "; ".join(report.notes)})
     findings = list[Finding]()
-    for node, said in found.items():
-        findings += [Finding(node, what, message) for what, message in said.failed]
-        findings += [Finding(node, LINK, message, peer) for peer, message in said.unreached]
-    unfit = find_unfit_nodes(findings, {node: peers.get(node, ()) for node in asked})
+    for node, report in found.items():
+        findings += [Finding(node, what, message) for what, message in report.failed]
+        findings += [Finding(node, LINK, message, peer) for peer, message in report.unreached]
+    unfit = find_unfit_nodes(findings, {node: peers.get(node, ()) for node in checked})
     for each in unfit:
-        say(each.node_id, {"fault": each.fault.value, "message": each.message})
-    known.passed_preflight.update(doubted - {each.node_id for each in unfit if each.is_excluded})
+        emit(each.node_id, {"fault": each.fault.value, "message": each.message})
+    facts.passed_preflight.update(doubted - {each.node_id for each in unfit if each.is_excluded})
     return unfit
 
 
 def _needs(payload: JobConfig, node: str, doubted: Collection[str]) -> PreflightRequest:
-    """What the job's ranks on a node need; one that has passed is only asked whether it reaches its peers."""
+    """Return the checks that the job's ranks on a node need. Check only the links of a node that has passed."""
     resources, devices = payload.spec.resources, payload.devices_on(node)
     if node not in doubted:
         return PreflightRequest("cpu", (), 0, 0.0)

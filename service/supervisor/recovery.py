@@ -1,4 +1,4 @@
-"""From a broken generation to the source of the next one: kill with proof, classify, charge, choose."""
+"""Recovery: kill the ranks of a broken generation, classify the cause, charge a budget, choose a restore source."""
 
 import asyncio
 import contextlib
@@ -31,123 +31,136 @@ from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation, GenerationLog
 from regroup.service.supervisor.incidents import Incident
 from regroup.service.supervisor.job_config import JobConfig
+from regroup.service.supervisor.outcomes import Finished
 from regroup.service.supervisor.rank_inspection import inspect_ranks
+from regroup.service.supervisor.supervisor_state import SupervisorState
 from regroup.workers.contract.agent_records import DeathProof
 from regroup.workers.contract.messages import Failed, Join, Note, StepRow, from_json
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 
 _SCAN_SOON_S = 3.0
-"""Storage that takes longer is waited for only if memory holds no whole set."""
-
-
-class Finished(Exception):
-    """The job is over: carried to the one place that says so."""
-
-    def __init__(self, reason: Reason, message: str, error: Mapping[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.reason, self.message, self.error = reason, message, error
+"""Longest time in seconds to wait for storage while memory contains a complete set."""
 
 
 class RecoveryRun:
-    """Holds the job's charges; acts through the gang, tells as it goes."""
+    """Charges the job's budgets, ends broken generations and chooses restore sources."""
 
     def __init__(
-        self, payload: JobConfig, gang: Gang, generations: GenerationLog, checkpoints: Checkpoints, telling: EventLog
+        self,
+        payload: JobConfig,
+        gang: Gang,
+        generations: GenerationLog,
+        checkpoints: Checkpoints,
+        state: SupervisorState,
+        log: EventLog,
     ) -> None:
         self._payload, self._gang, self._generations = payload, gang, generations
-        self._checkpoints, self._telling = checkpoints, telling
-        self.evidence = Evidence(gang, telling, self._nodes_of)
+        self._checkpoints, self._state, self._log = checkpoints, state, log
+        self.evidence = Evidence(gang, state, self._nodes_of)
         self.announced: dict[str, str] = {}
-        """Node id → what was said of its leaving: that it does is charged to nothing."""
+        """Node id → reason of its announced removal, which is not charged to a budget."""
         self._charges: dict[str, Charge] = {}
-        """Of each incident, by its id."""
+        """Incident id → its charge."""
         self._spikes: dict[int, tuple[str, float]] = {}
-        """Step that is done again because its loss stood out → the largest that would not have."""
+        """Step that is repeated because of its loss spike → metric, and the largest value that would be no spike."""
 
     def replay(self, past: Sequence[SupervisorEvent]) -> Finished | None:
-        """Charges of earlier lives of this supervisor, so that a restart forgives nothing, and evidence not left yet;
-        returns the end that the last one had begun. Call it when the open incident has been recalled."""
+        """Restore charges and pending evidence of earlier incarnations, so that a restart clears no charge.
+
+        Call it after the state's `replay`.
+
+        Returns:
+            The end of the job that the last incarnation had started, or None.
+        """
         self.evidence.replay(past)
         incidents = {event.id: event for event in decoded(past, IncidentRevised)}
         for event in incidents.values():
             if (budget := budget_of(event.reason, self._payload.budgets)) is not None:
                 self._charges[event.id] = Charge(budget, event.times["seen_s"], event.at_step)
-            self._note_spike(event.reason, (event.evidence or {}).get("details"))
+            self._record_spike(event.reason, (event.evidence or {}).get("details"))
         states = decoded(past, StateChanged)
         if not states or states[-1].state is not JobState.DRAINING:
             return None
         return Finished(states[-1].reason, states[-1].message, states[-1].error)
 
-    async def is_job_ending(self, watch: GenerationMonitor) -> bool:
-        """Whether the job will not go on after this generation, as far as is known before its ranks are ended. If so,
-        nobody waits for a recovery: those that still live are asked where they are."""
-        watch.detected_s = time.time()
-        cause = excuse_announced_loss(watch.classify(), self.announced)
-        if self._decide_with(cause, watch.detected_s, watch.step, self._charges.values()).is_recovery:
+    async def is_job_ending(self, monitor: GenerationMonitor) -> bool:
+        """Return whether the job ends with this generation, as far as is known before its ranks are killed.
+
+        If it ends, inspect the ranks that are still alive, because no recovery is delayed by that.
+        """
+        monitor.detected_s = time.time()
+        cause = excuse_announced_loss(monitor.classify(), self.announced)
+        if self._decide_with(cause, monitor.detected_s, monitor.step, self._charges.values()).is_recovery:
             return False
-        if watch.detected_cause is None:
-            watch.places = await inspect_ranks(self._gang, without=watch.losses)
+        if monitor.detected_cause is None:
+            monitor.places = await inspect_ranks(self._gang, without=monitor.losses)
         return True
 
-    async def end_generation(self, watch: GenerationMonitor) -> tuple[Incident, RecoveryDecision, Sequence[str]]:
-        """Open the incident of a broken generation, on record before anything is done about it, and end the generation
-        with proof; returns the lost nodes beside the verdict."""
-        seen_s = watch.detected_s
-        incident = self._telling.incident = Incident(
+    async def end_generation(self, monitor: GenerationMonitor) -> tuple[Incident, RecoveryDecision, Sequence[str]]:
+        """Record the incident of a broken generation, then kill its ranks with proof.
+
+        Returns:
+            The incident, the recovery decision and the lost nodes.
+        """
+        detected_s = monitor.detected_s
+        incident = Incident(
             uuid.uuid4().hex[:12],
-            watch.generation.number,
-            excuse_announced_loss(watch.classify(), self.announced),
-            watch.step,
+            monitor.generation.number,
+            excuse_announced_loss(monitor.classify(), self.announced),
+            monitor.step,
         )
-        incident.mark_detected(seen_s)
-        await self._telling.revise(incident)
-        proofs = await self._gang.kill_ranks(watch.generation.number, tuple(watch.losses))
+        incident.mark_detected(detected_s)
+        self._state.open_incident(incident)
+        await self._state.revise(incident)
+        proofs = await self._gang.kill_ranks(monitor.generation.number, tuple(monitor.losses))
         dead_s = time.time()
         for node, proof in proofs.items():
             if proof is None:
-                watch.record_loss(node, seen_s)
+                monitor.record_loss(node, detected_s)
                 continue
-            _receive_last_messages(watch, node, proof)
+            _receive_last_messages(monitor, node, proof)
             if proof.stuck:
-                said = {"pids": list(proof.stuck), "node": self._gang.configs[node].node_name}
-                self._telling.note(node, Note(watch.generation.number, "stuck", said, time.time()))
-        incident.cause, incident.at_step = await self._excuse_planned_end(watch.classify()), watch.step
-        incident.mark_detected(seen_s)
+                data = {"pids": list(proof.stuck), "node": self._gang.configs[node].node_name}
+                self._log.emit_note(node, Note(monitor.generation.number, "stuck", data, time.time()))
+        incident.cause, incident.at_step = await self._excuse_planned_end(monitor.classify()), monitor.step
+        incident.mark_detected(detected_s)
         incident.mark_phase("dead_s", dead_s)
         self.evidence.add(incident)
-        return incident, await self.decide(incident), tuple(watch.losses)
+        return incident, await self.decide(incident), tuple(monitor.losses)
 
     async def decide(self, incident: Incident) -> RecoveryDecision:
-        """Whether the job goes on after an incident, which an earlier life of this supervisor may have left open. It is
-        charged once."""
-        cause, seen_s = incident.cause, incident.times["seen_s"]
-        is_planned = cause.reason in PLANNED_REASONS and self._telling.state in (JobState.RUNNING, JobState.RESIZING)
+        """Decide whether the job recovers from an incident, and charge the incident once.
+
+        An earlier incarnation of this supervisor may have opened the incident.
+        """
+        cause, detected_s = incident.cause, incident.times["seen_s"]
+        is_planned = cause.reason in PLANNED_REASONS and self._state.state in (JobState.RUNNING, JobState.RESIZING)
         state = JobState.RESIZING if is_planned else JobState.RECOVERING
-        self._telling.phase = SupervisorPhase.RECOVERING
-        news = [self._telling.revise(incident)]
-        if self._telling.state is not JobState.QUEUED:  # since the incident it queued, and it starts now
-            news.append(self._telling.change(state, cause.reason, cause.summary, generation=incident.generation))
-        await asyncio.gather(*news)  # side by side: the recovery waits for both records
-        before = [charge for key, charge in self._charges.items() if key != incident.id]
-        verdict = self._decide_with(cause, seen_s, incident.at_step, before)
+        self._state.set_phase(SupervisorPhase.RECOVERING)
+        records = [self._state.revise(incident)]
+        if self._state.state is not JobState.QUEUED:  # QUEUED: the job queued after the incident and starts now
+            records.append(self._state.change(state, cause.reason, cause.summary, generation=incident.generation))
+        await asyncio.gather(*records)  # concurrent, because the recovery waits for both
+        earlier = [charge for key, charge in self._charges.items() if key != incident.id]
+        decision = self._decide_with(cause, detected_s, incident.at_step, earlier)
         budget = budget_of(cause.reason, self._payload.budgets)
-        if verdict.is_recovery and budget is not None:
-            self._charges[incident.id] = Charge(budget, seen_s, incident.at_step)
-            self._note_spike(cause.reason, cause.failure.details if cause.failure else None)
-        elif not verdict.is_recovery:
+        if decision.is_recovery and budget is not None:
+            self._charges[incident.id] = Charge(budget, detected_s, incident.at_step)
+            self._record_spike(cause.reason, cause.failure.details if cause.failure else None)
+        elif not decision.is_recovery:
             incident.recovery_action = RecoveryAction.FAIL
-            await self._telling.revise(incident)
-        return verdict
+            await self._state.revise(incident)
+        return decision
 
     def join_message(self) -> Join:
-        """What a JOIN says that is the same for every rank of the next generation."""
+        """Return a JOIN with the fields that are the same for every rank of the next generation."""
         join, recovery = self._payload.join_message(), self._payload.spec.recovery
         if join.config.script is not None:
             return join
         rule = loss_spike_config(
             join.config.loss_spike.action,
             self._spikes,
-            self._in_order(self._charges.values()),
+            self._sorted_by_time(self._charges.values()),
             self._payload.budgets[BUDGET],
             window_s=recovery.window,
             refill_steps=recovery.refill_steps,
@@ -157,66 +170,68 @@ class RecoveryRun:
         return replace(join, config=replace(join.config, loss_spike=rule))
 
     async def choose_source(self, lost: Sequence[str], reached: int) -> RestoreSource:
-        """The newest state the next generation can start from. A script, which keeps its own, is thought to go on from
-        the step it had `reached` until it says otherwise.
+        """Choose the newest state from which the next generation can start.
+
+        A script saves its own state. Until it reports its step, it is assumed to resume at `reached`.
 
         Raises:
-            Ended: the job was to go on from a checkpoint that cannot be loaded, and has no state of its own.
+            Finished: the checkpoint in `resume_from` cannot be loaded, and the job has no state of its own.
         """
         if self._payload.script is not None:
             return RestoreSource(RestoreKind.NONE, reached)
         shards, error = await asyncio.gather(self._gang.list_shards(lost), self._scan_briefly())
         for generation, step in find_diverged_sets(shards):
-            message = f"ranks differ in what they should hold alike after step {step}: nothing is restored from that"
+            message = f"replicas of the same state differ between ranks after step {step}; that step is not restored"
             note = Note(generation, "snapshot_refused", {"step": step, "message": message}, time.time())
-            self._telling.note("", note)
+            self._log.emit_note("", note)
         source = self._choose_newest(shards)
         if source.kind is not RestoreKind.MEMORY:
             await self._scan(error)
             source = self._choose_newest(shards)
         elif not self._checkpoints.scanned:
-            message = f"durable storage did not answer: step {source.step} is restored from memory without a look there"
-            self._telling.note("", Note(source.generation, "storage_unavailable", {"message": message}, time.time()))
+            message = (
+                f"durable storage did not respond; step {source.step} is restored from memory "
+                "without a check for newer checkpoints"
+            )
+            self._log.emit_note("", Note(source.generation, "storage_unavailable", {"message": message}, time.time()))
         resume = self._payload.resume
-        if (
-            resume is not None and source.kind is RestoreKind.NONE
-        ):  # starting anew would be another job than was asked for
+        if resume is not None and source.kind is RestoreKind.NONE:  # a start from step 0 would ignore the request
             why = self._checkpoints.why_excluded(resume.uri)
-            raise Finished(Reason.INVALID_INPUT, f"cannot go on from what `resume_from` names: {why}")
+            raise Finished(Reason.INVALID_INPUT, f"cannot resume from the checkpoint in `resume_from`: {why}")
         return source
 
     def _choose_newest(self, shards: Sequence[Shard]) -> RestoreSource:
-        """By what is known now."""
-        known, resume, layout = self._checkpoints.finished(), self._payload.resume, self._payload.layout
-        saved = [*known, resume] if resume is not None else known
+        """Choose the source from the shards and the checkpoints found so far."""
+        finished, resume, layout = self._checkpoints.finished(), self._payload.resume, self._payload.layout
+        saved = [*finished, resume] if resume is not None else finished
         trusted = [item for item in saved if self._checkpoints.is_usable(item.uri)]
         nodes = {place.rank: place.node_id for place in self._payload.places()}
-        others = {each.number for each in self._generations.past if each.layout != layout}
-        return choose_restore_source(shards, trusted, self._generations.starts, nodes, others)
+        other_layouts = {each.number for each in self._generations.past if each.layout != layout}
+        return choose_restore_source(shards, trusted, self._generations.starts, nodes, other_layouts)
 
     async def wait_for_storage(self, error: AgentError) -> None:
-        """Durable storage did not answer: charge it, and wait before it is asked again.
+        """Charge an attempt at which storage did not respond, and wait for the backoff.
 
         Raises:
-            Ended: it was asked as often as its budget allows.
+            Finished: the budget for storage errors is used up.
         """
         now_s, step = time.time(), max(self._generations.starts.values(), default=0)
         cause = Cause(Reason.IO_ERROR, str(error), now_s, None, error.node_id)
-        verdict = self._decide_with(cause, now_s, step, self._charges.values())
-        if not verdict.is_recovery:
-            raise Finished(verdict.reason, verdict.message)
+        decision = self._decide_with(cause, now_s, step, self._charges.values())
+        if not decision.is_recovery:
+            raise Finished(decision.reason, decision.message)
         self._charges[f"storage at {now_s}"] = Charge("io_error", now_s, step)
-        self._telling.enter(
-            SupervisorPhase.STORAGE, None, f"asking storage again in {verdict.backoff_s:.1f} s: {error}"
+        self._state.enter_phase(
+            SupervisorPhase.STORAGE, None, f"retrying storage in {decision.backoff_s:.1f} s: {error}"
         )
-        await asyncio.sleep(verdict.backoff_s)
+        await asyncio.sleep(decision.backoff_s)
 
     def _nodes_of(self, generation: int) -> dict[str, str]:
         formed = (each for each in self._generations.past if each.number == generation)
         return {place.node_id: place.node_name for each in formed for place in each.ranks}
 
     async def _scan_briefly(self) -> AgentError | None:
-        """Look through durable storage if it answers: what is in memory is not to wait for it. Why it refused."""
+        """Scan durable storage for a short time, because state in memory must not wait for it. Return its error."""
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SCAN_SOON_S):
@@ -225,26 +240,26 @@ class RecoveryRun:
             return error
         return None
 
-    async def _scan(self, refused: AgentError | None) -> None:
+    async def _scan(self, error: AgentError | None) -> None:
         while not self._checkpoints.scanned:
-            if refused is not None:
-                await self.wait_for_storage(refused)
+            if error is not None:
+                await self.wait_for_storage(error)
             try:
                 await self._checkpoints.scan()
-            except AgentError as error:
-                refused = error
+            except AgentError as next_error:
+                error = next_error
 
     async def _excuse_planned_end(self, cause: Cause) -> Cause:
-        """The agent of a node that leaves may have said so with its last breath."""
-        if cause.reason is Reason.AGENT_LOST and (said := await self._gang.agents.planned_end(cause.node_id or "")):
-            self.announced.setdefault(cause.node_id or "", said)
+        """Excuse the loss of an agent that announced the planned removal of its node before it stopped."""
+        if cause.reason is Reason.AGENT_LOST and (why := await self._gang.agents.planned_end(cause.node_id or "")):
+            self.announced.setdefault(cause.node_id or "", why)
         return excuse_announced_loss(cause, self.announced)
 
     def _decide_with(self, cause: Cause, now_s: float, step: int, charges: Iterable[Charge]) -> RecoveryDecision:
         payload = self._payload
         return decide_recovery(
             cause,
-            self._in_order(charges),
+            self._sorted_by_time(charges),
             payload.budgets,
             window_s=payload.window_s,
             refill_steps=payload.refill_steps,
@@ -252,42 +267,42 @@ class RecoveryRun:
             step=step,
         )
 
-    def _note_spike(self, reason: str, details: Mapping[str, Any] | None) -> None:
+    def _record_spike(self, reason: str, details: Mapping[str, Any] | None) -> None:
         if reason == Reason.LOSS_SPIKE and details:
             self._spikes[int(details["step"])] = str(details.get("of", "loss")), float(details["limit"])
 
     @staticmethod
-    def _in_order(charges: Iterable[Charge]) -> Sequence[Charge]:
+    def _sorted_by_time(charges: Iterable[Charge]) -> Sequence[Charge]:
         return sorted(charges, key=lambda charge: charge.time_s)
 
 
 def failure_json(incident: Incident) -> Mapping[str, Any] | None:
-    """The exception behind an incident, as plain data."""
+    """Return the exception that caused an incident as plain data, or None."""
     return asdict(incident.cause.failure) if incident.cause.failure else None
 
 
-def _receive_last_messages(watch: GenerationMonitor, node: str, proof: DeathProof) -> None:
-    """What the ranks still said before they were killed; step rows come again with the agent's next report."""
+def _receive_last_messages(monitor: GenerationMonitor, node: str, proof: DeathProof) -> None:
+    """Process the last messages of killed ranks. The agent's next report contains their step rows again."""
     for _, item in proof.report.messages:
         message = from_json(item)
-        if getattr(message, "generation", None) != watch.generation.number:
+        if getattr(message, "generation", None) != monitor.generation.number:
             continue
         if isinstance(message, StepRow):
-            watch.step = max(watch.step, message.step)
+            monitor.step = max(monitor.step, message.step)
         else:
-            watch.receive(node, message)
+            monitor.receive(node, message)
 
 
 def restore_failure(error: AgentError, generation: Generation) -> Failed:
-    """A checkpoint that a node could not load, as its first rank would have said it."""
+    """Return the failure to load a checkpoint as if the node's first rank had reported it."""
     rank = generation.on(error.node_id)[0].rank
-    said = RankError(
+    rank_error = RankError(
         ErrorClass.IO, error.kind, str(error), error.traceback, generation.start_step, "restore", time.time()
     )
-    return Failed(rank, generation.number, said)
+    return Failed(rank, generation.number, rank_error)
 
 
 def input_error(error: AgentError) -> Finished:
-    """What an agent found wrong that a person has to mend: the end of the job."""
+    """Return the end of a job whose inputs are missing or invalid. A person must fix them."""
     trace = {"kind": error.kind, "message": str(error), "traceback": error.traceback}
     return Finished(Reason.INVALID_INPUT, str(error), trace)

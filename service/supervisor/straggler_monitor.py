@@ -16,7 +16,7 @@ class StragglerMonitor:
     def __init__(
         self, journal: Journal, *, is_disabled: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Initialize the monitor. `is_off` disables it, for a fault rehearsal."""
+        """Initialize the monitor. `is_disabled` disables it, for a fault rehearsal."""
         self._journal, self._is_disabled, self._clock = journal, is_disabled, clock
         self._generation = 0
         self._named: tuple[int, ...] | None = None
@@ -24,16 +24,16 @@ class StragglerMonitor:
         """Rank → time since which it waits for a processor, by `clock`."""
         self._emitted = 0
 
-    def poll(self, generation: Generation, dwells: Mapping[int, RankActivity]) -> None:
+    def poll(self, generation: Generation, activities: Mapping[int, RankActivity]) -> None:
         """Detect stragglers from rank activity, and emit a change."""
         if generation.number != self._generation:
             self._generation = generation.number
             self._crowded_s = {}
             if self._named:
-                self._emit(generation, ())  # another generation, perhaps elsewhere
+                self._emit(generation, ())  # the next generation may run on other nodes
         ranks = [place.rank for place in generation.ranks]
         named = self._named or ()
-        found = find_stragglers(dwells, ranks, named, generation.layout.pp)
+        found = find_stragglers(activities, ranks, named, generation.layout.pp)
         if found is None or self._is_disabled:
             return
         found, self._crowded_s = filter_lasting(found, named, self._crowded_s, self._clock())

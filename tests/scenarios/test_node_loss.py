@@ -119,7 +119,7 @@ async def test_a_job_that_waits_for_a_node_can_be_cancelled(rig: Rig) -> None:
 
 
 async def test_agents_that_do_not_come_up_are_told_while_a_job_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regroup.service.supervisor.lifecycle._OVERDUE_S", 0.05)
+    monkeypatch.setattr("regroup.service.supervisor.gang_setup._OVERDUE_S", 0.05)
     nodes = Nodes("node-1", 99)
     nodes.generation["node-1"] = 1  # it never comes up
     rig = Rig(nodes)

@@ -12,7 +12,7 @@ from regroup.service.domain.job_events import IncidentRevised, decode
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.job import parse_spec
-from regroup.service.supervisor import lifecycle as lives
+from regroup.service.supervisor import gang_setup as setup
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generations import GenerationLog
 from regroup.service.supervisor.incidents import Incident
@@ -235,8 +235,8 @@ async def lose(nodes: Nodes, node: str) -> None:
 
 
 async def test_where_no_agent_comes_up_again_its_files_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lives, "FENCE_S", 1.2)
-    monkeypatch.setattr(lives, "GANG_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(setup, "FENCE_S", 1.2)
+    monkeypatch.setattr(setup, "GANG_TIMEOUT_S", 0.1)
     nodes = Nodes({1: [row(1, 1)]})
     running = asyncio.create_task(run(nodes))
     await lose(nodes, "node-1")
@@ -246,11 +246,11 @@ async def test_where_no_agent_comes_up_again_its_files_are_waited_for(monkeypatc
     assert time.monotonic() - began >= 1.2
     assert states(events)[-2:] == [("RECOVERING", "agent_lost"), ("QUEUED", "requeued")]
     said = [event.data["message"] for event in events if event.type == "phase" and event.data["phase"] == "fence"]
-    assert said == ["waiting 1 s: what ran on n1 may still write files"]
+    assert said == ["waiting 1 s: ranks on n1 may still write files"]
 
 
 async def test_an_agent_that_comes_up_again_has_proven_that_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lives, "FENCE_S", 3600.0)
+    monkeypatch.setattr(setup, "FENCE_S", 3600.0)
     nodes = Nodes({1: [row(1, 1)], 2: ended(2, 0)})
     running = asyncio.create_task(run(nodes))
     await lose(nodes, "node-1")

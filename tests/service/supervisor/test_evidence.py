@@ -17,6 +17,7 @@ from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.incidents import Incident
 from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.supervisor_state import SupervisorState
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import AgentErrorKind
 from tests.support.fake_agents import FakeAgents
@@ -56,24 +57,24 @@ class Rig:
         places = ("h", "s", "file:///s", "file:///d")
         configs = {node: AgentConfig("j", "t", node, NAMES[node], *places) for node in answers}
         self.journal = Journal(records, "j")
-        self.telling = EventLog(self.journal, 1, keeps_state=False)
-        self.evidence = Evidence(Gang(self.nodes, configs), self.telling, lambda generation: NAMES)
+        self.state = SupervisorState(EventLog(self.journal, 1), is_script=False)
+        self.evidence = Evidence(Gang(self.nodes, configs), self.state, lambda generation: NAMES)
 
     async def incident(self, number: int) -> Incident:
         """One opens, as the recovery that begins says."""
         incident = Incident(f"i{number}", number, Cause(Reason.RANK_EXIT, "rank 1 killed", 1.0, 1), 5)
         incident.mark_phase("fault_s", float(number))
         incident.mark_phase("seen_s", float(number))
-        self.telling.incident = incident
+        self.state.open_incident(incident)
         self.evidence.add(incident)
-        await self.telling.revise(incident)
+        await self.state.revise(incident)
         return incident
 
     async def train(self, incident: Incident) -> None:
         """The generation after an incident commits its first step."""
         incident.next_generation = incident.generation + 1
         formed = Generation(incident.next_generation, Layout(), (), RestoreSource(RestoreKind.NONE), "rank_exit")
-        await self.telling.trains(GenerationMonitor(formed, first_step_s=9.0))
+        await self.state.record_first_step(GenerationMonitor(formed, first_step_s=9.0))
 
     async def told(self) -> list[SupervisorEvent]:
         return [event for event in await self.journal.since("", 0, 0) if event.type == "incident"]
@@ -119,14 +120,14 @@ async def test_another_life_of_the_supervisor_has_left_what_the_first_had_not() 
     first.evidence.stop()
     second = Rig(records, ANSWERS)
     past = await second.journal.replay()
-    second.telling.recall(past)
-    assert second.telling.incident is not None and second.telling.incident.id == "i2", "the one that is open"
+    second.state.replay(past)
+    assert second.state.incident is not None and second.state.incident.id == "i2", "the one that is open"
     second.evidence.replay(past)
     await asyncio.sleep(0.05)
     assert second.nodes.asked == [], "it is being recovered from"
     await second.evidence.upload_pending()
     assert sorted(second.nodes.asked) == [(node, "upload_evidence", (2, "i2")) for node in ("n0", "n1")]
-    assert second.telling.incident.evidence_bytes == 100, "whoever revises the incident next keeps it"
+    assert second.state.incident.evidence_bytes == 100, "whoever revises the incident next keeps it"
 
 
 async def test_an_open_incident_is_found_again_though_an_older_one_was_told_of_last() -> None:
@@ -134,11 +135,11 @@ async def test_an_open_incident_is_found_again_though_an_older_one_was_told_of_l
     first = Rig(records, ANSWERS)
     older, newer = await first.incident(1), await first.incident(2)
     older.mark_phase("first_step_s", 9.0)
-    await first.telling.revise(older)
+    await first.state.revise(older)
     first.evidence.stop()
     second = Rig(records, ANSWERS)
-    second.telling.recall(await second.journal.replay())
-    assert second.telling.incident is not None and second.telling.incident.id == newer.id
+    second.state.replay(await second.journal.replay())
+    assert second.state.incident is not None and second.state.incident.id == newer.id
 
 
 async def test_the_oldest_are_given_up_for_the_newest() -> None:

@@ -11,8 +11,7 @@ from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.assignment import NodeAssignment
 from regroup.service.ports.sync import EndRequest, Intents
 from regroup.service.supervisor.intents import IntentTracker
-from regroup.service.supervisor.outcomes import Relocated, shape_of
-from regroup.service.supervisor.recovery import Finished
+from regroup.service.supervisor.outcomes import Finished, Relocated, shape_of
 
 LAYOUT = Layout(dp_shard=2)
 OWN, OTHERS = (tuple(NodeAssignment(node, node, "h", 1) for node in names) for names in ("ab", "ac"))

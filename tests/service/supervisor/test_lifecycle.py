@@ -275,5 +275,7 @@ async def test_memory_does_not_wait_for_storage_that_hangs_or_is_gone(monkeypatc
         (incident,) = {event.data["id"]: event.data for event in events if event.type == "incident"}.values()
         assert (incident["recovery_action"], incident["steps_lost"]) == ("respawn", 0)
         said = [event.data["message"] for event in events if event.data.get("kind") == "storage_unavailable"]
-        assert said == ["durable storage did not answer: step 3 is restored from memory without a look there"]
+        assert said == [
+            "durable storage did not respond; step 3 is restored from memory without a check for newer checkpoints"
+        ]
         assert (await told(journal))[-1] == ("state", "SUCCEEDED")

@@ -183,7 +183,7 @@ async def test_a_node_that_does_not_answer_is_left_to_who_misses_it(monkeypatch:
     monkeypatch.setattr(rig.nodes, "_run_preflight", lost)
     await rig.end()
     assert (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
-    assert [note["message"] for note in await rig.notes()] == ["it did not answer"] * 2
+    assert [note["message"] for note in await rig.notes()] == ["the agent did not answer"] * 2
 
 
 async def test_of_several_lost_agents_each_is_asked_again_whoever_is_named_as_the_cause() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from regroup.service.supervisor.heartbeat_listener import HeartbeatListener as Heard
+from regroup.service.supervisor.liveness import HeartbeatListener as Heard
 from regroup.workers.agent.heartbeat_sender import HeartbeatSender
 from regroup.workers.contract.heartbeat import Listener
 
