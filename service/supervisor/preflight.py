@@ -125,7 +125,7 @@ async def check_nodes(
         reached = tuple(
             PreflightPeer(peer, names[peer], addresses[peer]) for peer in peers.get(node, ()) if peer in addresses
         )
-        request = replace(_needs(payload, node, doubted), asked_s=time.time(), peers=reached)
+        request = replace(_needs(payload, node, doubted), requested_s=time.time(), peers=reached)
         try:
             return await gang.agents.agent(node, timeout_s=_CHECK_S).run_preflight(request)
         except AgentLostError:

@@ -23,7 +23,7 @@ class TwoSets(FakeNodes):
     def _list_shards(self, node: str) -> list[VerifiedShard]:
         newest = super()._list_shards(node)
         older = [replace(held, step=held.step - 1) for held in newest]
-        return [replace(held, alike={"w": self._digest(held)}) for held in (*newest, *older)]
+        return [replace(held, digests={"w": self._digest(held)}) for held in (*newest, *older)]
 
     def _digest(self, held: VerifiedShard) -> int:
         return held.rank if held.step == self._bad_step and held.generation == 1 else 7

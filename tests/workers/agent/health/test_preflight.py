@@ -96,7 +96,7 @@ async def test_a_python_that_cannot_check_says_nothing_of_its_node(
 
 
 async def test_no_room_no_memory_another_clock(zygote: ZygoteLink, tmp_path: Path) -> None:
-    asked = order(memory_bytes=2 * node_facts.free_memory_bytes(), asked_s=time.time() + 7200)
+    asked = order(memory_bytes=2 * node_facts.free_memory_bytes(), requested_s=time.time() + 7200)
     found = await Preflight().before_ranks(zygote, tmp_path / "missing", asked)
     scratch, memory = found.failed
     assert scratch == ("scratch", f"64 MiB cannot be written to {tmp_path}/missing: No such file or directory")
