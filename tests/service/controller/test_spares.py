@@ -224,7 +224,7 @@ async def test_the_supervisor_makes_agent_and_data_ready_and_says_what_it_cannot
 
 async def test_one_that_dies_before_it_is_needed_is_found_by_looking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray says so half a minute later: until then it would be no spare, and its node the next to be taken."""
-    monkeypatch.setattr("regroup.service.supervisor.spare_nodes._LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("regroup.service.supervisor.spare_nodes._POLL_S", 0.01)
     nodes, payload = FakeNodes({}), payload_of_two()
     spares, gang = SpareNodes(lambda *_: None), Gang(nodes, payload.agent_configs())
     spares.set_desired(assigned([place("node-2")]), payload, gang)

@@ -171,8 +171,8 @@ async def test_a_node_silent_while_data_is_prepared_is_not_waited_for(monkeypatc
     nodes = FakeNodes({})
     nodes.stuck = "prepare_data"  # its tasks wait for a node that is gone
     made, journal = life(nodes, Records())
-    monkeypatch.setattr("regroup.service.supervisor.liveness._LOOK_S", 0.001)
-    made._pulse = Liveness(count().__next__)  # a second passes at every look
+    monkeypatch.setattr("regroup.service.supervisor.liveness._POLL_S", 0.001)
+    made.liveness = made._setup._liveness = Liveness(count().__next__)  # a second passes between two polls
     await asyncio.wait_for(made.run(), 20)
     last = (await journal.since("", 0, 0))[-1]
     assert (last.data["state"], last.data["reason"]) == ("QUEUED", "requeued")
