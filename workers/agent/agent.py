@@ -24,20 +24,12 @@ from regroup.workers.agent.heartbeat_sender import HeartbeatSender
 from regroup.workers.agent.job_host import JobHost
 from regroup.workers.agent.ranks import logs
 from regroup.workers.contract import agent_records as records
+from regroup.workers.contract import messages
 from regroup.workers.contract.agent_api import AgentApi, AgentFailedError
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_wire import expose
 from regroup.workers.contract.codec import plain
-from regroup.workers.contract.messages import (
-    AgentRequest,
-    FaultDue,
-    Join,
-    MirrorDue,
-    Stop,
-    VerifiedShard,
-    from_json,
-    to_json,
-)
+from regroup.workers.contract.messages import from_json, to_json
 from regroup.workers.data.prepare.ray_pipeline import Pipeline
 from regroup.workers.os import procfs
 from regroup.workers.storage import async_storage, fsspec_storage
@@ -134,14 +126,14 @@ class NodeAgent(AgentApi):
         return records.StoreAddress(*self._started().open_store(generation))
 
     async def form_ranks(
-        self, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, records.TransferAddress]
+        self, joins: Sequence[messages.Join], devices: Sequence[int], holders: dict[int, records.TransferAddress]
     ) -> None:
         """Fork the generation's ranks on this node."""
         await self._guarded(self._started().form(joins, devices, holders))
 
     async def stop_ranks(self, generation: int, reason: str, save: bool) -> None:
         """Ask the ranks to end at a step that they agree on."""
-        await self._guarded(self._tell(generation, Stop(reason, save)))
+        await self._guarded(self._tell(generation, messages.Stop(reason, save)))
 
     async def kill_ranks(self, generation: int) -> records.DeathProof:
         """Kill the ranks of every generation up to this one, with proof of death."""
@@ -150,7 +142,7 @@ class NodeAgent(AgentApi):
             stuck = await self._guarded(self._started().end(generation))
         return records.DeathProof(tuple(stuck), self._started().report())
 
-    async def list_shards(self) -> list[VerifiedShard]:
+    async def list_shards(self) -> list[messages.VerifiedShard]:
         """List the verified shards of training state in this node's memory."""
         host = self._started()
         own, held = await asyncio.to_thread(lambda: (host.buffers.holdings(), host.mirroring.held.holdings()))
@@ -172,7 +164,7 @@ class NodeAgent(AgentApi):
 
     async def request_mirror(self, generation: int) -> None:
         """Have the leading rank make all ranks hold the next set for mirrors."""
-        await self._guarded(self._tell(generation, MirrorDue(), rank=0))
+        await self._guarded(self._tell(generation, messages.MirrorDue(), rank=0))
 
     async def send_mirror(
         self, generation: int, step: int, ranks: Sequence[int], to: records.TransferAddress, bytes_per_s: float | None
@@ -379,7 +371,7 @@ class NodeAgent(AgentApi):
             self._news.set()
             await self._reported.wait()
 
-    async def _grant_fault(self, due: FaultDue) -> bool:
+    async def _grant_fault(self, due: messages.FaultDue) -> bool:
         while True:  # the rank waits for a word, and there may be no supervisor to say one
             with contextlib.suppress(RayError, ValueError):
                 supervisor = ray.get_actor(self._config.supervisor, namespace=NAMESPACE)
@@ -387,7 +379,7 @@ class NodeAgent(AgentApi):
                 return bool(await answer)
             await asyncio.sleep(0.1)
 
-    async def _tell(self, generation: int, message: AgentRequest, rank: int | None = None) -> None:
+    async def _tell(self, generation: int, message: messages.AgentRequest, rank: int | None = None) -> None:
         self._started().tell(generation, message, rank)
 
     async def _set_up(self, work: Awaitable[_Result]) -> _Result:

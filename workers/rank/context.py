@@ -36,17 +36,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from regroup.workers.contract.messages import (
-    Buffers,
-    BuffersRequest,
-    Join,
-    Note,
-    Phase,
-    Pinned,
-    PinnedFor,
-    Restored,
-    StepRow,
-)
+from regroup.workers.contract import messages
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.data.record_files import RecordFiles, open_records
 from regroup.workers.data.record_stream import RecordBatch
@@ -72,7 +62,7 @@ _Tracked = TypeVar("_Tracked")
 class Context:
     """One rank's view of one generation. The platform creates it and passes it to the training function."""
 
-    def __init__(self, join: Join, channel: ChannelPort, device: torch.device, progress: ProgressPort) -> None:
+    def __init__(self, join: messages.Join, channel: ChannelPort, device: torch.device, progress: ProgressPort) -> None:
         self.job_id = join.job_id
         self.config: RankConfig = join.config
         self.generation = join.generation
@@ -219,12 +209,12 @@ class Context:
 
         Without a state to restore, random generators are seeded from the job's seed and the data rank.
         """
-        self.phase(Phase.RESTORE)
+        self.phase(messages.Phase.RESTORE)
         source = self._join.restore
         state = self._tracked()
         state.check()
-        reply, fds = self._channel.request(BuffersRequest(self.rank, self.generation, state.buffer_bytes()))
-        assert isinstance(reply, Buffers), f"the reply to BuffersRequest is Buffers, not {reply!r}"
+        reply, fds = self._channel.request(messages.BuffersRequest(self.rank, self.generation, state.buffer_bytes()))
+        assert isinstance(reply, messages.Buffers), f"the reply to BuffersRequest is Buffers, not {reply!r}"
         own = [ShardBuffer(fd) for fd in fds[: reply.count]]
         self._snapshots.use(own, reply.source_index)
         seed_random(seed_of(self.config.seed, source.step, self.data_place.index), self.device)
@@ -240,7 +230,7 @@ class Context:
             # The ranks died between the last step and its checkpoint: save the checkpoint again.
             self._snapshot(self.step, Pin.CHECKPOINT)
             self.settle()
-        self._channel.send(Restored(self.rank, self.generation, self.step, time.time()))
+        self._channel.send(messages.Restored(self.rank, self.generation, self.step, time.time()))
         self._checkpoint_clock = self._step_clock = time.monotonic()
         return self.step
 
@@ -289,7 +279,7 @@ class Context:
     def note(self, kind: str, data: Mapping[str, Any]) -> None:
         """Emit an event of the job. Only the leading rank sends it."""
         if self.rank == 0:
-            self._channel.send(Note(self.generation, kind, dict(data), time.time()))
+            self._channel.send(messages.Note(self.generation, kind, dict(data), time.time()))
 
     def sum(self, values: Sequence[float]) -> list[float]:
         """Sum each value over all ranks, in float64."""
@@ -322,7 +312,7 @@ class Context:
         now = time.monotonic()
         if self.rank == 0:
             self._channel.send(
-                StepRow(
+                messages.StepRow(
                     self.generation,
                     step,
                     time.time(),
@@ -349,7 +339,7 @@ class Context:
             began = time.monotonic()
             if last:
                 # The last state is always saved, so wait for the saver. Earlier checkpoints are postponed instead.
-                self._progress.set(self.step + 1, Phase.CHECKPOINT)
+                self._progress.set(self.step + 1, messages.Phase.CHECKPOINT)
                 self._snapshots.wait_for_saver()
             self._snapshot(step, pin)
             if Pin.CHECKPOINT in pin or agreed.stop or not self._snapshots.is_async:
@@ -370,18 +360,20 @@ class Context:
         place = {"generation": self.generation, "rank": self.rank, "world_size": self.world_size}
         self._snapshots.start_copy(self._tracked(), step, place, layout_hash(self.layout), pin)
         self._newest_step = step
-        self.phase(Phase.SNAPSHOT)
+        self.phase(messages.Phase.SNAPSHOT)
 
     def _finish_snapshot(self) -> None:
         copied = self._snapshots.finish_copy()
         if copied is not None and self._is_last(copied.step) and self.sum([self._snapshots.skew()])[0]:
             self._snapshots.check_replicas()  # there is no later step to check it
         if copied is not None and Pin.MIRROR in copied.pin:
-            self._channel.send(Pinned(self.rank, self.generation, copied.step, copied.buffer, PinnedFor.MIRROR))
+            self._channel.send(
+                messages.Pinned(self.rank, self.generation, copied.step, copied.buffer, messages.PinnedFor.MIRROR)
+            )
         if copied is not None and Pin.CHECKPOINT in copied.pin:
             self._last_checkpoint, self._checkpoint_clock = copied.step, time.monotonic()
-            self._channel.send(Pinned(self.rank, self.generation, copied.step, copied.buffer))
-            self.phase(Phase.CHECKPOINT)
+            self._channel.send(messages.Pinned(self.rank, self.generation, copied.step, copied.buffer))
+            self.phase(messages.Phase.CHECKPOINT)
 
     def _is_last(self, step: int) -> bool:
         return self.last_step is not None and step >= self.last_step

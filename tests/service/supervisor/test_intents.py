@@ -68,7 +68,7 @@ async def test_other_nodes_end_a_wait_unless_it_is_needed_before_one_goes_there(
     wanted = intended()
     assert not wanted.update(Intents(nodes=OWN[::-1])), "they are the same"
     free, _ = await waits(wanted)
-    needed, given_up = await waits(wanted, moved=False)
+    needed, given_up = await waits(wanted, by_relocation=False)
     assert wanted.update(Intents(nodes=OTHERS))
     with pytest.raises(Relocated) as moved:
         await free
