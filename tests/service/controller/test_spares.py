@@ -78,7 +78,7 @@ async def test_one_is_held_counted_made_ready_and_takes_over(house: House) -> No
         assert (told["name"], told["ranks"]) == ("local-3", 2)
         await until_said(house, "preparing")
         (project,) = await Projects(house.store).list_projects()
-        assert (project.held, project.running) == (6, 1)
+        assert (project.allocated, project.running) == (6, 1)
         supervisor.status = status(spares={node(3).id: "ready"})
         job = await until_said(house, "ready")
         assert "ready: local-3" in [each.message for each in job.conditions]
