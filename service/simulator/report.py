@@ -36,7 +36,7 @@ class Report:
     finished: int
     never_started: int
     suspended: int
-    """How often a job was, to make room."""
+    """Number of times that a job was suspended for a job of higher priority."""
     failures: int
     """Number of node failures."""
     utilisation: float
@@ -53,7 +53,7 @@ class Report:
 
 @dataclass
 class Tally:
-    """Counted as time advance."""
+    """Counters of a simulation, integrated over time."""
 
     nodes: Sequence[Node]
     allocated: int = 0

@@ -1,4 +1,4 @@
-"""Clusters, jobs and failures for the simulator: read from files, or made from a seed."""
+"""Clusters, jobs and failures for the simulator: read from files, or generated from a seed."""
 
 import csv
 import random
@@ -21,7 +21,7 @@ from regroup.service.spec.types import Name, Positive, SpecModel
 P = TypeVar("P", bound=SpecModel)
 _PRIORITIES: Sequence[Literal["low", "normal", "high", "critical"]] = ("low", "normal", "high", "critical")
 MTTF_DEVICE_HOURS = 1.8 * 16_384
-"""Device-hours between failures: a mean of 1.8 h at 16,384 GPUs, as Meta published of 150 million GPU-hours."""
+"""Device-hours between failures: a mean of 1.8 h at 16,384 GPUs, as Meta published for 150 million GPU-hours."""
 
 
 class ProjectPart(SpecModel):
@@ -34,7 +34,7 @@ class ProjectPart(SpecModel):
 
 
 class ClusterPart(SpecModel):
-    """A cluster of nodes that are alike."""
+    """A cluster of identical nodes."""
 
     nodes: Annotated[int, Field(ge=1, le=100_000)]
     gpus_per_node: int = Field(default=8, ge=0)
@@ -52,19 +52,19 @@ class JobPart(SpecModel):
     name: str
     ranks: Positive
     work_s: float = Field(gt=0)
-    """At `ranks`."""
-    least: Positive | None = None
-    """Ranks of the smallest size; `ranks` if absent. Sizes between are halves."""
+    """Duration of the work with `ranks` ranks, in seconds."""
+    min_ranks: Positive | None = None
+    """Ranks of the smallest size; `ranks` if absent. Each size in between is half of the next."""
     max_duration_s: float | None = Field(default=None, gt=0)
-    """`max_duration` of its spec."""
+    """`max_duration` of the job spec, in seconds."""
     project: Name = "default"
     priority: Literal["low", "normal", "high", "critical"] = "normal"
     preemptibility: Literal["none", "semi", "full"] = "full"
     device: Literal["cpu", "cuda"] = "cuda"
     cpus: Positive = 4
     segment: Positive = 1
-    after: str = ""
-    """Names, separated by blanks."""
+    depends_on: str = ""
+    """Names of jobs, separated by spaces."""
 
 
 class OutagePart(SpecModel):
@@ -76,10 +76,10 @@ class OutagePart(SpecModel):
 
 
 def read_cluster(path: Path) -> ClusterPart:
-    """A cluster from YAML or JSON.
+    """Read a cluster from YAML or JSON.
 
     Raises:
-        SpecError: it cannot be read, or a field is wrong.
+        SpecError: the file cannot be read, or a field is wrong.
     """
     try:
         data: object = yaml.safe_load(path.read_text())
@@ -89,7 +89,7 @@ def read_cluster(path: Path) -> ClusterPart:
 
 
 def nodes_of(cluster: ClusterPart) -> list[Node]:
-    """Its nodes, `n00000` and on, with nothing taken."""
+    """Return the nodes of a cluster, named from `n00000`, with all resources free."""
     return [
         Node(
             name := f"n{number:05d}",
@@ -109,32 +109,33 @@ def nodes_of(cluster: ClusterPart) -> list[Node]:
 
 
 def quotas_of(cluster: ClusterPart) -> dict[str, Quota]:
-    """What its projects may hold."""
+    """Return the quota of each project of a cluster."""
     return {name: Quota(**part.model_dump()) for name, part in cluster.projects.items()}
 
 
 def read_jobs(path: Path) -> list[Arrival]:
-    """A job trace: CSV with the columns of `JobPart`.
+    """Read a job trace: CSV with the columns of `JobPart`.
 
     Raises:
-        SpecError: with the line that is wrong; `after` names no job, or closes a circle.
+        SpecError: a line is wrong, `depends_on` names an unknown job, or jobs wait for each other in a cycle.
     """
     parts = [_valid(JobPart, row, f"{path}:{number}") for number, row in _rows(path)]
     names = {part.name for part in parts}
     if len(names) < len(parts):
-        raise SpecError([FieldIssue("name", "every job of a trace has a name of its own", str(path))])
+        raise SpecError([FieldIssue("name", "the names of the jobs in a trace must be unique", str(path))])
     for part in parts:
-        if unknown := [name for name in part.after.split() if name not in names]:
-            raise SpecError([FieldIssue("after", f"job {part.name!r} comes after one that is not there", unknown[0])])
-    if circle := _circle({part.name: part.after.split() for part in parts}):
-        raise SpecError([FieldIssue("after", "these jobs wait for each other in a circle", " → ".join(circle))])
+        if unknown := [name for name in part.depends_on.split() if name not in names]:
+            message = f"job {part.name!r} depends on a job which is not in the trace"
+            raise SpecError([FieldIssue("depends_on", message, unknown[0])])
+    if cycle := _find_cycle({part.name: part.depends_on.split() for part in parts}):
+        raise SpecError([FieldIssue("depends_on", "these jobs wait for each other in a cycle", " → ".join(cycle))])
     return [arrival(part) for part in parts]
 
 
 def arrival(part: JobPart) -> Arrival:
-    """A job of the trace as the simulator takes it."""
+    """Return a job of the trace as an arrival for the simulator."""
     sizes = [part.ranks]
-    while part.least is not None and sizes[0] % (2 * part.segment) == 0 and sizes[0] // 2 >= part.least:
+    while part.min_ranks is not None and sizes[0] % (2 * part.segment) == 0 and sizes[0] // 2 >= part.min_ranks:
         sizes.insert(0, sizes[0] // 2)
     legal = tuple(
         Size(
@@ -145,29 +146,29 @@ def arrival(part: JobPart) -> Arrival:
     )
     job = WaitingJob(
         part.name, part.name, legal, part.project, Priority[part.priority], Preemptibility(part.preemptibility),
-        part.at_s, part.max_duration_s, tuple(part.after.split()),
+        part.at_s, part.max_duration_s, tuple(part.depends_on.split()),
     )  # fmt: skip
     return Arrival(part.at_s, job, part.work_s)
 
 
 def read_outages(path: Path, nodes: Sequence[Node]) -> list[Outage]:
-    """A failure trace: CSV with `at_s,node,duration_s`.
+    """Read a failure trace: CSV with `at_s,node,duration_s`.
 
     Raises:
-        SpecError: with the line that is wrong.
+        SpecError: a line is wrong; its number is in the error.
     """
-    known = {node.id for node in nodes}
+    names = {node.id for node in nodes}
     found: list[Outage] = []
     for number, row in _rows(path):
         part = _valid(OutagePart, row, f"{path}:{number}")
-        if part.node not in known:
+        if part.node not in names:
             raise SpecError([FieldIssue("node", "the cluster has no such node", part.node)])
         found.append(Outage(part.at_s, part.node, part.duration_s))
     return found
 
 
 def failures(nodes: Sequence[Node], until_s: float, repair_s: float, rng: random.Random) -> list[Outage]:
-    """Failures at the published rate (`MTTF_DEVICE_HOURS`), at random on nodes that are not out already."""
+    """Generate failures at the published rate (`MTTF_DEVICE_HOURS`), on random nodes that have not failed already."""
     devices = sum(node.gpus or node.cpus for node in nodes)
     found: list[Outage] = []
     back_s: dict[str, float] = {}
@@ -181,13 +182,16 @@ def failures(nodes: Sequence[Node], until_s: float, repair_s: float, rng: random
 
 
 def jobs(devices: int, until_s: float, load: float, rng: random.Random) -> list[Arrival]:
-    """Jobs that ask for `load` of the cluster: most are small and short, most device-hours are of few that are not."""
+    """Generate jobs that request the fraction `load` of the cluster.
+
+    Most jobs are small and short. A few large ones use most device-hours.
+    """
     found: list[Arrival] = []
-    asked = 0.0
-    while asked < load * devices * until_s:
+    requested = 0.0
+    while requested < load * devices * until_s:
         ranks = min(devices // 4, rng.choices([1, 4, 8, 32, 128, 512, 2048], [20, 15, 30, 15, 12, 6, 2])[0])
         work_s = min(3 * 86400.0, rng.lognormvariate(8.0, 1.4))
-        asked += ranks * work_s
+        requested += ranks * work_s
         part = JobPart(
             at_s=rng.uniform(0, until_s), name=f"j{len(found)}", ranks=ranks, work_s=work_s,
             max_duration_s=work_s * 1.5 + 600, project=f"p{rng.randrange(8)}", segment=8 if ranks >= 128 else 1,
@@ -218,10 +222,10 @@ def _valid(part: type[P], data: object, place: str) -> P:
         raise SpecError(wrong) from error
 
 
-def _circle(after: Mapping[str, Sequence[str]]) -> list[str]:
-    """Names along a circle, the first again at its end; empty if there is none."""
+def _find_cycle(dependencies: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the names along a cycle, with the first one repeated at its end; empty if there is none."""
     clear = set[str]()
-    for start in after:
+    for start in dependencies:
         path: list[str] = []
         ahead = [[start]]
         while ahead:
@@ -235,5 +239,5 @@ def _circle(after: Mapping[str, Sequence[str]]) -> list[str]:
                 return [*path[path.index(name) :], name]
             if name not in clear:
                 path.append(name)
-                ahead.append(list(after[name]))
+                ahead.append(list(dependencies[name]))
     return []

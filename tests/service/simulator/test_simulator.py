@@ -104,7 +104,7 @@ def test_at_every_moment_no_device_is_twice_taken_gangs_are_whole_and_quotas_are
 
     rule = SchedulingPolicy(ageing_s=600.0, min_run_s=60.0, can_resize=resizes)
     report = simulate(
-        nodes, arrivals, outages, quotas, until_s=200_000.0, rule=rule, costs=FREE, pass_interval_s=20.0, watch=holds
+        nodes, arrivals, outages, quotas, until_s=200_000.0, rule=rule, costs=FREE, pass_interval_s=20.0, observe=holds
     )
     fits = [arrival for arrival in arrivals if _ever(arrival.job, 8 * len(nodes), quotas)]
     assert report.finished == len(fits), "whoever can ever start does, and ends"

@@ -23,7 +23,7 @@ def test_a_job_trace_is_read_with_defaults(tmp_path: Path) -> None:
     ("lines", "message"),
     [
         ("0,a,none,100,,\n", "jobs.csv:2 ranks"),
-        ("0,a,1,100,,nobody\n", "which is not in the trace"),
+        ("0,a,1,100,,absent\n", "which is not in the trace"),
         ("0,a,1,100,,b\n0,b,1,100,,c\n0,c,1,100,,a\n", "in a cycle"),
         ("0,a,1,100,,\n0,a,1,100,,\n", "must be unique"),
     ],
