@@ -1,7 +1,8 @@
-"""A cluster's queue over weeks, in seconds: the very decisions of `queueing`, with jobs, ends and failures from traces.
+"""Simulation of a cluster's queue over weeks, in seconds, with the scheduling policy of the service.
 
-What is assumed: a job's speed goes with its ranks; it is gone when its work is done; a node's failure costs `lost_s` of
-work and `restart_s`, on another node if one has room, else the job queues again. Jobs do not grow while they run.
+Jobs and failures come from traces. The simulator makes three assumptions: the speed of a job is proportional to its
+ranks, a job ends when its work is done, and jobs do not grow while they run. A node failure costs `lost_s` of work and
+`restart_s`. The job continues on another node with free devices, or queues again.
 """
 
 import heapq
@@ -25,19 +26,19 @@ class Arrival:
 
     at_s: float
     job: WaitingJob
-    """With `queued_s`, `after` as ids."""
+    """Has `queued_s`; `pending_dependencies` are job ids."""
     work_s: float
-    """How long it trains at its requested_size size."""
+    """Duration of the training at the requested size, in seconds."""
 
     @property
     def requested_size(self) -> Size:
-        """The size at which it takes `work_s`."""
+        """The size at which the job takes `work_s`."""
         return self.job.sizes[-1]
 
 
 @dataclass(frozen=True)
 class Outage:
-    """A node of the trace that fails."""
+    """A node failure of the trace."""
 
     at_s: float
     node_id: str
@@ -46,27 +47,27 @@ class Outage:
 
 @dataclass(frozen=True)
 class Costs:
-    """What does not train, in seconds."""
+    """Durations without training, in seconds."""
 
     start_s: float = 5.0
-    """From a admission to the first step."""
+    """From the admission to the first step."""
     suspend_s: float = 60.0
-    """From being told to make room until all is given up."""
+    """From the request to suspend until the job has released its devices."""
     restart_s: float = 40.0
-    """From a node's failure to training again, on another node."""
+    """From a node failure until training resumes on another node."""
     lost_s: float = 60.0
-    """Work that is done again after it."""
+    """Work that is repeated after a node failure."""
 
 
 @dataclass
 class _Live:
-    """A job that holds devices."""
+    """A job with allocated devices."""
 
     arrival: Arrival
     running_job: RunningJob
     trains_from_s: float
     left_s: float
-    """Of its work at the requested_size size, as of `trains_from_s`."""
+    """Remaining work at `trains_from_s`, in seconds at the requested size."""
     version: int
     leaves_s: float | None = None
 
@@ -94,12 +95,18 @@ def simulate(
     pass_interval_s: float = 10.0,
     observe: Observer | None = None,
 ) -> Report:
-    """What comes of it.
+    """Simulate a cluster until `until_s`, and report its utilization and the waiting times.
 
     Args:
-        nodes: with nothing taken.
-        look_every_s: what happens within so long is answered by one reconcile at the queue.
-        observe: is running_job nodes and jobs after each reconcile.
+        nodes: Nodes with all resources free.
+        arrivals: Jobs of the trace.
+        outages: Node failures of the trace.
+        quotas: Quota of each project.
+        until_s: End of the simulation.
+        rule: Scheduling policy.
+        costs: Durations without training.
+        pass_interval_s: Interval of scheduling passes. One pass handles all events of an interval.
+        observe: Called with the time, the nodes and the running jobs after each pass.
     """
     run = _Run(nodes, arrivals, outages, quotas or {}, rule, costs, until_s)
     while run.events and run.events[0][0] <= until_s:
@@ -113,7 +120,7 @@ def simulate(
 
 
 _Event = tuple[float, int, str, str, int]
-"""When, a number that keeps order, what, whom, and of which of its lives."""
+"""Time, sequence number, kind, name of the job or node, and version of the job."""
 
 
 @dataclass
@@ -160,7 +167,7 @@ class _Run:
         self.tally.advance(pass_s)
 
     def reconcile(self, now_s: float) -> None:
-        """What the controller does now."""
+        """Run one scheduling pass, as the controller does."""
         waiting = [replace(job, pending_dependencies=tuple(self._unmet(job))) for job in self.queue.values()]
         running = [replace(live.running_job, ends_s=live.leaves_s or live.ends_s) for live in self.live.values()]
         for decision in decide(waiting, list(self.nodes.values()), running, self.quotas, now_s=now_s, rule=self.rule):
@@ -181,14 +188,14 @@ class _Run:
         self.tally.record_fragmentation(self.nodes.values())
 
     def report(self) -> Report:
-        """What came of it until the end."""
+        """Return the report of the whole simulation."""
         self.tally.advance(self.until_s)
         for live in self.live.values():
             self.tally.useful += min(live.done_s(self.until_s), live.left_s) * live.arrival.requested_size.ranks
         waiting = [(job, self.until_s - job.queued_s) for job in self.queue.values()]
         return self.tally.report(len(self.arrivals), len(self._over), waiting)
 
-    # ------------------------------------------------------------ what happens
+    # ------------------------------------------------------------ events
 
     def _arrive(self, job_id: str, now_s: float) -> None:
         self.queue[job_id] = replace(self._by_id[job_id].job, queued_s=now_s)
@@ -199,7 +206,7 @@ class _Run:
         self._over.add(job_id)
 
     def _leave(self, job_id: str, now_s: float) -> None:
-        """Suspended: what it did is saved."""
+        """Suspend a job; its work so far is saved."""
         self._requeue(job_id, now_s, lost_s=0.0)
         self.tally.suspended += 1
 
@@ -213,7 +220,7 @@ class _Run:
         self.nodes[node_id] = replace(self.nodes[node_id], alive=True)
 
     def _replace(self, job_id: str, node_id: str, now_s: float) -> None:
-        """Another node in its place, or the queue."""
+        """Replace a failed node of a job, or put the job back into the queue."""
         live = self.live[job_id]
         slots = dict(live.running_job.node_ranks)
         others = [node for node in self.nodes.values() if node.id not in slots]
@@ -275,7 +282,7 @@ class _Run:
         return live
 
     def _renew(self, job_id: str, live: _Live) -> None:
-        """It ends at another time than before."""
+        """Schedule the new end of a job, and invalidate the former one."""
         self._lives[job_id] += 1
         live.version = self._lives[job_id]
         self._at(live.ends_s, "ends", job_id, live.version)
