@@ -22,13 +22,13 @@ class NodeAssignment:
     address: str
     ranks: int
     devices: tuple[int, ...] = ()
-    """Indexes of its CUDA devices. Empty: `0..ranks-1`."""
+    """Indexes of the CUDA devices on the node. Empty: `0..ranks-1`."""
     reservations: dict[str, int] = field(default_factory=dict[str, int])
     """Name of each reservation that holds its devices → ranks that fit in the reservation."""
     domain: tuple[str, ...] = ()
-    """Its failure domains, the largest first."""
+    """Failure domains of the node, the largest first."""
     numbers: tuple[int, ...] = ()
-    """Its ranks. Empty: they follow those of the node before."""
+    """Ranks on the node. Empty: they follow those of the previous node."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -105,7 +105,7 @@ class JobAssignment:
 
     layout: Layout
     attempt: int
-    """How often the job was placed before."""
+    """Number of times that the job was placed before."""
     nodes: tuple[NodeAssignment, ...] = ()
     """In the order of ranks. Empty: the nodes on which the job was placed."""
     change: Drain | Resize | None = None

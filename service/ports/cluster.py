@@ -1,4 +1,4 @@
-"""The port between the control plane and whatever runs jobs: Ray (`ray_cluster`) or memory (`fake_cluster`).
+"""The port between the control plane and the system that runs jobs: Ray, or an in-memory cluster for tests.
 
 Every call is bounded in time and raises `ClusterUnavailableError` when the cluster does not answer.
 """
@@ -33,63 +33,63 @@ NAMESPACE = "regroup"
 
 
 class ClusterUnavailableError(UnavailableError):
-    """The cluster does not answer; what was asked may or may not have happened."""
+    """The cluster does not answer. The requested operation may or may not have happened."""
 
 
 class ReservationRefusedError(RegroupError):
-    """The node did not give the devices in time; nothing is held."""
+    """The node did not reserve the devices in time. Nothing is reserved."""
 
 
 class SupervisorGoneError(RegroupError):
-    """No supervisor of that name exists any more."""
+    """No supervisor of that name exists."""
 
 
 def supervisor_name(job_id: str) -> str:
-    """Name of a job's supervisor actor."""
+    """Return the name of a job's supervisor actor."""
     return f"regroup-supervisor:{job_id}"
 
 
 def agent_name(job_id: str, node_id: str) -> str:
-    """Name of the actor that runs a job's ranks on one node."""
+    """Return the name of the actor that runs a job's ranks on one node."""
     return f"regroup-agent:{job_id}:{node_id[:8]}"
 
 
 def reservation_name(job_id: str, node_id: str, attempt: int) -> str:
-    """Name of the reservation that holds devices of one node for the `attempt`-th start of a job."""
+    """Return the name of the reservation of devices on one node for start number `attempt` of a job."""
     return f"regroup-reservation:{job_id}:{node_id[:8]}:{attempt}"
 
 
 def job_id_of(name: str) -> str:
-    """The job that a supervisor, agent or reservation name belongs to."""
+    """Return the job of a supervisor, agent or reservation name; empty if the name has another form."""
     return name.split(":")[1] if name.startswith("regroup-") and ":" in name else ""
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """Devices of one node, held for one job from `create_reservation` to `release_reservation`."""
+    """Devices of one node that are reserved for one job, from `create_reservation` to `release_reservation`."""
 
     name: str
     job_id: str
     node_id: str
     devices: int
-    """Ranks that fit in it, one device each."""
+    """Number of ranks, one device each."""
     device_kind: str
     """`cpu` or `cuda`."""
     cpus: int
-    """Cores of all its ranks together."""
+    """Cores of all ranks in total."""
     memory_bytes: int = 0
-    """Host memory of all its ranks together; 0 reserves none."""
+    """Host memory of all ranks in total; 0 reserves none."""
 
 
 @dataclass(frozen=True)
 class LogChunk:
-    """A piece of a rank's output."""
+    """A part of a rank's output."""
 
     data: str
     offset: int
     """Byte offset of `data` in the stream."""
     next_offset: int
-    """Where to go on reading."""
+    """Byte offset of the next chunk."""
     complete: bool
     """The rank has ended and nothing follows `next_offset`."""
 
@@ -97,150 +97,157 @@ class LogChunk:
     def of(
         cls, data: bytes, offset: int, size: int, *, is_ended: bool, requested_offset: int | None = None
     ) -> "LogChunk":
-        """The chunk of these bytes, without a character that is cut at their end while more may follow.
+        """Return the chunk of these bytes. An incomplete character at the end is left for the next chunk.
 
         Args:
-            size: bytes that the stream has now.
-            is_ended: nothing will be added.
-            asked: where the reader wanted to go on; output between there and `offset` is not kept.
+            data: Bytes of the stream from `offset` on.
+            offset: Byte offset of `data` in the stream.
+            size: Current size of the stream in bytes.
+            is_ended: True if nothing more will be written.
+            requested_offset: Byte offset that the reader requested. The output from there to `offset` was dropped.
         """
         at_end = offset + len(data) >= size
         text, used = codecs.utf_8_decode(data, "replace", is_ended and at_end)
         if not text and data and not at_end:
-            text, used = codecs.utf_8_decode(data, "replace", True)  # less than a character was asked for
+            text, used = codecs.utf_8_decode(data, "replace", True)  # the limit is smaller than one character
         if requested_offset is not None and offset > requested_offset:
             text = f"\n[{(offset - requested_offset) / 2**20:.1f} MiB of output are not kept]\n{text}"
         return cls(text, offset, offset + used, is_ended and at_end)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "LogChunk":
-        """Read back a chunk that crossed the wire as plain data."""
+        """Decode a chunk from plain data."""
         return cls(str(data["data"]), int(data["offset"]), int(data["next_offset"]), bool(data["complete"]))
 
 
 class Cluster(Protocol):
-    """Where jobs run."""
+    """The system that runs jobs."""
 
     async def nodes(self) -> Sequence[Node]:
-        """Every node that is alive, with what is free on it now."""
+        """Return every live node, with its free resources."""
         ...
 
     async def request_nodes(self, bundles: Sequence[Bundle]) -> None:
-        """Ask whoever adds nodes that the cluster hold all of these at once, in place of what was asked before."""
+        """Request that the cluster has capacity for all these bundles at once. Replaces the former request."""
         ...
 
     async def prestart(self, node: Node) -> None:
-        """Leave one more idle process on a node that is ready to become a supervisor or an agent."""
+        """Start one more idle process on a node, which can become a supervisor or an agent."""
         ...
 
     async def stand_by(self, node: Node, ifname: str, *, preflight: bool) -> str:
-        """See to it that an agent in waiting is on a node; to be said again every few minutes, or it ends.
+        """Ensure that a standby agent runs on a node. The agent ends unless the call is repeated every few minutes.
 
         Args:
-            preflight: it is to check its node meanwhile.
+            node: Node of the agent.
+            ifname: Network interface of the node.
+            preflight: True if the agent must check its node while it waits.
 
         Returns:
-            What it has found wrong with the node; empty if nothing so far.
+            The problem that the agent found on the node; empty if it found none so far.
         """
         ...
 
     async def is_clear(self, node: Node, job_id: str) -> bool:
-        """An agent in waiting on a node says that nothing of a job lives there; False where none is or answers."""
+        """Return True if a standby agent confirms that no process of a job runs on a node; False if none answers."""
         ...
 
     async def create_reservation(self, reservation: Reservation) -> Sequence[int]:
-        """Hold devices; the same reservation again is the same hold.
+        """Reserve devices. The call is idempotent.
 
         Returns:
-            Indexes of the CUDA devices held; none for `cpu`.
+            Indexes of the reserved CUDA devices; none for `cpu`.
 
         Raises:
-            ReservationRefusedError: the node is gone or full; nothing is held.
+            ReservationRefusedError: the node is gone or full. Nothing is reserved.
         """
         ...
 
     async def release_reservation(self, name: str) -> None:
-        """Give devices back; a reservation that is not held is no error."""
+        """Release a reservation. A missing one is not an error."""
         ...
 
     async def reservations(self) -> set[str]:
-        """Names of all reservations held."""
+        """Return the names of all reservations."""
         ...
 
     async def actors(self) -> set[str]:
-        """Names of all supervisors and agents that exist."""
+        """Return the names of all existing supervisors and agents."""
         ...
 
     async def start_supervisor(self, name: str, payload: Mapping[str, Any]) -> None:
-        """Start the supervisor actor, or find it there already."""
+        """Start the supervisor actor unless it exists."""
         ...
 
     async def start_agents(self, payload: Mapping[str, Any]) -> None:
-        """Let the agents of a job come up at the same time as the supervisor that will look for them."""
+        """Start the agents of a job at the same time as their supervisor, which then finds them by name."""
         ...
 
     async def sync(self, job_id: str, request: SyncRequest) -> SyncReply:
-        """Exchange intents for events; returns at once when there are any, else within `wait_s`.
+        """Send intents and receive events. Returns at once if there are events, otherwise within `wait_s`.
 
         Raises:
-            SupervisorGoneError: there is no such supervisor.
+            SupervisorGoneError: the job has no supervisor.
         """
         ...
 
     async def stop_supervisor(self, name: str) -> None:
-        """Tell a supervisor to end its agents and itself; one that does not is killed. A missing one is no error."""
+        """Stop a supervisor and its agents. Kills a supervisor that does not stop. A missing one is not an error."""
         ...
 
     async def kill_actor(self, name: str) -> None:
-        """End a supervisor or agent by force, for good. A missing one is no error."""
+        """Kill a supervisor or agent without a restart. A missing one is not an error."""
         ...
 
     async def forget_job(self, job_id: str) -> None:
-        """Delete a dead job's generation and fault records."""
+        """Delete the generation and fault records of a finished job."""
         ...
 
     async def read_log(self, job_id: str, generation: int, rank: int, stream: str, offset: int, limit: int) -> LogChunk:
-        """Up to `limit` bytes of a rank's `stdout` or `stderr`.
+        """Return up to `limit` bytes of a rank's `stdout` or `stderr`.
 
         Raises:
-            NotFoundError: no such rank, or its log is gone with its node.
+            NotFoundError: the rank does not exist, or its log was lost with its node.
         """
         ...
 
     async def stacks(self, job_id: str) -> Mapping[str, Mapping[str, Any]]:
-        """Rank → `node`, `pid`, `place` (step and phase) and `text`: where every thread of it is now.
+        """Return rank → `node`, `pid`, `place` (step and phase) and `text`, the stacks of all its threads.
 
         Raises:
-            NotFoundError: the job has no ranks now.
+            NotFoundError: the job has no ranks.
         """
         ...
 
     async def execute(self, job_id: str, node_id: str, order: Mapping[str, Any]) -> int:
-        """Run a command in the place of a rank on its node; returns the generation whose rank it was.
+        """Run a command in the environment of a rank on its node, and return the generation of the rank.
 
         Args:
-            order: `key` (to name it by from now on), `rank`, `command`, `timeout_s` and `stdin`.
+            job_id: Job of the rank.
+            node_id: Node of the rank.
+            order: `key` (name of the command in later calls), `rank`, `command`, `timeout_s` and `stdin`.
 
         Raises:
-            ConflictError: the agent does not run it, and says why.
+            ConflictError: the agent refuses the command; the error has the reason.
         """
         ...
 
     async def execution(
         self, job_id: str, node_id: str, key: str, limit_bytes: int, wait_s: float
     ) -> tuple[Sequence[tuple[str, bytes]], Mapping[str, Any] | None]:
-        """What a command wrote since it was last asked for, as (stream, bytes), and how it ended: `code` and `why`.
-        One that nobody asks for is ended; with a limit of 0 it is only kept.
+        """Return the output of a command since the last call, as (stream, bytes), and its end: `code` and `why`.
+
+        The agent ends a command whose output no client reads. A limit of 0 keeps the command alive without reading.
 
         Raises:
-            ConflictError: there is no such command.
+            ConflictError: the command does not exist.
         """
         ...
 
     async def end_execution(self, job_id: str, node_id: str, key: str) -> None:
-        """End a command with all that it started; a missing one is no error."""
+        """Kill a command and all its child processes. A missing one is not an error."""
         ...
 
     async def dashboard_url(self) -> str | None:
-        """The Ray dashboard, if there is one."""
+        """Return the URL of the Ray dashboard, if there is one."""
         ...

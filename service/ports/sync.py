@@ -15,7 +15,7 @@ READY = "ready"
 
 @dataclass(frozen=True)
 class EndRequest:
-    """The job is to end."""
+    """A request to end the job."""
 
     reason: Reason
     message: str = ""
@@ -31,7 +31,7 @@ class PinnedCheckpoint:
 
 @dataclass(frozen=True)
 class Intents:
-    """What the controller wants of a live job. Repeated with every sync until it is done."""
+    """Requests of the controller to the supervisor of a live job. Repeated with every sync until they are fulfilled."""
 
     cancel: bool = False
     end: EndRequest | None = None
@@ -45,7 +45,7 @@ class Intents:
     change: PlannedChange | None = None
     """Why nodes or layout change, if there is time to prepare the change."""
     spares: tuple[NodeAssignment, ...] = ()
-    """Nodes that are to be ready for ranks."""
+    """Nodes that must be ready for ranks."""
     no_spare: str = ""
     """Why no node can replace a lost one."""
 
@@ -70,7 +70,7 @@ class SyncRequest:
     boot_id: str = ""
     """The supervisor incarnation in which `acked_seq` counts; for another one it counts as 0."""
     wait_s: float = 0.0
-    """How long the supervisor may delay the reply while it has no events."""
+    """Time for which the supervisor may delay the reply while it has no events."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -98,10 +98,10 @@ class SupervisorEvent:
 
 @dataclass(frozen=True)
 class UnreadyNodes:
-    """Nodes that the job was to move to and cannot use."""
+    """New nodes of the job that cannot be used."""
 
     nodes: tuple[str, ...]
-    """Ids of all nodes that the job was to have, sorted."""
+    """Ids of all desired nodes of the job, sorted."""
     why: str
 
 
