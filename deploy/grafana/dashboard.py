@@ -347,7 +347,7 @@ ROWS = (
                 "Slow nodes and links",
                 "That the last probe found.",
                 "short",
-                [Query("regroup_probe_odd", "{{kind}} {{what}}")],
+                [Query("regroup_probe_anomalies", "{{kind}} {{what}}")],
             ),
             Panel(
                 "Age of what was measured",

@@ -21,39 +21,45 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0
 
 BUILD_INFO = Metric("regroup_build_info", "gauge", "Always 1; the version is a label.", ("version",))
 JOBS = Metric("regroup_jobs", "gauge", "Jobs in each state.", ("state",))
-QUEUE_OLDEST_WAIT = Metric("regroup_queue_oldest_wait_seconds", "gauge", "Wait of the job that queues longest.")
-QUEUE_WAIT = Metric("regroup_queue_wait_seconds", "histogram", "Finished stays in the queue.", (), _SECONDS)
+QUEUE_OLDEST_WAIT = Metric(
+    "regroup_queue_oldest_wait_seconds", "gauge", "Waiting time of the job that has waited longest."
+)
+QUEUE_WAIT = Metric("regroup_queue_wait_seconds", "histogram", "Time from queueing to admission.", (), _SECONDS)
 QUEUE_JOBS = Metric(
     "regroup_queue_jobs", "gauge", "Jobs that wait, by project and the reason of their condition `Placeable`.",
     ("project", "reason"),
 )  # fmt: skip
 QUEUE_REQUESTED = Metric(
-    "regroup_queue_nodes_requested_jobs", "gauge", "Jobs that wait and for which the autoscaler is asked for nodes."
+    "regroup_queue_nodes_requested_jobs", "gauge", "Queued jobs for which the autoscaler has a request for nodes."
 )
 PROJECT_DEVICES = Metric(
-    "regroup_project_devices", "gauge", "Devices that a project holds, is guaranteed, and may hold at most.",
+    "regroup_project_devices", "gauge", "Devices of a project: allocated, guaranteed, and the limit.",
     ("project", "what"),
 )  # fmt: skip
 PROJECT_SPARES = Metric(
-    "regroup_project_spares", "gauge", "Nodes that a project would have kept ready for its jobs, and those that are.",
+    "regroup_project_spares", "gauge", "Spare nodes of a project: desired and ready.",
     ("project", "what"),
 )  # fmt: skip
 INCIDENTS = Metric(
     "regroup_incidents",
     "counter",
-    "What ended generations before their time, by cause; drained, resized, preempted and suspended are by plan.",
+    "Generations that ended early, by cause. Causes drained, resized, preempted and suspended are planned.",
     ("cause",),
 )
-STEPS_LOST = Metric("regroup_steps_lost", "counter", "Steps done again after incidents, by their cause.", ("cause",))
-STEPS_SKIPPED = Metric("regroup_steps_skipped", "counter", "Steps whose update was left out: no finite numbers.")
+STEPS_LOST = Metric(
+    "regroup_steps_lost", "counter", "Steps repeated after incidents, by the cause of the incident.", ("cause",)
+)
+STEPS_SKIPPED = Metric(
+    "regroup_steps_skipped", "counter", "Steps skipped because the loss or gradients were not finite."
+)
 LOSS_SPIKES = Metric(
     "regroup_loss_spikes",
     "counter",
-    "Times that a job's loss or gradient norm stood out from those before and was trained on.",
+    "Spikes of the loss or gradient norm after which a job continued.",
 )
 SNAPSHOTS_REFUSED = Metric(
     "regroup_snapshots_refused", "counter",
-    "Snapshots found unfit when one was to be restored: checksum or replicas that differ.", ("why",),
+    "Snapshots rejected during a restore: the checksum or the replicas differ.", ("why",),
 )  # fmt: skip
 RECOVERY = Metric(
     "regroup_recovery_seconds", "histogram",
@@ -63,104 +69,113 @@ RECOVERY = Metric(
 RESIZES = Metric(
     "regroup_resizes",
     "counter",
-    "Changes of a job's size: resize by plan, shrink because nodes were lost.",
+    "Changes of the size of jobs: planned resizes, and shrinks after node losses.",
     ("recovery_action",),
 )
 RESIZE_GAP = Metric(
-    "regroup_resize_gap_seconds", "histogram", "From the end of one size to the first step of the next, by plan.", (),
-    _SECONDS,
+    "regroup_resize_gap_seconds", "histogram",
+    "Time from the last step at one size to the first step at the next, of planned resizes.", (), _SECONDS,
 )  # fmt: skip
-CHECKPOINT_BYTES = Metric("regroup_checkpoint_bytes", "gauge", "Checkpoints in storage now.")
-CHECKPOINT_SECONDS = Metric("regroup_checkpoint_seconds", "histogram", "From pin to manifest.", (), _SECONDS)
+CHECKPOINT_BYTES = Metric("regroup_checkpoint_bytes", "gauge", "Size of all checkpoints in storage.")
+CHECKPOINT_SECONDS = Metric(
+    "regroup_checkpoint_seconds",
+    "histogram",
+    "Time to save a checkpoint: from the pin of the snapshot to the manifest.",
+    (),
+    _SECONDS,
+)
 CHECKPOINTS_FAILED = Metric("regroup_checkpoints_failed", "counter", "Checkpoints that could not be saved.")
 INSTALL_SECONDS = Metric(
     "regroup_environment_install_seconds", "histogram",
-    "Time to make a Python of a job's requirements on a node; those found made are not in it.", (), _SECONDS,
+    "Time to install the Python environment of a job on a node, without cached ones.", (), _SECONDS,
 )  # fmt: skip
 DEVICE_SECONDS = Metric(
     "regroup_device_seconds", "counter",
-    "Seconds that jobs held devices, by what they were spent on; with device=\"cuda\" these are GPU-seconds.",
+    "Device-seconds of jobs, by class of use. With device=\"cuda\" these are GPU-seconds.",
     ("class", "device"),
 )  # fmt: skip
-STALE_CALLS = Metric(
-    "regroup_stale_calls", "counter", "Calls that agents refused because their generation was over: fencing at work."
-)
-CLOCKS_SET = Metric("regroup_clocks_set", "counter", "Times that a node's clock was set by a second or more.")
+STALE_CALLS = Metric("regroup_stale_calls", "counter", "Calls of former generations that agents refused (fencing).")
+CLOCKS_SET = Metric("regroup_clocks_set", "counter", "Clock changes of one second or more on nodes.")
 NODE_SCORE = Metric(
-    "regroup_node_score", "gauge", "What happened to a node of late, each fault counting half after a while.",
+    "regroup_node_score", "gauge", "Health score of a node: the sum of its recent faults, which decay over time.",
     ("node",),
 )  # fmt: skip
 NODE_QUARANTINED = Metric(
-    "regroup_node_quarantined", "gauge", "1 while a node that something happened to gets no ranks because of it.",
+    "regroup_node_quarantined", "gauge", "1 while a node is quarantined after repeated faults.",
     ("node",),
 )  # fmt: skip
-NODE_CORDONED = Metric("regroup_node_cordoned", "gauge", "1 while an admin has a node closed.", ("node",))
+NODE_CORDONED = Metric("regroup_node_cordoned", "gauge", "1 while an operator has cordoned a node.", ("node",))
 PROBE_TIME = Metric(
-    "regroup_probe_timestamp_seconds", "gauge", "When devices of this kind were measured last, Unix time.", ("kind",)
+    "regroup_probe_timestamp_seconds", "gauge", "Unix time of the latest probe of devices of this kind.", ("kind",)
 )
 PROBE_BANDWIDTH = Metric(
     "regroup_probe_bandwidth_bytes_per_second", "gauge",
-    "Measured share of a device in the way out of a domain of this level, one way.", ("kind", "level"),
+    "Measured bandwidth per device of the links out of a domain of this level, in one direction.", ("kind", "level"),
 )  # fmt: skip
 PROBE_LATENCY = Metric(
-    "regroup_probe_latency_seconds", "gauge", "Measured time of a message that leaves a domain of this level.",
+    "regroup_probe_latency_seconds", "gauge", "Measured latency of messages that leave a domain of this level.",
     ("kind", "level"),
 )  # fmt: skip
 PROBE_FLOPS = Metric(
     "regroup_probe_matmul_flops", "gauge",
-    "Operations a second of large matrix products on the slowest device of a node, as measured.",
+    "Measured floating-point operations per second of large matrix products on the slowest device of a node.",
     ("kind", "node", "dtype"),
 )  # fmt: skip
-PROBE_ODD = Metric(
-    "regroup_probe_odd", "gauge", "Nodes and links that the last probe found slow or wrong.", ("kind", "what")
+PROBE_ANOMALIES = Metric(
+    "regroup_probe_anomalies", "gauge", "Slow or faulty nodes and links in the latest probe.", ("kind", "what")
 )
 JOB_STEP = Metric("regroup_job_step", "gauge", "Committed steps of a live job.", _JOB)
-JOB_STEPS = Metric("regroup_job_steps", "gauge", "Steps a live job is to do.", _JOB)
+JOB_STEPS = Metric("regroup_job_steps", "gauge", "Number of steps in the spec of a live job.", _JOB)
 JOB_LOSS = Metric("regroup_job_loss", "gauge", "Training loss of the newest step.", _JOB)
 JOB_VALIDATION_LOSS = Metric("regroup_job_validation_loss", "gauge", "Newest loss on held-out data.", _JOB)
-JOB_TOKENS = Metric("regroup_job_tokens_per_second", "gauge", "Valid tokens, all ranks, smoothed.", _JOB)
-JOB_STEP_SECONDS = Metric("regroup_job_step_seconds", "gauge", "Time of a step, smoothed.", _JOB)
+JOB_TOKENS = Metric(
+    "regroup_job_tokens_per_second",
+    "gauge",
+    "Training throughput of all ranks in valid tokens per second, smoothed.",
+    _JOB,
+)
+JOB_STEP_SECONDS = Metric("regroup_job_step_seconds", "gauge", "Duration of a step, smoothed.", _JOB)
 JOB_GENERATION = Metric("regroup_job_generation", "gauge", "Newest generation of a live job.", _JOB)
 JOB_WORLD_SIZE = Metric("regroup_job_world_size", "gauge", "Ranks of the newest generation.", _JOB)
 JOB_GOODPUT = Metric(
-    "regroup_job_goodput_ratio", "gauge", "Share of a live job's time with devices that went into steps that count.",
+    "regroup_job_goodput_ratio", "gauge", "Fraction of a live job's device time spent on steps that were not lost.",
     _JOB,
 )  # fmt: skip
 JOB_MFU = Metric(
     "regroup_job_mfu_ratio", "gauge",
-    "Model operations of a step over what the devices could have done in its time: model FLOPs utilisation.", _JOB,
+    "Model FLOPs utilization: operations of a step divided by the peak of the devices in its time.", _JOB,
 )  # fmt: skip
 JOB_EXPOSED = Metric(
     "regroup_job_exposed_ratio", "gauge",
-    "Part of forward and backward in which ranks waited for each other, on average; on CPUs.", _JOB,
+    "Average fraction of forward and backward in which ranks waited for each other (CPUs only).", _JOB,
 )  # fmt: skip
-JOB_PEAK_BYTES = Metric("regroup_job_peak_bytes", "gauge", "Most memory that a rank had in the newest step.", _JOB)
+JOB_PEAK_BYTES = Metric("regroup_job_peak_bytes", "gauge", "Largest peak memory of a rank in the newest step.", _JOB)
 JOB_IDLE = Metric(
     "regroup_job_idle_ratio", "gauge",
-    "Part of forward and backward in which a rank of the pipeline computed nothing, in the newest step.", _JOB,
+    "Fraction of forward and backward in which a pipeline rank was idle, in the newest step.", _JOB,
 )  # fmt: skip
 JOB_STEP_SECONDS_PREDICTED = Metric(
-    "regroup_job_step_predicted_seconds", "gauge", "Time of a step as the planner predicted it for this generation.",
+    "regroup_job_step_predicted_seconds", "gauge", "Predicted duration of a step of this generation.",
     _JOB,
 )  # fmt: skip
 JOB_PEAK_BYTES_PREDICTED = Metric(
-    "regroup_job_peak_predicted_bytes", "gauge", "Most memory of a rank as the planner predicted it.", _JOB,
+    "regroup_job_peak_predicted_bytes", "gauge", "Predicted largest peak memory of a rank.", _JOB,
 )  # fmt: skip
 JOB_IDLE_PREDICTED = Metric(
-    "regroup_job_idle_predicted_ratio", "gauge", "Bubble of the pipeline as the planner predicted it.", _JOB,
+    "regroup_job_idle_predicted_ratio", "gauge", "Predicted idle fraction of the pipeline.", _JOB,
 )  # fmt: skip
 JOB_MIRRORED = Metric(
-    "regroup_job_mirrored_step", "gauge", "Committed steps in the state that other nodes hold a copy of.", _JOB,
+    "regroup_job_mirrored_step", "gauge", "Step of the newest state that is mirrored on other nodes.", _JOB,
 )  # fmt: skip
 JOB_MIRROR_SETS = Metric(
     "regroup_job_mirror_sets", "gauge",
-    "Sets that a node may hold for another: 2, or where memory is short 1 or 0; of jobs with mirrors.", _JOB,
+    "Mirror sets that a node may store for another: 2, or 1 or 0 if memory is short.", _JOB,
 )  # fmt: skip
-JOB_STRAGGLERS = Metric("regroup_job_stragglers", "gauge", "Ranks of a live job that keep the others waiting.", _JOB)
+JOB_STRAGGLERS = Metric("regroup_job_stragglers", "gauge", "Straggler ranks of a live job.", _JOB)
 JOB_LOW_USE = Metric(
-    "regroup_job_low_use", "gauge", "1 while a live job makes little use of its devices, by its condition `WellUsed`.",
+    "regroup_job_low_use", "gauge", "1 while a live job has low utilization (condition `WellUsed` is false).",
     _JOB,
 )  # fmt: skip
 
 METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
-"""All of them, in the order above."""
+"""All metrics, in the order above."""

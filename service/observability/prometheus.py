@@ -201,13 +201,15 @@ def _of_probes(probes: Sequence[ProbeResult]) -> Iterable[Family]:
     yield _gauge(names.PROBE_LATENCY, [((kind, each.level.value), each.latency_s) for kind, each in levels])
     products = [(probe.kind, node, dtype) for probe in probes for node in probe.nodes for dtype in node.flops]
     yield _gauge(names.PROBE_FLOPS, [((kind, node.name, dtype), node.flops[dtype]) for kind, node, dtype in products])
-    odd = [
-        (probe.kind, what, [each for each in probe.anomalies if each.kind == what]) for probe in probes for what in _ODD
+    anomalies = [
+        (probe.kind, what, [each for each in probe.anomalies if each.kind == what])
+        for probe in probes
+        for what in _ANOMALY_KINDS
     ]
-    yield _gauge(names.PROBE_ODD, [((kind, what), float(len(found))) for kind, what, found in odd])
+    yield _gauge(names.PROBE_ANOMALIES, [((kind, what), float(len(found))) for kind, what, found in anomalies])
 
 
-_ODD = ("node", "link")
+_ANOMALY_KINDS = ("node", "link")
 
 
 def _of_projects(accounts: Sequence[JobAccount], projects: Sequence[ProjectRow]) -> Iterable[Family]:

@@ -73,7 +73,7 @@ async def test_the_newest_result_is_shown_by_node_and_level(live: Any) -> None:
     text = (await Metrics(live.store, rule_of(live.services.settings)).render()).decode()
     assert 'regroup_probe_bandwidth_bytes_per_second{kind="cpu",level="rack"} 7e+08' in text
     assert 'regroup_probe_matmul_flops{dtype="fp32",kind="cpu",node="node-a"} 5e+10' in text
-    assert 'regroup_probe_odd{kind="cpu",what="node"} 1.0' in text
+    assert 'regroup_probe_anomalies{kind="cpu",what="node"} 1.0' in text
 
 
 async def test_plans_and_the_topology_go_by_what_was_measured(live: Any) -> None:
