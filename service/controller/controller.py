@@ -52,7 +52,7 @@ class BackgroundTask:
             self._task = tasks.create_task(self._run(work))
 
     async def _run(self, work: Callable[[], Awaitable[None]]) -> None:
-        with contextlib.suppress(UnavailableError):  # it runs again soon; the loop reports what does not answer
+        with contextlib.suppress(UnavailableError):  # the work runs again soon, and the loop reports the error
             await work()
 
 
@@ -103,7 +103,7 @@ class Controller:
                     await asyncio.sleep(_RETRY_S)
         finally:
             if self._lease is not None:
-                with contextlib.suppress(UnavailableError):  # it expires
+                with contextlib.suppress(UnavailableError):  # the lease expires
                     await self._store.release_lease(self._lease)
 
     async def _lead(self, lease: Lease) -> None:
@@ -161,7 +161,7 @@ class Controller:
             # 4. The autoscaler gets what is still missing.
             if self._settings.autoscale:
                 await self._autoscaler.submit(self._scheduler.request if queue else NodeRequest())
-            # 5. What no row names is ended.
+            # 5. Kill actors and release reservations that no row names.
             if time.monotonic() - self._reaped_s > self._settings.reap_interval_s:
                 await self._reap(leader)
                 self._reaped_s = time.monotonic()
@@ -205,7 +205,7 @@ class Controller:
             return False
         unmet = next((condition.message for condition in job.conditions if not condition.status), "")
         message = f"the job queued for {limit_s:.0f} s, its max_queue_time" + (f": {unmet}" if unmet else "")
-        with contextlib.suppress(IllegalTransitionError):  # it was cancelled
+        with contextlib.suppress(IllegalTransitionError):  # the job was cancelled
             await leader.move(job, JobState.FAILED, Reason.MAX_QUEUE_TIME, message)
         return True
 
@@ -230,7 +230,7 @@ class Controller:
         try:
             await leader.move(job, JobState.PLACING, Reason.PLACED, f"on {names}", allocate=allocations)
         except IllegalTransitionError:
-            return  # it was cancelled
+            return  # the job was cancelled
         self._prewarmer.mark_used(slot.node.id for slot in slots)
         self._start_reconciling(leader, tasks, job.id)
 
@@ -242,7 +242,7 @@ class Controller:
         for name in sorted(found - {row.name for row in rows}):
             job_id = job_id_of(name)
             if job_id in self._reconciling and job_id not in holding:
-                continue  # it is being released
+                continue  # the release is in progress
             try:
                 await self._store.job(job_id)
             except NotFoundError:

@@ -49,7 +49,7 @@ class DrainReconciler(Reconciler):
                 return Intents()  # one change at a time
             case Drain(planned) if self._notices.alive.intersection(planned.leaving):
                 if notices := self._notices_of(planned.leaving):
-                    planned = replace(planned, deadline_s=earliest_deadline_s(notices))  # it may have changed
+                    planned = replace(planned, deadline_s=earliest_deadline_s(notices))  # the deadline may have changed
                 return Intents(change=planned)
             case _:
                 return Intents(change=self._requeue)
@@ -108,11 +108,11 @@ class DrainReconciler(Reconciler):
     ) -> None:
         assignment, leaving = allocations.assignment, drain.planned.leaving
         target = {node.node_id for node in assignment.nodes}
-        has_moved = set(status.nodes) == target
-        if has_moved and not status.former:
+        is_relocated = set(status.nodes) == target
+        if is_relocated and not status.former:
             history = {"drained": _names(leaving), "taken": _names(drain.added), "why": drain.planned.why}
             await self._end(job, allocations, leaving, assignment.nodes, history, now)
-        elif not has_moved and (why := self._why_unready(drain.added, target, status)):
+        elif not is_relocated and (why := self._why_unready(drain.added, target, status)):
             self._unfit |= drain.added.keys()
             history = {"refused": _names(drain.added), "why": why}
             await self._end(job, allocations, drain.added, drain.nodes_before, history, now)

@@ -46,7 +46,7 @@ _RETRY_S = 0.5
 _SYNC_PAUSE_S = 0.1
 """Pause between two syncs. Events of this time arrive together, which takes fewer statements."""
 _CHANGE_SYNC_S = 0.5
-"""Longest sync during a change: the supervisor does not hear of every node that the cluster loses."""
+"""Longest sync during a change: the supervisor does not detect every node that the cluster loses."""
 _SUPERVISOR_CONDITIONS = frozenset({"SupervisorResponsive", "LookedAfter"})
 """Conditions that end with the next sync of the job's supervisor."""
 _ACCOUNTED_EVENTS = ("state", "incident", "checkpoint")
@@ -99,7 +99,7 @@ async def _form_gang(leader: LeaderContext, job_id: str) -> None:
         async with asyncio.timeout(leader.settings.gang_timeout_s):
             job = await leader.store.job(job_id)
             reservations = [reservation_of(row) for row in rows if row.kind is AllocationKind.RESERVATION]
-            # Agents hold no devices: they start beside the reservations, and end with them if one is refused.
+            # Agents hold no devices: they start while devices are reserved, and stop if a reservation is refused.
             _, devices = await asyncio.gather(
                 leader.cluster.start_agents(_start_config(leader.settings, job, rows, {})),
                 create_reservations(leader.cluster, reservations),
@@ -270,7 +270,7 @@ def _merge_intents(reconcilers: Sequence[Reconciler], job: JobRow, allocations: 
 async def _restart_supervisor(leader: LeaderContext, job: JobRow) -> None:
     """Start a supervisor in place of one that was killed, or requeue the job if its reservations are gone, too.
 
-    Ray restarts the actor after every failure, so it is gone only if somebody killed it, or Ray itself was restarted.
+    Ray restarts the actor after every failure, so it is missing only if a user killed it, or Ray itself restarted.
     """
     rows = await leader.store.live_allocations(job.id)
     reservations = [reservation_of(row) for row in rows if row.is_seat]

@@ -1,4 +1,4 @@
-"""What people and the queue request of a live job: to end, to release its nodes, to keep checkpoints."""
+"""Requests of people and the queue to a live job: end, release the nodes, keep checkpoints."""
 
 from regroup.service.cluster_state.allocations import JobAllocations
 from regroup.service.controller.leader_context import LeaderContext

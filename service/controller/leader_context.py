@@ -27,7 +27,7 @@ class LeaderContext:
     drain_notices: DrainNotices
     """Nodes that are about to leave."""
     quota_headroom: QuotaHeadroom
-    """How much more running jobs may hold."""
+    """Devices that running jobs may still get."""
 
     @property
     def health(self) -> NodeHealth:

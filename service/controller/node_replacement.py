@@ -73,7 +73,7 @@ async def replace_lost_nodes(
 
     Args:
         is_overdue: Replace also nodes that the cluster still lists, because their agents did not restart.
-        is_announced: The nodes were drained, so their loss is no fault of theirs.
+        is_announced: The nodes were drained, so their loss does not count as a fault.
 
     Returns:
         Why there is no replacement, for people; empty if there is nothing to do or it was done.

@@ -42,7 +42,7 @@ class Prewarmer:
         self._used_s = self._clock()
 
     async def prewarm_nodes(self) -> list[tuple[Node, str]]:
-        """Prewarm the cold nodes and renew the standby agents. What fails is tried again later.
+        """Prewarm the cold nodes and renew the standby agents. Failures are retried later.
 
         Returns:
             Nodes with a fault that their standby agents found, and the fault.

@@ -15,7 +15,7 @@ class Reconciler(Protocol):
         return False
 
     def intents(self, job: JobRow, allocations: JobAllocations) -> Intents:
-        """Return what the supervisor is to do."""
+        """Return the requests to the supervisor."""
         return Intents()
 
     async def reconcile(self, job: JobRow, status: SupervisorStatus, now: float) -> None:

@@ -1,6 +1,6 @@
 """The resize of a live job: nodes are allocated, the supervisor moves there, then those that it left are released.
 
-While there is no capacity, the request stays and a condition says what the job waits for.
+While there is no capacity, the request stays and a condition shows the reason.
 """
 
 import asyncio
@@ -87,14 +87,14 @@ class ResizeReconciler(Reconciler):
         await self._report(job, why, now)
 
     async def shrink_for_drain(self, job: JobRow, why: str, now: float) -> bool:
-        """Continue without the nodes that leave, as `shrink` does without lost ones."""
+        """Continue without the nodes that drain, in the same way as `shrink` handles lost nodes."""
         return await self.shrink(job, (), why, now)
 
     async def shrink(self, job: JobRow, lost: Collection[str], why: str, now: float) -> bool:
         """Continue on other nodes, with fewer ranks, or with another split, because no node can replace those `lost`.
 
         Returns:
-            Whether that is possible.
+            True if the job can continue.
 
         Raises:
             UnavailableError: The cluster or the database does not answer.
@@ -189,7 +189,7 @@ class ResizeReconciler(Reconciler):
     async def _usable_nodes(
         self, job: JobRow, allocations: JobAllocations, gone: Collection[str], now: float, *, is_loss: bool
     ) -> list[Node]:
-        """Return the nodes that the job may use, with what is free there beside all jobs."""
+        """Return the nodes that the job may use, with the resources that no job uses."""
         nodes = await self._leader.health.nodes(now, losing=job if is_loss else None)
         unusable = {*self._unfit, *gone, *_spare_nodes(allocations)}
         rows = await self._leader.store.live_allocations()
@@ -256,15 +256,15 @@ class ResizeReconciler(Reconciler):
     ) -> None:
         assignment = allocations.assignment
         target = {node.node_id: node.ranks for node in assignment.nodes}
-        has_moved = status.seats == target and status.layout == assignment.layout
+        is_relocated = status.seats == target and status.layout == assignment.layout
         sizes = resize.planned.sizes.to_json() if resize.planned.sizes else {}
-        if has_moved and not status.former:
+        if is_relocated and not status.former:
             kept = {name for node in assignment.nodes for name in node.reservations}
             nodes = {*target, *_spare_nodes(allocations)}
             left = [row for row in allocations.rows if _is_left(row, kept, nodes)]
             history = {"resized": sizes, "why": resize.planned.why}
             await self._end(job, left, assignment.without_change(), history, now)
-        elif not has_moved and status.unready and status.unready.nodes == tuple(sorted(target)):
+        elif not is_relocated and status.unready and status.unready.nodes == tuple(sorted(target)):
             left = [row for row in allocations.rows if row.name in resize.added]
             self._unfit |= {row.node_id for row in left if row.kind is AllocationKind.AGENT}
             before = replace(assignment, nodes=resize.nodes_before, layout=resize.layout_before, change=None)

@@ -158,5 +158,5 @@ async def release_rows(
     await leader.store.reallocate(leader.lease, job.id, release=[row.name for row in rows], now=now, **change)
     for row in rows:
         is_reservation = row.kind is AllocationKind.RESERVATION
-        with contextlib.suppress(UnavailableError):  # what has no row is reaped
+        with contextlib.suppress(UnavailableError):  # the leader reaps actors and reservations without a row
             await (leader.cluster.release_reservation if is_reservation else leader.cluster.kill_actor)(row.name)
