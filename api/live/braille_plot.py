@@ -33,18 +33,18 @@ def plot(
         low, high = low - 0.5, high + 0.5
     right = max(x_max or 0.0, finite[-1][0], 1e-9)
 
-    format_cells = [[0] * columns for _ in range(height)]
+    cells = [[0] * columns for _ in range(height)]
     previous: tuple[int, int] | None = None
     for x, y in finite:
         column = min(2 * columns - 1, int(x / right * (2 * columns - 1)))
         row = min(4 * height - 1, round((high - y) / (high - low) * (4 * height - 1)))
         for each_column, each_row in _segment(previous or (column, row), (column, row)):
-            format_cells[each_row // 4][each_column // 2] |= _DOTS[each_row % 4][each_column % 2]
+            cells[each_row // 4][each_column // 2] |= _DOTS[each_row % 4][each_column % 2]
         previous = (column, row)
 
     bars = {min(columns - 1, int(mark / right * (columns - 0.5))) for mark in marks}
     lines: list[str] = []
-    for index, row_cells in enumerate(format_cells):
+    for index, row_cells in enumerate(cells):
         value = high - (high - low) * index / max(1, height - 1)
         labelled = index in (0, height // 2, height - 1)
         label = f"{value:{label_width - 1}.3g} " if labelled else " " * label_width

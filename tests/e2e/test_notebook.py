@@ -30,7 +30,7 @@ def test_the_example_trains_loses_a_rank_and_finishes(
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    outputs = {cell["id"]: cell.get("outputs", []) for cell in notebook.format_cells}
+    outputs = {cell["id"]: cell.get("outputs", []) for cell in notebook.cells}
     assert "image/png" in outputs["plot"][-1]["data"]
     (watched,) = outputs["watch"]
     assert "SUCCEEDED" in watched["data"]["text/plain"] and "0 steps lost" in watched["data"]["text/plain"]
@@ -48,8 +48,8 @@ def test_the_example_trains_loses_a_rank_and_finishes(
 
 
 def test_the_example_is_kept_without_outputs() -> None:
-    format_cells = nbformat.read(NOTEBOOK, as_version=4).format_cells
-    assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in format_cells)
+    cells = nbformat.read(NOTEBOOK, as_version=4).cells
+    assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in cells)
 
 
 def test_an_error_in_a_cell_is_raised_with_the_line_of_the_cell(served: Served, capsys: Any) -> None:

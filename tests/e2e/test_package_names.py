@@ -33,7 +33,7 @@ with Client(sys.argv[1]) as client:
 
 
 @pytest.fixture
-def format_comparisons(installed: Path, neighbour: Path) -> Iterator[Served]:
+def server(installed: Path, neighbour: Path) -> Iterator[Served]:
     """The installed wheel serves from within the project."""
     server = Served(
         neighbour / "state",
@@ -49,7 +49,7 @@ def format_comparisons(installed: Path, neighbour: Path) -> Iterator[Served]:
 
 @pytest.mark.slow
 def test_server_command_line_client_and_job_run_beside_packages_of_the_same_names(
-    format_comparisons: Served, installed: Path, neighbour: Path, text: Path
+    server: Served, installed: Path, neighbour: Path, text: Path
 ) -> None:
     (neighbour / "workers" / "look.py").write_text(LOOK)
     (neighbour / "ask.py").write_text(ASK)
@@ -66,9 +66,9 @@ def test_server_command_line_client_and_job_run_beside_packages_of_the_same_name
         "preload": ["workers.look"],
     }
     (neighbour / "job.json").write_text(json.dumps(spec))
-    inside = {"PYTHONPATH": str(neighbour), "REGROUP_SERVER": format_comparisons.url}
+    inside = {"PYTHONPATH": str(neighbour), "REGROUP_SERVER": server.url}
     run(installed / "bin" / "regroup", "submit", "job.json", cwd=neighbour, **inside)
-    asked = run(installed / "bin" / "python", "ask.py", format_comparisons.url, cwd=neighbour, **inside)
+    asked = run(installed / "bin" / "python", "ask.py", server.url, cwd=neighbour, **inside)
     assert asked.stdout == "SUCCEEDED 3\n"
     seen = json.loads((neighbour / "seen.json").read_text())
     assert seen.pop("regroup").startswith(str(installed))

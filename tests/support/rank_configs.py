@@ -9,10 +9,10 @@ from regroup.workers.contract.rank_config import FaultConfig, FaultPoint
 T = TypeVar("T")
 
 
-def changed(config: T, **describe_changes: Any) -> T:
+def changed(config: T, **changes: Any) -> T:
     """Return the record with these fields changed; a mapping changes the fields of a nested record or mapping."""
     return replace(
-        cast(Any, config), **{name: _merged(getattr(config, name), change) for name, change in describe_changes.items()}
+        cast(Any, config), **{name: _merged(getattr(config, name), change) for name, change in changes.items()}
     )
 
 

@@ -137,8 +137,8 @@ def test_ranks_that_no_node_holds_together_any_more(three: Served, spec: Spec, t
     gates, others = Gates(tmp_path / "pair", STRUCK_AT), Gates(tmp_path / "others", 1)
     job = three.client.submit(split_tensors(spec, "pair", **gates.parts))
     eventually(lambda: len(gates.ranks_at(STRUCK_AT)) == 2, 120)
-    format_comparisons = spec("beside", layout={"dp": 2}, topology={"spread": "node"}, **others.parts)
-    holder = three.client.submit(format_comparisons)  # one slot of each of the two other nodes
+    other_spec = spec("beside", layout={"dp": 2}, topology={"spread": "node"}, **others.parts)
+    holder = three.client.submit(other_spec)  # one slot of each of the two other nodes
     eventually(lambda: len(others.ranks_at(1)) == 2, 120)
     (before,) = three.client.generations(job.id)
     (node,) = {rank.node_name for rank in before.ranks}
