@@ -48,6 +48,8 @@ def test_a_failed_job_can_be_looked_at_until_it_is_let_go(served: Served, tmp_pa
     job = served.client.submit(spec)
     condition = eventually(lambda: held(served, job))
     assert condition.status and "kept until" in condition.message
+    # The hold is on record before the state: a supervisor that dies in between must still hold the nodes.
+    eventually(lambda: served.client.get(job.id).state == "DRAINING")
     now = served.client.get(job.id)
     assert (now.state, now.reason) == ("DRAINING", "user_error") and now.error is not None
     eventually(lambda: served.client.stacks(job.id))
