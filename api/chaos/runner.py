@@ -57,17 +57,17 @@ class _Run:
         self._incidents = 0
 
     def watch(self, deadline_s: float) -> None:
-        """Until the job is over."""
+        """Inject faults and observe the job until it ends."""
         job = self.client.get(self.job_id)
         while not JobState(job.state).is_terminal:
             if time.monotonic() > deadline_s:
-                self.notify(f"step {job.step}: its time is over, it is {job.state}")
+                self.notify(f"step {job.step}: time limit exceeded in state {job.state}")
                 self._report_state()
                 self.client.cancel(self.job_id)
                 job = self.client.wait(self.job_id, timeout_s=_CANCEL_TIMEOUT_S)
                 break
             is_fast = bool(self._pending) and self._pending[0].while_recovering
-            if not is_fast:  # a recovery may be over before all else was looked at
+            if not is_fast:  # the checks below take longer than a short recovery
                 self.checkpoint_counter.update(job)
                 self._observe(job)
             if self._pending and self._is_due(self._pending[0], job):
@@ -154,14 +154,14 @@ class _Run:
         is_back = len(new_rows) >= (1 if last.do not in NODE_LOSS_FAULTS else _RECOVERED_STEPS)
         if is_back and (last.do not in NODE_LOSS_FAULTS or new_rows[-1].generation > last.generation):
             self.injected[-1] = replace(last, resumed_s=time.time())
-            self.notify(f"step {job.step}: trains on, {time.time() - last.time_s:.1f} s later")
+            self.notify(f"step {job.step}: training resumed after {time.time() - last.time_s:.1f} s")
             self._repair_nodes()
 
     def _repair_nodes(self) -> None:
-        """Thaw what was frozen, and put another node in the place of each lost one."""
+        """Thaw frozen nodes, and add a node for each lost one."""
         for injection in self._broken_nodes:
             if not self.service.faults.thaw(injection):
-                self.notify(f"node {self.service.add_node()} takes the place of the lost one")
+                self.notify(f"node {self.service.add_node()} replaces the lost node")
         self._broken_nodes.clear()
 
 

@@ -56,7 +56,7 @@ def run_cases(cases: Sequence[Case], notify: Notify) -> Iterator[tuple[Case, Out
                     controls[control_key] = _run(
                         service, root, FaultPlan("control", case.seed, scenario.steps), notify, **layout
                     )
-                disabled = f", blind to {', '.join(case.disable_detectors)}" if case.disable_detectors else ""
+                disabled = f", without detectors: {', '.join(case.disable_detectors)}" if case.disable_detectors else ""
                 notify(f"{scenario.number} {scenario.name}{disabled}: {scenario.what}")
                 plan, control = scenario.plan(case.seed), controls[control_key]
                 timeout_s = _disabled_timeout_s(plan, control) if disabled else None
@@ -75,7 +75,7 @@ def run_soak(minutes: float, seed: int, mix: Mapping[str, float], notify: Notify
         plan = plans.plan_soak(seed, steps=steps, every=every, ranks=RANKS, nodes=NODES, mix=mix)
         notify(f"control run of {steps} steps of {step_s:.3f} s")
         control = _run(service, root, FaultPlan("control", seed, steps), notify)
-        notify(f"soak: {len(plan.faults)} faults, {len(plan.external_faults)} strikes from outside")
+        notify(f"soak: {len(plan.faults)} faults in the job, {len(plan.external_faults)} external faults")
         return judge_soak(_run(service, root, plan, notify, snapshot={"every_steps": 1, "mirror_share": 0.5}), control)
 
 

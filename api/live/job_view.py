@@ -167,9 +167,7 @@ def steps_lost_text(count: int | None) -> str:
 
 def ended_text(formed_s: float | None) -> str:
     """Of an incident whose job ended before another step; `formed_s`: from the fault until its ranks were back."""
-    return (
-        "not back before the job ended" if formed_s is None else f"started anew in {duration(formed_s)}, no step since"
-    )
+    return "not back before the job ended" if formed_s is None else f"restarted in {duration(formed_s)}, no step since"
 
 
 def step_text(step: int, total: int | None) -> str:

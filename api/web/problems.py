@@ -134,7 +134,7 @@ def _from_pydantic(item: Mapping[str, Any]) -> InvalidField:
 
 def _invalid_field(path: Sequence[str], message: str, value: object) -> InvalidField:
     escaped = [part.replace("~", "~0").replace("/", "~1") for part in path]
-    is_secret = bool(path) and path[0] in ("secrets", "env")  # somebody may have put the value itself there
+    is_secret = bool(path) and path[0] in ("secrets", "env")  # a user may have put the secret itself there
     pointer = "".join(f"/{part}" for part in escaped)
     return InvalidField(pointer=pointer, detail=message, value=None if is_secret else _displayable(value))
 

@@ -19,26 +19,26 @@ EXTERNAL_FAULTS: Mapping[str, str] = {
 """Strikes that a spec cannot express, because they fall on what is beside the job."""
 NODE_LOSS_FAULTS = frozenset({"kill_node", "freeze_node"})
 GENERATION_FAULTS = NODE_LOSS_FAULTS | {"kill_agent"}
-"""What is an incident of the job by itself."""
+"""External faults that each cause an incident of the job."""
 
 
 @dataclass(frozen=True)
 class PlannedFault:
-    """One strike from outside. Blows fall in order, each once the job has come back from the one before."""
+    """One external fault. Faults are injected in order, each after the job has recovered from the previous one."""
 
     do: str
     after_step: int
-    """As soon as so many steps are seen to be committed."""
+    """Number of committed steps after which the fault is injected."""
     node: int = 0
-    """Which of the job's nodes, in the order of its ranks; of strikes that fall on one."""
+    """Index of the node, in the order of the job's ranks, for faults of one node."""
     while_recovering: bool = False
-    """Not before the job recovers from something else."""
+    """True if the fault is injected during another recovery."""
     saved_step: int = 0
-    """Not before there is a checkpoint of this step."""
+    """Step whose checkpoint must exist before the fault is injected; 0 requires none."""
 
     def __post_init__(self) -> None:
         if self.do not in EXTERNAL_FAULTS:
-            raise ValueError(f"no strike from outside is called {self.do!r}; there are {', '.join(EXTERNAL_FAULTS)}")
+            raise ValueError(f"unknown external fault {self.do!r}; expected one of {', '.join(EXTERNAL_FAULTS)}")
 
 
 @dataclass(frozen=True)

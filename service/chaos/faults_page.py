@@ -20,18 +20,18 @@ This page is generated (`make docs`) from what was measured last: `benchmarks/re
 regroup chaos list
 ```
 
-shows the scenarios; `regroup chaos run node-frozen --seed 7 --json report.json` runs one. The command starts a service
-of its own with local nodes, runs a small job undisturbed and once more with the failure, checks what must hold, writes
-a report (JSON, and Markdown beside it) and ends all it started. It exits with 1 if an invariant does not hold. The seed
-decides ranks, steps and phases: the same seed injects the same. What strikes from outside of the job falls as soon as
-its step is seen, which may be a few steps later.
+shows the scenarios. `regroup chaos run node-frozen --seed 7 --json report.json` runs one. The command starts its own
+service with local nodes. It runs a small job undisturbed, and again with the failure. It checks the invariants, writes
+a report in JSON and Markdown, and stops all that it started. It exits with 1 if an invariant does not hold. The seed
+determines ranks, steps and phases. The command injects external faults when it observes their step, which may be a few
+steps later.
 
 `regroup chaos soak --minutes 20 --seed 7` trains one long job with a failure about every 20 s.
 `regroup chaos detectors` switches off one detector after another: the scenario that needs the detector must then
 fail.
 
-Only what the command itself started is ever struck: killing and freezing nodes works on local nodes, never on a cluster
-that others run. Failures of ranks can be had on any server that was started with `--allow-faults`: `faults` of the
+The command injects faults only into processes that it started. It kills and freezes local nodes, never those of another
+cluster. A server that was started with `--allow-faults` accepts faults of ranks from any job: `faults` of the
 [job spec](job-spec.md).
 """
 
@@ -44,7 +44,7 @@ command does.
 def render_faults_page(faults: Mapping[str, Any]) -> str:
     """The whole page, from stored results; what was never run is said to be missing."""
     parts = [_HEAD, "## Scenarios\n", _scenarios(faults.get("scenarios", {})), "## What must hold\n", _invariants()]
-    parts += ["## What strikes from outside\n", _outside(), "## Figures\n", _figures(faults)]
+    parts += ["## External faults\n", _outside(), "## Figures\n", _figures(faults)]
     parts += ["## By tests of their own\n", _ELSEWHERE, render_elsewhere()]
     return "\n".join(parts)
 

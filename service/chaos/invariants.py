@@ -125,7 +125,7 @@ def _states(record: Record, control: Record, expected: Expected) -> Sequence[str
     problems = [] if numbers == list(range(1, len(numbers) + 1)) else ["events have gaps or duplicates"]
     planned, fallen = len(record.plan.external_faults), len(record.injected)
     if planned != fallen:
-        problems.append(f"{planned} strikes from outside were planned, {fallen} fell before the job was over")
+        problems.append(f"{planned} external faults were planned, {fallen} were injected before the job ended")
     state = JobState.QUEUED
     for event in [each for each in record.events if each["type"] == "state"]:
         target = JobState(event["data"]["to"])

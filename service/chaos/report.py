@@ -62,7 +62,7 @@ def judge_soak(record: Record, control: Record) -> Outcome:
         incidents=(any_of,) * len(record.incidents), recovery_actions=frozenset({"respawn", "spare", "disk"}),
         detect_s=15, total_s=60, steps_lost=200,
     )  # fmt: skip
-    what = f"{len(record.plan.faults)} faults and {len(record.plan.external_faults)} strikes from outside"
+    what = f"{len(record.plan.faults)} faults in the job and {len(record.plan.external_faults)} external faults"
     return Outcome("20", "soak", what, record.plan.seed, check_invariants(record, control, expected), record)
 
 

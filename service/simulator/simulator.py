@@ -153,7 +153,7 @@ class _Run:
             self._at(outage.at_s + outage.duration_s, "returns", outage.node_id)
 
     def pass_until(self, pass_s: float) -> None:
-        """Let happen what happens before the next reconcile."""
+        """Process all events before the next scheduling pass."""
         handlers = {
             "arrives": self._arrive, "ends": self._end, "leaves": self._leave, "fails": self._fail,
             "returns": self._return,

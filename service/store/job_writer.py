@@ -28,7 +28,7 @@ Intending = Callable[[JobRow], Mapping[str, Any]]
 
 
 SUSPEND = "suspend"
-"""Intent of a job that is to hold nothing: `{why, requested_s}`, from the wish until it is resumed."""
+"""Intent that a job stays suspended: `{why, requested_s}`, from the request until the job is resumed."""
 
 
 class JobWriter:

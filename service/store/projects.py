@@ -19,15 +19,16 @@ from regroup.service.store.tables import allocations, jobs, projects
 RESIZE = "resize"
 """Intent to change the size of a job: `{layout, why, requested_s, is_requested}`, until the change is complete.
 
-`is_requested` is false if the scheduler decided it, true if a person did."""
+`is_requested` is false if the scheduler decided it, true if a person did.
+"""
 PREEMPT = "preempt"
-"""Intent of a job that is to save its state, give all up and queue again: why, and since when."""
+"""Intent that a job saves its state, releases all its nodes and queues again: `{why, requested_s}`."""
 _NEVER_SUSPENDED = frozenset({JobState.DRAINING, *(state for state in JobState if state.is_terminal)})
 _LIVE = [state for state in JobState if not state.is_terminal]
 
 
 def gives_all_up(job: JobRow) -> bool:
-    """It was told to save its state and hold nothing: for another job, or because that is wanted of it."""
+    """Return True if the job must save its state and release all nodes, for another job or to be suspended."""
     return PREEMPT in job.intents or SUSPEND in job.intents
 
 

@@ -76,7 +76,7 @@ class GangSetup:
 
         Raises:
             Finished: the data or the storage is missing or invalid.
-            AgentLostError: an agent was lost meanwhile.
+            AgentLostError: an agent was lost during the preparation.
         """
         try:
             await self._intents.interruptible(self._gang.check_storage())

@@ -115,6 +115,6 @@ def test_the_end_empties_the_board(story) -> None:
 def test_an_incident_whose_job_ended_without_another_step_is_over(story) -> None:
     times = {"fault_s": 115.0, "seen_s": 115.1, "dead_s": 115.2, "formed_s": 116.0, "ended_s": 120.0}
     (incident,) = story.view([*story.until_the_kill, story.incident(times)]).incidents
-    assert incident.is_over and incident.summary() == "started anew in 1.0 s, no step since"
+    assert incident.is_over and incident.summary() == "restarted in 1.0 s, no step since"
     (never,) = story.view([*story.until_the_kill, story.incident({"fault_s": 1.0, "ended_s": 9.0})]).incidents
     assert never.summary() == "not back before the job ended"

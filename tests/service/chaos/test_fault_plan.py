@@ -78,7 +78,7 @@ def test_wrong_mixes_and_strikes_are_refused() -> None:
     for mix in ({"meteor": 1.0}, {"hang": 0.0}, {"hang": -1.0, "node": 2.0}, {}):
         with pytest.raises(ValueError, match=r"no cause|above 0"):
             plan_soak(0, steps=100, every=10, ranks=4, nodes=2, mix=mix)
-    with pytest.raises(ValueError, match="no strike from outside"):
+    with pytest.raises(ValueError, match="unknown external fault"):
         PlannedFault("kill_moon", 3)
     assert sum(MIX.values()) == pytest.approx(1)
 

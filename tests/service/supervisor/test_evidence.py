@@ -127,7 +127,7 @@ async def test_another_life_of_the_supervisor_has_left_what_the_first_had_not() 
     assert second.nodes.asked == [], "it is being recovered from"
     await second.evidence.upload_pending()
     assert sorted(second.nodes.asked) == [(node, "upload_evidence", (2, "i2")) for node in ("n0", "n1")]
-    assert second.state.incident.evidence_bytes == 100, "whoever revises the incident next keeps it"
+    assert second.state.incident.evidence_bytes == 100, "the next revision of the incident keeps it"
 
 
 async def test_an_open_incident_is_found_again_though_an_older_one_was_told_of_last() -> None:

@@ -57,7 +57,7 @@ def test_a_hang_shows_where_the_rank_that_stands_out_is() -> None:
     hang = {"cause": "no rank moved on", "rank": 1, "at_step": 2, "evidence": {"odd_ranks": [1], "ranks": ranks},
             "times": {"fault_s": 5.0, "formed_s": 15.5, "ended_s": 20.0}}  # fmt: skip
     assert text(incidents=[hang])[2:5] == [
-        "    no rank moved on of rank 1 after step 2: started anew in 10 s, no step since",
+        "    no rank moved on of rank 1 after step 2: restarted in 10 s, no step since",
         "    rank 1 on n1, step 3, forward, newest call first:",
         '      File "t.py", line 9 in think',
     ]

@@ -87,7 +87,7 @@ async def test_a_job_comes_after_others_by_id(live: Any, make_spec: Any) -> None
     first = await live.submit(name="first")
     then = await live.submit(name="then", depends_on=["first"])
     assert (await live.store.job(then["id"])).spec["depends_on"] == [first["id"]]
-    for after, text in (("itself", "a job cannot depend on itself"), ("nobody", "no job with id")):
+    for after, text in (("itself", "a job cannot depend on itself"), ("absent", "no job with id")):
         answer = await live.http.post("/v1/jobs", json=make_spec("itself", depends_on=[after]))
         assert answer.status_code == 422 and text in answer.text
     await live.store.apply(
