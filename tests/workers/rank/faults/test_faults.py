@@ -49,10 +49,11 @@ def test_a_fault_of_a_node_is_injected_by_its_first_rank(agent: Any, config: Ran
 
 def test_a_sleeping_rank_continues_where_it_was(agent: Any, config: RankConfig) -> None:
     whole = agent.run(config, 2, "awake")
-    config = changed(config, faults=[fault(1, 3, "sleep", duration_s=1.0), fault(0, 4, "hold_gil", duration_s=1.0)])
+    config = changed(config, faults=[fault(1, 3, "sleep", duration_s=4.0), fault(0, 4, "hold_gil", duration_s=4.0)])
     slept = agent.run(config, 2, "slept")
     assert slept.result == whole.result and slept.codes == [0, 0]
-    assert [row["step"] for row in slept.rows if row["duration_s"] > 0.9] == [3, 4]
+    # A busy machine slows a step too, but not by this much.
+    assert [row["step"] for row in slept.rows if row["duration_s"] > 3.9] == [3, 4]
 
 
 def test_connections_that_end_cost_a_start_and_no_bit(agent: Any, config: RankConfig) -> None:
