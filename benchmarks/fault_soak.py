@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import faults, stats
+from benchmarks import stats
 from benchmarks.facts import machine_facts
+from benchmarks.fault_jobs import run_job
 from benchmarks.fault_rows import OFTEN_MIRRORED
 from benchmarks.peers.workload import NODES, RANKS, SLOTS
 from regroup.api.chaos.server_process import LocalService
@@ -24,15 +25,15 @@ def run(root: Path, minutes: float, seed: int, failures: list[str]) -> dict[str,
     """Both mixes on one service with a spare node, and the control run that both are compared with."""
     document: dict[str, Any] = {"minutes": minutes, "measured_on": machine_facts()}
     with LocalService(root / "soak", nodes=NODES + 1, slots=SLOTS) as service:
-        step_s = _step_s(faults.run_job(service, root, FaultPlan("calibration", seed, _CALIBRATION_STEPS)))
+        step_s = _step_s(run_job(service, root, FaultPlan("calibration", seed, _CALIBRATION_STEPS)))
         steps, every = int(60 * minutes / step_s), max(12, round(_EVERY_S / step_s))
-        control = faults.run_job(service, root, FaultPlan("control", seed, steps))
+        control = run_job(service, root, FaultPlan("control", seed, steps))
         equal, leaks = True, list[str]()
         for name, mix in _MIXES.items():
             before = _held(service)
             plan = plans.plan_soak(seed, steps=steps, every=every, ranks=RANKS, nodes=NODES, mix=mix)
             count = len(plan.faults) + len(plan.external_faults)
-            record = faults.run_job(service, root, plan, count, snapshot=OFTEN_MIRRORED)
+            record = run_job(service, root, plan, count, snapshot=OFTEN_MIRRORED)
             failures += [f"soak, {name}: {problem}" for problem in short_of(plan, record)]
             if record.job["state"] != "SUCCEEDED":
                 failures.append(f"soak, {name}: job ended {record.job['state']}: {record.job['message']}")

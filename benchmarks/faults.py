@@ -16,10 +16,10 @@ from typing import Any
 
 from benchmarks import fault_peers, fault_scenarios, fault_soak, plots, torchft_arm
 from benchmarks.facts import machine_facts
+from benchmarks.fault_jobs import run_job
 from benchmarks.fault_rows import figures_of, plan_of, trials_of
 from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
-from benchmarks.peers.workload import NODES, SLOTS, Workload, write_text
-from regroup.api.chaos.runner import run_plan
+from benchmarks.peers.workload import NODES, SLOTS, write_text
 from regroup.api.chaos.server_process import LocalService
 from regroup.service.chaos.fault_plan import FaultPlan
 from regroup.service.chaos.observation import Record
@@ -29,8 +29,6 @@ ROWS = ("rank_exit", "hang", "supervisor", "node_loss")
 SCENARIOS, PEER = "scenarios", "torchft"
 _SPARES = {"node_loss": 1}
 _SEED = 5
-_A_STEP_S, _AN_INJECTION_S = 2.0, 60.0
-"""Patience: a machine on which things take longer is not one to measure on."""
 _FROM_MEMORY = ("rank_exit", "hang")
 """Rows whose faults leave the newest set whole in memory."""
 
@@ -97,17 +95,6 @@ def _row(root: Path, row: str, injections: int, failures: list[str]) -> dict[str
         "plan": plan.to_json(),
         "measured_on": machine_facts(),
     }
-
-
-def run_job(service: LocalService, root: Path, plan: FaultPlan, injections: int = 0, **parts: Any) -> Record:
-    """The record of one job of the workload under a plan."""
-    workload = Workload(text=str(root / "text"), steps=plan.steps)
-    budgets = dict.fromkeys(("rank_exit", "node_loss", "hang", "io_error"), 10 + 2 * injections)
-    spec = workload.job_spec(plan.scenario.replace("_", "-"), recovery={"budgets": budgets}, **parts)
-    within_s = 120 + _A_STEP_S * plan.steps + _AN_INJECTION_S * injections
-    return run_plan(
-        service, spec, plan, timeout_s=within_s, notify=lambda text: print(f"{plan.scenario}: {text}", flush=True)
-    )
 
 
 def _seconds(record: Record) -> float:
