@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fault_peers, fault_scenarios, fault_soak, plots, torchft_arm
-from benchmarks.facts import machine_facts
-from benchmarks.fault_jobs import run_job
-from benchmarks.fault_rows import figures_of, plan_of, trials_of
-from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.arms import torchft_arm
+from benchmarks.injection import fault_peers, fault_scenarios, fault_soak
+from benchmarks.injection.fault_jobs import run_job
+from benchmarks.injection.fault_rows import figures_of, plan_of, trials_of
 from benchmarks.peers.workload import NODES, SLOTS, write_text
+from benchmarks.report import plots
+from benchmarks.report.facts import machine_facts
+from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
 from regroup.api.chaos.server_process import LocalService
 from regroup.service.chaos.fault_plan import FaultPlan
 from regroup.service.chaos.observation import Record

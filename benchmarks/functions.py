@@ -15,13 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import stats
-from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.arms.regroup_arm import read_trial
+from benchmarks.cluster.ray_nodes import settle
+from benchmarks.cluster.served import Served, served
 from benchmarks.peers.workload import RANKS, Workload, write_text
-from benchmarks.ray_nodes import settle
-from benchmarks.regroup_arm import read_trial
-from benchmarks.served import Served, served
-from benchmarks.trial import Strike, Trial, TrialError, draw_strike
+from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.trials import stats
+from benchmarks.trials.trial import Strike, Trial, TrialError, draw_strike
 
 _STEPS = 24
 _FIRST_STRIKE, _LAST_STRIKE = 8, 20

@@ -17,15 +17,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import plots, stats
-from benchmarks.bare_ranks import bare_ranks
-from benchmarks.costs import control_plane_s, idle_cores
-from benchmarks.gate import GateServer, rounds
-from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.arms.bare_ranks import bare_ranks
+from benchmarks.cluster.costs import control_plane_s, idle_cores
+from benchmarks.cluster.ray_nodes import settle
+from benchmarks.cluster.served import Served, served
+from benchmarks.gates.gate import GateServer, rounds
 from benchmarks.peers.bare_loop import BareSettings
 from benchmarks.peers.workload import RANKS, Workload, write_text
-from benchmarks.ray_nodes import settle
-from benchmarks.served import Served, served
+from benchmarks.report import plots
+from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.trials import stats
 
 _SUPERVISED, _BARE, _TWIN = "supervised", "bare", "bare_twin"
 _BLOCK_STEPS = 2
@@ -93,7 +94,7 @@ def pairs(blocks: Sequence[Mapping[str, float]]) -> list[tuple[float, float]]:
 def _trial(server: Served, workload: Workload, folder: Path, count: int, number: int) -> dict[str, Any]:
     with GateServer(folder / "gate") as gate:
         environment = {"PYTHONPATH": str(_ROOT), "BENCHMARK_GATE": str(folder / "gate")}
-        spec = workload.job_spec("overhead", env=environment, preload=["benchmarks.gated_trainer"])
+        spec = workload.job_spec("overhead", env=environment, preload=["benchmarks.gates.gated_trainer"])
         job = server.client.submit(spec)
         gate.admit(_SUPERVISED, RANKS)
         tokens = (folder / "gate.tokens").read_text()

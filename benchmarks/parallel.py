@@ -15,14 +15,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import plots, stats
-from benchmarks.bare_ranks import bare_ranks
-from benchmarks.gate import GateServer, rounds
-from benchmarks.gated_trainer import ARM as TRAINER
-from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.arms.bare_ranks import bare_ranks
+from benchmarks.gates.gate import GateServer, rounds
+from benchmarks.gates.gated_trainer import ARM as TRAINER
 from benchmarks.peers.bare_loop import BareSettings
 from benchmarks.peers.trainer_alone import AloneSettings
 from benchmarks.peers.workload import RANKS, Workload, write_text
+from benchmarks.report import plots
+from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.trials import stats
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.supervisor.rank_config import rank_config
 from regroup.workers.contract.codec import plain

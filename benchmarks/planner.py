@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from benchmarks import plots
-from benchmarks.output import arguments, write_result
+from benchmarks.report import plots
+from benchmarks.report.output import arguments, write_result
 from regroup.service.domain.hardware import DEVICES
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.fit import fit

@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
-from benchmarks.served import Served, served
+from benchmarks.cluster.served import Served, served
+from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
 from regroup.api.cli.spec_input.spec_file import read_spec
 from regroup.service.domain.hardware import find_device
 from regroup.service.domain.layout import Layout

@@ -16,10 +16,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import plots, ray_train_arm, regroup_arm, stats, torchft_arm, torchrun_arm
-from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.arms import ray_train_arm, regroup_arm, torchft_arm, torchrun_arm
 from benchmarks.peers.workload import Workload, write_text
-from benchmarks.trial import Strike, Trial, TrialError, draw_strike
+from benchmarks.report import plots
+from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.trials import stats
+from benchmarks.trials.trial import Strike, Trial, TrialError, draw_strike
 
 _STEPS = 24
 _FIRST_STRIKE, _LAST_STRIKE = 12, 20

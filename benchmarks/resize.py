@@ -20,14 +20,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks import processes, stats
-from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.arms.ray_train_arm import SHIPPED
+from benchmarks.cluster import processes
+from benchmarks.cluster.ray_nodes import ray_nodes, settle
+from benchmarks.cluster.served import Served, served
 from benchmarks.peers.ray_train_loop import RayTrainSettings
 from benchmarks.peers.workload import NODES, SLOTS, Workload, write_text
-from benchmarks.ray_nodes import ray_nodes, settle
-from benchmarks.ray_train_arm import SHIPPED
-from benchmarks.served import Served, served
-from benchmarks.trial import TrialError
+from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.trials import stats
+from benchmarks.trials.trial import TrialError
 from regroup.service.domain.errors import RegroupError
 
 _SIZES = (6, 3, 4, 6, 3, 4)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from benchmarks.output import arguments, write_result
+from benchmarks.report.output import arguments, write_result
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Node
 from regroup.service.policy.placement.place import Demand, Placement, place
@@ -39,7 +39,7 @@ _DEVICES = 8
 _PROJECTS = 20
 _WEEK_S = 7 * 86400.0
 _REPAIR_S = 4 * 3600.0
-_QUALITY = "benchmarks.placement_quality"
+_QUALITY = "benchmarks.placement.placement_quality"
 
 Scene = tuple[list[WaitingJob], list[Node], list[RunningJob], dict[str, Quota]]
 

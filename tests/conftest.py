@@ -2,12 +2,12 @@
 
 # requirements last: it asks the others what they need.
 pytest_plugins = [
-    "tests.support.leaks",
-    "tests.support.postgres",
-    "tests.support.prometheus",
-    "tests.support.redis",
-    "tests.support.s3",
-    "tests.support.wheel",
-    "tests.support.job_story",
-    "tests.support.requirements",
+    "tests.support.checks.leaks",
+    "tests.support.servers.postgres",
+    "tests.support.servers.prometheus",
+    "tests.support.servers.redis",
+    "tests.support.servers.s3",
+    "tests.support.packages.wheel",
+    "tests.support.inputs.job_story",
+    "tests.support.checks.requirements",
 ]

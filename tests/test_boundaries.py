@@ -1,6 +1,6 @@
 """Records cross process boundaries; untyped mappings do so only where this file gives a reason."""
 
-from tests.support.boundary_types import Untyped, untyped_mappings
+from tests.support.checks.boundary_types import Untyped, untyped_mappings
 
 ENCODED = "an encoded record: Ray carries the output of the codec"
 FREE_FORM = "free-form by nature"

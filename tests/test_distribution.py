@@ -9,7 +9,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import regroup
-from tests.support.wheel import PACKAGES, ROOT, Distributions, run
+from tests.support.packages.wheel import PACKAGES, ROOT, Distributions, run
 
 DIST_SCRIPT = ROOT / ".ci" / "dist.py"
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -13,8 +13,8 @@ from regroup.api.cli.spec_input import requirements
 from regroup.api.cli.spec_input.spec_file import read_spec
 from regroup.api.client.uploads import with_code_uploaded
 from regroup.service.spec.job import JobSpec, parse_spec
-from tests.support.shell_commands import Block, blocks
-from tests.support.wheel import ROOT
+from tests.support.jobs.shell_commands import Block, blocks
+from tests.support.packages.wheel import ROOT
 
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))

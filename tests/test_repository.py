@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.wheel import ROOT, run
+from tests.support.packages.wheel import ROOT, run
 
 ADRS = sorted(path for path in (ROOT / "docs" / "adr").glob("[0-9]*.md"))
 SECTIONS = ["Context", "Decision", "Consequences", "Code"]

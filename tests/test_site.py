@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.wheel import ROOT
+from tests.support.packages.wheel import ROOT
 
 BUILD_SITE = runpy.run_path(str(ROOT / "docs" / "build_site.py"))
 PAGES = {*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", *(ROOT / page for page in BUILD_SITE["EXTRA_PAGES"])}

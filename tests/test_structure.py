@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.wheel import PACKAGES, ROOT, run
+from tests.support.packages.wheel import PACKAGES, ROOT, run
 
 FORBIDDEN_NAMES = {
     "helper": "the thing it does",

@@ -35,7 +35,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.gate import GateClient
+from benchmarks.gates.gate import GateClient
 from benchmarks.peers.workload import Workload
 from regroup.workers.data.sampler import permute
 from regroup.workers.data.token_file import TokenFile

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from benchmarks import gated_trainer
+from benchmarks.gates import gated_trainer
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_PER_RANK
 from regroup.workers.contract.codec import build
 from regroup.workers.contract.messages import Buffers, BuffersRequest, Join, Message, Restore, StepRow

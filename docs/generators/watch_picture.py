@@ -38,7 +38,7 @@ _FORMAT = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="ht
 def render() -> str:
     """Return the picture as SVG."""
     sys.path.insert(0, str(ROOT))
-    from tests.support.job_story import Story
+    from tests.support.inputs.job_story import Story
 
     story = Story()
     view = story.view([*story.until_the_kill, *story.the_return])

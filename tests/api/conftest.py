@@ -21,8 +21,8 @@ from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings
 from regroup.service.store.records import Lease
 from regroup.service.store.store import Store
-from tests.support.fake_cluster import FakeCluster
-from tests.support.job_events import event_data
+from tests.support.doubles.fake_cluster import FakeCluster
+from tests.support.inputs.job_events import event_data
 
 
 class QuietServer(uvicorn.Server):

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fault_peers import result
-from benchmarks.fault_rows import figures_of, plan_of, trials_of
-from benchmarks.fault_scenarios import row_of
-from benchmarks.fault_soak import short_of
 from benchmarks.faults import ROWS, summary
-from benchmarks.trial import Strike, Trial
+from benchmarks.injection.fault_peers import result
+from benchmarks.injection.fault_rows import figures_of, plan_of, trials_of
+from benchmarks.injection.fault_scenarios import row_of
+from benchmarks.injection.fault_soak import short_of
+from benchmarks.trials.trial import Strike, Trial
 from regroup.service.chaos.fault_plan import FaultPlan, PlannedFault, spec_fault
 from regroup.service.chaos.observation import InjectedFault, Record
 

@@ -1,7 +1,7 @@
 """How the benchmark of functions turns trials into figures, and that both arms are the same work."""
 
 from benchmarks.functions import result
-from benchmarks.trial import Strike, Trial
+from benchmarks.trials.trial import Strike, Trial
 
 STRIKE = Strike(rank=1, step=9, phase="optimizer")
 CONTROL = {"builtin": {"digest": "b"}, "function": {"digest": "f"}, "function-on-shards": {"digest": "s"}}

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import plots
-from benchmarks.gated_trainer import ARM as TRAINER
+from benchmarks.gates.gated_trainer import ARM as TRAINER
 from benchmarks.parallel import result
+from benchmarks.report import plots
 
 
 def trial_of(trainer: float, rounds: int = 40) -> dict[str, Any]:

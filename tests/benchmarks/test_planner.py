@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import plots
 from benchmarks.planner import measure
+from benchmarks.report import plots
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.measured_rows import read_row
 from regroup.service.planner.time_model import step_time

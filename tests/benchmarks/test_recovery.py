@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import torchft_arm
-from benchmarks.driven import read_trial
+from benchmarks.arms import torchft_arm
+from benchmarks.arms.driven import read_trial
 from benchmarks.recovery import result
-from benchmarks.trial import Strike, Trial
+from benchmarks.trials.trial import Strike, Trial
 
 STRIKE = Strike(rank=2, step=14, phase="backward")
 

@@ -21,8 +21,8 @@ from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEven
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import NewJob, ProjectRow
 from regroup.service.store.store import Store
-from tests.support.probe_output import end, said
-from tests.support.prometheus import PrometheusServer, QueryError
+from tests.support.inputs.probe_output import end, said
+from tests.support.servers.prometheus import PrometheusServer, QueryError
 
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "regroup.json").read_text())

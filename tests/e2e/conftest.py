@@ -11,7 +11,7 @@ import pytest
 
 from regroup.api.client.errors import ServerUnreachableError
 from regroup.api.schemas.jobs import Job
-from tests.support.served import Served
+from tests.support.servers.served import Served
 
 LIVE = ("QUEUED", "PLACING", "STARTING", "RUNNING", "RECOVERING", "RESIZING", "DRAINING", "SUSPENDED")
 _SHARED = ("served", "three", "two")

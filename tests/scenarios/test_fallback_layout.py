@@ -10,8 +10,8 @@ from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store
 from tests.service.controller.test_controller import House, controlled, eventually
-from tests.support.fake_cluster import FakeCluster, FakeSupervisor
-from tests.support.sync_records import status
+from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.inputs.sync_records import status
 
 SPLITTABLE = {"kind": "builtin", "model": {"vocab_size": 264}, "data": {"train": ["/data/*.txt"]}}
 

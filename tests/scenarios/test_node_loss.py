@@ -11,8 +11,8 @@ from regroup.service.supervisor.journal import Journal
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import TransferAddress
 from regroup.workers.contract.messages import Exited, Join, VerifiedShard
-from tests.support.supervised_job import STEPS, FakeNodes, Rig, place
-from tests.support.sync_records import assigned, intents
+from tests.support.doubles.supervised_job import STEPS, FakeNodes, Rig, place
+from tests.support.inputs.sync_records import assigned, intents
 
 
 class Nodes(FakeNodes):

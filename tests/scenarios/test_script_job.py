@@ -34,8 +34,8 @@ from regroup.workers.contract.messages import (
     StepRow,
 )
 from regroup.workers.contract.rank_error import ErrorClass, RankError
-from tests.support.fake_agents import FakeAgents
-from tests.support.memory_records import Records
+from tests.support.doubles.fake_agents import FakeAgents
+from tests.support.doubles.memory_records import Records
 
 KILLED = Exited(1, 1, -9, 5.0)
 FAILED = Failed(1, 1, RankError(ErrorClass.USER, "SystemExit", "the script exited with code 3", "", 0, "", 5.0))

@@ -10,8 +10,8 @@ import pytest
 from regroup.workers.contract.agent_records import TransferAddress
 from regroup.workers.contract.messages import Done, Exited, Join, Joined, Restore, Restored, StepRow, VerifiedShard
 from tests.service.supervisor.test_planned_move import Nodes, Rig
-from tests.support.supervised_job import SPEC
-from tests.support.sync_records import intents
+from tests.support.doubles.supervised_job import SPEC
+from tests.support.inputs.sync_records import intents
 
 _STEP_S = 0.005
 ELASTIC = {**SPEC, "layout": {"dp": {"min": 1, "target": 2, "max": 4}}}

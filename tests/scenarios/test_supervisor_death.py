@@ -13,8 +13,8 @@ from regroup.service.domain.states import TRANSITIONS, JobState
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.workers.contract.messages import Exited, Failed, Message
 from regroup.workers.contract.rank_error import ErrorClass, RankError
-from tests.support.memory_records import Records
-from tests.support.supervised_job import STEPS, FakeNodes, life
+from tests.support.doubles.memory_records import Records
+from tests.support.doubles.supervised_job import STEPS, FakeNodes, life
 
 Breaks = Mapping[tuple[int, int], Message | str]
 

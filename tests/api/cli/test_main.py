@@ -24,8 +24,8 @@ from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings
 from regroup.service.store.records import Condition, Lease
 from regroup.service.store.store import Store
-from tests.support.fake_cluster import FakeCluster
-from tests.support.job_events import event_data
+from tests.support.doubles.fake_cluster import FakeCluster
+from tests.support.inputs.job_events import event_data
 
 SPEC: dict[str, Any] = {
     "name": "gpt",

@@ -22,7 +22,7 @@ from regroup.api.client.client import Client
 from regroup.service.operations.services import Services
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store
-from tests.support.fake_cluster import FakeCluster
+from tests.support.doubles.fake_cluster import FakeCluster
 
 API = schemathesis.openapi.from_dict(openapi())
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from regroup.api.schemas.jobs import Job
-from tests.support.served import Served, eventually
+from tests.support.servers.served import Served, eventually
 
 _NODES = 3
 

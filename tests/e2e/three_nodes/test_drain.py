@@ -13,9 +13,9 @@ import pytest
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from regroup.service.local.ray_cluster import load, ray_environment
-from tests.support.invariant_checks import judged
-from tests.support.served import Served, assert_same_result, eventually, parent
-from tests.support.step_gates import Gates
+from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.step_gates import Gates
+from tests.support.servers.served import Served, assert_same_result, eventually, parent
 
 Spec = Callable[..., dict[str, Any]]
 _DRAINED = (frozenset({"drained"}),)

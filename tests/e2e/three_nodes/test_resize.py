@@ -10,9 +10,9 @@ import pytest
 from regroup.api.chaos.local_faults import LocalFaults
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
-from tests.support.invariant_checks import judged
-from tests.support.served import Served, eventually
-from tests.support.step_gates import Gates
+from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.step_gates import Gates
+from tests.support.servers.served import Served, eventually
 
 Spec = Callable[..., dict[str, Any]]
 TOLERANCE = 1e-10

@@ -16,7 +16,7 @@ from regroup.service.blobs.store import ArchiveKey, BlobStore
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import NewJob
 from regroup.service.store.store import Store
-from tests.support.fake_clock import Clock
+from tests.support.doubles.fake_clock import Clock
 
 RETENTION_S = 3600.0
 

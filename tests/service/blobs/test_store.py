@@ -8,7 +8,7 @@ import pytest
 
 from regroup.service.blobs.store import ArchiveKey, BlobStore, DamagedUploadError, OffsetError, TooLargeError
 from regroup.service.domain.errors import UnavailableError
-from tests.support.fake_clock import Clock
+from tests.support.doubles.fake_clock import Clock
 
 DAY_S = 86400.0
 DATA = b"print('hello')\n" * 100

@@ -8,7 +8,7 @@ import pytest
 
 from regroup.service.blobs.store import ArchiveKey, BlobStore, DamagedUploadError, OffsetError
 from regroup.workers.environment.code_archive import CodeError, fetched
-from tests.support.s3 import ObjectStorage
+from tests.support.servers.s3 import ObjectStorage
 
 DATA = bytes(range(256)) * 30_000
 DAY_S = 86400.0

@@ -22,7 +22,7 @@ from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import JobRow, NewJob
 from regroup.service.store.store import Store
-from tests.support.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
 
 RULE = QuarantinePolicy(3600.0, 600.0)
 

@@ -14,8 +14,8 @@ from regroup.service.ports.cluster import ClusterUnavailableError, Node
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store
 from tests.service.controller.test_controller import TWO_NODES, House, controlled, eventually
-from tests.support.fake_clock import Clock
-from tests.support.fake_cluster import FakeCluster
+from tests.support.doubles.fake_clock import Clock
+from tests.support.doubles.fake_cluster import FakeCluster
 
 ASKED = NodeRequest((Bundle(1), Bundle(1)), frozenset({"j"}))
 

@@ -23,7 +23,7 @@ from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import JobRow, NewJob
 from regroup.service.store.store import Store
-from tests.support.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
 
 TWO_NODES = [Node(id=f"{n}" * 40, name=f"local-{n}", address="10.0.0.1", cpus=2, free_cpus=2) for n in (1, 2)]
 

@@ -19,9 +19,9 @@ from regroup.service.settings import Settings
 from regroup.service.store.records import DrainRow, Lease
 from regroup.service.store.store import Store
 from tests.service.controller.test_controller import TWO_NODES, House, controlled, eventually
-from tests.support.fake_cluster import FakeCluster, FakeSupervisor
-from tests.support.leader_context import leader_context
-from tests.support.sync_records import status
+from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.doubles.leader_context import leader_context
+from tests.support.inputs.sync_records import status
 
 
 def node(number: int) -> Node:

@@ -17,10 +17,10 @@ from regroup.service.spec.job import parse_spec
 from regroup.service.store.projects import RESIZE
 from regroup.service.store.records import Lease, NewJob
 from regroup.service.store.store import Store
-from tests.support.auto_layout_specs import auto_json
-from tests.support.job_events import event_data
-from tests.support.leader_context import leader_context
-from tests.support.sync_records import status
+from tests.support.doubles.leader_context import leader_context
+from tests.support.inputs.auto_layout_specs import auto_json
+from tests.support.inputs.job_events import event_data
+from tests.support.inputs.sync_records import status
 
 A, B, C = Layout(dp_shard=4), Layout(dp_shard=2, tp=2), Layout(pp=4)
 ENOUGH = TRIAL_STEPS + 2

@@ -16,9 +16,9 @@ from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import WELL_USED, JobRow, Lease, NewJob
 from regroup.service.store.store import Store
-from tests.support.job_events import event_data
-from tests.support.leader_context import leader_context
-from tests.support.sync_records import status
+from tests.support.doubles.leader_context import leader_context
+from tests.support.inputs.job_events import event_data
+from tests.support.inputs.sync_records import status
 
 
 @dataclass

@@ -19,9 +19,9 @@ from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import JobRow, Lease, NewJob
 from regroup.service.store.store import Store
-from tests.support.fake_cluster import FakeCluster
-from tests.support.leader_context import leader_context
-from tests.support.sync_records import status
+from tests.support.doubles.fake_cluster import FakeCluster
+from tests.support.doubles.leader_context import leader_context
+from tests.support.inputs.sync_records import status
 
 JOB = "j-gpt"
 

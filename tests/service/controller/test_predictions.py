@@ -12,11 +12,11 @@ from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import Lease, NewJob
 from regroup.service.store.store import Store
-from tests.support.auto_layout_specs import auto_json, cpu_nodes
-from tests.support.fake_cluster import FakeCluster
-from tests.support.job_events import event_data
-from tests.support.leader_context import leader_context
-from tests.support.sync_records import status
+from tests.support.doubles.fake_cluster import FakeCluster
+from tests.support.doubles.leader_context import leader_context
+from tests.support.inputs.auto_layout_specs import auto_json, cpu_nodes
+from tests.support.inputs.job_events import event_data
+from tests.support.inputs.sync_records import status
 
 
 @dataclass

@@ -9,8 +9,8 @@ from regroup.service.controller.prewarm import Prewarmer
 from regroup.service.ports.cluster import Node, Reservation
 from regroup.service.settings import Settings
 from regroup.workers.agent.standby import IDLE_TIMEOUT_S
-from tests.support.fake_clock import Clock
-from tests.support.fake_cluster import FakeCluster
+from tests.support.doubles.fake_clock import Clock
+from tests.support.doubles.fake_cluster import FakeCluster
 
 CONTROL = Node(id="c", name="control", address="10.0.0.1", cpus=0, free_cpus=0, is_control=True)
 ROOM = Node(id="r", name="room", address="10.0.0.2", cpus=2, free_cpus=2)

@@ -17,8 +17,8 @@ from regroup.service.settings import Settings
 from regroup.service.store.records import DrainRow, JobRow
 from regroup.service.store.store import Store
 from tests.service.controller.test_controller import House, controlled, eventually
-from tests.support.fake_cluster import FakeCluster, FakeSupervisor
-from tests.support.sync_records import status
+from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.inputs.sync_records import status
 
 ELASTIC = {"min": 1, "target": 4, "max": 8}
 TRAINING = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 1000}

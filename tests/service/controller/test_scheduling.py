@@ -20,8 +20,8 @@ from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import JobRow, NewJob, ProjectRow
 from regroup.service.store.store import Store
-from tests.support.fake_cluster import FakeCluster, FakeSupervisor
-from tests.support.probe_output import end, said
+from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.inputs.probe_output import end, said
 
 NODE = Node(id="1" * 40, name="local-1", address="10.0.0.1", cpus=4, free_cpus=4)
 

@@ -26,10 +26,10 @@ from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.spare_nodes import SpareNodes
 from tests.service.controller.test_controller import House, controlled, eventually
 from tests.service.controller.test_resize import node
-from tests.support.fake_cluster import FakeCluster, FakeSupervisor
-from tests.support.leader_context import leader_context
-from tests.support.supervised_job import SPEC, FakeNodes, place
-from tests.support.sync_records import assigned, status
+from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.doubles.leader_context import leader_context
+from tests.support.doubles.supervised_job import SPEC, FakeNodes, place
+from tests.support.inputs.sync_records import assigned, status
 
 JOB = "j-gpt"
 

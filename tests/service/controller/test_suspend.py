@@ -10,7 +10,7 @@ from tests.service.controller.test_controller import House, controlled, eventual
 from tests.service.controller.test_controller import house as house
 from tests.service.supervisor.test_planned_move import Rig
 from tests.service.supervisor.test_planned_move import rig as rig
-from tests.support.sync_records import intents
+from tests.support.inputs.sync_records import intents
 
 
 async def suspend(house: House, job_id: str) -> None:

@@ -7,7 +7,7 @@ from regroup.service.operations.plans import ModelSizes, PlanRequest, plan
 from regroup.service.planner.explain import Report
 from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.spec.job import parse_spec
-from tests.support.probe_output import said
+from tests.support.inputs.probe_output import said
 
 
 def make_report(**changed: object) -> Report:

@@ -10,7 +10,7 @@ from regroup.service.planner.capacity import find_capacity
 from regroup.service.policy.elasticity.layout_trials import MAX_CANDIDATES
 from regroup.service.policy.placement.demand import Demand
 from regroup.service.spec.job import parse_spec
-from tests.support.auto_layout_specs import LLAMA_7B, auto_json, cpu_nodes, gpu_nodes
+from tests.support.inputs.auto_layout_specs import LLAMA_7B, auto_json, cpu_nodes, gpu_nodes
 
 CPUS = find_capacity(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2))
 

@@ -16,8 +16,8 @@ from regroup.service.planner.memory_model import peak_bytes
 from regroup.service.planner.search import search
 from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.policy.placement.demand import Demand
-from tests.support.auto_layout_specs import LLAMA_7B, SMALL, auto, cpu_nodes, gpu_nodes
-from tests.support.probe_output import said
+from tests.support.inputs.auto_layout_specs import LLAMA_7B, SMALL, auto, cpu_nodes, gpu_nodes
+from tests.support.inputs.probe_output import said
 
 
 def capacity(*cores: int) -> JobCapacity:

@@ -8,8 +8,8 @@ from regroup.service.domain.errors import SpecError
 from regroup.service.planner.capacity import find_capacity, generation_capacity
 from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.policy.placement.demand import Demand
-from tests.support.auto_layout_specs import cpu_nodes, gpu_nodes
-from tests.support.probe_output import said
+from tests.support.inputs.auto_layout_specs import cpu_nodes, gpu_nodes
+from tests.support.inputs.probe_output import said
 
 CPU, GPU = Demand(1, 1, "cpu", 1), Demand(1, 1, "cuda", 4)
 

@@ -17,7 +17,7 @@ from regroup.service.planner.types import Cluster, Plan, StepCost, Work
 from regroup.service.policy.measurements.hardware_overlay import measured_hardware
 from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.policy.measurements.results import ProbeResult
-from tests.support.probe_output import said
+from tests.support.inputs.probe_output import said
 
 FLOPS, MEMORY, TILE, ATTENTION, PASSES, OVERHEAD_S = 5e10, 8e9, 0.5, 0.4, 6.0, 1e-3
 COSTS = {

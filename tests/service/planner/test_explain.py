@@ -5,7 +5,7 @@ from regroup.service.planner.constants import FITTED
 from regroup.service.planner.explain import size_ladder
 from regroup.service.planner.search import Limits
 from regroup.service.planner.types import Plan
-from tests.support.planner_questions import cluster, work
+from tests.support.inputs.planner_questions import cluster, work
 
 WORK = work("llama2-7b", 24, 2048)
 

@@ -3,7 +3,7 @@
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.fallback_layout import choose_fallback_layout
 from regroup.service.spec.job import JobSpec, parse_spec
-from tests.support.auto_layout_specs import SMALL, auto_json, cpu_nodes
+from tests.support.inputs.auto_layout_specs import SMALL, auto_json, cpu_nodes
 
 
 def spec(dp: object = 1, model: dict[str, object] = SMALL, **layout: object) -> JobSpec:

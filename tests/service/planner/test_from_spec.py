@@ -7,7 +7,7 @@ import pytest
 from regroup.service.domain.errors import SpecError
 from regroup.service.planner.from_spec import plan_of, state_bytes_of, work_of
 from regroup.service.spec.job import JobSpec, parse_spec
-from tests.support.auto_layout_specs import auto_json
+from tests.support.inputs.auto_layout_specs import auto_json
 
 
 def fixed(layout: dict[str, Any], model: dict[str, Any] | None = None, **training: Any) -> JobSpec:

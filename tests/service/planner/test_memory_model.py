@@ -8,7 +8,7 @@ from regroup.service.domain.layout import Layout
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.memory_model import host_bytes, peak_bytes, stage_memory
 from regroup.service.planner.types import Plan
-from tests.support.planner_questions import work
+from tests.support.inputs.planner_questions import work
 
 C = Constants()
 GPT3 = work("gpt3-175b", 1536, 2048)

@@ -11,7 +11,7 @@ from regroup.service.planner.constants import FITTED
 from regroup.service.planner.predictions import StepMetrics, measure_steps, predict_step, relative_error
 from regroup.service.policy.placement.demand import Demand
 from regroup.service.spec.job import JobSpec, parse_spec
-from tests.support.auto_layout_specs import auto_json, cpu_nodes, gpu_nodes
+from tests.support.inputs.auto_layout_specs import auto_json, cpu_nodes, gpu_nodes
 
 CPUS = find_capacity(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2))
 

@@ -11,7 +11,7 @@ from regroup.service.domain.errors import SpecError
 from regroup.service.planner.constants import FITTED, Constants
 from regroup.service.planner.search import Limits, layout_kind, search
 from regroup.service.planner.types import Plan
-from tests.support.planner_questions import cluster, work
+from tests.support.inputs.planner_questions import cluster, work
 
 
 @settings(max_examples=12, deadline=None)

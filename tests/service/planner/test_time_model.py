@@ -10,7 +10,7 @@ from regroup.service.domain.layout import Layout
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.time_model import StepTime, core_time, step_time
 from regroup.service.planner.types import Plan
-from tests.support.planner_questions import cluster, work
+from tests.support.inputs.planner_questions import cluster, work
 
 PLAN = Plan(Layout(dp_shard=8), micro_batch=1)
 

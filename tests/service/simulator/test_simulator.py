@@ -13,7 +13,7 @@ from regroup.service.policy.scheduling.decide import SchedulingPolicy
 from regroup.service.policy.scheduling.entries import Preemptibility, Priority, RunningJob, WaitingJob
 from regroup.service.policy.scheduling.quota import Quota
 from regroup.service.simulator.simulator import Arrival, Costs, Outage, simulate
-from tests.support.queue_inputs import node, sizes
+from tests.support.inputs.queue_inputs import node, sizes
 
 FREE = Costs(start_s=0.0, suspend_s=1.0, restart_s=10.0, lost_s=5.0)
 

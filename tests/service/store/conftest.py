@@ -12,7 +12,7 @@ from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.store.records import Lease, NewJob
 from regroup.service.store.store import Store
-from tests.support.job_events import event_data
+from tests.support.inputs.job_events import event_data
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.store.store import Store
-from tests.support.postgres import PostgresServer
-from tests.support.tcp_proxy import Proxy, proxied
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.tcp_proxy import Proxy, proxied
 
 pytestmark = pytest.mark.postgres
 

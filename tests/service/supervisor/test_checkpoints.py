@@ -21,8 +21,8 @@ from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import AgentErrorKind, CheckpointScan, Manifest, SavedShards
 from regroup.workers.storage import fsspec_storage
-from tests.support.fake_agents import FakeAgents
-from tests.support.memory_records import Records
+from tests.support.doubles.fake_agents import FakeAgents
+from tests.support.doubles.memory_records import Records
 
 SPEC = {
     "name": "t",

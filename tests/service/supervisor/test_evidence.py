@@ -20,8 +20,8 @@ from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.supervisor_state import SupervisorState
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import AgentErrorKind
-from tests.support.fake_agents import FakeAgents
-from tests.support.memory_records import Records
+from tests.support.doubles.fake_agents import FakeAgents
+from tests.support.doubles.memory_records import Records
 
 NAMES = {"n0": "alpha", "n1": "beta", "n2": "gamma"}
 

@@ -14,9 +14,9 @@ from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.workers.contract.agent_records import RankInspection, TransferAddress
 from regroup.workers.contract.messages import Exited, Failed, Join, Joined, Message
 from regroup.workers.contract.rank_error import ErrorClass, RankError
-from tests.support.fake_agents import FakeAgents
-from tests.support.memory_records import Records
-from tests.support.sync_records import intents
+from tests.support.doubles.fake_agents import FakeAgents
+from tests.support.doubles.memory_records import Records
+from tests.support.inputs.sync_records import intents
 
 BAD = Failed(1, 1, RankError(ErrorClass.USER, "ValueError", "bad", "Traceback …", 3, "forward", 5.0))
 

@@ -12,7 +12,7 @@ from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.hang_detector import HangDetector
 from regroup.workers.contract.messages import AgentReport
 from regroup.workers.contract.rank_activity import RankActivity
-from tests.support.supervised_job import FakeNodes
+from tests.support.doubles.supervised_job import FakeNodes
 
 
 @pytest.mark.parametrize(("known_s", "is_found"), [(0.0, False), (0.2, True)])

@@ -7,7 +7,7 @@ import pytest
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.layout import Layout
 from regroup.service.supervisor.job_config import JobConfig
-from tests.support.sync_records import assigned
+from tests.support.inputs.sync_records import assigned
 
 BUILTIN = {"workload": {"kind": "builtin", "data": {"train": ["/data"]}},
            "training": {"global_batch": 2, "micro_batch": 1, "sequence": 8, "steps": 2}}  # fmt: skip

@@ -5,7 +5,7 @@ from regroup.service.domain.states import Reason
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.journal import Journal
 from regroup.workers.contract.messages import StepRow
-from tests.support.memory_records import Records
+from tests.support.doubles.memory_records import Records
 
 INCIDENT = IncidentRevised(id="i", cause="rank 1 killed by signal 9", reason=Reason.RANK_EXIT)
 

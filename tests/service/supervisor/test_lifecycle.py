@@ -13,9 +13,9 @@ from regroup.service.supervisor.liveness import Liveness
 from regroup.workers.contract.agent_records import AgentErrorKind, CheckpointScan
 from regroup.workers.contract.messages import Exited, Failed, StepRow, to_json
 from regroup.workers.contract.rank_error import ErrorClass, RankError
-from tests.support.memory_records import Records
-from tests.support.supervised_job import FakeNodes, life, run, told
-from tests.support.sync_records import intents
+from tests.support.doubles.memory_records import Records
+from tests.support.doubles.supervised_job import FakeNodes, life, run, told
+from tests.support.inputs.sync_records import intents
 
 
 async def test_an_undisturbed_job() -> None:

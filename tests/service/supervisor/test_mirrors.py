@@ -20,8 +20,8 @@ from regroup.service.supervisor.mirrors import Mirrors
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import AgentErrorKind, AgentStatus, MirrorSent, TransferAddress
 from regroup.workers.contract.messages import Note, Pinned, PinnedFor, StepRow
-from tests.support.fake_agents import FakeAgents
-from tests.support.memory_records import Records
+from tests.support.doubles.fake_agents import FakeAgents
+from tests.support.doubles.memory_records import Records
 
 PAIRS = {"a": "b", "b": "a"}
 

@@ -18,9 +18,9 @@ from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Done, Exited, Join, Joined, Restored, StepRow, VerifiedShard
-from tests.support.memory_records import Records
-from tests.support.supervised_job import SPEC, FakeNodes, place
-from tests.support.sync_records import assigned, intents
+from tests.support.doubles.memory_records import Records
+from tests.support.doubles.supervised_job import SPEC, FakeNodes, place
+from tests.support.inputs.sync_records import assigned, intents
 
 OLD, NEW = [place("node-0"), place("node-1")], [place("node-0"), place("node-2")]
 _STEP_S = 0.005

@@ -16,8 +16,8 @@ from regroup.workers.contract.agent_records import (
 )
 from regroup.workers.contract.messages import Exited, Failed, Message
 from regroup.workers.contract.rank_error import ErrorClass, RankError
-from tests.support.supervised_job import SPEC, FakeNodes, Rig
-from tests.support.sync_records import assigned, intents
+from tests.support.doubles.supervised_job import SPEC, FakeNodes, Rig
+from tests.support.inputs.sync_records import assigned, intents
 
 LOST_PEER = Failed(0, 1, RankError(ErrorClass.COLLATERAL, "RuntimeError", "reset by peer", "", 3, "backward", 3.0))
 LIES = ("device", "core 3 multiplies wrongly")

@@ -8,7 +8,7 @@ from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.straggler_monitor import StragglerMonitor
 from regroup.workers.contract.messages import RankActivity
-from tests.support.memory_records import Records
+from tests.support.doubles.memory_records import Records
 
 
 def generation(number: int) -> Generation:

@@ -20,7 +20,7 @@ from regroup.workers.contract.messages import Done, Exited, Failed, FaultDue, Jo
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.os.procfs import is_zombie
 from regroup.workers.zygote.client import TaskDied, TaskFailed, ZygoteRefused
-from tests.support.small_disk import needs_root, small_disk
+from tests.support.machines.small_disk import needs_root, small_disk
 
 JOB = uuid.uuid4().hex[:16]
 """Of these tests alone, however many run on this machine: its folders and processes are known by it."""

@@ -11,8 +11,8 @@ from regroup.workers.data.prepare.preparation import summary
 from regroup.workers.data.record_files import RecordFiles
 from regroup.workers.storage import fsspec_storage
 from regroup.workers.storage.fsspec_storage import StorageError
-from tests.support.data_inputs import prepared, recipe, write
-from tests.support.s3 import ObjectStorage
+from tests.support.inputs.data_inputs import prepared, recipe, write
+from tests.support.servers.s3 import ObjectStorage
 
 
 def agent(datasets_uri: str) -> AgentConfig:

@@ -10,7 +10,7 @@ import pytest
 
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.environment.interpreter import JobPython, PythonUnfit
-from tests.support.tiny_packages import flavours
+from tests.support.packages.tiny_packages import flavours
 
 UNDERNEATH = os.path.realpath(sys.executable)
 """The Python that this environment was made from: it has nothing installed."""

@@ -8,7 +8,7 @@ import pytest
 
 from regroup.workers.contract.rank_config import ParallelConfig, RankConfig
 from regroup.workers.parallel.collective_counter import wire_bytes
-from tests.support.rank_configs import changed
+from tests.support.inputs.rank_configs import changed
 
 LAYERS = 4
 

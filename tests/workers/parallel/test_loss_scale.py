@@ -7,7 +7,7 @@ import pytest
 
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.parallel.loss_scale import GROWTH_INTERVAL, INITIAL, LossScale
-from tests.support.rank_configs import changed
+from tests.support.inputs.rank_configs import changed
 
 LAYOUTS = {"ddp": {"dp_replicate": 2}, "fsdp": {"dp_shard": 2}, "tp": {"tp": 2}, "pp": {"pp": 2}}
 

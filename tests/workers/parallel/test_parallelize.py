@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from regroup.workers.contract.rank_config import RankConfig
-from tests.support.rank_configs import changed
+from tests.support.inputs.rank_configs import changed
 
 ENTRY = "plain_loop:initial_values"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from regroup.workers.contract.rank_config import ParallelConfig, RankConfig
-from tests.support.rank_configs import changed
+from tests.support.inputs.rank_configs import changed
 
 LIMIT, SCALAR_LIMIT = 1e-11, 1e-12
 """In float64: of a tensor's norm, and of the loss and the gradient's norm."""

@@ -12,7 +12,7 @@ import pytest
 
 from regroup.workers.contract.messages import Done, Failed, Join, Joined, Message, Restore, decode, encode
 from regroup.workers.contract.rank_config import RankConfig, ScriptConfig
-from tests.support.forked_process import forking
+from tests.support.machines.forked_process import forking
 
 FORKS = """
 import json, os, socket, sys

@@ -14,7 +14,7 @@ from regroup.workers.contract.progress_page import ProgressPage, new_page
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.rank.agent_channel import Channel
 from regroup.workers.rank.step_counter import StepCounter
-from tests.support.rank_configs import fault
+from tests.support.inputs.rank_configs import fault
 
 
 class Agent:

@@ -17,7 +17,7 @@ from regroup.workers.contract.rank_config import (
     SnapshotConfig,
     TrainingConfig,
 )
-from tests.support.rank_configs import changed, fault
+from tests.support.inputs.rank_configs import changed, fault
 
 ENTRY = "regroup.workers.rank.user_function:train"
 

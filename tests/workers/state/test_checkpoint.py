@@ -12,7 +12,7 @@ from torch.distributed import checkpoint as dcp
 
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.state.export import export, main
-from tests.support.rank_configs import changed
+from tests.support.inputs.rank_configs import changed
 
 SAVE = "regroup.workers.state.checkpoint:save_shards"
 FINISH = "regroup.workers.state.checkpoint:write_metadata"

@@ -9,7 +9,7 @@ import pytest
 
 from regroup.workers.environment.process_env import scrubbed_environment
 from regroup.workers.storage import fsspec_storage
-from tests.support.s3 import ObjectStorage
+from tests.support.servers.s3 import ObjectStorage
 
 
 @pytest.fixture

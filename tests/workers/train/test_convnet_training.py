@@ -11,8 +11,8 @@ import pytest
 
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.data.prepare.preparation import summary
-from tests.support.data_inputs import prepared, recipe
-from tests.support.rank_configs import changed, fault
+from tests.support.inputs.data_inputs import prepared, recipe
+from tests.support.inputs.rank_configs import changed, fault
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from regroup.workers.contract.rank_config import RankConfig
-from tests.support.rank_configs import changed, fault
+from tests.support.inputs.rank_configs import changed, fault
 from tests.workers.state.test_checkpoint import save
 
 SPLIT: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {

@@ -13,7 +13,7 @@ from regroup.workers.contract.rank_config import (
     RankConfig,
     RepeatedSpike,
 )
-from tests.support.rank_configs import changed, fault
+from tests.support.inputs.rank_configs import changed, fault
 
 ROLLBACK = LossSpikeConfig(LossSpikeAction.ROLLBACK)
 

@@ -8,7 +8,7 @@ import pytest
 
 from regroup.workers.contract.rank_config import OptimizerConfig, RankConfig, ScheduleConfig, TrainingConfig
 from regroup.workers.train.schedule import BatchSize, learning_rate
-from tests.support.rank_configs import changed, fault
+from tests.support.inputs.rank_configs import changed, fault
 
 FOLLOWING = TrainingConfig(global_batch=16, batch="follows_world", dp_target=4)
 

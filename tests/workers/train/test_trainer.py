@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from regroup.workers.contract.rank_config import RankConfig
-from tests.support.rank_configs import changed, fault
+from tests.support.inputs.rank_configs import changed, fault
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from regroup.api.cli.main import main
-from tests.support.auto_layout_specs import LLAMA_7B, auto, auto_json, cpu_nodes, gpu_nodes
+from tests.support.inputs.auto_layout_specs import LLAMA_7B, auto, auto_json, cpu_nodes, gpu_nodes
 
 AUTO: dict[str, Any] = auto_json({"auto": {"ranks": 4}})
 

@@ -13,7 +13,7 @@ from regroup.service.domain.states import JobState
 from regroup.service.domain.topology import DEFAULT_LABELS, Level
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.ports.cluster import Node
-from tests.support.probe_output import end, said
+from tests.support.inputs.probe_output import end, said
 
 
 def node(name: str, gpus: float = 0) -> Node:

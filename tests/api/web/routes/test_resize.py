@@ -10,7 +10,7 @@ from regroup.service.planner.alternatives import list_layouts
 from regroup.service.planner.capacity import find_capacity
 from regroup.service.policy.placement.demand import Demand
 from regroup.service.spec.job import parse_spec
-from tests.support.auto_layout_specs import auto_json, cpu_nodes
+from tests.support.inputs.auto_layout_specs import auto_json, cpu_nodes
 
 ELASTIC = {"dp": {"min": 1, "target": 1, "max": 4}}
 

@@ -17,7 +17,7 @@ from regroup.service.policy.measurements.hardware_overlay import (
 from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.policy.measurements.results import MeasuredCollective, ProbeResult
 from regroup.service.policy.placement.link_speeds import CPU_LINKS, LinkSpeed
-from tests.support.probe_output import said
+from tests.support.inputs.probe_output import said
 
 
 def probed(racks: str = "ab", **options: Any) -> ProbeResult:

@@ -8,7 +8,7 @@ from regroup.service.domain.topology import Level
 from regroup.service.policy.measurements.anomalies import level_crossed
 from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.policy.measurements.results import ProbeResult
-from tests.support.probe_output import LINK, said
+from tests.support.inputs.probe_output import LINK, said
 
 Domains = tuple[str, ...]
 NOWHERE: Domains = ("", "", "", "")

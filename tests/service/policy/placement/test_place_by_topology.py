@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.placement_model import Spot, spelled_out
+from benchmarks.placement.placement_model import Spot, spelled_out
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import DOMAIN_LEVELS, Level, Node
 from regroup.service.policy.placement.communication_cost import Axis

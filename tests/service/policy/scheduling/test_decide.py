@@ -18,7 +18,7 @@ from regroup.service.policy.scheduling.entries import Preemptibility, Priority, 
 from regroup.service.policy.scheduling.fair_share import AdmissionOrder, aged_priority
 from regroup.service.policy.scheduling.preemption import Shrink, Suspend
 from regroup.service.policy.scheduling.quota import Quota, QuotaUsage, WaitCause
-from tests.support.queue_inputs import demand, node, sizes
+from tests.support.inputs.queue_inputs import demand, node, sizes
 
 AGEING_S = 3600.0
 RULE = SchedulingPolicy(ageing_s=AGEING_S, min_run_s=60.0, can_resize=True)

@@ -15,7 +15,7 @@ from regroup.service.policy.scheduling.entries import Preemptibility, Priority, 
 from regroup.service.policy.scheduling.fair_share import AdmissionOrder
 from regroup.service.policy.scheduling.preemption import Shrink, Suspend
 from regroup.service.policy.scheduling.quota import Quota, QuotaUsage
-from tests.support.queue_inputs import demand, node, sizes
+from tests.support.inputs.queue_inputs import demand, node, sizes
 
 AGEING_S = 3600.0
 

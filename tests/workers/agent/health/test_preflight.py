@@ -22,7 +22,7 @@ from regroup.workers.environment.process_env import zygote_environment
 from regroup.workers.os import node_facts, nvml
 from regroup.workers.os.node_facts import bind_listener
 from regroup.workers.zygote.client import ZygoteLink
-from tests.support.small_disk import needs_root, small_disk
+from tests.support.machines.small_disk import needs_root, small_disk
 from tests.workers.agent.test_job_host import config
 
 LYING = """

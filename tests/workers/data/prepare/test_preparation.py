@@ -12,7 +12,7 @@ from regroup.workers.contract.error_classes import DataError
 from regroup.workers.data.datasets import TokenSamples
 from regroup.workers.data.prepare.readers import SUFFIXES
 from regroup.workers.data.record_files import RecordFiles
-from tests.support.data_inputs import DOCUMENTS, planned, prepared, recipe, write
+from tests.support.inputs.data_inputs import DOCUMENTS, planned, prepared, recipe, write
 
 FORMATS = sorted(SUFFIXES)
 

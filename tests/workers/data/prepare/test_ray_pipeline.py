@@ -21,7 +21,7 @@ from regroup.service.settings import Settings
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import to_json
 from regroup.workers.data.prepare.ray_pipeline import Pipeline
-from tests.support.data_inputs import DOCUMENTS, planned, prepared, recipe, write
+from tests.support.inputs.data_inputs import DOCUMENTS, planned, prepared, recipe, write
 
 RESERVATIONS = ("reservation-0", "reservation-1")
 

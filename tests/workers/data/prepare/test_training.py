@@ -12,8 +12,8 @@ from regroup.workers.contract.rank_config import RankConfig, TrainingConfig
 from regroup.workers.data.prepare.preparation import summary
 from regroup.workers.data.record_files import RecordFiles
 from regroup.workers.data.record_stream import RecordStream
-from tests.support.data_inputs import prepared, recipe
-from tests.support.rank_configs import changed, fault
+from tests.support.inputs.data_inputs import prepared, recipe
+from tests.support.inputs.rank_configs import changed, fault
 
 FUNCTION = "regroup.workers.rank.user_function:train"
 

@@ -13,7 +13,7 @@ from regroup.workers.data.datasets import ImageSamples, TokenSamples
 from regroup.workers.data.prepare.user_function import FunctionFailed
 from regroup.workers.data.record_files import RecordFiles
 from regroup.workers.data.sampler import IGNORED
-from tests.support.data_inputs import prepared, recipe
+from tests.support.inputs.data_inputs import prepared, recipe
 
 ROWS = [{"x": [number, number + 0.5], "label": number % 3, "name": f"n{number}"} for number in range(20)]
 

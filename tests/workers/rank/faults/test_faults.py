@@ -11,7 +11,7 @@ import pytest
 
 from regroup.workers.contract.rank_config import FaultConfig, FaultPoint, RankConfig
 from regroup.workers.rank.faults import process_faults
-from tests.support.rank_configs import changed, fault
+from tests.support.inputs.rank_configs import changed, fault
 
 
 @pytest.mark.parametrize(("do", "code"), [("segfault", -signal.SIGSEGV), ("abort", -signal.SIGABRT)])

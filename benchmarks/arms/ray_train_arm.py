@@ -1,0 +1,68 @@
+"""One trial of Ray Train on a fresh, idle Ray cluster of two nodes with two slots each."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.arms.driven import drive
+from benchmarks.cluster.ray_nodes import ray_nodes, settle
+from benchmarks.peers.ray_train_loop import RayTrainSettings
+from benchmarks.peers.workload import NODES, RANKS, SLOTS, Workload
+from benchmarks.trials.trial import Strike, Trial
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """What a user may turn."""
+
+    environment: Mapping[str, str]
+    """For every process of the cluster and the driver."""
+    checkpoint_every: int
+    """Steps between checkpoints."""
+    direct: bool
+    """Checkpoints go straight to the storage path instead of through a copy by Ray Train."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Settings by name."""
+        return asdict(self)
+
+
+SHIPPED = Knobs(environment={}, checkpoint_every=10, direct=False)
+TUNED = Knobs(
+    environment={"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1", "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "1"},
+    checkpoint_every=1,
+    direct=True,
+)
+
+
+def run(arm: str, knobs: Knobs, workload: Workload, strike: Strike, folder: Path) -> Trial:
+    """Submit, lose a rank, wait for two steps beyond the one that was lost; nothing is left running.
+
+    Raises:
+        TrialError: the driver ended or took too long.
+    """
+    events = folder / "events.jsonl"
+    with ray_nodes(NODES, SLOTS, knobs.environment) as cluster:
+        idle = settle()
+        settings = RayTrainSettings(
+            address=cluster.address,
+            events=str(events),
+            storage=str(folder / "storage"),
+            workload=replace(workload, steps=strike.step + 2).to_json(),
+            ranks=RANKS,
+            checkpoint_every=knobs.checkpoint_every,
+            direct=knobs.direct,
+            kill_rank=strike.rank,
+            kill_step=strike.step,
+            kill_phase=strike.phase,
+        )
+        (folder / "settings.json").write_text(json.dumps(asdict(settings)))
+        env = {**os.environ, **cluster.environment, "OMP_NUM_THREADS": "1"}
+        env["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+        command = [sys.executable, "-m", "benchmarks.peers.ray_train_loop", str(folder / "settings.json")]
+        trial = drive(arm, command, env, events, strike)
+    return replace(trial, details={**trial.details, "machine_was_idle": idle})

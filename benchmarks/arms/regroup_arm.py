@@ -1,0 +1,72 @@
+"""One trial of regroup on a fresh, idle server with two local nodes of two slots each."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cluster.ray_nodes import settle
+from benchmarks.cluster.served import served
+from benchmarks.peers.workload import Workload
+from benchmarks.trials.trial import Strike, Trial, TrialError
+
+
+def undisturbed(workload: Workload, folder: Path) -> dict[str, Any]:
+    """Run the workload without a fault: the digest of its final parameters, and its time to the first step."""
+    job, rows, submitted, idle = _run(workload, folder, faults=[])
+    return {
+        "digest": job["digest"]["parameters"],
+        "submit_to_first_step_s": rows[0]["time_s"] - submitted,
+        "machine_was_idle": idle,
+    }
+
+
+def run(arm: str, standby: bool, workload: Workload, strike: Strike, folder: Path) -> Trial:
+    """Submit, lose a rank, finish; nothing is left running.
+
+    Raises:
+        TrialError: the job did not succeed, or the rank was not lost.
+    """
+    fault = {"at": {"rank": strike.rank, "step": strike.step, "phase": strike.phase}, "do": "sigkill"}
+    job, rows, submitted, idle = _run(workload, folder, faults=[fault], standby=standby)
+    return read_trial(arm, strike, job, rows, submitted, idle)
+
+
+def read_trial(
+    arm: str, strike: Strike, job: dict[str, Any], rows: list[dict[str, Any]], submitted: float, idle: bool
+) -> Trial:
+    """The figures of a finished job that was struck once.
+
+    Raises:
+        TrialError: the rank was not lost.
+    """
+    if len(job["incidents"]) != 1:
+        raise TrialError(f"{arm}: one fault was planned, but the job shows {len(job['incidents'])} incidents")
+    incident = job["incidents"][0]
+    killed = incident["times"]["fault_s"]
+    after = [row for row in rows if row["generation"] > incident["generation"]]
+    return Trial(
+        arm=arm,
+        strike=strike,
+        submit_to_first_step_s=rows[0]["time_s"] - submitted,
+        kill_to_first_step_s=after[0]["time_s"] - killed,
+        kill_to_new_step_s=next(row["time_s"] for row in after if row["step"] > incident["at_step"]) - killed,
+        steps_lost=incident["at_step"] - (after[0]["step"] - 1),
+        details={
+            "digest": job["digest"]["parameters"],
+            "durations": incident["durations"],
+            "recovery_action": incident["recovery_action"],
+            "machine_was_idle": idle,
+        },
+    )
+
+
+def _run(
+    workload: Workload, folder: Path, faults: list[dict[str, Any]], *, standby: bool = True
+) -> tuple[dict[str, Any], list[dict[str, Any]], float, bool]:
+    """The finished job, its committed steps in order, when it was submitted, and whether the machine was idle then."""
+    with served(folder, {"REGROUP_STANDBY": str(standby)}) as server:
+        idle = settle()
+        submitted = time.time()
+        job = server.client.submit(workload.job_spec("recovery", faults=faults))
+        done = server.finish(job.id)
+        return done, server.steps(job.id), submitted, idle

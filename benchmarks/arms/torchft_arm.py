@@ -1,0 +1,115 @@
+"""One trial of torchft: four replicas of one rank each, the one that dies is started again at once. No Ray."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cluster import processes
+from benchmarks.cluster.ray_nodes import settle
+from benchmarks.peers.torchft_loop import TorchftSettings
+from benchmarks.peers.workload import RANKS, Workload
+from benchmarks.trials.trial import Strike, Trial, TrialError
+
+_PATIENCE_S = 240.0
+_POLL_S = 0.01
+"""A replica that has died is started again within this: no supervisor of theirs is as quick."""
+_QUORUM = {"min_replicas": 1, "join_timeout_ms": 10_000, "quorum_tick_ms": 100}
+"""As their own instructions have it."""
+
+
+def is_installed() -> bool:
+    """Whether this Python has torchft: it is no dependency (`pip install torchft==0.2.0`)."""
+    return importlib.util.find_spec("torchft") is not None
+
+
+def run(arm: str, workload: Workload, strike: Strike, folder: Path) -> Trial:
+    """Start all replicas, lose one, wait for two steps with all of them; nothing is left running.
+
+    Raises:
+        TrialError: it took too long.
+    """
+    from torchft.coordination import LighthouseServer
+
+    events = folder / "events.jsonl"
+    idle = settle()
+    lighthouse = LighthouseServer(bind="127.0.0.1:0", **_QUORUM)
+    settings = TorchftSettings(
+        lighthouse=_on_loopback(lighthouse.address()),
+        events=str(events),
+        workload=replace(workload, steps=10 * workload.steps).to_json(),
+        replicas=RANKS,
+        kill_rank=strike.rank,
+        kill_step=strike.step,
+        kill_phase=strike.phase,
+    )
+    (folder / "settings.json").write_text(json.dumps(asdict(settings)))
+    submitted = time.time()
+    with (folder / "replicas.log").open("w") as log:
+        replicas = [_start(folder, number, log) for number in range(RANKS)]
+        try:
+            noted = _wait(events, replicas, lambda number: _start(folder, number, log))
+        except TrialError as error:
+            tail = (folder / "replicas.log").read_text()[-2000:]
+            raise TrialError(f"{arm}: {error}; the replicas said: {tail}") from None
+        finally:
+            processes.end(processes.descendants([replica.pid for replica in replicas]), grace_s=0.0)
+            for replica in replicas:
+                replica.wait()
+            lighthouse.shutdown()
+    trial = read_trial(arm, strike, noted, submitted)
+    return replace(trial, details={**trial.details, "machine_was_idle": idle})
+
+
+def read_trial(arm: str, strike: Strike, noted: Sequence[Mapping[str, Any]], submitted: float) -> Trial:
+    """The figures of a trial from the times that the replicas noted. At full strength again: a step of all."""
+    steps = [item for item in noted if item["kind"] == "step"]
+    killed = next(item["time_s"] for item in noted if item["kind"] == "kill")
+    committed = max(item["step"] for item in steps if item["time_s"] <= killed)
+    after = [item for item in steps if item["time_s"] > killed and item["step"] > committed]
+    back = next(item for item in noted if item["kind"] == "start" and item["time_s"] > killed)
+    whole = next(item for item in after if item["of"] == RANKS and item["time_s"] > back["time_s"])
+    return Trial(
+        arm=arm,
+        strike=strike,
+        submit_to_first_step_s=next(item["time_s"] for item in steps if item["of"] == RANKS) - submitted,
+        kill_to_first_step_s=after[0]["time_s"] - killed,
+        kill_to_new_step_s=after[0]["time_s"] - killed,
+        steps_lost=0,
+        kill_to_full_strength_s=whole["time_s"] - killed,
+        details={"steps_with_fewer": whole["step"] - after[0]["step"], "restart_s": back["time_s"] - killed},
+    )
+
+
+def _start(folder: Path, number: int, log: Any) -> "subprocess.Popen[bytes]":
+    root = str(Path(__file__).resolve().parents[2])
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([root, *sys.path])}
+    command = [sys.executable, "-m", "benchmarks.peers.torchft_loop", str(folder / "settings.json"), str(number)]
+    return subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
+
+
+def _wait(events: Path, replicas: list["subprocess.Popen[bytes]"], again: Any) -> list[dict[str, Any]]:
+    """What was noted once two steps of all replicas are done after one was killed and started again."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        for number, replica in enumerate(replicas):
+            if replica.poll() is not None:
+                replicas[number] = again(number)
+        noted = [json.loads(line) for line in events.read_text().splitlines()] if events.exists() else []
+        killed = next((item["time_s"] for item in noted if item["kind"] == "kill"), None)
+        back = [item["time_s"] for item in noted if item["kind"] == "start" and killed and item["time_s"] > killed]
+        if back and sum(item.get("of") == RANKS and item["time_s"] > back[0] for item in noted) > 2 * RANKS:
+            return sorted(noted, key=lambda item: item["time_s"])
+        time.sleep(_POLL_S)
+    raise TrialError(f"not at full strength within {_PATIENCE_S:.0f} s")
+
+
+def _on_loopback(address: str) -> str:
+    """It tells its host's name, which need not resolve here."""
+    return f"http://127.0.0.1:{address.rpartition(':')[2]}"

@@ -1,0 +1,25 @@
+"""What server, Ray and a job's actors use of the processor, apart from the ranks."""
+
+import time
+
+from benchmarks.cluster import processes
+from benchmarks.cluster.served import Served
+
+_ZYGOTE = "regroup.workers.zygote.zygote"
+
+
+def idle_cores(server: Served, seconds: float) -> dict[str, float]:
+    """Cores used over `seconds` by the server and by its Ray while there is no job."""
+    groups = {"server": {server.process}, "ray": server.processes() - {server.process}}
+    before = {name: processes.cpu_seconds(pids) for name, pids in groups.items()}
+    begun = time.monotonic()
+    time.sleep(seconds)
+    wall_s = time.monotonic() - begun
+    return {name: (processes.cpu_seconds(pids) - before[name]) / wall_s for name, pids in groups.items()}
+
+
+def control_plane_s(server: Served) -> float:
+    """Processor seconds used so far by everything the server started except zygotes, their ranks and savers."""
+    everything = server.processes()
+    zygotes = {pid for pid in everything if _ZYGOTE in processes.command_line(pid)}
+    return processes.cpu_seconds(everything - processes.descendants(zygotes))

@@ -1,0 +1,87 @@
+"""A `regroup serve` of a benchmark's own: two local nodes, a temporary state folder; all it started is ended."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cluster import processes
+from benchmarks.peers.workload import NODES, SLOTS
+from benchmarks.trials.trial import TrialError
+from regroup.api.client.client import Client
+from regroup.service.domain.errors import RegroupError
+
+_MARK = "BENCHMARK_SERVER"
+_START_PATIENCE_S = 90.0
+_JOB_PATIENCE_S = 900.0
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running server."""
+
+    client: Client
+    mark: str
+    process: int
+    """Process id of the server itself."""
+
+    def processes(self) -> set[int]:
+        """The server, its Ray, and everything that runs on it."""
+        return processes.marked(_MARK, self.mark)
+
+    def finish(self, job_id: str) -> dict[str, Any]:
+        """Wait until the job is over; the job as the API shows it.
+
+        Raises:
+            TrialError: it did not succeed, or not in time.
+        """
+        try:
+            job = self.client.wait(job_id, timeout_s=_JOB_PATIENCE_S).model_dump(mode="json")
+        except RegroupError as error:
+            raise TrialError(f"regroup: {error}") from error
+        if job["state"] != "SUCCEEDED":
+            raise TrialError(f"regroup: job ended {job['state']} for {job['reason']}: {job['message']}")
+        return job
+
+    def steps(self, job_id: str) -> list[dict[str, Any]]:
+        """Committed steps in order; what a later generation did again is left out."""
+        return [row.model_dump(mode="json") for row in self.client.steps(job_id)]
+
+
+@contextmanager
+def served(folder: Path, environment: Mapping[str, str] | None = None, *, nodes: int = NODES) -> Iterator[Served]:
+    """Serve from a state folder inside `folder`; the job may carry faults. `environment`: settings, REGROUP_*."""
+    state = folder / "state"
+    state.mkdir(parents=True)
+    env = {**os.environ, **(environment or {}), _MARK: str(state)}
+    command = [sys.executable, "-m", "regroup.api.cli"]
+    options = ["--local-nodes", str(nodes), "--slots-per-node", str(SLOTS), "--port", "0", "--allow-faults"]
+    with (folder / "server.log").open("wb") as log:
+        server = subprocess.Popen(
+            [*command, "serve", "--state-dir", str(state), *options],
+            env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    try:
+        with Client(_url(server, state, folder / "server.log")) as client:
+            yield Served(client, str(state), server.pid)
+    finally:
+        server.terminate()
+        down = [*command, "down", "--state-dir", str(state)]
+        subprocess.run(down, env=env, capture_output=True, check=False, timeout=60)
+        processes.end(processes.marked(_MARK, str(state)))
+        server.wait(30)
+
+
+def _url(server: "subprocess.Popen[bytes]", state: Path, log: Path) -> str:
+    deadline = time.monotonic() + _START_PATIENCE_S
+    while not (state / "server.json").exists():
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise TrialError(f"regroup: the server did not start: {log.read_text(errors='replace')[-2000:]}")
+        time.sleep(0.1)
+    return str(json.loads((state / "server.json").read_text())["url"])

@@ -1,0 +1,52 @@
+"""How soon a job has all its ranks again after one was killed: regroup beside torchft, struck at the same places."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.arms import regroup_arm, torchft_arm
+from benchmarks.peers.workload import Workload
+from benchmarks.report.facts import machine_facts
+from benchmarks.trials import stats
+from benchmarks.trials.trial import Trial, TrialError, draw_strike
+
+TRIALS = 5
+_STEPS, _FIRST_STRIKE, _LAST_STRIKE = 24, 12, 20
+
+
+def run(root: Path, seed: int, failures: list[str]) -> dict[str, Any]:
+    """The trials, taking turns, and what they come to. `root` has the text."""
+    draw, trials = random.Random(seed), list[Trial]()
+    workload = Workload(text=str(root / "text"), steps=_STEPS)
+    for number in range(TRIALS):
+        strike = draw_strike(draw, _FIRST_STRIKE, _LAST_STRIKE)
+        for name in ("regroup", "torchft")[:: 1 if number % 2 == 0 else -1]:
+            (folder := root / f"peers-{number}-{name}").mkdir()
+            try:
+                if name == "regroup":
+                    trials.append(regroup_arm.run(name, True, workload, strike, folder))
+                else:
+                    trials.append(torchft_arm.run(name, workload, strike, folder))
+                print(f"{name}: all ranks again after {full_strength_s(trials[-1]):.2f} s", flush=True)
+            except TrialError as error:
+                failures.append(str(error))
+                print(f"FAILED {error}", flush=True)
+    return {**result(trials), "measured_on": machine_facts()}
+
+
+def result(trials: Sequence[Trial]) -> dict[str, Any]:
+    """A summary for each, and the ratio of the medians to regroup's."""
+    arms = {
+        name: stats.summary(values)
+        for name in ("regroup", "torchft")
+        if (values := [full_strength_s(trial) for trial in trials if trial.arm == name])
+    }
+    ratio = arms["torchft"]["p50"] / arms["regroup"]["p50"] if len(arms) == 2 else None
+    return {"full_strength_s": arms, "ratio": ratio, "trials": [asdict(trial) for trial in trials]}
+
+
+def full_strength_s(trial: Trial) -> float:
+    """From the kill to the end of the first new step of all ranks."""
+    return trial.kill_to_new_step_s if trial.kill_to_full_strength_s is None else trial.kill_to_full_strength_s

@@ -1,0 +1,105 @@
+"""What the rows of the faults benchmark inject, and how records become figures. Pure."""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from benchmarks.peers.workload import RANKS
+from benchmarks.trials import stats
+from regroup.service.chaos.fault_plan import NODE_LOSS_FAULTS, FaultPlan, PlannedFault, spaced_steps, spec_fault
+from regroup.service.chaos.observation import InjectedFault, Record
+
+_PHASES = ("forward", "backward", "optimizer")
+_FIRST = 12
+"""Steps before the first injection: all that is done for the first time is over."""
+_APART = {"rank_exit": 9, "hang": 9, "supervisor": 30, "node_loss": 110}
+"""Steps between injections: the job has recovered, and has its copies again, before the next one."""
+OFTEN_MIRRORED = {"every_steps": 1, "mirror_share": 0.5}
+
+
+def plan_of(row: str, injections: int, seed: int) -> FaultPlan:
+    """Where a row's injections strike."""
+    draw = Random(f"{row} {seed}")
+    steps = _FIRST + _APART[row] * (injections + 1)
+    at = spaced_steps(_FIRST, _APART[row], injections, draw)
+    match row:
+        case "rank_exit" | "hang":
+            do = "sigkill" if row == "rank_exit" else "sigstop"
+            faults = tuple(spec_fault(do, draw.randrange(RANKS), step, draw.choice(_PHASES)) for step in at)
+            return FaultPlan(row, seed, steps, faults)
+        case "supervisor":
+            return FaultPlan(row, seed, steps, (), tuple(PlannedFault("kill_supervisor", step) for step in at))
+        case _:
+            kinds = [sorted(NODE_LOSS_FAULTS)[number % 2] for number in range(injections)]
+            blows = tuple(PlannedFault(do, step, draw.randrange(2)) for do, step in zip(kinds, at, strict=True))
+            return FaultPlan(row, seed, steps, (), blows, {"snapshot": OFTEN_MIRRORED})
+
+
+def trials_of(row: str, record: Record) -> list[dict[str, Any]]:
+    """One entry for each injection that was seen to have its effect."""
+    if row == "supervisor":
+        return [
+            {
+                "at_step": fallen.at_step,
+                "readopt_s": fallen.resumed_s - fallen.time_s,
+                "steps_lost": max((each["steps_lost"] or 0 for each in record.incidents), default=0),
+            }
+            for fallen in record.injected
+            if fallen.resumed_s is not None
+        ]
+    incidents = [incident for incident in record.incidents if incident["times"].get("first_step_s") is not None]
+    if row == "node_loss":
+        seen = [(fallen, _after(fallen.time_s, incidents)) for fallen in record.injected]
+        return [_node_trial(record, fallen, incident) for fallen, incident in seen if incident is not None]
+    return [_trial(record, incident, began_s=_began_s(row, record, incident)) for incident in incidents]
+
+
+def figures_of(row: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Percentiles of a row by the names that figures are asked by."""
+
+    def spread(key: str, prefix: str = "") -> dict[str, float]:
+        values = [trial[key] for trial in trials]
+        return {f"{prefix}p50_s": stats.median(values), f"{prefix}p95_s": stats.percentile(values, 95)}
+
+    figures: dict[str, Any] = {"n": len(trials), "steps_lost_max": max(trial["steps_lost"] for trial in trials)}
+    match row:
+        case "rank_exit":
+            return figures | spread("total_s") | spread("detect_s", "detect_")
+        case "supervisor":
+            return figures | spread("readopt_s", "readopt_")
+        case _:
+            return figures | spread("total_s", "total_") | spread("detect_s", "detect_")
+
+
+def _began_s(row: str, record: Record, incident: Mapping[str, Any]) -> float:
+    """When the fault struck. Of a stopped rank nobody is told: at the earliest when the step before was committed. A
+    step that was done again has the time of the second time."""
+    if row != "hang":
+        return float(incident["times"]["fault_s"])
+    before = [each["time_s"] for each in record.rows if each["time_s"] < incident["times"]["seen_s"]]
+    return max(before, default=float(incident["times"]["fault_s"]))
+
+
+def _after(time_s: float, incidents: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The first incident that was seen after `time_s`."""
+    later = [each for each in incidents if each["times"]["seen_s"] > time_s]
+    return min(later, key=lambda each: each["times"]["seen_s"], default=None)
+
+
+def _node_trial(record: Record, fallen: InjectedFault, incident: Mapping[str, Any]) -> dict[str, Any]:
+    return {"do": fallen.do, **_trial(record, incident, began_s=fallen.time_s)}
+
+
+def _trial(record: Record, incident: Mapping[str, Any], *, began_s: float) -> dict[str, Any]:
+    new = [row["time_s"] for row in record.rows if row["step"] > incident["at_step"]]
+    return {
+        "at_step": incident["at_step"],
+        "reason": incident["reason"],
+        "recovery_action": incident["recovery_action"],
+        "rank": incident["rank"],
+        "detect_s": incident["times"]["seen_s"] - began_s,
+        "first_step_s": incident["times"]["first_step_s"] - began_s,
+        "total_s": min(new) - began_s,
+        "steps_lost": incident["steps_lost"],
+        "durations": dict(incident["durations"]),
+    }

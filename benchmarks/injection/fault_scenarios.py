@@ -1,0 +1,50 @@
+"""Every scenario of `regroup chaos` a few times: how soon it is seen and mended, and what it costs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from benchmarks.report.facts import machine_facts
+from benchmarks.trials import stats
+from regroup.api.chaos.suite import Case, run_cases
+from regroup.service.chaos.scenarios import SCENARIOS
+
+SEEDS = (1, 2, 3)
+
+
+def run(failures: list[str], keep: Callable[[dict[str, Any]], None]) -> None:
+    """Each scenario with each seed; `keep` is given what there is after each."""
+    facts = {"seeds": list(SEEDS), "date": datetime.now(UTC).date().isoformat(), "measured_on": machine_facts()}
+    found: dict[str, list[dict[str, Any]]] = {}
+    cases = [Case(scenario, seed) for scenario in SCENARIOS for seed in SEEDS]
+    for _, outcome in run_cases(cases, lambda text: print(text, flush=True)):
+        failures += [f"{outcome.name}, seed {outcome.seed}: {problem}" for problem in outcome.to_json()["problems"]]
+        print(f"{outcome.name}: {'passed' if outcome.passed else 'FAILED'}", flush=True)
+        found.setdefault(outcome.name, []).append(outcome.to_json())
+        keep({**facts, "rows": [row_of(outcomes) for outcomes in found.values()]})
+
+
+def row_of(outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Figures of one scenario, from each run's worst incident."""
+    causes = [
+        (reason, rung)
+        for each in outcomes
+        for reason, rung in zip(each["incidents"], each["recovery_actions"], strict=True)
+    ]
+    return {
+        "number": outcomes[0]["number"],
+        "name": outcomes[0]["name"],
+        "what": outcomes[0]["what"],
+        "n": len(outcomes),
+        "passed": sum(each["passed"] for each in outcomes),
+        "detect_s": _spread([each["detect_s"] for each in outcomes]),
+        "recover_s": _spread([each["recover_s"] for each in outcomes]),
+        "steps_lost_max": max(each["steps_lost"] for each in outcomes),
+        "causes": [list(pair) for pair in dict.fromkeys(causes)],
+        "problems": [problem for each in outcomes for problem in each["problems"]],
+    }
+
+
+def _spread(values: Sequence[float | None]) -> dict[str, float] | None:
+    known = [value for value in values if value is not None]
+    return {"p50": stats.median(known), "p95": stats.percentile(known, 95)} if known else None

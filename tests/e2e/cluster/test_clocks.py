@@ -1,0 +1,64 @@
+"""A clock is set by an hour while a job trains on its node, to and fro: that is told, and nothing comes of it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regroup.service.chaos.invariants import Expected
+from regroup.service.local import ray_cluster
+from regroup.service.settings import Settings
+from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.step_gates import Gates
+from tests.support.machines.wall_clock import Clock
+from tests.support.servers.served import Served, eventually
+
+Spec = Callable[..., dict[str, Any]]
+pytestmark = [pytest.mark.slow, pytest.mark.compiler]
+HOUR_S = 3600
+SET_AT = {4: HOUR_S, 12: 0, 20: -HOUR_S}
+"""Step at whose commit the job waits → how far ahead the clock is from then on."""
+STEPS = 30
+TOLD_WITHIN_S = 60.0
+
+
+@pytest.fixture
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Clock]]:
+    """A server with two nodes, the second of which has a clock of its own."""
+    folder = tmp_path_factory.mktemp("clocks")
+    server, clock = Served(folder / "state", nodes=1), Clock(folder)
+    server.start()
+    try:
+        with clock.inherited():
+            kind = Settings(state_dir=server.state, local_nodes=1, slots_per_node=2, local_gpus_per_node=0)
+            assert ray_cluster.add_node(kind) == "local-2"
+        yield server, clock
+    finally:
+        server.down()
+
+
+def test_nothing_expires_and_no_bit_is_another(other: tuple[Served, Clock], spec: Spec, tmp_path: Path) -> None:
+    server, clock = other
+    control = server.run(spec("calm", steps=STEPS))
+    gates = Gates(tmp_path, *SET_AT)
+    job = server.client.submit(spec("jumpy", steps=STEPS, **gates.parts))
+    with judged(server, job, Expected(), control):
+        for number, (step, ahead_s) in enumerate(SET_AT.items(), 1):
+            eventually(lambda step=step: len(gates.ranks_at(step)) == 4, 120)
+            clock.set(ahead_s)
+            eventually(lambda number=number: len(told(server, job.id)) == number, TOLD_WITHIN_S)
+            gates.open(step)
+        server.client.wait(job.id, timeout_s=120)
+    assert told(server, job.id) == [pytest.approx(each, abs=5) for each in (HOUR_S, -HOUR_S, -HOUR_S)]
+    (formed,) = server.client.generations(job.id)
+    assert {rank.node_name for rank in formed.ranks} == {"local-1", "local-2"}
+    durations = [row.duration_s for row in server.client.steps(job.id) if row.duration_s is not None]
+    assert min(durations) >= 0 and max(durations) < HOUR_S / 2
+
+
+def told(server: Served, job: str) -> list[float]:
+    """By how many seconds the clock of a node was seen to be set, each time."""
+    return [
+        event.data["seconds"] for event in server.client.events(job) if event.data.get("kind") == "clock_set"
+    ]  # fmt: skip

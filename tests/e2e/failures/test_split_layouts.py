@@ -1,0 +1,116 @@
+"""Jobs that split their model by tensors, layers and data at once lose ranks like any other, and no bit."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regroup.api.schemas.jobs import Job
+from tests.support.jobs.step_gates import Gates
+from tests.support.servers.served import Served, assert_same_result, eventually
+
+Spec = Callable[..., dict[str, Any]]
+
+STEPS = 22
+MODEL = {"dim": 32, "layers": 4, "heads": 2, "vocab_size": 258}
+FOUR: dict[str, dict[str, Any]] = {
+    "tp2 x pp2": {"tp": 2, "pp": 2},
+    "tp2 x fsdp2": {"dp": 2, "tp": 2},
+    "pp2 x ddp2": {"dp": 2, "pp": 2, "data_parallel": "ddp", "schedule": "zbv"},
+}
+
+
+def fault(rank: int, step: int, phase: str = "forward", do: str = "sigkill") -> dict[str, Any]:
+    return {"at": {"rank": rank, "step": step, "phase": phase}, "do": do}
+
+
+def faults(ranks: int) -> list[dict[str, Any]]:
+    """A kill in every phase, of the first rank, of two at once, of a saver, of the store and of the zygote."""
+    last = ranks - 1
+    return [
+        fault(1, 3, "forward"),
+        fault(2, 5, "backward"),
+        fault(last, 7, "optimizer"),
+        fault(1, 9, "snapshot"),
+        fault(0, 11),
+        fault(2, 13, "backward"),
+        fault(last, 13),
+        fault(1, 15, do="kill_saver"),
+        fault(2, 16, "checkpoint"),
+        fault(last, 18, do="kill_store"),
+        fault(1, 20, do="kill_zygote"),
+    ]
+
+
+def whole(served: Served, spec: Spec, layout: dict[str, Any]) -> Job:
+    """The undisturbed run of a layout, which all of it are compared with."""
+    done = served.run(of_four_blocks(spec("whole", layout=layout, steps=STEPS)))
+    assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
+    return done
+
+
+def loses_ranks_and_an_agent_and_no_bit(
+    served: Served, spec: Spec, layout: dict[str, Any], undisturbed: Job, tmp_path: Path
+) -> None:
+    """At last an agent, once there is a checkpoint to go on from: nobody else has what its ranks held."""
+    struck_by, gates = faults(len(undisturbed.placement)), Gates(tmp_path, STEPS - 1)
+    last = fault(2, STEPS, do="kill_agent")
+    parts: dict[str, Any] = {"layout": layout, "steps": STEPS, "snapshot": {"mirror": "off"}, **gates.parts}
+    job = served.client.submit(of_four_blocks(spec("struck", faults=[*struck_by, last], **parts)))
+    eventually(lambda: 16 in [saved.step for saved in served.client.checkpoints(job.id)], 240)
+    gates.open(STEPS - 1)
+    done = served.client.wait(job.id, timeout_s=240)
+    assert_same_result(served, done, undisturbed)
+    savers = [fault for fault in struck_by if fault["do"] == "kill_saver"]
+    at = {fault["at"]["step"] for fault in struck_by if fault not in savers}
+    *died, agent = done.incidents
+    assert len(died) >= len(at), "one for each step at which something dies"
+    notes = [event.data["kind"] for event in served.client.events(job.id) if event.type == "note"]
+    assert notes.count("saver_died") == len(savers)
+    assert {incident.recovery_action for incident in died} == {"respawn"}
+    assert all(incident.steps_lost is not None and incident.steps_lost <= 1 for incident in died)
+    assert (agent.reason, agent.recovery_action) == ("agent_lost", "disk")
+    assert served.client.generations(job.id)[-1].start_step == 16
+
+
+def of_four_blocks(spec: dict[str, Any]) -> dict[str, Any]:
+    # A constant rate does not know how long the job is.
+    training = {**spec["training"], "schedule": {"name": "constant"}}
+    return {**spec, "workload": {**spec["workload"], "model": MODEL}, "training": training}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOUR)
+def test_on_four_ranks(served: Served, spec: Spec, name: str, tmp_path: Path) -> None:
+    undisturbed = whole(served, spec, FOUR[name])
+    loses_ranks_and_an_agent_and_no_bit(served, spec, FOUR[name], undisturbed, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with room for eight ranks."""
+    server = Served(tmp_path_factory.mktemp("wide") / "state", arguments=["--slots-per-node", "4"])
+    server.start()
+    yield server
+    server.down()
+
+
+@pytest.mark.slow
+def test_on_eight_ranks_in_three_dimensions(wide: Served, spec: Spec, tmp_path: Path) -> None:
+    layout = {"dp": 2, "tp": 2, "pp": 2}
+    undisturbed = whole(wide, spec, layout)
+    loses_ranks_and_an_agent_and_no_bit(wide, spec, layout, undisturbed, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_job_goes_on_from_a_checkpoint_of_another_layout(served: Served, spec: Spec) -> None:
+    begun = served.run(of_four_blocks(spec("begun", layout={"tp": 2, "pp": 2}, steps=16)))
+    assert begun.state == "SUCCEEDED", (begun.reason, begun.message, begun.error)
+    layout = {"dp": 3, "data_parallel": "zero1"}
+    job = served.run(of_four_blocks(spec("carried", layout=layout, resume_from=f"{begun.id}@8")))
+    assert (job.state, job.step) == ("SUCCEEDED", 24), (job.reason, job.message, job.error)
+    again = {row.step: row.loss for row in served.client.steps(job.id)}
+    first = {row.step: row.loss for row in served.client.steps(begun.id)}
+    assert min(again) == 9
+    assert [again[step] for step in range(9, 17)] == pytest.approx([first[step] for step in range(9, 17)], rel=1e-4)

@@ -1,0 +1,118 @@
+"""The commands of README, quickstart and torchrun guide do what these pages describe, and so does the demo."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.jobs.shell_commands import TIME, Shell, blocks, commands, own_state
+from tests.support.packages.wheel import ROOT
+
+README, QUICKSTART, SCRIPTS = "README.md", "docs/quickstart.md", "docs/guides/torchrun.md"
+KILL = [(README, "Quickstart"), (QUICKSTART, "Run your own script and kill a rank"), (SCRIPTS, "See it lose a rank")]
+"""Pages and headings that show the same commands."""
+_DEMO_S = 900.0
+_INSTALL_S = 1200.0
+
+
+@pytest.fixture
+def run(tmp_path: Path, no_leaks: None) -> Iterator[Shell]:
+    """A shell in the README's folder, with a state folder of its own."""
+    with own_state(tmp_path) as environment:
+        yield Shell(ROOT, environment, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_commands_that_install_the_wheel(tmp_path: Path) -> None:
+    install = commands(README, "Install")
+    assert install == commands(QUICKSTART, "Install")
+    assert [command.split()[0] for command in install] == ["make", "python3", "pip"]
+    typed = " && ".join(install).replace("/tmp/regroup-env", str(tmp_path / "environment"))
+    environment = {**os.environ, "PYTHONPATH": ""}
+    done = subprocess.run(
+        ["bash", "-c", f"{typed} && regroup --version && python -c 'import torch'"], cwd=ROOT, env=environment,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_INSTALL_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("regroup ")
+
+
+@pytest.mark.slow
+def test_the_commands_that_recover_from_memory(run: Shell, tmp_path: Path) -> None:
+    typed = commands(QUICKSTART, "Recover from memory")
+    verbs = [shlex.split(command)[1] for command in typed]
+    assert verbs[0] == "serve" and verbs[-1] == "down" and len(set(verbs)) == len(verbs)
+    said = dict(zip(verbs[:-1], map(run, typed[:-1]), strict=True))
+    assert re.search(r"^job_\w+", said["submit"], re.MULTILINE)
+    assert re.search(rf"{TIME}incident: rank 1 killed by signal 9 after step 149$", said["watch"], re.MULTILINE)
+    assert re.search(rf"{TIME}  back in \S+ m?s, [01] steps? lost$", said["watch"], re.MULTILINE)
+    assert said["watch"].splitlines()[-1].endswith(" SUCCEEDED")
+    assert "SUCCEEDED" in said["why"] and "1 incident, back after " in said["why"]
+    assert said["logs"] == "", "the trainer writes nothing to standard output"
+    assert said_by_the_python_example(run, tmp_path) == "SUCCEEDED 30\n"
+    record = json.loads((tmp_path / "state/ray.json").read_text())
+    ended = run(typed[-1])
+    assert re.match(r"ended: server http://\S+ \(process \d+\), local Ray \S+ \(2 nodes\), and the jobs on it\n", ended)
+    assert not Path(record["temp_dir"]).exists()
+    assert run(typed[-1]) == "nothing was running\n"
+
+
+@pytest.mark.slow
+def test_the_commands_that_kill_a_rank_of_a_script(run: Shell, tmp_path: Path) -> None:
+    shown, *others = [commands(page, heading) for page, heading in KILL]
+    assert all(other == shown for other in others)
+    typed = [command.replace("/tmp/mine", str(tmp_path / "mine")) for command in shown]
+    assert [command.split()[:2] for command in typed] == [
+        *(["regroup", verb] for verb in ("serve", "run", "stacks")),
+        ["kill", "-9"],
+        *(["regroup", verb] for verb in ("watch", "logs", "down")),
+    ]
+    _, _, stacks, killed, watched, logs, _ = map(run, typed)
+    assert re.match(r"rank 1 on \S+ \(process \d+\)", stacks)
+    assert killed == ""
+    assert re.search(rf"{TIME}incident: rank 1 killed by signal 9 after step \d+$", watched, re.MULTILINE)
+    assert watched.splitlines()[-1].endswith(" SUCCEEDED")
+    assert "rank 0 resumes after step " in logs
+
+
+def said_by_the_python_example(run: Shell, tmp_path: Path) -> str:
+    """Run the quickstart's Python example with the address of this test's server; return its output."""
+    (source,) = blocks(QUICKSTART, "python", heading="Recover from memory")
+    url = json.loads((tmp_path / "state/server.json").read_text())["url"]
+    filled = source.text.replace("http://127.0.0.1:8500", url)
+    assert url in filled
+    (tmp_path / "example.py").write_text(filled)
+    return run(f"python {tmp_path}/example.py")
+
+
+@pytest.mark.slow
+def test_the_demo_without_a_terminal(no_leaks: None, tmp_path: Path) -> None:
+    (recipe,) = re.findall(r"^demo:.*\n\t@\$\(BIN\)/python (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    with tempfile.TemporaryDirectory(prefix="demo-") as own:
+        done = subprocess.run(
+            [sys.executable, *shlex.split(recipe)], cwd=tmp_path, env={**os.environ, "TMPDIR": own},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DEMO_S, check=False,
+        )  # fmt: skip
+        left = [name for name in os.listdir(own) if name.startswith(("regroup-", "rg-"))]
+    assert (done.returncode, left) == (0, []), done.stdout + done.stderr
+    events, after = done.stdout.split("ending the server and its Ray …\n")
+    assert [line for line in events.splitlines() if not re.match(TIME, line)] == []
+    for title in ("incident: rank 1 killed by signal 9", "  back in ", "state SUCCEEDED"):
+        assert re.search(TIME + title, events, re.MULTILINE), title
+    assert "nothing is left running" in after and "bitwise equal" in after and "regroup run " in after
+    assert (tmp_path / "demo/loss.png").read_bytes().startswith(b"\x89PNG")
+    found = json.loads((tmp_path / "demo/summary.json").read_text())
+    assert found["is_confirmed"] and found["bitwise_equal"]
+    assert found["states"] == {"run": "SUCCEEDED", "control": "SUCCEEDED"}
+    assert found["digest"]["run"] == found["digest"]["control"] and all(found["digest"]["run"].values())
+    assert found["recovery_seconds"] > 0 and found["steps_lost"] in (0, 1)
+    assert found["final_loss"] < found["unigram_entropy"] - 0.3
+    held_out = list(found["held_out_loss"].values())
+    assert len(held_out) > 2 and held_out[-1] < held_out[0]

@@ -1,0 +1,114 @@
+"""The object store that a job saves to is slow, refuses, or falls silent: training goes on, loses a rank and comes back
+from memory; checkpoints are late, that is said, and the last one is there in the end."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from s3fs import S3FileSystem
+
+from regroup.api.chaos.checkpoint_check import list_loadable_checkpoints
+from regroup.api.schemas.jobs import Job
+from regroup.service.chaos.invariants import Expected
+from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.step_gates import Gates
+from tests.support.servers.s3 import ObjectStorage
+from tests.support.servers.served import Served, eventually
+from tests.support.servers.tcp_proxy import Proxy, proxied
+
+Spec = Callable[..., dict[str, Any]]
+pytestmark = pytest.mark.slow
+SLOW_S = 0.5
+"""For every piece of an answer or a request: a file takes seconds."""
+TROUBLES: dict[str, tuple[Callable[[Proxy], None], Callable[[Proxy], None]]] = {
+    "slow": (lambda proxy: proxy.slow(SLOW_S), lambda proxy: proxy.slow(0)),
+    "refuses": (lambda proxy: proxy.refuse(), lambda proxy: proxy.refuse(refuses=False)),
+    "silent": (lambda proxy: proxy.stall(), lambda proxy: proxy.go_on()),
+}
+"""Name → how it begins and how it ends."""
+
+
+@pytest.fixture(scope="module")
+def proxy(s3: ObjectStorage) -> Iterator[Proxy]:
+    port = urlsplit(s3.environment["AWS_ENDPOINT_URL"]).port
+    assert port is not None
+    with proxied(port) as between:
+        yield between
+
+
+@pytest.fixture(scope="module")
+def bucket(s3: ObjectStorage, proxy: Proxy) -> ObjectStorage:
+    """The bucket as it is reached through the proxy."""
+    url = f"http://127.0.0.1:{proxy.port}"
+    return replace(s3, environment={**s3.environment, "AWS_ENDPOINT_URL": url})
+
+
+@pytest.fixture(scope="module")
+def behind_it(bucket: ObjectStorage, proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server of one node whose object store is behind the proxy."""
+    server = Served(tmp_path_factory.mktemp("behind") / "state", nodes=1, environment=bucket.environment)
+    server.start()
+    yield server
+    proxy.go_on()
+    server.down()
+
+
+@pytest.fixture(scope="module")
+def calm(behind_it: Served, bucket: ObjectStorage, spec: Spec) -> Job:
+    """The undisturbed run."""
+    return behind_it.run(spec("calm", storage_uri=f"{bucket.uri}/calm", **PARTS))
+
+
+ONE_EXIT = Expected(incidents=(frozenset({"rank_exit"}),), steps_lost=0)
+PARTS: dict[str, Any] = {"layout": {"dp": 2}, "checkpoint": {"every_steps": 4}}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_training_does_not_notice(
+    trouble: str,
+    behind_it: Served,
+    bucket: ObjectStorage,
+    s3: ObjectStorage,
+    proxy: Proxy,
+    calm: Job,
+    spec: Spec,
+    tmp_path: Path,
+) -> None:
+    begin, end = TROUBLES[trouble]
+    client, gates = behind_it.client, Gates(tmp_path, 6, 20)
+    faults = [{"at": {"rank": 1, "step": 14, "phase": "backward"}, "do": "sigkill"}]
+    job = client.submit(spec(trouble, storage_uri=f"{bucket.uri}/{trouble}", faults=faults, **{**PARTS, **gates.parts}))
+    with judged(behind_it, job, ONE_EXIT, calm, partial(loadable_in, s3, tmp_path / "copy")):
+        eventually(lambda: [saved.step for saved in client.checkpoints(job.id)] == [4], 120)
+        begin(proxy)
+        gates.open(6)
+        eventually(lambda: client.get(job.id).step == 19, 60)  # it lost a rank and came back meanwhile
+        if trouble != "slow":
+            eventually(lambda: _unwell(client.get(job.id)), 120)
+            assert [saved.step for saved in client.checkpoints(job.id)] == [4]
+        end(proxy)
+        gates.open(20)
+        done = client.wait(job.id, timeout_s=300)
+    assert max(saved.step for saved in client.checkpoints(job.id)) == done.step, "the last one is there in the end"
+    told = [event.data for event in client.events(job.id) if event.data.get("what") == "storage"]
+    assert trouble == "slow" or (told[0]["message"] and not told[-1]["message"]), "said, and said to be over"
+
+
+def loadable_in(s3: ObjectStorage, copy: Path, uri: str) -> list[str]:
+    """Names of a job's checkpoints that verify, looked at past the proxy."""
+    files, folder = S3FileSystem(**s3.options), f"{uri.removeprefix('s3://')}/checkpoints"
+    shutil.rmtree(copy, ignore_errors=True)
+    with suppress(FileNotFoundError):  # there is none yet, or one is being removed
+        files.get(folder, f"{copy}/checkpoints", recursive=True)
+    return list_loadable_checkpoints(str(copy))
+
+
+def _unwell(job: Job) -> list[str]:
+    """What its conditions say of durable storage."""
+    return [each.message for each in job.conditions if (each.type, each.reason) == ("NodeWell", "storage")]

@@ -1,0 +1,77 @@
+"""A project whose own packages are named api, service and workers trains with the installed wheel, undisturbed."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.packages.wheel import PACKAGES, run
+from tests.support.servers.served import Served
+
+# Imported by the zygote: what it sees is what every rank sees.
+LOOK = """
+import json, os, pathlib
+import api, service, workers
+import regroup.workers.rank.main
+seen = {module.__name__: [module.OWNER, module.__file__] for module in (api, service, workers)}
+seen["regroup"] = regroup.workers.__file__
+path = pathlib.Path(os.environ["SEEN"])
+path.write_text(json.dumps(seen))
+"""
+
+ASK = """
+import sys
+import api, service, workers
+from regroup.api.client.client import Client
+assert {api.OWNER, service.OWNER, workers.OWNER} == {"the user"}
+with Client(sys.argv[1]) as client:
+    job = client.wait("neighbour", timeout_s=200)
+    assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
+    print(job.state, len(list(client.steps(job.id))))
+"""
+
+
+@pytest.fixture
+def server(installed: Path, neighbour: Path) -> Iterator[Served]:
+    """The installed wheel serves from within the project."""
+    server = Served(
+        neighbour / "state",
+        nodes=1,
+        python=installed / "bin" / "python",
+        cwd=neighbour,
+        environment={"PYTHONPATH": str(neighbour)},
+    )
+    server.start()
+    yield server
+    server.down()
+
+
+@pytest.mark.slow
+def test_server_command_line_client_and_job_run_beside_packages_of_the_same_names(
+    server: Served, installed: Path, neighbour: Path, text: Path
+) -> None:
+    (neighbour / "workers" / "look.py").write_text(LOOK)
+    (neighbour / "ask.py").write_text(ASK)
+    spec = {
+        "name": "neighbour",
+        "workload": {
+            "kind": "builtin",
+            "model": {"dim": 16, "layers": 1, "heads": 2},
+            "data": {"train": [str(text / "heapq.py")]},
+        },
+        "training": {"global_batch": 4, "micro_batch": 1, "sequence": 32, "steps": 3},
+        "layout": {"dp": 2},
+        "env": {"PYTHONPATH": str(neighbour), "SEEN": str(neighbour / "seen.json")},
+        "preload": ["workers.look"],
+    }
+    (neighbour / "job.json").write_text(json.dumps(spec))
+    inside = {"PYTHONPATH": str(neighbour), "REGROUP_SERVER": server.url}
+    run(installed / "bin" / "regroup", "submit", "job.json", cwd=neighbour, **inside)
+    asked = run(installed / "bin" / "python", "ask.py", server.url, cwd=neighbour, **inside)
+    assert asked.stdout == "SUCCEEDED 3\n"
+    seen = json.loads((neighbour / "seen.json").read_text())
+    assert seen.pop("regroup").startswith(str(installed))
+    assert seen == {name: ["the user", str(neighbour / name / "__init__.py")] for name in PACKAGES}
+    shown = json.loads(run(installed / "bin" / "regroup", "get", "neighbour", "--json", cwd=neighbour, **inside).stdout)
+    assert shown["state"] == "SUCCEEDED"

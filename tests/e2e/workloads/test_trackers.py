@@ -1,0 +1,42 @@
+"""A run of a tracker goes on through generations: what each rank is told, and files that both generations add to."""
+
+import json
+from pathlib import Path
+
+from tests.support.servers.served import Served
+
+RECORDS = """
+import json, os, pathlib, signal
+names = ("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "WANDB_RUN_GROUP", "MLFLOW_RUN_CONTEXT", "REGROUP_JOB_NAME",
+         "REGROUP_TENSORBOARD_DIR", "TENSORBOARD_LOGGING_DIR")
+print(json.dumps({name: os.environ[name] for name in names}), flush=True)
+folder = pathlib.Path(os.environ["REGROUP_TENSORBOARD_DIR"])
+folder.mkdir(parents=True, exist_ok=True)
+generation, rank = os.environ["REGROUP_GENERATION"], os.environ["RANK"]
+(folder / f"events.{generation}.{rank}").write_text("x")
+if (generation, rank) == ("1", "1"):
+    os.kill(os.getpid(), signal.SIGKILL)
+import time
+if generation == "1":
+    time.sleep(1000)
+"""
+
+
+def test_what_trackers_are_told_outlives_a_generation(served: Served, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(RECORDS)
+    workload = {"kind": "script", "entrypoint": str(path)}
+    env = {"WANDB_RUN_GROUP": "mine"}
+    job = served.run({"name": "tracked", "workload": workload, "layout": {"dp": 2}, "env": env}, within_s=90)
+    assert (job.state, job.generation) == ("SUCCEEDED", 2), (job.reason, job.message, job.error)
+    told = {
+        (generation, rank): json.loads("".join(served.client.logs(job.id, rank=rank, generation=generation)))
+        for generation in (1, 2)
+        for rank in (0, 1)
+    }
+    assert told[1, 0] == told[2, 0] and told[1, 1] == told[2, 1]
+    assert told[1, 0]["WANDB_RUN_ID"] == job.id.replace("_", "-") != told[1, 1]["WANDB_RUN_ID"]
+    assert told[1, 0]["WANDB_RUN_GROUP"] == "mine"
+    folder = Path(told[1, 0]["REGROUP_TENSORBOARD_DIR"])
+    assert folder.parent == Path(job.storage_uri.removeprefix("file://"))
+    assert {path.name for path in folder.iterdir()} >= {"events.1.1", "events.2.0", "events.2.1"}

@@ -1,0 +1,136 @@
+"""What jobs leave behind in a cluster that goes on without them.
+
+No process, Ray actor, reservation or scratch folder may name an ended job. The processes that outlive
+every job (server, GCS, raylets) may hold no more than before: descriptors, listening ports, memory files. Processes
+that the platform keeps idle in readiness name no job, and connections to them do not count.
+"""
+
+import contextlib
+import json
+import time
+import urllib.parse
+import urllib.request
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regroup.service.local.leftovers import find_leftovers
+from tests.support.checks.descriptors import Descriptor, Snapshot
+from tests.support.checks.leaks import held
+from tests.support.servers.served import Served
+
+_CLOSED_WITHIN_S = 60.0
+_STANDBY = "regroup-standby:"
+_DATABASES = "PostgreSQL."
+"""In shared memory: of databases that other tests on this machine use meanwhile; no job has one."""
+_LONG_LIVED = ("gcs_server", "raylet")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the long-lived processes hold at one moment, by kind, and the names in shared memory."""
+
+    by_process: Mapping[int, Counter[str]]
+    shared_memory: frozenset[str]
+
+    def beyond(self, before: "Kept") -> list[str]:
+        """A line for each kind of which there is more than before; a process that is new has nothing to compare."""
+        return [
+            *(
+                f"{count} more of {kind} in {_name(pid)} ({pid})"
+                for pid, now in self.by_process.items()
+                if pid in before.by_process
+                for kind, count in (now - before.by_process[pid]).items()
+            ),
+            *(f"shared memory /dev/shm/{name}" for name in sorted(self.shared_memory - before.shared_memory)),
+        ]
+
+
+@contextlib.contextmanager
+def nothing_left_by_jobs(served: Served) -> Generator[None]:
+    """Fail if the jobs that are submitted within leave anything, after a while to close it."""
+    known, before = {job.id for job in served.client.jobs()}, kept(served)
+    yield
+    jobs = [job.id for job in served.client.jobs() if job.id not in known]
+    deadline = time.monotonic() + _CLOSED_WITHIN_S
+    while (left := [*naming(served, jobs), *kept(served).beyond(before)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left, f"{_CLOSED_WITHIN_S:.0f} s after the end of {jobs} there is still:\n  " + "\n  ".join(left)
+
+
+@contextlib.contextmanager
+def nothing_named_by_jobs(served: Served) -> Generator[None]:
+    """Fail if anything names a job that is submitted within, or is new in shared memory, after a while to end it.
+
+    What the long-lived processes hold is not looked at: Ray's own number of connections changes with what it ran.
+    """
+    known, before = {job.id for job in served.client.jobs()}, kept(served).shared_memory
+    yield
+    jobs = [job.id for job in served.client.jobs() if job.id not in known]
+    deadline = time.monotonic() + _CLOSED_WITHIN_S
+
+    def look() -> list[str]:
+        return [*naming(served, jobs), *sorted(kept(served).shared_memory - before)]
+
+    while (left := look()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left, f"{_CLOSED_WITHIN_S:.0f} s after the end of {jobs} there is still:\n  " + "\n  ".join(left)
+
+
+def kept(served: Served) -> Kept:
+    """Look at the server, the GCS and the raylets now."""
+    look = Snapshot()
+    long_lived = _long_lived(served)
+    pool = str(served.state / "regroup.db")  # of connections to the database: it grows to its size, and stays
+    return Kept(
+        {
+            pid: Counter(
+                _kind(found)
+                for found in look.of(pid)
+                if found.others <= long_lived and not found.target.startswith(pool)
+            )
+            for pid in long_lived
+        },
+        frozenset(name for name in held().shared_memory if not name.startswith(_DATABASES)),
+    )
+
+
+def naming(served: Served, jobs: Sequence[str]) -> list[str]:
+    """A line for each thing there is now that names one of these jobs, and for standbys that nobody waits for."""
+    alive = _of_ray(served, "actors", "DEAD")
+    actors = [f"Ray actor {item['name']}" for item in alive]
+    # What became a job's agent keeps the name it had in waiting; of those in waiting a node has one.
+    standbys = Counter(item["name"].split(":")[1] for item in alive if item["name"].startswith(_STANDBY))
+    reservations = [f"reservation {item['name']}" for item in _of_ray(served, "placement_groups", "REMOVED")]
+    found = [line for line in (*actors, *reservations) if any(job in line for job in jobs)]
+    surplus = [f"{count} standbys on node {node}" for node, count in standbys.items() if count > 1]
+    return [*found, *surplus, *find_leftovers(jobs)]
+
+
+def _kind(descriptor: Descriptor) -> str:
+    return "listening port" if descriptor.port else descriptor.kind
+
+
+def _long_lived(served: Served) -> frozenset[int]:
+    daemons = json.loads((served.state / "ray.json").read_text())["daemons"]
+    return frozenset([served.pid, *(daemon["pid"] for daemon in daemons if daemon["name"] in _LONG_LIVED)])
+
+
+def _of_ray(served: Served, what: str, over: str) -> list[dict[str, Any]]:
+    """Ray's account of its actors or placement groups, without those that are over."""
+    cluster = json.loads((served.state / "ray.json").read_text())
+    wanted = {"limit": 10_000, "filter_keys": "state", "filter_predicates": "!=", "filter_values": over}
+    request = urllib.request.Request(
+        f"{cluster['dashboard_url']}/api/v0/{what}?{urllib.parse.urlencode(wanted)}",
+        headers={"Authorization": f"Bearer {Path(cluster['token_path']).read_text()}"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)["data"]["result"]["result"]
+
+
+def _name(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return "a process that is gone"

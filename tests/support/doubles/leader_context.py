@@ -1,0 +1,20 @@
+"""The context of a leading controller, for tests that run one reconciler."""
+
+import time
+from typing import Any
+
+from regroup.service.cluster_state.drain_notices import DrainNotices
+from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
+from regroup.service.controller.leader_context import LeaderContext
+from regroup.service.settings import Settings
+from regroup.service.store.records import Lease
+from regroup.service.store.store import Store
+from tests.support.doubles.fake_cluster import FakeCluster
+
+
+def leader_context(store: Store, lease: Lease, cluster: FakeCluster | None = None, **settings: Any) -> LeaderContext:
+    """Return a context with its own caches."""
+    used = cluster or FakeCluster()
+    return LeaderContext(
+        lease, store, used, Settings(**settings), time.time, DrainNotices(store, used), QuotaHeadroom(store)
+    )

@@ -1,0 +1,216 @@
+"""A supervisor's life over two agents in memory, whose ranks do as scripted."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from regroup.service.ports.agents import AgentLostError
+from regroup.service.spec.job import parse_spec
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.generations import GenerationLog
+from regroup.service.supervisor.job_config import JobConfig
+from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.lifecycle import Lifecycle
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import (
+    AgentErrorKind,
+    AgentStatus,
+    CheckpointScan,
+    DeathProof,
+    TransferAddress,
+)
+from regroup.workers.contract.messages import Done, Join, Joined, Message, Restored, StepRow, VerifiedShard, to_json
+from tests.support.doubles.fake_agents import FakeAgents
+from tests.support.doubles.memory_records import Records
+
+STEPS = 6
+SPEC = {
+    "name": "t",
+    "workload": {"kind": "builtin", "data": {"train": ["/x"]}},
+    "training": {"global_batch": 4, "micro_batch": 1, "sequence": 8, "steps": STEPS},
+    "layout": {"dp": 2},
+    "recovery": {"budgets": {"rank_exit": 2, "io_error": 2}},
+}
+
+
+class FakeNodes(FakeAgents):
+    """Two agents whose ranks commit steps until a scripted `(formation, step)` goes wrong. The first formation of ranks
+    is that of generation 1, and so on, unless a generation was never formed."""
+
+    def __init__(self, breaks: Mapping[tuple[int, int], Message | str]) -> None:
+        super().__init__()
+        self.breaks = dict(breaks)
+        self.life: Lifecycle | None = None
+        self.held: dict[str, VerifiedShard] = {}
+        self.generation: dict[str, int] = {}
+        self.dead: set[str] = set()
+        self.killed: set[str] = set()
+        """Their agents died, and none was started since."""
+        self.refuse: Mapping[str, str] = {}
+        """Method → what its error says."""
+        self.stuck = ""
+        self.said: dict[str, list[Message]] = {}
+        self.running: dict[str, list[int]] = {}
+        self.formed: list[int] = []
+        """Generations whose ranks were formed."""
+        self.joins: list[Join] = []
+        """What each rank that was formed was told."""
+        self.manifests: list[dict[str, Any]] = []
+        self.damaged: set[str] = set()
+        """URIs of checkpoints that do not verify."""
+        self.away = 0
+        """So many more times durable storage does not answer."""
+
+    async def start(self, config: AgentConfig) -> None:
+        await super().start(config)
+        self.dead.discard(config.node_id)
+        if config.node_id in self.killed or config.node_id not in self.generation:
+            self.generation[config.node_id] = 0
+        self.killed.discard(config.node_id)
+
+    async def kill(self, node_id: str) -> None:
+        await super().kill(node_id)
+        self._forget(node_id)
+
+    def _forget(self, node_id: str) -> None:
+        for mine in (self.held, self.said, self.running):
+            mine.pop(node_id, None)
+        self.killed.add(node_id)
+
+    async def intercept(self, node_id: str, method: str, arguments: Sequence[Any]) -> None:
+        await super().intercept(node_id, method, arguments)
+        if node_id in self.dead:
+            raise AgentLostError(node_id, f"agent on {node_id} is gone")
+        if method == self.stuck:
+            await asyncio.Event().wait()
+        if method in self.refuse:
+            raise self.error(node_id, AgentErrorKind.DATA, self.refuse[method])
+
+    def _is_away(self) -> bool:
+        self.away -= 1
+        return self.away >= 0
+
+    def _scan_checkpoints(self, node: str) -> CheckpointScan:
+        if self._is_away():
+            raise self.error(node, AgentErrorKind.STORAGE_UNAVAILABLE, "ConnectionError: no route to storage")
+        return CheckpointScan(tuple(self.manifests))
+
+    def _list_shards(self, node: str) -> list[VerifiedShard]:
+        return [self.held[node]] if node in self.held else []
+
+    def _kill_ranks(self, node: str, generation: int) -> DeathProof:
+        self.said[node], self.running[node] = [], []
+        return super()._kill_ranks(node, generation)
+
+    def _status(self, node: str) -> AgentStatus:
+        messages = tuple(to_json(message) for message in self.said.get(node, []))
+        running = tuple(self.running.get(node, []))
+        return AgentStatus(self.generation[node], running, messages=messages, dataset={"train": "/d"})
+
+    def _say(self, node: str, message: Message) -> None:
+        assert self.life is not None
+        rows = [number for number, said in enumerate(self.said[node]) if isinstance(said, StepRow)]
+        if isinstance(message, StepRow) and len(rows) == 2:
+            del self.said[node][rows[-1]]  # the first and the newest are kept
+        self.said[node].append(message)
+        self.life.receive(node, message)
+
+    def _form_ranks(
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+    ) -> None:
+        join = joins[0]
+        self.joins.append(join)
+        if (uri := join.restore.uri) and join.rank == 0 and self._is_away():
+            raise self.error(node, AgentErrorKind.STORAGE_UNAVAILABLE, "no route to storage")
+        if uri in self.damaged:
+            raise self.error(node, AgentErrorKind.STORAGE, f"{uri} is damaged")
+        if join.generation not in self.formed:
+            self.formed.append(join.generation)
+        self.generation[node], self.said[node], self.running[node] = join.generation, [], [join.rank]
+        asyncio.get_running_loop().create_task(self._rank(node, join))
+
+    async def _rank(self, node: str, join: Join) -> None:
+        rank, generation, start = join.rank, join.generation, join.restore.step
+        assert self.life is not None
+        self._say(node, Joined(rank, generation, 1.0))
+        self._say(node, Restored(rank, generation, start, 2.0))
+        for step in range(start + 1, STEPS + 1):
+            await asyncio.sleep(0)
+            trouble = self.breaks.get((self.formed.index(generation) + 1, step))
+            if trouble is not None:
+                if rank == 0 and isinstance(trouble, str):
+                    self.dead.add(trouble)
+                    self._forget(trouble)
+                    self.life._monitor.record_loss(trouble, 3.0)  # type: ignore[union-attr]  # as its pulse would
+                elif rank == 0 and not isinstance(trouble, str):
+                    self._say(node, replace(trouble, generation=generation))
+                return
+            if rank == 0:
+                self._say(node, StepRow(generation, step, 3.0, 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
+            self.held[node] = VerifiedShard(rank, 2, generation, step, "h", 1)
+        self._say(node, Done(rank, generation, STEPS, False, {"parameters": "p"} if rank == 0 else {}))
+
+
+def life(nodes: FakeNodes, records: Records, resume: Mapping[str, Any] | None = None) -> tuple[Lifecycle, Journal]:
+    payload = JobConfig.from_json({
+        "job_id": "j", "spec": parse_spec(SPEC).model_dump(mode="json"), "layout": {"dp_shard": 2},
+        "nodes": [{"node_id": f"node-{n}", "name": f"n{n}", "address": "h", "ranks": 1} for n in range(2)],
+        "storage_uri": "file:///s", "datasets_uri": "file:///d", "resume": resume,
+    })  # fmt: skip
+    journal = Journal(records, "j")
+    nodes.life = Lifecycle(payload, Gang(nodes, payload.agent_configs()), GenerationLog(records, "j"), journal)
+    return nodes.life, journal
+
+
+async def told(journal: Journal) -> list[tuple[str, Any]]:
+    events = await journal.since("", 0, 0)
+    return [(event.type, event.data.get("state") or event.data.get("reason")) for event in events
+            if event.type in ("state", "incident")]  # fmt: skip
+
+
+async def run(
+    nodes: FakeNodes, records: Records | None = None, resume: Mapping[str, Any] | None = None
+) -> tuple[Lifecycle, Journal]:
+    made, journal = life(nodes, records or Records(), resume)
+    await asyncio.wait_for(made.run(), 20)
+    return made, journal
+
+
+def place(node: str) -> dict[str, Any]:
+    """A node as a supervisor is told of it."""
+    return {"node_id": node, "name": node, "address": "h", "ranks": 1}
+
+
+class Rig:
+    """One life after the other over the same records, as the supervisor's actor has it."""
+
+    def __init__(self, nodes: FakeNodes, spec: Mapping[str, Any] = SPEC, /, **payload: Any) -> None:
+        self.nodes, self.records = nodes, Records()
+        self.payload = JobConfig.from_json({
+            "job_id": "j", "spec": parse_spec(spec).model_dump(mode="json"), "layout": {"dp_shard": 2},
+            "nodes": [place(f"node-{n}") for n in range(2)], "storage_uri": "file:///s", "datasets_uri": "file:///d",
+            **payload,
+        })  # fmt: skip
+        self.begin()
+
+    def begin(self) -> None:
+        """The next life."""
+        self.journal = Journal(self.records, "j")
+        gang = Gang(self.nodes, self.payload.agent_configs())
+        self.life = self.nodes.life = Lifecycle(self.payload, gang, GenerationLog(self.records, "j"), self.journal)
+        self.running = asyncio.create_task(self.life.run())
+
+    async def until_lost(self, *nodes: str) -> None:
+        """Wait until it says that these are lost."""
+        async with asyncio.timeout(10):
+            while self.life.status().lost != tuple(sorted(nodes)):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async def end(self) -> Any:
+        """How this life ends."""
+        return await asyncio.wait_for(self.running, 20)
+
+    async def told(self, kind: str) -> list[Any]:
+        """What it has said of a kind."""
+        return [event.data for event in await self.journal.since("", 0, 0) if event.type == kind]
