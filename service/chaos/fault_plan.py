@@ -83,13 +83,13 @@ def plan_soak(
     Raises:
         ValueError: a cause of the mix is not known, or its shares are not positive.
     """
-    if odd := sorted(mix.keys() - MIX.keys()):
-        raise ValueError(f"no cause of a soak is called {odd[0]!r}; there are {', '.join(MIX)}")
+    if unknown := sorted(mix.keys() - MIX.keys()):
+        raise ValueError(f"no cause of a soak is called {unknown[0]!r}; there are {', '.join(MIX)}")
     if not mix or min(mix.values()) < 0 or not sum(mix.values()) > 0:
         raise ValueError(f"the shares of a mix are numbers above 0: {dict(mix)}")
     draw = Random(f"soak {seed}")
     faults: list[Mapping[str, Any]] = []
-    blows: list[PlannedFault] = []
+    external: list[PlannedFault] = []
     for at in spaced_steps(every, every, max(0, steps // every - 1), draw):
         cause = draw.choices(list(mix), list(mix.values()))[0]
         rank, phase, node, silent = draw.randrange(ranks), draw.choice(_PHASES), draw.randrange(nodes), draw.random()
@@ -99,12 +99,12 @@ def plan_soak(
             case "hang":
                 faults.append(spec_fault("sigstop", rank, at, phase))
             case "node":
-                blows.append(PlannedFault("freeze_node" if silent < 0.5 else "kill_node", at, node))
+                external.append(PlannedFault("freeze_node" if silent < 0.5 else "kill_node", at, node))
             case "supervisor":
-                blows.append(PlannedFault("kill_supervisor", at))
+                external.append(PlannedFault("kill_supervisor", at))
             case _:
-                blows.append(PlannedFault("kill_server", at))
-    return FaultPlan("soak", seed, steps, tuple(faults), tuple(blows))
+                external.append(PlannedFault("kill_server", at))
+    return FaultPlan("soak", seed, steps, tuple(faults), tuple(external))
 
 
 def parse_mix(shares: Sequence[str]) -> dict[str, float]:

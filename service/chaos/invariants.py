@@ -54,7 +54,9 @@ class Finding:
 
 def check_invariants(record: Record, control: Record, expected: Expected) -> tuple[Finding, ...]:
     """All eight, in order."""
-    return tuple(Finding(name, meaning, tuple(look(record, control, expected))) for name, meaning, look in _INVARIANTS)
+    return tuple(
+        Finding(name, meaning, tuple(check(record, control, expected))) for name, meaning, check in _INVARIANTS
+    )
 
 
 def _ledger(record: Record, control: Record, expected: Expected) -> Sequence[str]:
@@ -123,9 +125,9 @@ def _left(record: Record, control: Record, expected: Expected) -> Sequence[str]:
 def _states(record: Record, control: Record, expected: Expected) -> Sequence[str]:
     numbers = [event["number"] for event in record.events]
     problems = [] if numbers == list(range(1, len(numbers) + 1)) else ["events have gaps or duplicates"]
-    planned, fallen = len(record.plan.external_faults), len(record.injected)
-    if planned != fallen:
-        problems.append(f"{planned} external faults were planned, {fallen} were injected before the job ended")
+    planned, injected = len(record.plan.external_faults), len(record.injected)
+    if planned != injected:
+        problems.append(f"{planned} external faults were planned, {injected} were injected before the job ended")
     state = JobState.QUEUED
     for event in [each for each in record.events if each["type"] == "state"]:
         target = JobState(event["data"]["to"])
@@ -171,8 +173,8 @@ def _budget(record: Record, control: Record, expected: Expected) -> Sequence[str
     if expected.allows_more_incidents and len(reasons) > len(right):
         right += [right[-1]] * (len(reasons) - len(right))
     if len(reasons) != len(right) or any(reason not in any_of for reason, any_of in zip(reasons, right, strict=True)):
-        wanted = ", ".join(" or ".join(sorted(any_of)) for any_of in right) or "none"
-        return [f"incidents are {', '.join(reasons) or 'none'}; they should be {wanted}"]
+        expected_reasons = ", ".join(" or ".join(sorted(any_of)) for any_of in right) or "none"
+        return [f"incidents are {', '.join(reasons) or 'none'}; they should be {expected_reasons}"]
     return []
 
 
@@ -183,8 +185,8 @@ def _checkpoint(record: Record, control: Record, expected: Expected) -> Sequence
     return []
 
 
-_Look = Callable[[Record, Record, Expected], Sequence[str]]
-_INVARIANTS: Sequence[tuple[str, str, _Look]] = (
+_Check = Callable[[Record, Record, Expected], Sequence[str]]
+_INVARIANTS: Sequence[tuple[str, str, _Check]] = (
     ("I1", "each sample of the committed history was used exactly once", _ledger),
     ("I2", "the loss of each step and the result are those of the undisturbed run", _digest),
     ("I3", "nothing that counts is of a generation that was overtaken", _fence),

@@ -53,20 +53,20 @@ class Record:
     def durations(self, incident: Json) -> Json:
         """Seconds that an incident's parts took. One that a blow from outside came to began with the blow: nobody tells
         the supervisor, which counts from what it noticed first."""
-        if (began_s := self._struck_s(incident)) is None:
+        if (began_s := self._injected_s(incident)) is None:
             return incident["durations"]
         seen_s, first_step_s = incident["times"]["seen_s"], incident["times"].get("first_step_s")
         total_s = None if first_step_s is None else first_step_s - began_s
         return {**incident["durations"], "detect": seen_s - began_s, "total": total_s}
 
-    def _struck_s(self, incident: Json) -> float | None:
+    def _injected_s(self, incident: Json) -> float | None:
         """When the blow fell that an incident is of: after all others were seen."""
-        blows = [fallen.time_s for fallen in self.injected if fallen.do in GENERATION_FAULTS]
-        if not blows:
+        injected = [fault.time_s for fault in self.injected if fault.do in GENERATION_FAULTS]
+        if not injected:
             return None
         seen_s = incident["times"]["seen_s"]
         others = [each["times"]["seen_s"] for each in self.incidents if each["times"]["seen_s"] < seen_s]
-        return max((time_s for time_s in blows if max(others, default=0.0) < time_s < seen_s), default=None)
+        return max((time_s for time_s in injected if max(others, default=0.0) < time_s < seen_s), default=None)
 
     @property
     def stragglers(self) -> int:

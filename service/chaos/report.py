@@ -107,7 +107,7 @@ def render_elsewhere() -> str:
 
 
 def _row(outcome: Mapping[str, Any]) -> str:
-    broken = [name for name, holds in outcome["invariants"].items() if not holds]
+    broken = [name for name, passed in outcome["invariants"].items() if not passed]
     causes = (
         ", ".join(dict.fromkeys(f"{cause}, {action or '–'}" for cause, action in _causes(outcome))) or "no incident"
     )

@@ -55,8 +55,8 @@ class Scenario:
 
     def plan(self, seed: int) -> FaultPlan:
         """All that it injects; the same for the same seed."""
-        faults, blows = self.draw(Random(f"{self.name} {seed}"))
-        return FaultPlan(self.name, seed, self.steps, tuple(faults), tuple(blows), self.spec_fields)
+        faults, external_faults = self.draw(Random(f"{self.name} {seed}"))
+        return FaultPlan(self.name, seed, self.steps, tuple(faults), tuple(external_faults), self.spec_fields)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def reservations_for(job: JobRow, demand: Demand, seat: RankSlot, *, apart: bool
     apart = apart or len(job.parsed_spec().ladder) > 1
     node, groups = seat.node, seat.ranks // demand.segment if apart else 1
     ranks = seat.ranks // groups
-    holds = {
+    shared = {
         "ranks": ranks, "device_kind": demand.device, "cpus": ranks * demand.cpus,
         "memory_bytes": ranks * demand.memory_bytes, "name": node.name, "address": node.address,
         "machine": node.machine, "domain": list(domains_of(node)),
@@ -53,7 +53,7 @@ def reservations_for(job: JobRow, demand: Demand, seat: RankSlot, *, apart: bool
     names = [name, *(f"{name}-{number}" for number in range(2, groups + 1))]
     numbers = [list(seat.rank_numbers[at * ranks : (at + 1) * ranks]) for at in range(groups)]
     return [
-        Allocation(job.id, AllocationKind.RESERVATION, each, node.id, {**holds, "numbers": which})
+        Allocation(job.id, AllocationKind.RESERVATION, each, node.id, {**shared, "numbers": which})
         for each, which in zip(names, numbers, strict=True)
     ]
 

@@ -35,14 +35,14 @@ class DrainNotices:
         if gone := [row.node_id for row in rows if row.node_id not in nodes]:
             await self._store.undrain(gone)
         self.alive = frozenset(nodes)
-        told = [node for node in nodes.values() if node.is_draining]
-        self._seen_s = {node.id: self._seen_s.get(node.id, self._clock()) for node in told}
-        self.by_node = notices([row for row in rows if row.node_id in nodes], told, self._seen_s)
+        draining = [node for node in nodes.values() if node.is_draining]
+        self._seen_s = {node.id: self._seen_s.get(node.id, self._clock()) for node in draining}
+        self.by_node = notices([row for row in rows if row.node_id in nodes], draining, self._seen_s)
 
 
-def notices(rows: Sequence[DrainRow], told: Sequence[Node], seen_s: Mapping[str, float]) -> dict[str, DrainNotice]:
+def notices(rows: Sequence[DrainRow], draining: Sequence[Node], seen_s: Mapping[str, float]) -> dict[str, DrainNotice]:
     """Node id → what is known of its leaving, by wishes and by what Ray told."""
-    wished = [
+    requested = [
         DrainNotice(
             row.node_id, row.node, row.requested_at, row.deadline_at, f"node {row.node} is drained: {row.reason}"
         )
@@ -50,9 +50,9 @@ def notices(rows: Sequence[DrainRow], told: Sequence[Node], seen_s: Mapping[str,
     ]
     by_ray = [
         DrainNotice(node.id, node.name, seen_s[node.id], node.drain_deadline_s, f"node {node.name} is drained: {RAY}")
-        for node in told
+        for node in draining
     ]
-    return merge_notices([*wished, *by_ray])
+    return merge_notices([*requested, *by_ray])
 
 
 async def nodes_to_use(store: Store, cluster: Cluster) -> list[Node]:

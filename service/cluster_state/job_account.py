@@ -49,15 +49,15 @@ class JobAccount:
         self.job = job
         while self.number < job.version:
             for event in await store.events(job.id, self.number, _EVENTS):
-                self.take(event)
+                self.record(event)
 
-    def take(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         """Take in the next event."""
         self.number = event.number
         if event.type == "note":
             self.notes[str(event.data.get("kind"))] += 1
         if event.type == "state":
-            if not JobState(event.data["to"]).holds_devices:
+            if not JobState(event.data["to"]).has_allocations:
                 self.spares.append((event.time_s, 0))
             is_held = bool(self.timeline) and self.timeline[-1].is_held
             self.timeline.append(StateMark(event.time_s, JobState(event.data["to"]), is_held))

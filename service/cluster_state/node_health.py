@@ -54,9 +54,9 @@ class NodeHealth:
     async def record_events(self, job: JobRow, reported: Sequence[SupervisorEvent], now: float) -> None:
         """Note what a supervisor's events say against nodes. What a job rehearses (`faults`) is no node's fault."""
         speaking = ("note",) if job.spec.get("faults") else ("incident", "note")
-        if told := [event for event in reported if event.type in speaking]:
+        if relevant := [event for event in reported if event.type in speaking]:
             rows = await self._store.live_allocations(job.id)
-            await self._note(faults_in(job.id, told, _machines(rows), now), now)
+            await self._note(faults_in(job.id, relevant, _machines(rows), now), now)
 
     async def record_lost(self, job: JobRow, gone: Iterable[Allocation], now: float) -> None:
         """Note that the cluster has lost nodes on which the job held these reservations."""
@@ -120,8 +120,13 @@ class NodeHealth:
         healths = assess_nodes(await self._store.node_events(), now, self._rule) if fresh else {}
         for fault in fresh:
             health = healths[fault.node]
-            told = {"node": fault.node, "fault": fault.kind.value, "job": fault.job_id, "score": round(health.score, 2)}
-            _log.warning("a node failed", **told, message=fault.message, closed=health.closed_reason)
+            facts = {
+                "node": fault.node,
+                "fault": fault.kind.value,
+                "job": fault.job_id,
+                "score": round(health.score, 2),
+            }
+            _log.warning("a node failed", **facts, message=fault.message, closed=health.closed_reason)
 
 
 def closed(nodes: Iterable[Node], events: Iterable[NodeEvent], now: float, rule: QuarantinePolicy) -> list[Node]:

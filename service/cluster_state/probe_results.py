@@ -14,7 +14,7 @@ FUNCTION = "regroup.workers.probe.run:measure"
 LABEL = "regroup.io/probe"
 """Of a probe, with the kind of its devices."""
 _KINDS = ("cuda", "cpu")
-_LOOKED_AT = 5
+_NEWEST_JOBS = 5
 """Of a kind, so many of the newest jobs: where none of them can be read, nothing was measured."""
 _log = structlog.get_logger(__name__)
 
@@ -23,7 +23,7 @@ class ProbeResults:
     """Kept by who asks again and again: the result of a job that has ended does not change."""
 
     def __init__(self) -> None:
-        self._known: dict[str, ProbeResult | None] = {}
+        self._cached: dict[str, ProbeResult | None] = {}
 
     async def newest(self, store: Store) -> list[ProbeResult]:
         """The newest of each kind of device.
@@ -31,18 +31,18 @@ class ProbeResults:
         Raises:
             UnavailableError: the database does not answer.
         """
-        looked_at: dict[str, ProbeResult | None] = {}
+        inspected: dict[str, ProbeResult | None] = {}
         found: list[ProbeResult] = []
         for kind in _KINDS:
-            wanted = JobFilter(states=frozenset({JobState.SUCCEEDED}), labels={LABEL: kind})
-            for job in (await store.page(wanted, None, _LOOKED_AT)).jobs:
+            job_filter = JobFilter(states=frozenset({JobState.SUCCEEDED}), labels={LABEL: kind})
+            for job in (await store.page(job_filter, None, _NEWEST_JOBS)).jobs:
                 if job.spec["workload"].get("function") != FUNCTION:
                     continue  # somebody's own job with this label
-                looked_at[job.id] = self._known[job.id] if job.id in self._known else await _read(store, job)
-                if (measured := looked_at[job.id]) is not None:
+                inspected[job.id] = self._cached[job.id] if job.id in self._cached else await _read(store, job)
+                if (measured := inspected[job.id]) is not None:
                     found.append(measured)
                     break
-        self._known = looked_at
+        self._cached = inspected
         return found
 
 

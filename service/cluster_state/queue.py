@@ -19,7 +19,7 @@ from regroup.service.policy.scheduling.preemption import released_node_ranks
 from regroup.service.policy.scheduling.quota import Quota, WaitCause
 from regroup.service.settings import Settings
 from regroup.service.spec.job import JobSpec
-from regroup.service.store.projects import RESIZE, gives_all_up
+from regroup.service.store.projects import RESIZE, must_release_all
 from regroup.service.store.records import Allocation, AllocationKind, JobRow, ProjectRow
 from regroup.service.store.store import Store
 
@@ -35,7 +35,7 @@ _SETTLED = frozenset({JobState.RUNNING, JobState.RECOVERING, JobState.RESIZING})
 
 
 @dataclass(frozen=True)
-class _Known:
+class _JobSizes:
     spec: JobSpec
     sizes: tuple[Size, ...]
     """All legal ones."""
@@ -45,20 +45,20 @@ class Specs:
     """Specs of jobs, each read once: they never change."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._cached: dict[str, _JobSizes] = {}
 
-    def keep(self, jobs: Iterable[JobRow]) -> None:
+    def retain(self, jobs: Iterable[JobRow]) -> None:
         """Forget all others."""
         ids = {job.id for job in jobs}
-        self._known = {job_id: known for job_id, known in self._known.items() if job_id in ids}
+        self._cached = {job_id: sizes for job_id, sizes in self._cached.items() if job_id in ids}
 
-    def of(self, job: JobRow) -> _Known:
+    def of(self, job: JobRow) -> _JobSizes:
         """The job's spec and its legal sizes."""
-        if job.id not in self._known:
+        if job.id not in self._cached:
             spec = job.parsed_spec()
             sizes = tuple(Size(layout, demand_of(spec, layout)) for layout in spec.ladder)
-            self._known[job.id] = _Known(spec, sizes)
-        return self._known[job.id]
+            self._cached[job.id] = _JobSizes(spec, sizes)
+        return self._cached[job.id]
 
 
 def rule_of(settings: Settings) -> SchedulingPolicy:
@@ -74,8 +74,8 @@ def quotas_of(projects: Iterable[ProjectRow]) -> dict[str, Quota]:
 
 def waiting(job: JobRow, specs: Specs, *, after: Sequence[str], now: float, start_s: float) -> WaitingJob:
     """A queued job. `after`: names of jobs that it still waits for; `start_s`: what starting may take."""
-    known = specs.of(job)
-    spec = known.spec
+    facts = specs.of(job)
+    spec = facts.spec
     return WaitingJob(
         job.id,
         job.name,
@@ -91,8 +91,8 @@ def waiting(job: JobRow, specs: Specs, *, after: Sequence[str], now: float, star
 
 def running(job: JobRow, reservations: Sequence[Allocation], specs: Specs, *, now: float) -> list[RunningJob]:
     """A job that holds these reservations; one that is to be smaller as two: what stays, and what comes free."""
-    whole, wanted = _whole(job, reservations, specs, now), job.intents.get(RESIZE)
-    smaller = [size for size in whole.smaller_sizes if wanted and size.layout.to_json() == wanted["layout"]]
+    whole, resize = _whole(job, reservations, specs, now), job.intents.get(RESIZE)
+    smaller = [size for size in whole.smaller_sizes if resize and size.layout.to_json() == resize["layout"]]
     return (
         split_shrinking_job(whole, released_node_ranks(whole.node_ranks, whole.demand, smaller[0]), now)
         if smaller
@@ -101,19 +101,19 @@ def running(job: JobRow, reservations: Sequence[Allocation], specs: Specs, *, no
 
 
 def _whole(job: JobRow, reservations: Sequence[Allocation], specs: Specs, now: float) -> RunningJob:
-    known = specs.of(job)
-    spec, seats = known.spec, Counter[str]()
+    facts = specs.of(job)
+    spec, seats = facts.spec, Counter[str]()
     for row in reservations:  # a node may have given several
         seats[row.node_id] += int(row.data["ranks"])
     ranks = seats.total()
-    each = known.sizes[0].demand
-    is_leaving = bool(gives_all_up(job) or job.intents.get("cancel") or job.state is JobState.DRAINING)
+    each = facts.sizes[0].demand
+    is_leaving = bool(must_release_all(job) or job.intents.get("cancel") or job.state is JobState.DRAINING)
     return RunningJob(
         job.id,
         job.name,
         Demand(ranks, each.segment, each.device, each.cpus, each.memory_bytes, kind=each.kind),
         tuple(seats.items()),
-        tuple(size for size in known.sizes if size.ranks < ranks),
+        tuple(size for size in facts.sizes if size.ranks < ranks),
         project=job.project,
         priority=Priority[spec.priority],
         preemptibility=Preemptibility(spec.effective_preemptibility),
@@ -179,6 +179,6 @@ async def jobs_ahead(store: Store, job: JobRow, *, now: float, ageing_s: float) 
 
 def unmet(after: Sequence[str], others: Mapping[str, JobRow]) -> tuple[list[str], JobRow | None]:
     """Of jobs named by id: names of those that have not succeeded yet, and one that never will."""
-    wanted = [others[job_id] for job_id in after]
-    failed = next((job for job in wanted if job.state.is_terminal and job.state is not JobState.SUCCEEDED), None)
-    return [job.name for job in wanted if job.state is not JobState.SUCCEEDED], failed
+    dependencies = [others[job_id] for job_id in after]
+    failed = next((job for job in dependencies if job.state.is_terminal and job.state is not JobState.SUCCEEDED), None)
+    return [job.name for job in dependencies if job.state is not JobState.SUCCEEDED], failed

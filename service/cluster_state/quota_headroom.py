@@ -54,7 +54,7 @@ class QuotaHeadroom:
         if not (quotas := shown.quotas_of(await self._store.queue.projects())):
             return None
         live, rows = await self._store.live_jobs(), await self._store.live_allocations()
-        self._specs.keep(live)
+        self._specs.retain(live)
         return quota_usage_of(shown.held(live, rows, self._specs, now=now), quotas)
 
     async def _held(
@@ -65,11 +65,13 @@ class QuotaHeadroom:
         spec, rooms = job.parsed_spec(), Capacity(nodes)
         rows = await self._store.live_allocations(job.id)
         has = sum(row.data["ranks"] for row in rows if row.is_seat)
-        least, gives = spec.ladder[0].world_size, Preemptibility(spec.effective_preemptibility)
+        least, preemptibility = spec.ladder[0].world_size, Preemptibility(spec.effective_preemptibility)
         found = list[QuotaBlock | None]()
         for layout in layouts:
             demand = demand_of(spec, layout)
-            more_firm = non_preemptible(gives, demand.ranks, least) - non_preemptible(gives, has, least)
+            more_firm = non_preemptible(preemptibility, demand.ranks, least) - non_preemptible(
+                preemptibility, has, least
+            )
             free, capacity = rooms.free_ranks(demand), rooms.total_ranks(demand)
             found.append(books.find_block(job.project, demand.ranks - has, more_firm, free=free, capacity=capacity))
         return found

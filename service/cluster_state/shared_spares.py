@@ -26,17 +26,19 @@ async def kept_nodes(store: Store, nodes: Sequence[Node]) -> dict[str, str]:
     if not projects:
         return {}
     jobs, rows = {job.id: job for job in await store.live_jobs()}, await store.live_allocations()
-    return assign_shared_spares([_keeper(project, jobs, rows) for project in projects], without_allocated(nodes, rows))
+    return assign_shared_spares(
+        [_spare_pool(project, jobs, rows) for project in projects], without_allocated(nodes, rows)
+    )
 
 
 async def without_kept(store: Store, nodes: Sequence[Node], project: str | None = None) -> list[Node]:
     """The nodes; those that are kept are closed, but for those of `project`."""
     found = await kept_nodes(store, nodes)
-    closed = {node_id: describe_shared_spare(keeper) for node_id, keeper in found.items() if keeper != project}
+    closed = {node_id: describe_shared_spare(owner) for node_id, owner in found.items() if owner != project}
     return [replace(node, closed_reason=closed[node.id]) if node.id in closed else node for node in nodes]
 
 
-def _keeper(project: ProjectRow, jobs: Mapping[str, JobRow], rows: Sequence[Allocation]) -> SparePool:
+def _spare_pool(project: ProjectRow, jobs: Mapping[str, JobRow], rows: Sequence[Allocation]) -> SparePool:
     names = {job.id for job in jobs.values() if job.project == project.name}
     mine = [row for row in rows if row.kind is AllocationKind.RESERVATION and row.job_id in names]
     parts: dict[tuple[str, str], list[Allocation]] = {}

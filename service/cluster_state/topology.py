@@ -59,13 +59,13 @@ class Topology:
         Raises:
             TopologyError: it cannot be read.
         """
-        self._look()
+        self._refresh()
         if self._problem:
             raise TopologyError(self._problem)
 
     def located(self, nodes: Sequence[Node]) -> list[Node]:
         """The nodes with their domains."""
-        self._look()
+        self._refresh()
         return with_domains(nodes, self._labels, self._places)
 
     def state(self, nodes: Sequence[Node], probes: Sequence[ProbeResult] = ()) -> TopologyState:
@@ -79,13 +79,13 @@ class Topology:
             {each.level: probe.time_s for each in probe.levels} if probe else {},
         )
         levels = tuple(LevelInfo(level, self._labels.get(level, ""), speeds[level], when.get(level)) for level in Level)
-        told = [self._problem] if self._problem else []
+        own_problems = [self._problem] if self._problem else []
         inside = {node.name: node.islands for each in probes for node in each.nodes}
         return TopologyState(
-            levels, build_tree(here, inside), (*told, *find_topology_problems(here, self._labels, self._places))
+            levels, build_tree(here, inside), (*own_problems, *find_topology_problems(here, self._labels, self._places))
         )
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         if self._file is None:
             return
         try:
@@ -96,7 +96,7 @@ class Topology:
             self._places = parse_topology(self._file.read_text())
             self._problem = ""
         except (OSError, UnicodeDecodeError, TopologyError) as error:
-            said = f"topology file {self._file}: {error}"
-            if said != self._problem:
-                _log.warning("the topology file cannot be used; what was known before counts", error=said)
-            self._problem = said
+            problem = f"topology file {self._file}: {error}"
+            if problem != self._problem:
+                _log.warning("the topology file cannot be used; what was known before counts", error=problem)
+            self._problem = problem

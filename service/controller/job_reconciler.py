@@ -202,7 +202,7 @@ async def _follow(leader: LeaderContext, job_id: str) -> None:
     synced_s = accounted_s = time.monotonic()
     account = JobAccount(await leader.store.job(job_id))
     reconcilers = _reconcilers(leader, account)
-    while (job := await leader.store.job(job_id)).state.holds_devices:
+    while (job := await leader.store.job(job_id)).state.has_allocations:
         try:
             reply = await _sync(leader, job, reconcilers)
             # Faults of nodes first: the supervisor does not repeat events that were ingested.
@@ -218,7 +218,7 @@ async def _follow(leader: LeaderContext, job_id: str) -> None:
                 await reconciler.reconcile(job, reply.status, leader.clock())
             synced_s = time.monotonic()
             await _clear_problem(leader, job)
-            if job.state.holds_devices:  # else its nodes are released at once
+            if job.state.has_allocations:  # else its nodes are released at once
                 await asyncio.sleep(_SYNC_PAUSE_S)
         except SupervisorGoneError:
             await _restart_supervisor(leader, job)

@@ -18,7 +18,7 @@ from regroup.service.policy.detection.low_utilization import (
 )
 from regroup.service.ports.sync import SupervisorStatus
 from regroup.service.settings import Settings
-from regroup.service.store.projects import gives_all_up
+from regroup.service.store.projects import must_release_all
 from regroup.service.store.records import WELL_USED, Condition, JobRow
 
 _SAMPLES = 30
@@ -46,7 +46,7 @@ class LowUtilizationReconciler(Reconciler):
 
     async def reconcile(self, job: JobRow, status: SupervisorStatus, now: float) -> None:
         """Take a sample, if one is due, and act on the use since."""
-        if job.state is not JobState.RUNNING or gives_all_up(job):
+        if job.state is not JobState.RUNNING or must_release_all(job):
             self._samples = ()
             return
         self._observe(job)

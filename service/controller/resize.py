@@ -36,7 +36,7 @@ from regroup.service.policy.recovery.drain_deadlines import earliest_deadline_s
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.assignment import JobAssignment, PlannedChange, Resize, SizeChange
 from regroup.service.ports.sync import Intents, SupervisorStatus
-from regroup.service.store.projects import RESIZE, gives_all_up
+from regroup.service.store.projects import RESIZE, must_release_all
 from regroup.service.store.records import Allocation, AllocationKind, Condition, JobRow
 
 CONDITION = "Resized"
@@ -65,13 +65,13 @@ class ResizeReconciler(Reconciler):
     async def reconcile(self, job: JobRow, status: SupervisorStatus, now: float) -> None:
         """Begin, continue or end a resize."""
         allocations = JobAllocations(await self._leader.store.live_allocations(job.id))
-        if not job.state.holds_devices or not allocations:
+        if not job.state.has_allocations or not allocations:
             return
         if allocations.change is not None:  # one change at a time
             if isinstance(allocations.change, Resize):
                 await self._continue(job, allocations, allocations.change, status, now)
             return
-        if job.state is not JobState.RUNNING or status.lost or gives_all_up(job):
+        if job.state is not JobState.RUNNING or status.lost or must_release_all(job):
             return
         if not (request := job.intents.get(RESIZE)):
             await self._grow(job, allocations, now)
@@ -100,7 +100,7 @@ class ResizeReconciler(Reconciler):
             UnavailableError: The cluster or the database does not answer.
         """
         allocations = JobAllocations(await self._leader.store.live_allocations(job.id))
-        if not job.state.holds_devices or not allocations or allocations.change is not None:
+        if not job.state.has_allocations or not allocations or allocations.change is not None:
             return False
         layout = await self._layout_without(job, allocations, lost, now)
         if layout is None:

@@ -48,7 +48,7 @@ class Scheduler:
         live, rows = await store.live_jobs(), await store.live_allocations()
         probes = await self._probes.newest(store)
         nodes = without_allocated(with_fabrics(await leader.health.nodes(now), fabrics_of(probes)), rows)
-        self._specs.keep([*queue, *live])
+        self._specs.retain([*queue, *live])
         waiting = [
             queue_view.waiting(job, self._specs, after=unmet, now=now, start_s=settings.gang_timeout_s)
             for job in queue

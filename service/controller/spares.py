@@ -22,7 +22,7 @@ from regroup.service.policy.placement.place import Unplaceable, place_replacemen
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.cluster import agent_name
 from regroup.service.ports.sync import READY, Intents, SupervisorStatus
-from regroup.service.store.projects import gives_all_up
+from regroup.service.store.projects import must_release_all
 from regroup.service.store.records import Allocation, AllocationKind, Condition, JobRow
 
 CONDITION = "SparesReady"
@@ -53,7 +53,7 @@ class SpareReconciler(Reconciler):
     async def reconcile(self, job: JobRow, status: SupervisorStatus, now: float) -> None:
         """Release unfit spares, allocate missing ones, and report both."""
         desired = int(job.spec["recovery"].get("spares", 0))
-        if not desired or not job.state.holds_devices:
+        if not desired or not job.state.has_allocations:
             return
         allocations = JobAllocations(await self._leader.store.live_allocations(job.id))
         spares = members_of(allocations.spares)
@@ -84,7 +84,7 @@ class SpareReconciler(Reconciler):
 
     async def _may_allocate(self, job: JobRow, allocations: JobAllocations, now: float) -> bool:
         is_steady = job.state is JobState.RUNNING and allocations.change is None
-        if not is_steady or gives_all_up(job) or now - self._searched_s < _SEARCH_EVERY_S:
+        if not is_steady or must_release_all(job) or now - self._searched_s < _SEARCH_EVERY_S:
             return False
         self._searched_s = now
         return not any(waits_for_nodes(each) for each in await self._leader.store.queued_jobs())

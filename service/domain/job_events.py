@@ -28,7 +28,7 @@ class EventType(StrEnum):
     GENERATION = "generation"
     RESUMED = "resumed"
     INCIDENT = "incident"
-    MOVED = "moved"
+    RELOCATED = "relocated"
     CHECKPOINT = "checkpoint"
     CHECKPOINT_REMOVED = "checkpoint_removed"
     HELD = "held"
@@ -185,7 +185,7 @@ class IncidentRevised:
 
 
 @dataclass(frozen=True)
-class JobMoved:
+class JobRelocated:
     """The job continues on other nodes or at another size."""
 
     nodes: tuple[dict[str, Any], ...]
@@ -285,7 +285,7 @@ JobEvent = (
     | GenerationStarted
     | ScriptResumed
     | IncidentRevised
-    | JobMoved
+    | JobRelocated
     | CheckpointWritten
     | CheckpointRemoved
     | JobHeld
@@ -303,7 +303,7 @@ _TYPES: Mapping[type[Any], EventType] = {
     GenerationStarted: EventType.GENERATION,
     ScriptResumed: EventType.RESUMED,
     IncidentRevised: EventType.INCIDENT,
-    JobMoved: EventType.MOVED,
+    JobRelocated: EventType.RELOCATED,
     CheckpointWritten: EventType.CHECKPOINT,
     CheckpointRemoved: EventType.CHECKPOINT_REMOVED,
     JobHeld: EventType.HELD,

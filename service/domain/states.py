@@ -41,7 +41,7 @@ class JobState(StrEnum):
         return not TRANSITIONS[self]
 
     @property
-    def holds_devices(self) -> bool:
+    def has_allocations(self) -> bool:
         """True if a job in this state has live allocations."""
         return not self.is_terminal and self not in (JobState.QUEUED, JobState.SUSPENDED)
 

@@ -71,7 +71,7 @@ class Metrics:
             await self._catch_up()
             now = self._clock()
             families = list(_families(await self._store.totals(now), list(self._accounts.values()), now))
-            live = [account.job for account in self._accounts.values() if account.job.state.holds_devices]
+            live = [account.job for account in self._accounts.values() if account.job.state.has_allocations]
             families += _of_predictions(live, await self._store.predictions.newest([job.id for job in live]))
             projects = await self._store.queue.projects()
             families += _of_projects(list(self._accounts.values()), projects)
@@ -82,13 +82,13 @@ class Metrics:
         registry.register(_Ready(families))
         return generate_latest(registry)
 
-    async def _spares(self, keeping: Sequence[ProjectRow], now: float) -> Family:
-        samples = [((row.name, "wanted"), float(row.spares)) for row in keeping]
-        if keeping and self._cluster is not None:
+    async def _spares(self, projects: Sequence[ProjectRow], now: float) -> Family:
+        samples = [((row.name, "desired"), float(row.spares)) for row in projects]
+        if projects and self._cluster is not None:
             with contextlib.suppress(UnavailableError):  # without the cluster nobody knows
                 nodes = closed(await self._cluster.nodes(), await self._store.node_events(), now, self._rule)
                 kept = Counter((await kept_nodes(self._store, nodes)).values())
-                samples += [((row.name, "kept"), float(kept[row.name])) for row in keeping]
+                samples += [((row.name, "ready"), float(kept[row.name])) for row in projects]
         return _gauge(names.PROJECT_SPARES, samples)
 
     async def _catch_up(self) -> None:
@@ -118,7 +118,7 @@ def _families(totals: Totals, accounts: Sequence[JobAccount], now: float) -> Ite
     yield _counter(names.SNAPSHOTS_REFUSED, [((why,), refused[why]) for why in ("checksum", "replicas")])
     yield _histogram(names.RECOVERY, _phases(incidents))
     sizes = Counter(str(incident["recovery_action"]) for incident in incidents)
-    yield _counter(names.RESIZES, [((rung,), sizes[rung]) for rung in ("resize", "shrink")])
+    yield _counter(names.RESIZES, [((action,), sizes[action]) for action in ("resize", "shrink")])
     planned = [each for each in incidents if each["recovery_action"] == "resize" and each["reason"] == Reason.RESIZED]
     gaps = [each["durations"]["total"] for each in planned if "total" in (each.get("durations") or {})]
     yield _histogram(names.RESIZE_GAP, {(): gaps})
@@ -128,7 +128,7 @@ def _families(totals: Totals, accounts: Sequence[JobAccount], now: float) -> Ite
     installs = [seconds for account in accounts for seconds in account.install_seconds]
     yield _histogram(names.INSTALL_SECONDS, {(): installs})
     yield _counter(names.DEVICE_SECONDS, _device_seconds(accounts, now))
-    live = [account for account in accounts if account.job.state.holds_devices]
+    live = [account for account in accounts if account.job.state.has_allocations]
     for metric, value in _OF_A_JOB:
         found = [(account.job, value(account, now)) for account in live]
         yield _gauge(metric, [((job.id, job.name, job.project), number) for job, number in found if number is not None])
@@ -218,16 +218,16 @@ def _of_projects(accounts: Sequence[JobAccount], projects: Sequence[ProjectRow])
         job = account.job
         if job.state is JobState.QUEUED:
             unmet = (each.reason for each in job.conditions if not each.status)
-            waiting[job.project, next(unmet, "not_looked_at")] += 1
-        elif job.state.holds_devices:
+            waiting[job.project, next(unmet, "not_evaluated")] += 1
+        elif job.state.has_allocations:
             held[job.project] += account.world_size + account.spare_devices
     requested = [each for account in accounts for each in account.job.conditions if each.type == NODES_REQUESTED]
     yield _gauge(names.QUEUE_REQUESTED, [((), float(len(requested)))])
     yield _gauge(names.QUEUE_JOBS, [(labels, float(count)) for labels, count in sorted(waiting.items())])
-    known = {row.name: row for row in projects}
-    samples = [((name, "held"), float(held[name])) for name in sorted({*known, *held})]
-    samples += [((name, "guaranteed"), float(row.guaranteed)) for name, row in known.items()]
-    samples += [((name, "limit"), float(row.limit)) for name, row in known.items() if row.limit is not None]
+    by_name = {row.name: row for row in projects}
+    samples = [((name, "held"), float(held[name])) for name in sorted({*by_name, *held})]
+    samples += [((name, "guaranteed"), float(row.guaranteed)) for name, row in by_name.items()]
+    samples += [((name, "limit"), float(row.limit)) for name, row in by_name.items() if row.limit is not None]
     yield _gauge(names.PROJECT_DEVICES, samples)
 
 

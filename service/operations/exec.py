@@ -70,7 +70,7 @@ async def start_command(
         NotFoundError: the job has no such rank.
         UnavailableError: the rank's node does not answer.
     """
-    generations = await store.generations(job.id) if job.state.holds_devices else []
+    generations = await store.generations(job.id) if job.state.has_allocations else []
     if not generations:
         raise ConflictError(
             f"job {job.id} is {job.state} and has no node on which a rank runs; `hold_on_failure` retains the nodes of "

@@ -48,7 +48,7 @@ async def read_chunk(
     try:
         return await cluster.read_log(job.id, position.generation, rank, stream, position.offset, limit)
     except (NotFoundError, UnavailableError) as error:
-        has_ended = position.generation < job.generation or (job.generation and not job.state.holds_devices)
+        has_ended = position.generation < job.generation or (job.generation and not job.state.has_allocations)
         if not has_ended:
             raise
         try:

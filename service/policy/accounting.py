@@ -75,10 +75,10 @@ def seconds_by_class(
     seconds = dict.fromkeys(TimeClass, 0.0)
     for start_s, end_s, mark in _spans(timeline, until_s):
         seconds[TimeClass.HELD if mark.is_held else CLASS_OF_STATE[mark.state]] += end_s - start_s
-    for kind, wanted_s in within.items():
-        moved_s = min(max(0.0, wanted_s), seconds[TimeClass.PRODUCTIVE])
-        seconds[TimeClass.PRODUCTIVE] -= moved_s
-        seconds[kind] += moved_s
+    for kind, other_s in within.items():
+        shifted_s = min(max(0.0, other_s), seconds[TimeClass.PRODUCTIVE])
+        seconds[TimeClass.PRODUCTIVE] -= shifted_s
+        seconds[kind] += shifted_s
     return seconds
 
 

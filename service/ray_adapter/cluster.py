@@ -57,7 +57,7 @@ _SYNC_GRACE_S = 10.0
 _LEAVE_S = 10.0
 _FIRST_WORD_S = 60.0
 _AGENT = agent_name("", "").rstrip(":")
-_KEEP_IDLE_S = 7 * 24 * 3600
+_IDLE_TTL_S = 7 * 24 * 3600
 _NODE_ID_LABEL = "ray.io/node-id"
 _ROLE_LABEL = "regroup.io/role"
 _SUPERVISOR = "regroup.service.ray_adapter.supervisor_actor:SupervisorActor"
@@ -109,10 +109,10 @@ class RayCluster:
         await self._blocking(lambda: request_nodes(bundles))
 
     async def prestart(self, node: Node) -> None:
-        await self._blocking(lambda: prestart_worker(node.id, _KEEP_IDLE_S))
+        await self._blocking(lambda: prestart_worker(node.id, _IDLE_TTL_S))
 
     async def stand_by(self, node: Node, ifname: str, *, preflight: bool) -> str:
-        return await self._blocking(lambda: standby.keep(standby_config(node, ifname, preflight=preflight)))
+        return await self._blocking(lambda: standby.ensure(standby_config(node, ifname, preflight=preflight)))
 
     async def is_clear(self, node: Node, job_id: str) -> bool:
         return await self._blocking(lambda: standby.is_clear(node.id, job_id))
@@ -120,7 +120,7 @@ class RayCluster:
     # ------------------------------------------------------------ reservations
 
     async def create_reservation(self, reservation: Reservation) -> Sequence[int]:
-        return await self._blocking(lambda: _take(reservation), limit_s=_READY_S + 3 * _CALL_S)
+        return await self._blocking(lambda: _reserve(reservation), limit_s=_READY_S + 3 * _CALL_S)
 
     async def release_reservation(self, name: str) -> None:
         await self._blocking(lambda: _release(name))
@@ -299,12 +299,12 @@ def _node(item: Mapping[str, Any], free: Mapping[str, float], draining: Mapping[
     )
 
 
-def _take(reservation: Reservation) -> Sequence[int]:
+def _reserve(reservation: Reservation) -> Sequence[int]:
     """Reserve devices as a detached placement group of one bundle, which needs no process and has fixed devices."""
     gpus = reservation.devices if reservation.device_kind == "cuda" else 0
-    wanted = {"CPU": float(reservation.cpus), "GPU": float(gpus), "memory": float(reservation.memory_bytes)}
+    resources = {"CPU": float(reservation.cpus), "GPU": float(gpus), "memory": float(reservation.memory_bytes)}
     group = _find_group(reservation.name) or placement_group(
-        [{name: amount for name, amount in wanted.items() if amount}],
+        [{name: amount for name, amount in resources.items() if amount}],
         name=reservation.name,
         lifetime="detached",
         bundle_label_selector=[{_NODE_ID_LABEL: reservation.node_id}],
@@ -312,7 +312,7 @@ def _take(reservation: Reservation) -> Sequence[int]:
     if not group.wait(_READY_S):
         remove_placement_group(group)
         raise ReservationRefusedError(
-            f"node {reservation.node_id[:8]} did not provide {wanted} within {_READY_S:.0f} s: "
+            f"node {reservation.node_id[:8]} did not provide {resources} within {_READY_S:.0f} s: "
             "it is gone, or others use its resources"
         )
     return _device_ids(group, gpus) if gpus else ()

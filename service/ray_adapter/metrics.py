@@ -30,7 +30,7 @@ class RayMetrics:
         self._counted: set[str] = set()
         self._timed: set[str] = set()
 
-    def take(self, event: SupervisorEvent) -> None:
+    def record(self, event: SupervisorEvent) -> None:
         """Export the numbers of an event. Most events have none."""
         match decode(event.type, event.data):
             case StepRow() as row:
@@ -55,8 +55,8 @@ class RayMetrics:
 
     def _tagged(self, kind: type[Any], metric: Metric, **options: Any) -> Any:
         keys = tuple(dict.fromkeys((*metric.labels, *_JOB)))
-        said = metric.help.replace(", smoothed", "")  # here it is the value of the newest step
-        return kind(metric.name, said, tag_keys=keys, **options).set_default_tags(self._job)
+        help_text = metric.help.replace(", smoothed", "")  # here it is the value of the newest step
+        return kind(metric.name, help_text, tag_keys=keys, **options).set_default_tags(self._job)
 
 
 def _tokens_per_s(tokens: int | None, duration_s: float | None) -> float | None:

@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
-def keep(config: AgentConfig) -> str:
+def ensure(config: AgentConfig) -> str:
     """Ensure that a node has a free standby, and extend its wait. Return the faults that it has found so far.
 
     Return before the standby is ready. Blocking.
@@ -38,7 +38,7 @@ def keep(config: AgentConfig) -> str:
         handle = _actor(name)
         if handle is not None:
             handle.prewarm.remote()
-            return _said(handle.describe_faults.remote(), "") if config.preflight else ""
+            return _answer_of(handle.describe_faults.remote(), "") if config.preflight else ""
     _create(config).prewarm.remote()
     return ""
 
@@ -46,7 +46,7 @@ def keep(config: AgentConfig) -> str:
 def is_clear(node_id: str, job_id: str) -> bool:
     """Return whether a free standby of the node reports that no process of a job lives there. Blocking."""
     handles = [handle for name in _free(node_id) if (handle := _actor(name)) is not None]
-    return any(_said(handle.is_clear.remote(job_id), False) for handle in handles)
+    return any(_answer_of(handle.is_clear.remote(job_id), False) for handle in handles)
 
 
 def claim(agent: str, config: AgentConfig) -> Any | None:
@@ -89,7 +89,7 @@ def actors() -> set[str]:
     return became | {name for name in named if name.startswith("regroup-") and not name.startswith(PREFIX)}
 
 
-def _said(answer: Any, otherwise: T) -> T:
+def _answer_of(answer: Any, otherwise: T) -> T:
     try:
         return ray.get(answer, timeout=_ADOPT_S)
     except (RayError, GetTimeoutError) as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class SupervisorActor:
-    """The actor. Agents call `report` and `grant_fault`; the controller calls the other methods."""
+    """The actor. Agents call `report` and `authorize_fault`; the controller calls the other methods."""
 
     def __init__(self, payload: dict[str, Any]) -> None:
         from ray.util import get_node_ip_address
@@ -20,7 +20,7 @@ class SupervisorActor:
         adapters = Adapters(
             agents=RayAgents,
             records=RayRecords(),
-            export_metrics=lambda payload: RayMetrics(payload).take,
+            export_metrics=lambda payload: RayMetrics(payload).record,
             address=get_node_ip_address,
         )
         self._supervisor = Supervisor(payload, adapters)
@@ -36,9 +36,9 @@ class SupervisorActor:
         """Receive an agent's report. Return the numbers of the messages that are received and that are durable."""
         return await self._supervisor.report(report)
 
-    async def grant_fault(self, index: int, do: str) -> bool:
+    async def authorize_fault(self, index: int, do: str) -> bool:
         """Return whether a planned fault may be injected."""
-        return await self._supervisor.grant_fault(index, do)
+        return await self._supervisor.authorize_fault(index, do)
 
     async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> dict[str, Any] | None:
         """Return a chunk of a rank's output, or None if no node has it."""

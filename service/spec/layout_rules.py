@@ -79,7 +79,7 @@ class LayoutRule:
     """The requirement, for people."""
     reason: str
     """Reason for the requirement."""
-    holds: Callable[[LayoutCandidate], bool]
+    is_satisfied: Callable[[LayoutCandidate], bool]
     """Function that returns True if a candidate satisfies the rule."""
     values: Callable[[LayoutCandidate], Mapping[str, Any]]
     """Function that returns the values to show in the message of a violation."""
@@ -92,7 +92,7 @@ class LayoutRule:
 
 def find_violations(choice: LayoutCandidate) -> list[str]:
     """Return a message for each rule that the candidate violates."""
-    return [rule.message(choice) for rule in RULES if not rule.holds(choice)]
+    return [rule.message(choice) for rule in RULES if not rule.is_satisfied(choice)]
 
 
 def render_rules() -> str:
@@ -117,7 +117,7 @@ def describe_nearest_degrees(field: str, degree: int, is_legal: Callable[[int], 
 def _divides_model_size(
     size: str, reason: str = "each rank of a tensor-parallel group computes an equal part"
 ) -> LayoutRule:
-    def holds(choice: LayoutCandidate) -> bool:
+    def is_satisfied(choice: LayoutCandidate) -> bool:
         value = getattr(choice.model, size)
         return value is None or value % choice.tp == 0
 
@@ -125,7 +125,7 @@ def _divides_model_size(
         "layout.tp",
         f"must divide the model's {size}",
         reason,
-        holds,
+        is_satisfied,
         lambda choice: {"tp": choice.tp, size: getattr(choice.model, size)},
     )
 

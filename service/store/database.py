@@ -24,7 +24,7 @@ from regroup.service.domain.errors import ConflictError, UnavailableError
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _MIGRATION_LOCK = 0x7265_6772  # an advisory lock of PostgreSQL: replicas that start together migrate one by one
-_MIGRATION_LOOK_S = 0.2
+_MIGRATION_POLL_S = 0.2
 _BUSY_TIMEOUT_MS = 10_000
 _AWAY_STATES = ("08", "25P03", "53", "55P03", "57")
 """SQLSTATE: connection, transaction that idled too long, no resources, lock not had in time, shut down or cancelled."""
@@ -159,7 +159,7 @@ async def _lock_migrations(connection: AsyncConnection) -> None:
     """Wait while another replica migrates, which may take longer than any statement does."""
     lock = sa.select(sa.func.pg_try_advisory_xact_lock(_MIGRATION_LOCK))
     while not (await connection.execute(lock)).scalar_one():  # noqa: ASYNC110  (another process holds it)
-        await asyncio.sleep(_MIGRATION_LOOK_S)
+        await asyncio.sleep(_MIGRATION_POLL_S)
 
 
 def _async_url(url: str) -> sa.URL:

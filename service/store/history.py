@@ -77,17 +77,17 @@ async def checkpoints_of(connection: AsyncConnection, job_id: str, removed: bool
     return [Checkpoint(**row) for row in rows.mappings()]
 
 
-def usable(found: Iterable[Checkpoint], known: Sequence[Generation]) -> list[Checkpoint]:
+def usable(found: Iterable[Checkpoint], formed: Sequence[Generation]) -> list[Checkpoint]:
     """Checkpoints on the job's own line: every later generation started at their step or past it."""
     return [
         checkpoint
         for checkpoint in found
-        if all(later.start_step >= checkpoint.step for later in known if later.number > checkpoint.generation)
+        if all(later.start_step >= checkpoint.step for later in formed if later.number > checkpoint.generation)
     ]
 
 
 def fold(
-    rows: Sequence[Step], known: Sequence[Generation], samples: Mapping[int, int | None], committed: int
+    rows: Sequence[Step], formed: Sequence[Generation], samples: Mapping[int, int | None], committed: int
 ) -> Ledger:
     """Fold all of a job's rows into its account.
 
@@ -97,7 +97,7 @@ def fold(
         samples: generation → what each of its steps must have seen; None for a script, which keeps its own account.
         committed: steps the job claims to have committed.
     """
-    start_by_number = {generation.number: generation.start_step for generation in known}
+    start_by_number = {generation.number: generation.start_step for generation in formed}
     began_at = start_by_number[min(start_by_number)] if start_by_number else 0
     counted: dict[int, Step] = {}
     problems: list[str] = []

@@ -15,7 +15,7 @@ from regroup.service.domain.job_events import (
     IncidentRevised,
     JobEvent,
     JobHeld,
-    JobMoved,
+    JobRelocated,
     MalformedEventError,
     MetricsReported,
     MirrorChanged,
@@ -47,12 +47,12 @@ async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], 
     acked = writer.job.acked_seq if writer.job.supervisor_boot_id == boot_id else 0
     fresh = sorted((event for event in reported if event.seq > acked), key=lambda event: event.seq)
     decoded = [(event, _decode(event)) for event in fresh]
-    known = await _known_keys(writer, [event.key for event in fresh])
+    stored = await _stored_keys(writer, [event.key for event in fresh])
     await _add_steps(writer, [body for _, body in decoded if isinstance(body, StepRow)])
     for event, body in decoded:
-        if event.key in known:
+        if event.key in stored:
             continue
-        known.add(event.key)
+        stored.add(event.key)
         if isinstance(body, MalformedEventError):
             await _reject(writer, event, body)
             continue
@@ -64,7 +64,7 @@ async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], 
     goodput = number(status, "goodput")
     if goodput is not None and goodput != writer.job.goodput:
         changes["goodput"] = goodput
-    phases = plain(status.get("ranks") or {}) if writer.job.state.holds_devices else {}
+    phases = plain(status.get("ranks") or {}) if writer.job.state.has_allocations else {}
     if phases != writer.job.rank_phases:
         changes["rank_phases"] = phases
     newest = max((event.seq for event in fresh), default=acked)
@@ -118,11 +118,11 @@ async def _apply(writer: JobWriter, event: Reported, body: JobEvent) -> None:
             await _record(writer, event, data, changes={"result": plain(data)})
         case NoteRecorded():
             await _note(writer, event, body)
-        case JobMoved():
+        case JobRelocated():
             await _record(writer, event, encode(body))
 
 
-async def _known_keys(writer: JobWriter, keys: Sequence[str]) -> set[str]:
+async def _stored_keys(writer: JobWriter, keys: Sequence[str]) -> set[str]:
     query = sa.select(events.c.key).where(events.c.job_id == writer.job.id, events.c.key.in_(keys))
     return set((await writer.connection.execute(query)).scalars()) if keys else set()
 
@@ -284,8 +284,8 @@ async def _incident(writer: JobWriter, event: Reported, incident: IncidentRevise
     data = plain(encode(incident))
     place = await _record(writer, event, data)
     table, job_id = incidents, writer.job.id
-    known = sa.and_(table.c.job_id == job_id, table.c.id == incident.id)
-    filled = table.update().where(known).values(cause=data["cause"], data=data)
+    own_row = sa.and_(table.c.job_id == job_id, table.c.id == incident.id)
+    filled = table.update().where(own_row).values(cause=data["cause"], data=data)
     if (await writer.connection.execute(filled)).rowcount == 0:
         first = {"id": incident.id, "number": place, "cause": data["cause"], "time_s": event.time_s, "data": data}
         await writer.connection.execute(table.insert().values(job_id=job_id, **first))
@@ -330,14 +330,14 @@ async def _phase(writer: JobWriter, event: Reported, progressed: PhaseProgressed
         await _record(writer, event, encode(progressed), changes={"phase": data})
 
 
-async def _held(writer: JobWriter, event: Reported, hold: JobHeld) -> None:
+async def _held(writer: JobWriter, event: Reported, job_held: JobHeld) -> None:
     """A failed job keeps its nodes for a while: a condition, beside the others."""
-    until = datetime.fromtimestamp(hold.until_s, UTC)
+    until = datetime.fromtimestamp(job_held.until_s, UTC)
     message = f"it failed; its nodes are kept until {until:%Y-%m-%d %H:%M:%S} UTC"
-    held = Condition(HELD, True, hold.reason.value, message, event.time_s)
+    held = Condition(HELD, True, job_held.reason.value, message, event.time_s)
     others = [condition for condition in writer.job.conditions if condition.type != HELD]
-    changes = {"conditions": [asdict(condition) for condition in (*others, held)], "error": plain(hold.error)}
-    await _record(writer, event, encode(hold), changes=changes)
+    changes = {"conditions": [asdict(condition) for condition in (*others, held)], "error": plain(job_held.error)}
+    await _record(writer, event, encode(job_held), changes=changes)
 
 
 async def _stragglers(writer: JobWriter, event: Reported, changed: StragglersChanged) -> None:
@@ -346,8 +346,8 @@ async def _stragglers(writer: JobWriter, event: Reported, changed: StragglersCha
     named = changed.ranks
     if not named and len(others) == len(writer.job.conditions):
         return
-    told = "; ".join(_slow_as_text(each) for each in named)
-    uneven = [Condition(EVEN_PACE, False, "straggler", told, event.time_s)] if named else []
+    message = "; ".join(_slow_as_text(each) for each in named)
+    uneven = [Condition(EVEN_PACE, False, "straggler", message, event.time_s)] if named else []
     conditions = [asdict(each) for each in (*others, *uneven)]
     await _record(writer, event, encode(changed), changes={"conditions": conditions})
 

@@ -125,7 +125,7 @@ class JobWriter:
         if job.state is JobState.QUEUED or target.is_terminal:
             changes["conditions"] = []  # they said why it waited, or was held
         if target is JobState.QUEUED:
-            kept = {name: wish for name, wish in job.intents.items() if name != "preempt"}
+            kept = {name: intent for name, intent in job.intents.items() if name != "preempt"}
             changes |= {"queued_at": now, "layout": None, "intents": kept}
         if target is JobState.STARTING and job.started_at is None:
             changes["started_at"] = now
@@ -136,15 +136,15 @@ class JobWriter:
         data: dict[str, Any] = {"from": job.state, "to": target, "reason": checked.reason, "message": checked.message}
         if error is not None:
             data["error"] = dict(error)
-        if not target.holds_devices:
+        if not target.has_allocations:
             changes["mirrored_step"] = None  # the memory of its nodes is given back
         await self.record("state", data, time_s=now, actor=actor, key=key, changes=changes)
-        if not target.holds_devices:
+        if not target.has_allocations:
             await self._release(now)
         await self._allocate(allocate, now)
-        if target is JobState.QUEUED and (wish := self.job.intents.get(SUSPEND)) is not None:
+        if target is JobState.QUEUED and (intent := self.job.intents.get(SUSPEND)) is not None:
             # Whatever brought it here, it waits for nothing: in one breath, so that nobody gives it a turn meanwhile.
-            await self.move(JobState.SUSPENDED, Reason.SUSPENDED, str(wish["why"]), now=now, actor=actor)
+            await self.move(JobState.SUSPENDED, Reason.SUSPENDED, str(intent["why"]), now=now, actor=actor)
 
     async def reallocate(
         self,

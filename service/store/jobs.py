@@ -112,16 +112,16 @@ async def in_states(connection: AsyncConnection, states: list[JobState]) -> list
     return [job_row(dict(row)) for row in (await connection.execute(query)).mappings()]
 
 
-async def page(connection: AsyncConnection, wanted: JobFilter, after: str | None, limit: int) -> Page:
+async def page(connection: AsyncConnection, job_filter: JobFilter, after: str | None, limit: int) -> Page:
     """Up to `limit` jobs, newest first, whose id is below `after` (ids grow with time)."""
     query = sa.select(jobs)
-    if wanted.states:
-        query = query.where(jobs.c.state.in_(sorted(wanted.states)))
-    if wanted.project is not None:
-        query = query.where(jobs.c.project == wanted.project)
-    if wanted.name is not None:
-        query = query.where(jobs.c.name == wanted.name)
-    for key, value in wanted.labels.items():
+    if job_filter.states:
+        query = query.where(jobs.c.state.in_(sorted(job_filter.states)))
+    if job_filter.project is not None:
+        query = query.where(jobs.c.project == job_filter.project)
+    if job_filter.name is not None:
+        query = query.where(jobs.c.name == job_filter.name)
+    for key, value in job_filter.labels.items():
         has = sa.and_(labels.c.job_id == jobs.c.id, labels.c.key == key, labels.c.value == value)
         query = query.where(sa.select(sa.literal(1)).where(has).exists())
     if after is not None:

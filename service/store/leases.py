@@ -11,11 +11,13 @@ from regroup.service.store.tables import leases
 LEADER = "leader"
 
 
-async def acquire(connection: AsyncConnection, holder: str, ttl_s: float, now: float, take_over: bool) -> Lease | None:
+async def acquire(
+    connection: AsyncConnection, holder: str, ttl_s: float, now: float, single_process: bool
+) -> Lease | None:
     """The lease under a new token, or None while another holder's has not expired.
 
     Args:
-        take_over: do not wait for expiry: the caller is known to be the only process.
+        single_process: do not wait for expiry: the caller is known to be the only process.
     """
     row = (await connection.execute(sa.select(leases).where(leases.c.name == LEADER).with_for_update())).one_or_none()
     if row is None:
@@ -26,7 +28,7 @@ async def acquire(connection: AsyncConnection, holder: str, ttl_s: float, now: f
         except exc.IntegrityError:
             return None
         return Lease(LEADER, holder, 1)
-    if row.holder not in ("", holder) and row.expires_at > now and not take_over:
+    if row.holder not in ("", holder) and row.expires_at > now and not single_process:
         return None
     token = int(row.token) + 1
     await connection.execute(

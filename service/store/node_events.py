@@ -15,8 +15,8 @@ _FIELDS = ("key", "node", "kind", "time_s", "job_id", "actor", "message")
 async def add(connection: AsyncConnection, happened: Sequence[NodeEvent]) -> list[NodeEvent]:
     """Write what is not known yet; returns it."""
     keys = [event.key for event in happened]
-    known = set((await connection.execute(sa.select(node_events.c.key).where(node_events.c.key.in_(keys)))).scalars())
-    fresh = list({event.key: event for event in happened if event.key not in known}.values())
+    stored = set((await connection.execute(sa.select(node_events.c.key).where(node_events.c.key.in_(keys)))).scalars())
+    fresh = list({event.key: event for event in happened if event.key not in stored}.values())
     if fresh:
         rows = [{name: plain(getattr(event, name)) for name in _FIELDS} for event in fresh]
         await connection.execute(node_events.insert(), rows)

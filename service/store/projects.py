@@ -27,7 +27,7 @@ _NEVER_SUSPENDED = frozenset({JobState.DRAINING, *(state for state in JobState i
 _LIVE = [state for state in JobState if not state.is_terminal]
 
 
-def gives_all_up(job: JobRow) -> bool:
+def must_release_all(job: JobRow) -> bool:
     """Return True if the job must save its state and release all nodes, for another job or to be suspended."""
     return PREEMPT in job.intents or SUSPEND in job.intents
 
@@ -70,8 +70,8 @@ class QueueStore:
             used = sa.select(sa.func.count()).where(jobs.c.project == name, jobs.c.state.in_(_LIVE))
             if count := (await connection.execute(used)).scalar_one():
                 live = f"{count} jobs that have" if count > 1 else "1 job that has"
-                say = f"wait or cancel (`regroup jobs --project {name}`)"
-                raise ConflictError(f"project {name!r} has {live} not ended; {say}")
+                remedy = f"wait or cancel (`regroup jobs --project {name}`)"
+                raise ConflictError(f"project {name!r} has {live} not ended; {remedy}")
             if not (await connection.execute(projects.delete().where(projects.c.name == name))).rowcount:
                 raise NotFoundError(
                     f"no project {name!r} has been set up; `regroup projects list` shows those that were"
@@ -98,10 +98,10 @@ class QueueStore:
         async with self._database.write() as connection:
             await leases.check(connection, lease)
             writer = await JobWriter.lock(connection, job_id)
-            if not writer.job.state.holds_devices or intent.keys() & writer.job.intents.keys():
+            if not writer.job.state.has_allocations or intent.keys() & writer.job.intents.keys():
                 return
-            intents, told = {**writer.job.intents, **intent}, {name: wish["why"] for name, wish in intent.items()}
-            await writer.record("intent", told, time_s=now, actor="controller", changes={"intents": intents})
+            intents, reasons = {**writer.job.intents, **intent}, {name: each["why"] for name, each in intent.items()}
+            await writer.record("intent", reasons, time_s=now, actor="controller", changes={"intents": intents})
         self._changes.announce(job_id)
 
     async def suspended(self) -> list[JobRow]:
@@ -129,9 +129,9 @@ class QueueStore:
             if state in _NEVER_SUSPENDED or writer.job.intents.get("cancel"):
                 raise ConflictError(f"job {job_id} is {state}: only a job that waits or runs can be suspended")
             if SUSPEND not in writer.job.intents:
-                wish = {SUSPEND: {"why": why, "requested_s": now}}
-                intents = {**writer.job.intents, **wish}
-                await writer.record("intent", wish, time_s=now, actor=actor, changes={"intents": intents})
+                intent = {SUSPEND: {"why": why, "requested_s": now}}
+                intents = {**writer.job.intents, **intent}
+                await writer.record("intent", intent, time_s=now, actor=actor, changes={"intents": intents})
                 if state is JobState.QUEUED:
                     await writer.move(JobState.SUSPENDED, Reason.SUSPENDED, why, now=now, actor=actor)
         self._changes.announce(job_id)
@@ -149,7 +149,7 @@ class QueueStore:
             if writer.job.state.is_terminal:
                 raise ConflictError(f"job {job_id} is {writer.job.state}: only a suspended job can be resumed")
             if SUSPEND in writer.job.intents:
-                intents = {name: wish for name, wish in writer.job.intents.items() if name != SUSPEND}
+                intents = {name: intent for name, intent in writer.job.intents.items() if name != SUSPEND}
                 await writer.record("intent", {SUSPEND: None}, time_s=now, actor=actor, changes={"intents": intents})
                 if writer.job.state is JobState.SUSPENDED:
                     await writer.move(JobState.QUEUED, Reason.RESUMED, now=now, actor=actor)

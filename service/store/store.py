@@ -85,7 +85,7 @@ class Store:
         """Lead, or None while another does. On SQLite this process is the only one and never waits."""
         async with self._database.write() as connection:
             now = await self._database.now(connection)
-            return await leases.acquire(connection, holder, ttl_s, now, take_over=self._database.single_process)
+            return await leases.acquire(connection, holder, ttl_s, now, single_process=self._database.single_process)
 
     async def renew_lease(self, lease: Lease, ttl_s: float) -> None:
         """Lead for `ttl_s` more; raises PreconditionError if another does."""
@@ -137,7 +137,7 @@ class Store:
             IllegalTransitionError: the job holds nothing any more.
         """
         async with self._job(job_id, lease) as writer:
-            if not writer.job.state.holds_devices:
+            if not writer.job.state.has_allocations:
                 raise IllegalTransitionError(f"job {job_id} is {writer.job.state}: it holds nothing to be changed")
             await writer.reallocate(tuple(allocate), release, assignment, history, now)
 
@@ -223,10 +223,10 @@ class Store:
     async def intend(self, job_id: str, change: Intending, *, now: float, actor: str) -> JobRow:
         """Add what `change` makes of a job's row to its intents, less what is None there; it may raise to refuse."""
         async with self._job(job_id) as writer:
-            told = change(writer.job)
-            intents = {name: value for name, value in {**writer.job.intents, **told}.items() if value is not None}
+            changed = change(writer.job)
+            intents = {name: value for name, value in {**writer.job.intents, **changed}.items() if value is not None}
             if intents != writer.job.intents:
-                await writer.record("intent", told, time_s=now, actor=actor, changes={"intents": intents})
+                await writer.record("intent", changed, time_s=now, actor=actor, changes={"intents": intents})
         return writer.job
 
     async def release(self, job_id: str, *, now: float, actor: str) -> JobRow:
@@ -308,10 +308,10 @@ class Store:
         async with self._database.read() as connection:
             return await jobs.find(connection, reference, project)
 
-    async def page(self, wanted: JobFilter, after: str | None, limit: int) -> Page:
+    async def page(self, job_filter: JobFilter, after: str | None, limit: int) -> Page:
         """Jobs, newest first, after the one with id `after`."""
         async with self._database.read() as connection:
-            return await jobs.page(connection, wanted, after, limit)
+            return await jobs.page(connection, job_filter, after, limit)
 
     async def queued_jobs(self) -> list[JobRow]:
         """QUEUED jobs in order of submission."""
@@ -321,7 +321,7 @@ class Store:
     async def live_jobs(self) -> list[JobRow]:
         """Jobs that hold devices, or may."""
         async with self._database.read() as connection:
-            return await jobs.in_states(connection, [state for state in JobState if state.holds_devices])
+            return await jobs.in_states(connection, [state for state in JobState if state.has_allocations])
 
     async def live_allocations(self, job_id: str | None = None) -> list[Allocation]:
         """Everything that may exist in the cluster, of one job or all."""
@@ -373,10 +373,10 @@ class Store:
         async with self._database.read() as connection:
             job = await jobs.get(connection, job_id)
             rows = await history.step_rows_after(connection, job_id, 0, job.step_rows)
-            known = await history.generations_of(connection, job_id)
+            formed = await history.generations_of(connection, job_id)
         spec = job.parsed_spec()
-        samples = {found.number: spec.samples_per_step(Layout(**found.layout)) for found in known}
-        return history.fold(rows, known, samples, job.step)
+        samples = {found.number: spec.samples_per_step(Layout(**found.layout)) for found in formed}
+        return history.fold(rows, formed, samples, job.step)
 
     async def totals(self, now: float) -> Totals:
         """Sums over the whole store, for the metrics."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regroup.service.domain.job_events import (
-    JobMoved,
+    JobRelocated,
     MetricsReported,
     NoteRecorded,
     PhaseProgressed,
@@ -34,7 +34,7 @@ class EventLog:
 
     def replay(self, past: Sequence[SupervisorEvent]) -> None:
         """Restore the counters from the events of earlier incarnations."""
-        self._relocations = len(decoded(past, JobMoved))
+        self._relocations = len(decoded(past, JobRelocated))
 
     async def record_state(
         self, state: JobState, reason: Reason, message: str, generation: int, error: Mapping[str, Any] | None
@@ -56,14 +56,14 @@ class EventLog:
         """
         if relocated.is_recorded:
             return
-        event = JobMoved(
+        event = JobRelocated(
             nodes=tuple(node.to_json() for node in relocated.nodes),
             layout=relocated.layout.to_json(),
             former=dict(relocated.former),
             attempt=self._attempt,
         )
         self._relocations += 1
-        await self._journal.record(f"moved:{self._attempt}:{self._relocations}", event, generation)
+        await self._journal.record(f"relocated:{self._attempt}:{self._relocations}", event, generation)
 
     def emit_phase(self, phase: str, fraction: float | None, message: str, generation: int) -> None:
         """Emit the start or the progress of a phase. `fraction` is between 0 and 1, or None if unknown."""

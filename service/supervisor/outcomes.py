@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from regroup.service.domain.job_events import JobMoved, decoded
+from regroup.service.domain.job_events import JobRelocated, decoded
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
 from regroup.service.ports.assignment import NodeAssignment
@@ -53,7 +53,7 @@ class Relocated(Exception):
         Args:
             layout: the job's layout, for a record that contains none.
         """
-        relocations = [event for event in decoded(past, JobMoved) if event.attempt == attempt]
+        relocations = [event for event in decoded(past, JobRelocated) if event.attempt == attempt]
         if not relocations:
             return None
         last = relocations[-1]

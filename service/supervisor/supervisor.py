@@ -82,16 +82,16 @@ class Supervisor:
             "durable": self._intake.durable(agent_report.boot_id, self._journal.acked_seq),
         }
 
-    async def grant_fault(self, index: int, do: str) -> bool:
+    async def authorize_fault(self, index: int, do: str) -> bool:
         """Return whether to inject a rehearsed fault. Each fault is injected once per job, and recorded before that."""
         self._wake()
         if not self._payload.allow_faults:
             return False
-        is_granted = await self._records.create(f"fault/{self._payload.job_id}/{index}", do.encode())
-        if is_granted and do == "kill_store":
+        is_authorized = await self._records.create(f"fault/{self._payload.job_id}/{index}", do.encode())
+        if is_authorized and do == "kill_store":
             with contextlib.suppress(AgentLostError):
                 await self._gang.agents.agent(next(iter(self._gang.configs)), timeout_s=5).inject_fault(do)
-        return is_granted
+        return is_authorized
 
     async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> dict[str, Any] | None:
         """Return a chunk of a rank's output from the node that has it, or None if no node has it."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from regroup.service.domain.job_events import JobMoved
+from regroup.service.domain.job_events import JobRelocated
 from regroup.service.supervisor.journal import Journal
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import TransferAddress
@@ -91,8 +91,8 @@ async def test_a_supervisor_that_restarts_where_nodes_have_changed_places_leaves
     rig = Rig(FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)}))
     rig.running.cancel()
     placed, layout = [place("node-1"), place("node-0")], rig.payload.layout.to_json()
-    moved = JobMoved(tuple(placed), former={}, attempt=0, layout=layout)
-    await Journal(rig.records, "j").record("moved:0:1", moved, 0)
+    moved = JobRelocated(tuple(placed), former={}, attempt=0, layout=layout)
+    await Journal(rig.records, "j").record("relocated:0:1", moved, 0)
     rig.begin()
     assert (await rig.end()).nodes == assigned(placed)
     rig.payload = rig.payload.with_nodes(assigned(placed), rig.payload.layout)

@@ -375,7 +375,7 @@ class NodeAgent(AgentApi):
         while True:  # the rank waits for a word, and there may be no supervisor to say one
             with contextlib.suppress(RayError, ValueError):
                 supervisor = ray.get_actor(self._config.supervisor, namespace=NAMESPACE)
-                answer: Any = supervisor.grant_fault.remote(due.index, due.do)
+                answer: Any = supervisor.authorize_fault.remote(due.index, due.do)
                 return bool(await answer)
             await asyncio.sleep(0.1)
 

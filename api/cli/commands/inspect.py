@@ -224,7 +224,7 @@ def _brief(kind: str, data: dict[str, Any]) -> str:
             )
         case "incident":
             return f"{data.get('cause')} rank {data.get('rank')} at step {data.get('at_step')}"
-        case "moved":
+        case "relocated":
             left = ", ".join(data["former"].values())
             return f"to {', '.join(node['name'] for node in data['nodes'])}" + (f", off {left}" if left else "")
         case "trial" if "kept" in data:

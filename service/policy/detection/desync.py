@@ -72,8 +72,8 @@ def find_desync(entered: EnteredCollectives) -> Desync | None:
     """Return the first point at which ranks of a group entered different collectives; None if all reports agree."""
     for group, by_rank in sorted(_groups(entered).items()):
         calls: dict[int, dict[int, _Call]] = {}
-        for rank, known in by_rank.items():
-            for each in known:
+        for rank, mine in by_rank.items():
+            for each in mine:
                 calls.setdefault(each["sequence"], {})[rank] = _call(each)
         for sequence in sorted(calls):
             if len(set(calls[sequence].values())) > 1:
@@ -84,14 +84,14 @@ def find_desync(entered: EnteredCollectives) -> Desync | None:
 def find_missing_ranks(entered: EnteredCollectives) -> MissingRanks | None:
     """Return the ranks that have not entered a collective in which others wait; None if no rank is known to wait."""
     for (name, _), by_rank in sorted(_groups(entered).items()):
-        newest = {rank: known[-1] for rank, known in by_rank.items()}
+        newest = {rank: calls[-1] for rank, calls in by_rank.items()}
         waiting = [each for each in newest.values() if not each["is_over"]]
         if not waiting:
             continue
         last = max(waiting, key=lambda each: each["sequence"])
         missing = tuple(rank for rank, each in sorted(newest.items()) if each["sequence"] < last["sequence"])
         if missing:
-            return MissingRanks(last["title"] or name, last["sequence"], _told(_call(last)), missing)
+            return MissingRanks(last["title"] or name, last["sequence"], _describe_call(_call(last)), missing)
     return None
 
 
@@ -100,7 +100,7 @@ def add_desync_evidence(cause: Cause, entered: EnteredCollectives) -> Cause:
     if cause.reason is not Reason.DESYNC or cause.evidence is not None:
         return cause
     found = find_desync(entered)
-    evidence = {"kind": "desync", "collectives": {str(rank): describe_newest(known) for rank, known in entered.items()}}
+    evidence = {"kind": "desync", "collectives": {str(rank): describe_newest(calls) for rank, calls in entered.items()}}
     if found is None:
         summary = f"{cause.summary}: a rank got data of another collective"
         return replace(cause, summary=summary, evidence=evidence)
@@ -108,21 +108,23 @@ def add_desync_evidence(cause: Cause, entered: EnteredCollectives) -> Cause:
     return replace(cause, summary=f"{found.summary} ({cause.summary})", rank=rank, evidence=evidence)
 
 
-def describe_newest(known: Sequence[Mapping[str, Any]] | None) -> str:
+def describe_newest(calls: Sequence[Mapping[str, Any]] | None) -> str:
     """Return the newest collective of a rank, for people."""
-    if known is None:
+    if calls is None:
         return "no answer"
-    if not known:
+    if not calls:
         return "none"
-    last = known[-1]
+    last = calls[-1]
     state = "finished" if last["is_over"] else "waiting"
-    return f"{_told(_call(last))}, number {last['sequence']} of group {last['title'] or last['group']} ({state})"
+    return (
+        f"{_describe_call(_call(last))}, number {last['sequence']} of group {last['title'] or last['group']} ({state})"
+    )
 
 
 def _groups(entered: EnteredCollectives) -> dict[_Group, dict[int, list[Mapping[str, Any]]]]:
     found: dict[_Group, dict[int, list[Mapping[str, Any]]]] = {}
-    for rank, known in sorted(entered.items()):
-        for each in known or ():
+    for rank, calls in sorted(entered.items()):
+        for each in calls or ():
             found.setdefault((each["group"], each["first_rank"]), {}).setdefault(rank, []).append(each)
     return found
 
@@ -131,9 +133,9 @@ def _desync(
     group: _Group, sequence: int, calls: Mapping[int, _Call], by_rank: Mapping[int, Sequence[Mapping[str, Any]]]
 ) -> Desync:
     (most, count), *_ = Counter(calls.values()).most_common(1)
-    odd = tuple(rank for rank, call in calls.items() if call != most) if 2 * count > len(calls) else ()
+    outliers = tuple(rank for rank, call in calls.items() if call != most) if 2 * count > len(calls) else ()
     title = next(iter(by_rank.values()))[0]["title"] or group[0]
-    return Desync(title, sequence, {rank: _told(call) for rank, call in calls.items()}, odd)
+    return Desync(title, sequence, {rank: _describe_call(call) for rank, call in calls.items()}, outliers)
 
 
 def _call(each: Mapping[str, Any]) -> _Call:
@@ -143,7 +145,7 @@ def _call(each: Mapping[str, Any]) -> _Call:
     return each["name"], tuple(math.prod(shape) for shape in each["shapes"]), tuple(each["types"])
 
 
-def _told(call: _Call) -> str:
+def _describe_call(call: _Call) -> str:
     name, counts, types = call
     of = ", ".join(f"{count} {kind}" for count, kind in zip(counts, types, strict=False))
     return f"{name} of {of}" if of else name

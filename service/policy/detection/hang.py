@@ -116,8 +116,8 @@ def _exceeded(activity: RankActivity, rule: HangPolicy, firsts: Mapping[str, flo
 
 
 def _first_bound_s(phase: str, rule: HangPolicy, firsts: Mapping[str, float]) -> float:
-    known_s = firsts.get(phase) if phase in _IN_STEP and not rule.first_may_work else None
-    return rule.first_s if known_s is None else min(rule.first_s, max(_FIRST_FLOOR_S, _FIRST_FACTOR * known_s))
+    earlier_s = firsts.get(phase) if phase in _IN_STEP and not rule.first_may_work else None
+    return rule.first_s if earlier_s is None else min(rule.first_s, max(_FIRST_FLOOR_S, _FIRST_FACTOR * earlier_s))
 
 
 def find_outlier_ranks(
@@ -163,17 +163,17 @@ def _in_collective(stack: str) -> bool:
 
 
 def describe_hang(
-    hang: Hang, activities: Mapping[int, RankActivity], odd: Collection[int], stacks: Mapping[int, str]
+    hang: Hang, activities: Mapping[int, RankActivity], outliers: Collection[int], stacks: Mapping[int, str]
 ) -> str:
     """Return one sentence for people: duration, phase and outlier ranks."""
     text = (
         f"no rank made progress for {hang.stalled_s:.0f} s, more than the {hang.bound_s:.3g} s allowed in {hang.phase}"
     )
-    if not odd:
+    if not outliers:
         return text
-    first = min(odd)
-    names = f"rank {first}" if len(odd) == 1 else f"ranks {', '.join(map(str, sorted(odd)))}"
-    told = f"; {names} stands out" if len(odd) == 1 else f"; {names} stand out"
-    where = f"{told}: step {activities[first].step}, {activities[first].phase}"
+    first = min(outliers)
+    names = f"rank {first}" if len(outliers) == 1 else f"ranks {', '.join(map(str, sorted(outliers)))}"
+    suffix = f"; {names} stands out" if len(outliers) == 1 else f"; {names} stand out"
+    where = f"{suffix}: step {activities[first].step}, {activities[first].phase}"
     line = stacks.get(first, "").partition("\n")[0]
     return f"{text}{where}, {line}" if _SILENT in line else f"{text}{where}"

@@ -11,7 +11,7 @@ BUDGET = "loss_spike"
 
 def loss_spike_config(
     action: LossSpikeAction,
-    known: Mapping[int, tuple[str, float]],
+    spiked: Mapping[int, tuple[str, float]],
     charges: Sequence[Charge],
     most: int,
     *,
@@ -34,7 +34,7 @@ def loss_spike_config(
     """
     mine = [charge for charge in charges if charge.budget == BUDGET and now_s - charge.time_s <= window_s]
     is_used_up = budget_level([*mine, Charge(BUDGET, now_s, step)], refill_steps) > most
-    repeated = tuple(RepeatedSpike(at, metric, limit) for at, (metric, limit) in sorted(known.items()))
+    repeated = tuple(RepeatedSpike(at, metric, limit) for at, (metric, limit) in sorted(spiked.items()))
     if action is LossSpikeAction.ROLLBACK and is_used_up:
         action = LossSpikeAction.WARN
     return LossSpikeConfig(action, repeated)

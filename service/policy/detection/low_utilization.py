@@ -79,7 +79,7 @@ def _share(samples: Sequence[UtilizationSample], usual_s: float | None) -> float
     """Return the fraction of time spent in steps, multiplied by their MFU. Without an MFU, a step at the shortest
     measured step time counts as full utilization."""
     passed_s, steps = samples[-1].at_s - samples[0].at_s, samples[-1].step - samples[0].step
-    known = [sample.mfu for sample in samples if sample.mfu is not None]
-    if known and (step_s := samples[-1].step_s):
-        return sum(known) / len(known) * min(1.0, steps * step_s / passed_s)
+    measured = [sample.mfu for sample in samples if sample.mfu is not None]
+    if measured and (step_s := samples[-1].step_s):
+        return sum(measured) / len(measured) * min(1.0, steps * step_s / passed_s)
     return None if usual_s is None else min(1.0, steps * usual_s / passed_s)

@@ -129,8 +129,8 @@ class NodeHealth:
             fence_s = self.fenced_until_s
             return "" if fence_s is None else f"unresponsive: ranks may run there until {_clock(fence_s)}"
         last = self.faults[-1]
-        told = f", the last at {_clock(last.time_s)}: {last.message[:_SHOWN]}" if last.message else ""
-        return f"quarantined until {_clock(self.quarantined_until_s)} ({_counted(self.faults)}{told})"
+        newest = f", the last at {_clock(last.time_s)}: {last.message[:_SHOWN]}" if last.message else ""
+        return f"quarantined until {_clock(self.quarantined_until_s)} ({_counted(self.faults)}{newest})"
 
 
 def assess_node(events: Iterable[NodeEvent], now_s: float, rule: QuarantinePolicy) -> NodeHealth:
@@ -197,8 +197,8 @@ def proof_key(silent: NodeEvent) -> str:
 def node_event_kind_of(reason: str, evidence: Any) -> NodeEventKind | None:
     """Return the node event of an incident's reason and evidence. Errors and exits of training code have none."""
     if reason == Reason.RANK_EXIT and isinstance(evidence, Mapping):
-        told = (NodeEventKind.DEVICE, "device"), (NodeEventKind.OUT_OF_MEMORY, "out_of_memory")
-        return next((kind for kind, name in told if name in evidence), None)
+        kinds = (NodeEventKind.DEVICE, "device"), (NodeEventKind.OUT_OF_MEMORY, "out_of_memory")
+        return next((kind for kind, name in kinds if name in evidence), None)
     return _BY_REASON.get(reason)
 
 

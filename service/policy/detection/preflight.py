@@ -67,7 +67,9 @@ def find_unfit_nodes(findings: Sequence[Finding], peers: Mapping[str, Sequence[s
     for finding in findings:
         if finding.what != LINK:
             own.setdefault(finding.node_id, []).append(finding.message)
-    found = {node: UnfitNode(node, NodeEventKind.PREFLIGHT, "; ".join(said), True) for node, said in own.items()}
+    found = {
+        node: UnfitNode(node, NodeEventKind.PREFLIGHT, "; ".join(messages), True) for node, messages in own.items()
+    }
     broken = {
         (finding.node_id, finding.peer): finding.message
         for finding in findings

@@ -50,14 +50,14 @@ def find_stragglers(
     ):
         return None
     works = {rank: activities[rank].work_s for rank in ranks}
-    takes = {rank: activities[rank].work_s + activities[rank].ready_s for rank in ranks}
+    busy_times = {rank: activities[rank].work_s + activities[rank].ready_s for rank in ranks}
     found: list[Straggler] = []
     for rank in sorted(ranks):
         factor = _STILL if rank in named else _FACTOR
         if usual_s := _usual_s(works, rank, peers[rank], factor):
             found.append(Straggler(rank, works[rank], usual_s))
-        elif usual_s := _usual_s(takes, rank, peers[rank], factor):
-            found.append(Straggler(rank, takes[rank], usual_s, is_crowded=True))
+        elif usual_s := _usual_s(busy_times, rank, peers[rank], factor):
+            found.append(Straggler(rank, busy_times[rank], usual_s, is_crowded=True))
     return tuple(found)
 
 
@@ -72,8 +72,8 @@ def filter_lasting(
         now_s: time on the same clock.
     """
     since_s = {each.rank: crowded_s.get(each.rank, now_s) for each in found if each.is_crowded}
-    told = [each for each in found if each.rank in named or now_s - since_s.get(each.rank, -math.inf) >= _CROWDED_S]
-    return tuple(told), since_s
+    lasting = [each for each in found if each.rank in named or now_s - since_s.get(each.rank, -math.inf) >= _CROWDED_S]
+    return tuple(lasting), since_s
 
 
 def _usual_s(seconds: Mapping[int, float], rank: int, peers: Collection[int], factor: float) -> float | None:

@@ -90,7 +90,7 @@ def _measured(plain: Hardware, probe: ProbeResult) -> Hardware:
         min(node.ranks for node in probe.nodes),
         plain.network_bytes_s if network is None else network.bytes_s,
     )
-    before, after = _told(plain), _told(found)
+    before, after = _figures(plain), _figures(found)
     figures = [
         MeasuredValue(name, value, before.get(name, 0.0), probe.time_s, probe.job_id)
         for name, value in after.items()
@@ -147,7 +147,7 @@ def _out_of_nodes(probe: ProbeResult) -> MeasuredLevel | None:
     return next((each for each in probe.levels if each.level is not Level.DEVICE), None)
 
 
-def _told(hardware: Hardware) -> dict[str, float]:
+def _figures(hardware: Hardware) -> dict[str, float]:
     device, link = hardware.device, hardware.link
     return {
         **{f"{dtype} product FLOP/s": peak * device.ceiling * _TERA for dtype, peak in device.peak_tflops.items()},

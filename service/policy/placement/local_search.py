@@ -67,7 +67,7 @@ def _changes(judge: PlacementJudge, seats: CandidateSlots, pool: list[int]) -> I
         return  # segments span nodes: a change would split one
     own = {at for at, _ in seats}
     pool = [at for at in pool if at not in own]
-    for changed in _moved(seats, caps, pool, grain):
+    for changed in _with_relocated_ranks(seats, caps, pool, grain):
         if judge.is_spread(changed):
             yield changed
     for at, (_, count) in enumerate(seats):
@@ -83,7 +83,9 @@ def _changes(judge: PlacementJudge, seats: CandidateSlots, pool: list[int]) -> I
             yield tuple(changed)
 
 
-def _moved(seats: CandidateSlots, room: Sequence[int], pool: list[int], grain: int) -> Iterator[CandidateSlots]:
+def _with_relocated_ranks(
+    seats: CandidateSlots, room: Sequence[int], pool: list[int], grain: int
+) -> Iterator[CandidateSlots]:
     for giver, (node, count) in enumerate(seats):
         amounts = dict.fromkeys((grain, count))
         for amount in amounts:

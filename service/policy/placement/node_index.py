@@ -19,16 +19,16 @@ class NodeIndex:
     """Free resources of nodes that can take ranks. Only `allocate` and `release` change them."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
-        taking = [node for node in nodes if node.alive and not node.is_control and not node.is_draining]
+        eligible = [node for node in nodes if node.alive and not node.is_control and not node.is_draining]
         self.closed: tuple[Node, ...] = tuple(
-            sorted((node for node in taking if node.closed_reason), key=lambda node: (node.name, node.id))
+            sorted((node for node in eligible if node.closed_reason), key=lambda node: (node.name, node.id))
         )
         """Nodes that would take ranks if they were open."""
         keyed = sorted(
-            [(domains_of(node), node.name, node.id, at) for at, node in enumerate(taking) if not node.closed_reason]
+            [(domains_of(node), node.name, node.id, at) for at, node in enumerate(eligible) if not node.closed_reason]
         )
         self.paths: Sequence[tuple[str, ...]] = [key[0] for key in keyed]
-        self.nodes: Sequence[Node] = [taking[key[3]] for key in keyed]
+        self.nodes: Sequence[Node] = [eligible[key[3]] for key in keyed]
         """Open nodes, those of a domain next to each other."""
         self.domain_numbers: Sequence[Sequence[int]]
         """For each of `DOMAIN_LEVELS`: node → number of its domain."""

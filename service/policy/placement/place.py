@@ -37,7 +37,7 @@ __all__ = [
     "with_placement",
 ]  # fmt: skip
 
-_TOLD = 4
+_MAX_REJECTED = 4
 """Maximum number of rejected alternatives to report."""
 
 
@@ -74,11 +74,11 @@ def place_replacements(
     free = site.free_ranks(demand)
     grain = demand.segment if demand.segment_within is Level.NODE else 1
     left, found = set(range(len(site.nodes))), dict[int, Node]()
-    for seat, wanted in sorted(enumerate(ranks), key=lambda item: -item[1]):
-        enough = [at for at in left if free[at] // grain * grain >= wanted and _may_be_at(demand, site, at, neighbours)]
+    for seat, count in sorted(enumerate(ranks), key=lambda item: -item[1]):
+        enough = [at for at in left if free[at] // grain * grain >= count and _may_be_at(demand, site, at, neighbours)]
         if not enough:
             inside = f" in the {demand.required} of the others" if demand.required and neighbours else ""
-            message = f"no other node{inside} has capacity for {wanted} of {demand.ranks} ranks"
+            message = f"no other node{inside} has capacity for {count} of {demand.ranks} ranks"
             rooms = tuple(node_room(demand, site, at) for at in site.first_by_name(len(site.nodes)))
             return Unplaceable(
                 Shortage.RESOURCES, f"{message}{table(rooms, len(rooms))}{closed_ones(site.closed)}", rooms
@@ -86,7 +86,7 @@ def place_replacements(
         best = min(enough, key=lambda at: (_distance(site, at, neighbours), free[at], site.nodes[at].name, at))
         found[seat] = site.nodes[best]
         left.discard(best)
-    return Placement(tuple(RankSlot(found[seat], wanted) for seat, wanted in enumerate(ranks)))
+    return Placement(tuple(RankSlot(found[seat], count) for seat, count in enumerate(ranks)))
 
 
 def fits_empty_cluster(demand: Demand, nodes: Iterable[Node]) -> bool:
@@ -163,25 +163,27 @@ def _inside(site: NodeIndex, way: Candidate) -> str:
 def _rejected(search: Search, best: Candidate, others: Sequence[Candidate]) -> tuple[RejectedPlacement, ...]:
     """Return the smaller domains that are too small, and alternatives on other nodes."""
     demand, site = search.demand, search.index
-    told = list[RejectedPlacement]()
+    rejected = list[RejectedPlacement]()
     if len(best.slots) > 1:
         most = max(site.free_ranks(demand))
-        told.append(RejectedPlacement("one node", f"the largest has capacity for {most} of {demand.ranks} ranks"))
+        rejected.append(RejectedPlacement("one node", f"the largest has capacity for {most} of {demand.ranks} ranks"))
         for index in range(len(DOMAIN_LEVELS) - 1, -1, -1):
             if (
                 any(path[index] for path in site.paths)
                 and (most := max(site.domain_sums(demand, index))) < demand.ranks
             ):
                 level = DOMAIN_LEVELS[index]
-                told.append(
+                rejected.append(
                     RejectedPlacement(f"one {level}", f"the largest has capacity for {most} of {demand.ranks} ranks")
                 )
     seen = {_inside(site, best)}
     for way in others:
-        if (where := f"{len(way.slots)} nodes in {_inside(site, way)}") not in seen and len(told) < _TOLD + 2:
+        if (where := f"{len(way.slots)} nodes in {_inside(site, way)}") not in seen and len(
+            rejected
+        ) < _MAX_REJECTED + 2:
             seen.add(where)
-            told.append(RejectedPlacement(where, _against(best, way)))
-    return tuple(told)
+            rejected.append(RejectedPlacement(where, _against(best, way)))
+    return tuple(rejected)
 
 
 def _against(best: Candidate, way: Candidate) -> str:

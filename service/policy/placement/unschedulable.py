@@ -84,8 +84,8 @@ def table(rooms: Sequence[NodeCapacity], count: int) -> str:
 
 def closed_ones(nodes: Sequence[Node]) -> str:
     """Describe the closed nodes and the reasons."""
-    told = [f"{node.name} is {node.closed_reason}" for node in nodes]
-    return ("; " if told else "") + _listed(told[:_CLOSED], len(told) - _CLOSED)
+    reasons = [f"{node.name} is {node.closed_reason}" for node in nodes]
+    return ("; " if reasons else "") + _listed(reasons[:_CLOSED], len(reasons) - _CLOSED)
 
 
 @dataclass(frozen=True)

@@ -41,10 +41,10 @@ def find_surplus(
     The newest checkpoint is always retained.
     """
     newest_first = sorted(checkpoints, key=lambda item: (item.step, item.generation), reverse=True)
-    keep = set(newest_first[: max(1, keep_last)])
+    retained = set(newest_first[: max(1, keep_last)])
     measured = [item for item in newest_first if item.validation_loss is not None]
-    keep.update(sorted(measured, key=lambda item: (item.validation_loss, -item.step))[:keep_best])
-    return [item for item in reversed(newest_first) if item not in keep and not item.pinned]
+    retained.update(sorted(measured, key=lambda item: (item.validation_loss, -item.step))[:keep_best])
+    return [item for item in reversed(newest_first) if item not in retained and not item.pinned]
 
 
 def find_abandoned(uris: Iterable[str], failed: Collection[str], generation: int) -> list[UnfinishedCheckpoint]:

@@ -145,15 +145,15 @@ def blame_device(cause: Cause, broken: Mapping[str, str], node_of_rank: Mapping[
     return replace(cause, summary=f"{cause.summary}; {broken[node]}", node_id=node, evidence=evidence)
 
 
-def _is_mismatch(said: str) -> bool:
-    return any(part in said for part in _MISMATCH)
+def _is_mismatch(message: str) -> bool:
+    return any(part in message for part in _MISMATCH)
 
 
 def _cause(reason: Reason, failure: RankFailure) -> Cause:
     if reason in _RAISED_BY_ALL:  # all ranks raise this error: the first report is not the cause
-        odd = failure.details.get("odd_ranks", ())
-        is_named = len(odd) == 1 and failure.details.get("is_certain")
-        return Cause(reason, failure.message, failure.time_s, odd[0] if is_named else None, None, failure)
+        outliers = failure.details.get("odd_ranks", ())
+        is_named = len(outliers) == 1 and failure.details.get("is_certain")
+        return Cause(reason, failure.message, failure.time_s, outliers[0] if is_named else None, None, failure)
     summary = f"rank {failure.rank}: {failure.kind}: {failure.message}"
     return Cause(reason, summary, failure.time_s, failure.rank, None, failure)
 

@@ -147,5 +147,5 @@ def find_diverged_sets(shards: Sequence[Shard]) -> list[tuple[int, int]]:
 
 def replicas_agree(held: Sequence[Mapping[str, int]]) -> bool:
     """Return True if all ranks have the same checksums of replicated state."""
-    known: dict[str, int] = {}
-    return all(known.setdefault(name, digest) == digest for each in held for name, digest in each.items())
+    checksums: dict[str, int] = {}
+    return all(checksums.setdefault(name, digest) == digest for each in held for name, digest in each.items())

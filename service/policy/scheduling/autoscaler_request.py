@@ -70,9 +70,9 @@ def build_node_request(
     for job, reason in waits:
         if reason not in SOLVED_BY_NODES or now_s - job.queued_s < after_s:
             continue
-        wanted = bundles_of(job.sizes[-1].demand)
-        if len(found) + len(wanted) <= MAX_BUNDLES:
-            found += wanted
+        bundles = bundles_of(job.sizes[-1].demand)
+        if len(found) + len(bundles) <= MAX_BUNDLES:
+            found += bundles
             jobs.add(job.job_id)
     return NodeRequest(tuple(sorted(found)), frozenset(jobs)) if jobs else NodeRequest()
 

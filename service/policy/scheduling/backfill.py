@@ -120,19 +120,19 @@ def _count_until_enough(freed: FutureCapacity, ends: Sequence[tuple[float, Seque
     return None
 
 
-def _bisect_first(low: int, high: int, holds: Callable[[int], bool]) -> int | None:
+def _bisect_first(low: int, high: int, is_enough: Callable[[int], bool]) -> int | None:
     """Return the smallest number from `low` to `high` for which `holds` is true, if it then holds for all larger ones.
 
     Searches close to `low` first.
     """
     step, below = 1, low - 1
-    while not holds(found := min(below + step, high)):
+    while not is_enough(found := min(below + step, high)):
         if found == high:
             return None
         below, step = found, 2 * step
     while found - below > 1:
         middle = (below + found) // 2
-        below, found = (below, middle) if holds(middle) else (middle, found)
+        below, found = (below, middle) if is_enough(middle) else (middle, found)
     return found
 
 

@@ -113,11 +113,11 @@ def queue_position(
 def demand_of(spec: JobSpec, layout: Layout) -> Demand:
     """Return the demand of a job at this layout."""
     each = spec.resources
-    talk, where = axes_of_spec(spec, layout), spec.topology.demand_fields()
+    axes, where = axes_of_spec(spec, layout), spec.topology.demand_fields()
     kind = NodeKind(each.accelerator or "", spec.environment.image or "")
     cpus, memory_bytes = each.cpus, each.memory or 0
     return Demand(
-        layout.world_size, layout.segment_size, each.device, cpus, memory_bytes, **where, kind=kind, axes=talk
+        layout.world_size, layout.segment_size, each.device, cpus, memory_bytes, **where, kind=kind, axes=axes
     )
 
 

@@ -110,8 +110,8 @@ def _can_preempt(job: WaitingJob, size: Size, other: RunningJob, usage: QuotaUsa
         return False
     lends = usage.borrowed(other.project) > 0
     is_above = job.priority > other.priority and (lends or other.project == job.project)
-    asks_for_its_own = not usage.would_borrow(job.project, size.ranks) and usage.total_guaranteed > 0
-    return is_above or (asks_for_its_own and lends and other.project != job.project)
+    is_reclaiming = not usage.would_borrow(job.project, size.ranks) and usage.total_guaranteed > 0
+    return is_above or (is_reclaiming and lends and other.project != job.project)
 
 
 def _choose_enough(

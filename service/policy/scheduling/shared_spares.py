@@ -69,5 +69,5 @@ def _is_idle(node: Node) -> bool:
 
 def _can_replace(node: Node, part: NodeShare) -> bool:
     return node.kind.satisfies(part.kind) and all(
-        has >= asks for has, asks in zip(total_of(node), part.resources, strict=True)
+        has >= required for has, required in zip(total_of(node), part.resources, strict=True)
     )

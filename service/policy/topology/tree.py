@@ -79,8 +79,8 @@ def _below(
     nodes: Sequence[Node], levels: Sequence[int], inside: Mapping[str, tuple[Island, ...]]
 ) -> tuple[Domain, ...]:
     if not levels:
-        known = ((node, inside.get(node.machine, ())) for node in nodes)
-        return tuple(replace(_domain(Level.NODE, node.name, [node], ()), islands=found) for node, found in known)
+        with_islands = ((node, inside.get(node.machine, ())) for node in nodes)
+        return tuple(replace(_domain(Level.NODE, node.name, [node], ()), islands=found) for node, found in with_islands)
     groups = dict[str, list[Node]]()
     for node in nodes:
         groups.setdefault(node.domains[levels[0]], []).append(node)

@@ -13,7 +13,7 @@ def test_notes_are_counted_by_their_kind_and_some_are_more_than_that() -> None:
         {"kind": "environment", "installed": True, "seconds": 3.0},
     ]  # fmt: skip
     for number, data in enumerate(kinds, 1):
-        account.take(Event("j", number, "note", 0.0, 1, "supervisor", data))
+        account.record(Event("j", number, "note", 0.0, 1, "supervisor", data))
     assert account.notes == {"loss_spike": 2, "stale": 1, "snapshot_damaged": 1, "environment": 1}
     assert account.snapshots_refused == {"checksum": 1} and account.install_seconds == [3.0]
     assert account.number == len(kinds)

@@ -76,7 +76,7 @@ async def test_people_see_which_they_are_and_machines_how_many(house: House) -> 
             kept: "vision", ({node(1).id, node(2).id} - {kept}).pop(): ""
         }  # fmt: skip
         text = (await Metrics(house.store, rule, cluster=house.cluster).render()).decode()
-        assert 'regroup_project_spares{project="vision",what="wanted"} 1.0' in text
-        assert 'regroup_project_spares{project="vision",what="kept"} 1.0' in text
+        assert 'regroup_project_spares{project="vision",what="desired"} 1.0' in text
+        assert 'regroup_project_spares{project="vision",what="ready"} 1.0' in text
     await house.store.queue.put_project(ProjectRow("vision", limit=2, spares=1))
     assert await kept_nodes(house.store, await house.cluster.nodes()) == {}, "its limit leaves none"

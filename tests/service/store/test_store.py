@@ -163,10 +163,10 @@ async def test_any_walk_leaves_gapless_events_and_no_allocation_behind(
         target = chooser.choice(sorted(TRANSITIONS[job.state]))
         reason = _REASON_BY_TERMINAL.get(target, Reason.PLACED)
         taken = (
-            [Allocation(job_id, AllocationKind.RESERVATION, f"{job_id}:{step}", "n0")] if target.holds_devices else []
+            [Allocation(job_id, AllocationKind.RESERVATION, f"{job_id}:{step}", "n0")] if target.has_allocations else []
         )
         await store.apply(lease, check_transition(job_id, job.state, target, reason), now=float(step), allocate=taken)
-        assert target.holds_devices or await store.live_allocations(job_id) == []
+        assert target.has_allocations or await store.live_allocations(job_id) == []
         illegal = sorted(set(JobState) - TRANSITIONS[target])[0]
         with pytest.raises(IllegalTransitionError):
             check_transition(job_id, target, illegal, Reason.PLACED)

@@ -367,7 +367,7 @@ async def test_a_supervisor_that_restarts_goes_where_the_job_went(rig: Rig) -> N
     assert rig.nodes.calls[calls:] == []
     await rig.trains(generation=2)
     assert rig.events("incident")[-1]["steps_lost"] == 0
-    assert len(rig.events("moved")) == 1
+    assert len(rig.events("relocated")) == 1
 
 
 async def test_a_change_that_is_taken_back_after_the_stop_goes_on_where_it_is(rig: Rig) -> None:
