@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.arms.regroup_arm import read_trial
 from benchmarks.cluster.ray_nodes import settle
-from benchmarks.cluster.served import Served, served
+from benchmarks.cluster.regroup_server import Server, run_server
 from benchmarks.peers.workload import RANKS, Workload, write_text
 from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
 from benchmarks.trials import stats
@@ -44,11 +44,11 @@ def main() -> int:
         root = Path(scratch)
         write_text(root / "text")
         workload = Workload(text=str(root / "text"), steps=_STEPS)
-        with served(root / "control") as server:
+        with run_server(root / "control") as server:
             control = {arm: _undisturbed(server, _spec(arm, workload)) for arm in ARMS}
         for number in range(given.trials):
             strike = draw_strike(draw, _FIRST_STRIKE, _LAST_STRIKE, _PHASES)
-            with served(root / str(number)) as server:
+            with run_server(root / str(number)) as server:
                 for arm in (*ARMS[number % len(ARMS) :], *ARMS[: number % len(ARMS)]):
                     try:
                         trials.append(_trial(server, arm, _spec(arm, workload, _fault(strike)), strike))
@@ -116,7 +116,7 @@ def _fault(strike: Strike) -> list[dict[str, Any]]:
     return [{"at": {"rank": strike.rank, "step": strike.step, "phase": strike.phase}, "do": "sigkill"}]
 
 
-def _undisturbed(server: Served, spec: Mapping[str, Any]) -> dict[str, Any]:
+def _undisturbed(server: Server, spec: Mapping[str, Any]) -> dict[str, Any]:
     job = server.finish(server.client.submit(spec).id)
     rows = server.steps(job["id"])
     return {
@@ -128,7 +128,7 @@ def _undisturbed(server: Served, spec: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _trial(server: Served, arm: str, spec: Mapping[str, Any], strike: Strike) -> Trial:
+def _trial(server: Server, arm: str, spec: Mapping[str, Any], strike: Strike) -> Trial:
     idle = settle(patience_s=_SETTLE_S)
     submitted = time.time()
     done = server.finish(server.client.submit(spec).id)

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.arms.bare_ranks import bare_ranks
 from benchmarks.cluster.costs import control_plane_s, idle_cores
 from benchmarks.cluster.ray_nodes import settle
-from benchmarks.cluster.served import Served, served
+from benchmarks.cluster.regroup_server import Server, run_server
 from benchmarks.gates.gate import GateServer, rounds
 from benchmarks.peers.bare_loop import BareSettings
 from benchmarks.peers.workload import RANKS, Workload, write_text
@@ -48,7 +48,7 @@ def main() -> int:
         root = Path(scratch)
         write_text(root / "text")
         workload = Workload(text=str(root / "text"), steps=steps)
-        with served(root) as server:
+        with run_server(root) as server:
             was_idle = settle()
             idle = idle_cores(server, _IDLE_S)
             for number in range(given.trials):
@@ -91,7 +91,7 @@ def pairs(blocks: Sequence[Mapping[str, float]]) -> list[tuple[float, float]]:
     return [(block[_SUPERVISED], (block[_BARE] + block[_TWIN]) / 2) for block in blocks]
 
 
-def _trial(server: Served, workload: Workload, folder: Path, count: int, number: int) -> dict[str, Any]:
+def _trial(server: Server, workload: Workload, folder: Path, count: int, number: int) -> dict[str, Any]:
     with GateServer(folder / "gate") as gate:
         environment = {"PYTHONPATH": str(_ROOT), "BENCHMARK_GATE": str(folder / "gate")}
         spec = workload.job_spec("overhead", env=environment, preload=["benchmarks.gates.gated_trainer"])

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from benchmarks.cluster.served import Served, served
+from benchmarks.cluster.regroup_server import Server, run_server
 from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
 from regroup.api.cli.spec_input.spec_file import read_spec
 from regroup.service.domain.hardware import find_device
@@ -50,7 +50,7 @@ def main() -> int:
     given = arguments(__doc__ or "", trials=3).parse_args()
     end_tidily_on_sigterm()
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as service:
+    with tempfile.TemporaryDirectory() as folder, run_server(Path(folder)) as service:
         for trial in range(given.trials):
             probe = _probe(service)
             for name, (layout, plan) in LAYOUTS.items():
@@ -89,7 +89,7 @@ def predicted(probe: ProbeResult, plan: Plan) -> tuple[float, float]:
     return step_time(work, cluster, plan, constants).step_s, peak_bytes(work, plan, constants, TORCH_ADAM)
 
 
-def _probe(service: Served) -> ProbeResult:
+def _probe(service: Server) -> ProbeResult:
     job = service.finish(service.client.probe(device="cpu").id)
     (result,) = [event.data for event in service.client.events(job["id"]) if event.type == "result"]
     found = result["probe"]
@@ -97,7 +97,7 @@ def _probe(service: Served) -> ProbeResult:
     return parse_probe_result(found, nodes, job_id=job["id"], time_s=job["finished_at"])
 
 
-def _measured(service: Served, name: str, layout: dict[str, Any]) -> tuple[float, float]:
+def _measured(service: Server, name: str, layout: dict[str, Any]) -> tuple[float, float]:
     spec = read_spec(EXAMPLE)
     spec["name"], spec["layout"], spec["faults"] = name, layout, []
     spec["workload"]["model"]["vocab_size"] = _VOCABULARY

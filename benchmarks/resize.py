@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.arms.ray_train_arm import SHIPPED
 from benchmarks.cluster import processes
 from benchmarks.cluster.ray_nodes import ray_nodes, settle
-from benchmarks.cluster.served import Served, served
+from benchmarks.cluster.regroup_server import Server, run_server
 from benchmarks.peers.ray_train_loop import RayTrainSettings
 from benchmarks.peers.workload import NODES, SLOTS, Workload, write_text
 from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
@@ -112,7 +112,7 @@ def result(changes: Sequence[Change]) -> dict[str, Any]:
 
 def _regroup(workload: Workload, folder: Path) -> tuple[list[Change], bool]:
     layout = {"dp": {"min": _LEAST, "target": _FIRST, "max": _MOST}, "data_parallel": "fsdp"}
-    with served(folder, nodes=3) as server:
+    with run_server(folder, nodes=3) as server:
         settle()
         job = server.client.submit(workload.job_spec("resize", layout=layout)).id
         try:
@@ -128,7 +128,7 @@ def _regroup(workload: Workload, folder: Path) -> tuple[list[Change], bool]:
         return changes_of(server.steps(job), sizes, done["incidents"]), ledger.exact
 
 
-def _train_on(server: Served, job: str) -> None:
+def _train_on(server: Server, job: str) -> None:
     until, deadline = server.client.get(job).step + _STEPS_AT_A_SIZE, time.monotonic() + _PATIENCE_S
     while (found := server.client.get(job)).step < until:
         if found.state.is_terminal or time.monotonic() > deadline:

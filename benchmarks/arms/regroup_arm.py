@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster.ray_nodes import settle
-from benchmarks.cluster.served import served
+from benchmarks.cluster.regroup_server import run_server
 from benchmarks.peers.workload import Workload
 from benchmarks.trials.trial import Strike, Trial, TrialError
 
@@ -64,7 +64,7 @@ def _run(
     workload: Workload, folder: Path, faults: list[dict[str, Any]], *, standby: bool = True
 ) -> tuple[dict[str, Any], list[dict[str, Any]], float, bool]:
     """The finished job, its committed steps in order, when it was submitted, and whether the machine was idle then."""
-    with served(folder, {"REGROUP_STANDBY": str(standby)}) as server:
+    with run_server(folder, {"REGROUP_STANDBY": str(standby)}) as server:
         idle = settle()
         submitted = time.time()
         job = server.client.submit(workload.job_spec("recovery", faults=faults))

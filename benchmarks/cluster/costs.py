@@ -3,12 +3,12 @@
 import time
 
 from benchmarks.cluster import processes
-from benchmarks.cluster.served import Served
+from benchmarks.cluster.regroup_server import Server
 
 _ZYGOTE = "regroup.workers.zygote.zygote"
 
 
-def idle_cores(server: Served, seconds: float) -> dict[str, float]:
+def idle_cores(server: Server, seconds: float) -> dict[str, float]:
     """Cores used over `seconds` by the server and by its Ray while there is no job."""
     groups = {"server": {server.process}, "ray": server.processes() - {server.process}}
     before = {name: processes.cpu_seconds(pids) for name, pids in groups.items()}
@@ -18,7 +18,7 @@ def idle_cores(server: Served, seconds: float) -> dict[str, float]:
     return {name: (processes.cpu_seconds(pids) - before[name]) / wall_s for name, pids in groups.items()}
 
 
-def control_plane_s(server: Served) -> float:
+def control_plane_s(server: Server) -> float:
     """Processor seconds used so far by everything the server started except zygotes, their ranks and savers."""
     everything = server.processes()
     zygotes = {pid for pid in everything if _ZYGOTE in processes.command_line(pid)}

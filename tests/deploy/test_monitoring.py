@@ -21,7 +21,7 @@ from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEven
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import NewJob, ProjectRow
 from regroup.service.store.store import Store
-from tests.support.inputs.probe_output import end, said
+from tests.support.inputs.probe_output import end, probe_result
 from tests.support.servers.prometheus import PrometheusServer, QueryError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,7 +98,7 @@ async def exposition(folder: Path) -> bytes:
         "training": {"global_batch": 4, "micro_batch": 1, "steps": 4}, "layout": {"dp": 4},
     }  # fmt: skip
     await store.submit(NewJob("job_0", parse_spec(probe), "file:///s/0"), now=490.0, actor="someone")
-    await end(store, lease, "job_0", said(2), ["local-1", "local-2"])
+    await end(store, lease, "job_0", probe_result(2), ["local-1", "local-2"])
     await store.predictions.put(lease, "job_1", 2, {"step_s": 0.4, "peak_bytes": 4e9, "bubble": 0.2})
     bad = NodeEvent("local-1", NodeEventKind.PREFLIGHT, time.time(), "preflight:1", message="its matmul is wrong")
     await store.note_node_order(bad)

@@ -11,7 +11,7 @@ import pytest
 
 from regroup.api.client.errors import ServerUnreachableError
 from regroup.api.schemas.jobs import Job
-from tests.support.servers.served import Served
+from tests.support.servers.regroup_server import Server
 
 LIVE = ("QUEUED", "PLACING", "STARTING", "RUNNING", "RECOVERING", "RESIZING", "DRAINING", "SUSPENDED")
 _SHARED = ("served", "three", "two")
@@ -20,10 +20,10 @@ _failed = pytest.StashKey[bool]()
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server for the whole session."""
     folder = tmp_path_factory.mktemp("served")
-    server = Served(folder / "state", environment={"REGROUP_VENVS_DIR": str(folder / "venvs")})
+    server = Server(folder / "state", environment={"REGROUP_VENVS_DIR": str(folder / "venvs")})
     server.start()
     yield server
     server.down()
@@ -39,7 +39,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.fixture(autouse=True)
 def no_job_outlives_a_failed_test(request: pytest.FixtureRequest) -> Iterator[None]:
     """It would hold the nodes that the next tests need."""
-    servers: list[Served] = [request.getfixturevalue(name) for name in _SHARED if name in request.fixturenames]
+    servers: list[Server] = [request.getfixturevalue(name) for name in _SHARED if name in request.fixturenames]
     before = {job.id for server in servers for job in server.client.jobs(state=LIVE)}
     yield
     if not request.node.stash[_failed]:
@@ -86,7 +86,7 @@ def spec(text: Path) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def control(served: Served, spec: Callable[..., dict[str, Any]]) -> Job:
+def control(served: Server, spec: Callable[..., dict[str, Any]]) -> Job:
     """The undisturbed run that every disturbed one is compared with."""
     job = served.run(spec("control"))
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)

@@ -48,7 +48,7 @@ async def rig() -> Rig:
 
 async def moved(rig: Rig) -> None:
     """The job has lost a node, and goes on with another."""
-    await rig.until_lost("node-1")
+    await rig.wait_for_loss("node-1")
     nodes = [place("node-0"), place("node-2")]
     rig.life.set_intents(intents(nodes=nodes))
     assert (await rig.end()).nodes == assigned(nodes)
@@ -59,20 +59,23 @@ async def moved(rig: Rig) -> None:
 async def test_the_job_goes_on_with_the_node_that_was_given(rig: Rig) -> None:
     await moved(rig)
     assert await rig.end() is None
-    incident = (await rig.told("incident"))[-1]
+    incident = (await rig.events("incident"))[-1]
     assert (incident["reason"], incident["recovery_action"], incident["steps_lost"]) == ("agent_lost", "spare", 0)
     assert "first_step_s" in incident["times"] and "decided_s" in incident["times"]
-    formed = (await rig.told("generation"))[-1]
+    formed = (await rig.events("generation"))[-1]
     assert (formed["number"], formed["start_step"], formed["cause"]) == (2, 3, "agent_lost")
     assert [place["node_id"] for place in formed["ranks"]] == ["node-0", "node-2"]
     address = TransferAddress("node-0", 1, "t")
     assert rig.nodes.forms[2:] == [("node-0", 2, {}), ("node-2", 2, {1: address})], "only what is not there is fetched"
-    assert ((await rig.told("state"))[-1])["state"] == "SUCCEEDED" and ((await rig.told("result"))[-1])["step"] == STEPS
+    assert (
+        ((await rig.events("state"))[-1])["state"] == "SUCCEEDED"
+        and ((await rig.events("result"))[-1])["step"] == STEPS
+    )
 
 
 async def test_a_supervisor_that_restarts_meanwhile_asks_again_and_moves(rig: Rig) -> None:
     """It is born with the nodes of the beginning, and hears with its first sync which ones they are now."""
-    await rig.until_lost("node-1")
+    await rig.wait_for_loss("node-1")
     rig.running.cancel()
     rig.begin()
     await asyncio.sleep(0.05)
@@ -83,7 +86,7 @@ async def test_a_supervisor_that_restarts_meanwhile_asks_again_and_moves(rig: Ri
     rig.payload = rig.payload.with_nodes(assigned(nodes), rig.payload.layout)
     rig.begin()
     assert await rig.end() is None
-    assert ((await rig.told("incident"))[-1])["recovery_action"] == "spare"
+    assert ((await rig.events("incident"))[-1])["recovery_action"] == "spare"
 
 
 async def test_a_supervisor_that_restarts_where_nodes_have_changed_places_leaves_ranks_where_they_are() -> None:
@@ -98,24 +101,24 @@ async def test_a_supervisor_that_restarts_where_nodes_have_changed_places_leaves
     rig.payload = rig.payload.with_nodes(assigned(placed), rig.payload.layout)
     rig.begin()
     assert await rig.end() is None
-    formed = await rig.told("generation")
+    formed = await rig.events("generation")
     assert [[rank["node_id"] for rank in each["ranks"]] for each in formed] == [["node-1", "node-0"]] * 2
 
 
 async def test_a_node_that_nobody_replaces_ends_in_the_queue(rig: Rig) -> None:
-    await rig.until_lost("node-1")
+    await rig.wait_for_loss("node-1")
     rig.life.set_intents(intents(no_spare="no other node has capacity for 1 of 2 ranks"))
     assert await rig.end() is None
-    state = (await rig.told("state"))[-1]
+    state = (await rig.events("state"))[-1]
     assert (state["state"], state["reason"]) == ("QUEUED", "requeued")
     assert "no other node has capacity" in state["message"]
 
 
 async def test_a_job_that_waits_for_a_node_can_be_cancelled(rig: Rig) -> None:
-    await rig.until_lost("node-1")
+    await rig.wait_for_loss("node-1")
     rig.life.set_intents(intents(cancel=True))
     await rig.end()
-    assert ((await rig.told("state"))[-1])["state"] == "CANCELLED"
+    assert ((await rig.events("state"))[-1])["state"] == "CANCELLED"
 
 
 async def test_agents_that_do_not_come_up_are_told_while_a_job_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +128,6 @@ async def test_agents_that_do_not_come_up_are_told_while_a_job_starts(monkeypatc
     rig = Rig(nodes)
     await asyncio.sleep(0)
     assert rig.life.status().lost == ()
-    await rig.until_lost("node-1")
+    await rig.wait_for_loss("node-1")
     rig.life.set_intents(intents(cancel=True))
     await rig.end()

@@ -6,7 +6,7 @@ from typing import Any
 from regroup.workers.contract.messages import Failed, VerifiedShard
 from regroup.workers.contract.rank_config import LossSpikeAction, LossSpikeConfig, RepeatedSpike
 from regroup.workers.contract.rank_error import ErrorClass, RankError
-from tests.service.supervisor.test_lifecycle import FakeNodes, run, told
+from tests.service.supervisor.test_lifecycle import FakeNodes, outcomes, run
 
 
 def said(error_class: ErrorClass, at: int, message: str, **details: Any) -> Failed:
@@ -47,14 +47,14 @@ async def test_differing_replicas_cost_the_step_they_differ_after_and_blame_the_
     assert refused == [4]
     steps = [(event.generation, event.data["step"]) for event in events if event.type == "step"]
     assert steps == [(1, 1), (1, 2), (1, 3), (1, 4), (2, 4), (2, 5), (2, 6)]
-    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+    assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
 async def test_a_step_without_numbers_is_done_again_from_the_state_before_it() -> None:
     _, journal = await run(FakeNodes({(1, 4): said(ErrorClass.NON_FINITE, 4, "step 4: loss nan")}))
     (incident,) = await incidents(journal)
     assert (incident["reason"], incident["rank"], incident["steps_lost"]) == ("non_finite", None, 0)
-    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+    assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
 async def test_one_that_comes_out_so_again_ends_the_job_with_its_own_reason() -> None:
@@ -75,7 +75,7 @@ async def test_a_loss_that_stood_out_is_done_once_more_and_the_ranks_know_which_
     _, journal = await run(nodes)
     (incident,) = await incidents(journal)
     assert (incident["reason"], incident["rank"], incident["recovery_action"]) == ("loss_spike", None, "respawn")
-    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+    assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
     rules = {join.generation: join.config.loss_spike for join in nodes.joins}
     warn = LossSpikeAction.WARN
     assert rules == {1: LossSpikeConfig(warn), 2: LossSpikeConfig(warn, (RepeatedSpike(4, "loss", 2.5),))}

@@ -50,15 +50,15 @@ class Ranks(Nodes):
         self.restores[generation] = joins[0].restore
         self.fetched.append((node, generation, holders))
         self.members.setdefault(generation, {}).update({f"{node}/{join.rank}": join.rank for join in joins})
-        self.generation[node], self.said[node] = generation, []
+        self.generation[node], self.reported[node] = generation, []
         self.running[node] = [join.rank for join in joins]
         for join in joins:
             self.tasks.append(asyncio.get_running_loop().create_task(self._rank(node, join)))
 
     async def _rank(self, node: str, join: Join) -> None:
         rank, generation, step = join.rank, join.generation, join.restore.step
-        self._say(node, Joined(rank, generation, 1.0))
-        self._say(node, Restored(rank, generation, step, 2.0))
+        self._report(node, Joined(rank, generation, 1.0))
+        self._report(node, Restored(rank, generation, step, 2.0))
         while step < self.stops.get(generation, (10**9, False))[0]:
             await asyncio.sleep(_STEP_S)
             if generation in self.ended or node in self.dead:
@@ -66,14 +66,14 @@ class Ranks(Nodes):
             step += 1
             self.step = max(self.step, step)
             if rank == 0:
-                self._say(node, StepRow(generation, step, time.time(), 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
+                self._report(node, StepRow(generation, step, time.time(), 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
                 mine: dict[str, list[VerifiedShard]] = {}
                 for place, local in self.members[generation].items():
                     held = VerifiedShard(local, join.world_size, generation, step, str(join.layout), 1)
                     mine.setdefault(place.split("/")[0], []).append(held)
                 self.sets |= mine
-        self._say(node, Done(rank, generation, step, stopped=True))
-        self._say(node, Exited(rank, generation, 0, time.time()))
+        self._report(node, Done(rank, generation, step, stopped=True))
+        self._report(node, Exited(rank, generation, 0, time.time()))
 
 
 class Resized(Rig):
@@ -180,7 +180,7 @@ async def test_a_failure_while_a_size_is_prepared_goes_on_at_that_size(rig: Resi
     rig.nodes.listens = False
     rig.resize([seat(0, 2), seat(1, 2)], dp_shard=4)
     await rig.until(lambda: any(method == "stop_ranks" for _, method in rig.nodes.calls))
-    rig.nodes._say("node-1", Exited(1, 1, -9, time.time()))
+    rig.nodes._report("node-1", Exited(1, 1, -9, time.time()))
     moved = await rig.goes()
     assert moved.layout.dp_shard == 4
     await rig.trains(generation=2)

@@ -12,7 +12,7 @@ from regroup.service.settings import Settings
 from tests.support.jobs.invariant_checks import judged
 from tests.support.jobs.step_gates import Gates
 from tests.support.machines.wall_clock import Clock
-from tests.support.servers.served import Served, eventually
+from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = [pytest.mark.slow, pytest.mark.compiler]
@@ -24,10 +24,10 @@ TOLD_WITHIN_S = 60.0
 
 
 @pytest.fixture
-def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Clock]]:
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Clock]]:
     """A server with two nodes, the second of which has a clock of its own."""
     folder = tmp_path_factory.mktemp("clocks")
-    server, clock = Served(folder / "state", nodes=1), Clock(folder)
+    server, clock = Server(folder / "state", nodes=1), Clock(folder)
     server.start()
     try:
         with clock.inherited():
@@ -38,7 +38,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Cl
         server.down()
 
 
-def test_nothing_expires_and_no_bit_is_another(other: tuple[Served, Clock], spec: Spec, tmp_path: Path) -> None:
+def test_nothing_expires_and_no_bit_is_another(other: tuple[Server, Clock], spec: Spec, tmp_path: Path) -> None:
     server, clock = other
     control = server.run(spec("calm", steps=STEPS))
     gates = Gates(tmp_path, *SET_AT)
@@ -57,7 +57,7 @@ def test_nothing_expires_and_no_bit_is_another(other: tuple[Served, Clock], spec
     assert min(durations) >= 0 and max(durations) < HOUR_S / 2
 
 
-def told(server: Served, job: str) -> list[float]:
+def told(server: Server, job: str) -> list[float]:
     """By how many seconds the clock of a node was seen to be set, each time."""
     return [
         event.data["seconds"] for event in server.client.events(job) if event.data.get("kind") == "clock_set"

@@ -13,13 +13,13 @@ import pytest
 from regroup.api.schemas.jobs import Job
 from regroup.service.local.leftovers import find_processes
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.served import Served, assert_same_result, end, eventually
+from tests.support.servers.regroup_server import Server, assert_same_result, end, eventually
 
 Spec = Callable[..., dict[str, Any]]
 RANKS = {0, 1, 2, 3}
 
 
-def test_kill_9_of_the_server_during_a_run(served: Served, spec: Spec, control: Job, tmp_path: Path) -> None:
+def test_kill_9_of_the_server_during_a_run(served: Server, spec: Spec, control: Job, tmp_path: Path) -> None:
     gates = Gates(tmp_path, 6, 18)
     faults = [{"at": {"rank": 1, "step": 12, "phase": "backward"}, "do": "sigkill"}]
     job = served.client.submit(spec("outage", faults=faults, **gates.parts))
@@ -39,7 +39,7 @@ def test_kill_9_of_the_server_during_a_run(served: Served, spec: Spec, control: 
 
 
 @pytest.mark.slow
-def test_kill_9_of_the_server_while_a_job_starts(served: Served, spec: Spec, control: Job) -> None:
+def test_kill_9_of_the_server_while_a_job_starts(served: Server, spec: Spec, control: Job) -> None:
     job = served.client.submit(spec("early"))
     eventually(lambda: served.client.get(job.id).state in ("PLACING", "STARTING"), every_s=0.01)
     served.kill()
@@ -50,14 +50,14 @@ def test_kill_9_of_the_server_while_a_job_starts(served: Served, spec: Spec, con
     assert_whole_history(served, done)
 
 
-def assert_whole_history(served: Served, job: Job) -> None:
+def assert_whole_history(served: Server, job: Job) -> None:
     """Every event and every step is there, once."""
     numbers = [event.number for event in served.client.events(job.id)]
     assert numbers == list(range(1, len(numbers) + 1))
     assert [row.step for row in served.client.steps(job.id)] == list(range(1, job.step + 1))
 
 
-def test_kill_9_of_the_server_while_submits_are_in_flight(served: Served, spec: Spec) -> None:
+def test_kill_9_of_the_server_while_submits_are_in_flight(served: Server, spec: Spec) -> None:
     """One request is only half there; another is carried out, and its answer lost. Repeated, each makes one job."""
     wanted = {name: spec(name, steps=2) for name in (f"half-{uuid.uuid4().hex[:8]}", f"lost-{uuid.uuid4().hex[:8]}")}
     half, lost = wanted
@@ -75,7 +75,7 @@ def test_kill_9_of_the_server_while_submits_are_in_flight(served: Served, spec: 
         assert served.client.wait(again[0], timeout_s=240).state == "SUCCEEDED"
 
 
-def begun_submit(served: Served, spec: dict[str, Any], key: str, *, whole: bool) -> http.client.HTTPConnection:
+def begun_submit(served: Server, spec: dict[str, Any], key: str, *, whole: bool) -> http.client.HTTPConnection:
     """Send a submission, or half of it, and do not read the answer."""
     connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=60)
     body = json.dumps(spec).encode()
@@ -90,7 +90,7 @@ def begun_submit(served: Served, spec: dict[str, Any], key: str, *, whole: bool)
     return connection
 
 
-def test_kill_9_of_the_supervisor_loses_no_step(served: Served, spec: Spec, control: Job, tmp_path: Path) -> None:
+def test_kill_9_of_the_supervisor_loses_no_step(served: Server, spec: Spec, control: Job, tmp_path: Path) -> None:
     gates = Gates(tmp_path, 6, 12)
     job = served.client.submit(spec("headless", **gates.parts))
     eventually(lambda: gates.ranks_at(6).keys() == RANKS, 120)
@@ -106,7 +106,7 @@ def test_kill_9_of_the_supervisor_loses_no_step(served: Served, spec: Spec, cont
 
 
 def test_a_rank_that_dies_while_there_is_no_supervisor_is_replaced_by_the_next_one(
-    served: Served, spec: Spec, control: Job, tmp_path: Path
+    served: Server, spec: Spec, control: Job, tmp_path: Path
 ) -> None:
     gates = Gates(tmp_path, 9)
     job = served.client.submit(spec("orphaned", **gates.parts))
@@ -122,7 +122,7 @@ def test_a_rank_that_dies_while_there_is_no_supervisor_is_replaced_by_the_next_o
     assert_whole_history(served, done)
 
 
-def killed_supervisor(served: Served) -> int:
+def killed_supervisor(served: Server) -> int:
     """SIGKILL the supervisor, once those of former jobs are gone; returns its process id."""
     eventually(lambda: len(served.processes("ray::SupervisorActor")) == 1)
     (supervisor,) = served.processes("ray::SupervisorActor")
@@ -130,7 +130,7 @@ def killed_supervisor(served: Served) -> int:
     return supervisor
 
 
-def test_cancel_ends_everything(served: Served, spec: Spec) -> None:
+def test_cancel_ends_everything(served: Server, spec: Spec) -> None:
     job = served.client.submit(spec("cancelled", steps=100000))
     eventually(lambda: served.client.get(job.id).step >= 2)
     assert len(list(find_processes([job.id]))) >= len(RANKS), "its ranks, and what is above them"
@@ -140,7 +140,7 @@ def test_cancel_ends_everything(served: Served, spec: Spec) -> None:
     eventually(lambda: not list(find_processes([job.id])), 30)
 
 
-def test_a_job_without_room_waits_and_says_why(served: Served, spec: Spec) -> None:
+def test_a_job_without_room_waits_and_says_why(served: Server, spec: Spec) -> None:
     job = served.client.submit(
         spec("wide", layout={"dp": 8}, training={"global_batch": 8, "micro_batch": 1, "sequence": 64, "steps": 2})
     )

@@ -14,7 +14,7 @@ from regroup.service.chaos.invariants import Expected
 from tests.support.jobs.invariant_checks import judged
 from tests.support.jobs.step_gates import Gates
 from tests.support.servers.postgres import PostgresServer
-from tests.support.servers.served import Served, eventually
+from tests.support.servers.regroup_server import Server, eventually
 from tests.support.servers.tcp_proxy import Proxy, proxied
 
 Spec = Callable[..., dict[str, Any]]
@@ -36,10 +36,10 @@ def proxy(postgres_server: PostgresServer) -> Iterator[Proxy]:
 @pytest.fixture
 def behind_it(
     proxy: Proxy, postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Served]:
+) -> Iterator[Server]:
     """A server whose database is behind the proxy."""
     url = postgres_server.create_database().replace(f":{postgres_server.port}/", f":{proxy.port}/")
-    server = Served(tmp_path_factory.mktemp("behind") / "state", arguments=["--database-url", url])
+    server = Server(tmp_path_factory.mktemp("behind") / "state", arguments=["--database-url", url])
     server.start()
     yield server
     proxy.go_on()
@@ -47,7 +47,7 @@ def behind_it(
 
 
 def test_training_and_recovery_do_not_need_the_database(
-    behind_it: Served, proxy: Proxy, spec: Spec, tmp_path: Path
+    behind_it: Server, proxy: Proxy, spec: Spec, tmp_path: Path
 ) -> None:
     control = behind_it.run(spec("control"))
     gates = Gates(tmp_path, 6, 18)
@@ -61,7 +61,7 @@ def test_training_and_recovery_do_not_need_the_database(
         behind_it.client.wait(job.id, timeout_s=240)
 
 
-def _falls_silent(behind_it: Served, proxy: Proxy, job: Job, gates: Gates) -> None:
+def _falls_silent(behind_it: Server, proxy: Proxy, job: Job, gates: Gates) -> None:
     """For a minute, in which a request is answered all the same: with an error."""
     proxy.stall()
     silent_s = time.monotonic()

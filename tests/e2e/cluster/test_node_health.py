@@ -11,7 +11,7 @@ import pytest
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.jobs.invariant_checks import judged
-from tests.support.servers.served import Served, eventually, parent
+from tests.support.servers.regroup_server import Server, eventually, parent
 
 pytestmark = pytest.mark.slow
 FLAPPED = Expected(
@@ -23,16 +23,16 @@ APART_S = 31.0
 
 
 @pytest.fixture
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server whose nodes may get a bad name."""
-    server = Served(tmp_path_factory.mktemp("own") / "state")
+    server = Server(tmp_path_factory.mktemp("own") / "state")
     server.start()
     yield server
     server.down()
 
 
 def test_a_node_that_flaps_is_gone_around_until_somebody_trusts_it_again(
-    own: Served, spec: Callable[..., dict[str, Any]]
+    own: Server, spec: Callable[..., dict[str, Any]]
 ) -> None:
     job = own.client.submit(spec("flaps", steps=1_000_000))  # on both nodes: no other can take the place of one
     with judged(own, job, FLAPPED):
@@ -47,7 +47,7 @@ def test_a_node_that_flaps_is_gone_around_until_somebody_trusts_it_again(
     assert own.client.wait(wide.id, timeout_s=120).state == "SUCCEEDED"
 
 
-def _flaps(own: Served, job: Job) -> tuple[str, str]:
+def _flaps(own: Server, job: Job) -> tuple[str, str]:
     """One node's agent is killed again and again; the names of that node and of the other one."""
     killed_s = -APART_S
 

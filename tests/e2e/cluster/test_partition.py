@@ -20,7 +20,7 @@ from tests.support.checks.leaks import nothing_runs_on
 from tests.support.jobs.invariant_checks import judged
 from tests.support.jobs.step_gates import Gates
 from tests.support.machines.namespaces import SPARES, TRAINING, Cluster, Machine, cluster
-from tests.support.servers.served import eventually
+from tests.support.servers.regroup_server import eventually
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = [pytest.mark.wires, pytest.mark.slow]

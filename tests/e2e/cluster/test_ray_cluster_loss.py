@@ -11,7 +11,7 @@ import pytest
 from regroup.service.chaos.invariants import Expected
 from regroup.service.local import ray_cluster
 from tests.support.jobs.invariant_checks import judged
-from tests.support.servers.served import Served, eventually
+from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
 
@@ -26,7 +26,7 @@ def test_a_job_goes_on_in_a_new_cluster_where_its_numbers_and_steps_go_on(tmp_pa
     (tmp_path / "holding.py").write_text(HOLDING)
     held = spec("cluster-lost", env={"PYTHONPATH": str(tmp_path), "HOLD": str(hold)}, preload=["holding"])
     held["faults"] = [{"at": {"rank": 1, "step": 4, "phase": "forward"}, "do": "sigkill"}]
-    served = Served(tmp_path / "state")
+    served = Server(tmp_path / "state")
     served.start()
     try:
         control = served.run(spec("control"))

@@ -17,7 +17,7 @@ from regroup.service.local import processes, ray_cluster
 from regroup.service.local.processes import Process
 from tests.support.jobs.invariant_checks import judged
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.served import Served, eventually
+from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -25,16 +25,16 @@ ONE_EXIT = Expected(incidents=(frozenset({"rank_exit"}),), steps_lost=0)
 
 
 @pytest.fixture
-def kept(redis_port: int, tmp_path: Path) -> Iterator[Served]:
+def kept(redis_port: int, tmp_path: Path) -> Iterator[Server]:
     """A server whose Ray keeps its records in a Redis."""
-    server = Served(tmp_path / "state", environment={"RAY_REDIS_ADDRESS": f"127.0.0.1:{redis_port}"})
+    server = Server(tmp_path / "state", environment={"RAY_REDIS_ADDRESS": f"127.0.0.1:{redis_port}"})
     server.start()
     yield server
     server.down()
 
 
 def test_jobs_train_on_while_rays_records_are_away_and_are_adopted_again(
-    kept: Served, spec: Spec, tmp_path: Path
+    kept: Server, spec: Spec, tmp_path: Path
 ) -> None:
     control = kept.run(spec("control"))
     (tmp_path / "gates").mkdir()
@@ -54,7 +54,7 @@ def test_jobs_train_on_while_rays_records_are_away_and_are_adopted_again(
 
 
 @contextmanager
-def _without_records(kept: Served, folder: Path) -> Iterator[Callable[[], None]]:
+def _without_records(kept: Server, folder: Path) -> Iterator[Callable[[], None]]:
     """The process that holds Ray's records is dead; what the block is given starts it again, until its end."""
     gcs = _gcs(kept)
     command = [word.decode() for word in processes.command_line(gcs)]
@@ -78,7 +78,7 @@ def _without_records(kept: Served, folder: Path) -> Iterator[Callable[[], None]]
             process.wait()
 
 
-def _gcs(served: Served) -> Process:
+def _gcs(served: Server) -> Process:
     cluster = ray_cluster.load(served.state)
     assert cluster is not None
     (found,) = [process for process in cluster.daemons if process.name == "gcs_server"]

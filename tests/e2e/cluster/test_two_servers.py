@@ -8,7 +8,7 @@ import pytest
 
 from regroup.service.local import ray_cluster
 from tests.support.servers.postgres import PostgresServer
-from tests.support.servers.served import Served, eventually
+from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
 
@@ -17,19 +17,19 @@ pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-def pair(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Served]]:
+def pair(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
     """The one that came first leads; the other joined its Ray."""
     folder, one, two = (tmp_path_factory.mktemp(name) for name in ("shared", "one", "two"))
     shared = ["--database-url", postgres_server.create_database(), "--storage-uri", (folder / "storage").as_uri()]
     environment = {"REGROUP_LEASE_S": str(LEASE_S)}
-    first = Served(one / "state", environment=environment, arguments=shared)
+    first = Server(one / "state", environment=environment, arguments=shared)
     try:
         first.start()
         ray = ray_cluster.load(first.state)
         assert ray is not None
         environment |= ray_cluster.ray_environment(first.state / "ray.token")
         joined = [*shared, "--ray-address", ray.address]
-        second = Served(two / "state", environment=environment, arguments=joined)
+        second = Server(two / "state", environment=environment, arguments=joined)
         try:
             second.start()
             yield first, second
@@ -39,11 +39,11 @@ def pair(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFacto
         first.down()
 
 
-def leads(server: Served) -> bool:
+def leads(server: Server) -> bool:
     return server.client.health().checks["controller"] == "leads"
 
 
-def test_the_leader_dies_and_the_other_leads_on(pair: tuple[Served, Served], spec: Spec) -> None:
+def test_the_leader_dies_and_the_other_leads_on(pair: tuple[Server, Server], spec: Spec) -> None:
     first, second = pair
     eventually(lambda: leads(first))
     assert not leads(second)

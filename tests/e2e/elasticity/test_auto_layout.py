@@ -10,7 +10,7 @@ import pytest
 
 from regroup.api.schemas.jobs import Job
 from regroup.service.domain.layout import Layout
-from tests.support.servers.served import Served, eventually
+from tests.support.servers.regroup_server import Server, eventually
 
 pytestmark = pytest.mark.slow
 SPLIT = {"auto": {"ranks": 4}, "pp": 2}
@@ -24,22 +24,22 @@ def left_open(spec: Callable[..., dict[str, Any]], name: str, steps: int, layout
     return made
 
 
-def losses(server: Served, job: Job) -> dict[int, float]:
+def losses(server: Server, job: Job) -> dict[int, float]:
     return {row.step: row.loss for row in server.client.steps(job.id) if row.loss is not None}
 
 
-def typed(server: Served, *arguments: str) -> str:
+def typed(server: Server, *arguments: str) -> str:
     command = [sys.executable, "-m", "regroup.api.cli", *arguments, "--server", server.url]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
-def predicted_in_metrics(server: Served, job: Job) -> set[str]:
+def predicted_in_metrics(server: Server, job: Job) -> set[str]:
     """Names of the series that tell of the job."""
     text = httpx2.get(f"{server.url}/metrics", trust_env=False, timeout=30).text
     return {line.partition("{")[0] for line in text.splitlines() if job.id in line and "predicted" in line}
 
 
-def test_what_was_planned_runs_and_is_compared(served: Served, spec: Callable[..., dict[str, Any]]) -> None:
+def test_what_was_planned_runs_and_is_compared(served: Server, spec: Callable[..., dict[str, Any]]) -> None:
     job = served.client.submit(left_open(spec, "auto-layout", 40, SPLIT))
     series = eventually(lambda: predicted_in_metrics(served, job), 120)
     assert series == {
@@ -76,7 +76,7 @@ def test_what_was_planned_runs_and_is_compared(served: Served, spec: Callable[..
 
 
 def test_it_computes_what_the_same_spec_with_a_layout_of_its_own_computes(
-    served: Served, spec: Callable[..., dict[str, Any]]
+    served: Server, spec: Callable[..., dict[str, Any]]
 ) -> None:
     chosen = served.run(left_open(spec, "auto-all", 6, "auto"))
     assert chosen.state == "SUCCEEDED", (chosen.reason, chosen.message, chosen.error)
@@ -87,7 +87,7 @@ def test_it_computes_what_the_same_spec_with_a_layout_of_its_own_computes(
 
 
 def test_candidates_are_measured_and_the_fastest_is_kept_without_a_step_lost(
-    served: Served, spec: Callable[..., dict[str, Any]]
+    served: Server, spec: Callable[..., dict[str, Any]]
 ) -> None:
     # What is sharded is given: the server may know from a probe how long steps take here, and of its choices of that
     # some leave two ways to split the ranks.

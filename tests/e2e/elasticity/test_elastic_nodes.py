@@ -12,7 +12,7 @@ from regroup.api.schemas.jobs import Generation, Incident, Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.jobs.invariant_checks import judged
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.served import Served, eventually
+from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
 STEPS = 140
@@ -46,11 +46,11 @@ Context.commit = slowly
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with two nodes of two slots, to which others come: every test leaves it two that are open. It waits a
     moment only for a node to come back."""
     settings = {"REGROUP_REPLACEMENT_WAIT_S": "1"}
-    server = Served(tmp_path_factory.mktemp("two") / "state", nodes=2, environment=settings)
+    server = Server(tmp_path_factory.mktemp("two") / "state", nodes=2, environment=settings)
     server.start()
     yield server
     server.down()
@@ -64,7 +64,7 @@ def elastic(spec: Spec, name: str, *, steps: int, **parts: Any) -> dict[str, Any
     return made
 
 
-def of_size(server: Served, job: Job, ranks: int, within_s: float) -> Generation:
+def of_size(server: Server, job: Job, ranks: int, within_s: float) -> Generation:
     """The newest generation, once it has so many ranks and trains."""
 
     def found() -> Generation | None:
@@ -85,7 +85,7 @@ def brief(incident: Incident) -> tuple[str, str | None]:
 
 
 @pytest.mark.slow
-def test_a_node_joins_one_dies_and_one_is_drained(two: Served, spec: Spec, tmp_path: Path) -> None:
+def test_a_node_joins_one_dies_and_one_is_drained(two: Server, spec: Spec, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(_SLOW)
     seen = tmp_path / "seen"
     slow: dict[str, Any] = {"env": {"PYTHONPATH": str(tmp_path), "SEEN": str(seen)}, "preload": ["slow"]}
@@ -108,7 +108,7 @@ def test_a_node_joins_one_dies_and_one_is_drained(two: Served, spec: Spec, tmp_p
     two.client.undrain(told.node_id)
 
 
-def _nodes_come_and_go(two: Served, job: Job, came: str, fell: Callable[[str], None]) -> tuple[Drain, Generation]:
+def _nodes_come_and_go(two: Server, job: Job, came: str, fell: Callable[[str], None]) -> tuple[Drain, Generation]:
     """A node that came is used, dies, and another is drained; what was said of that, and the generation without it."""
     grown = of_size(two, job, 6, 150)
     assert came in nodes_of(grown).values() and grown.restore["kind"] == "memory"
@@ -133,7 +133,7 @@ def _nodes_come_and_go(two: Served, job: Job, came: str, fell: Callable[[str], N
 
 
 @pytest.mark.slow
-def test_one_device_of_a_node_goes_to_another_job_and_comes_back(two: Served, spec: Spec, tmp_path: Path) -> None:
+def test_one_device_of_a_node_goes_to_another_job_and_comes_back(two: Server, spec: Spec, tmp_path: Path) -> None:
     gates = Gates(tmp_path, 3, 7, 11)
     job = two.client.submit(elastic(spec, "gives", steps=16, **gates.parts))
     eventually(lambda: len(gates.ranks_at(3)) == 4, 120)
@@ -166,7 +166,7 @@ def test_one_device_of_a_node_goes_to_another_job_and_comes_back(two: Served, sp
 
 
 @pytest.mark.slow
-def test_a_job_grows_inside_a_node(two: Served, spec: Spec, tmp_path: Path) -> None:
+def test_a_job_grows_inside_a_node(two: Server, spec: Spec, tmp_path: Path) -> None:
     gates = Gates(tmp_path, 3, 7)
     inside = elastic(spec, "inside", steps=12, **gates.parts) | {"layout": {"dp": {"min": 1, "target": 1, "max": 2}}}
     job = two.client.submit(inside)
@@ -187,7 +187,7 @@ def test_a_job_grows_inside_a_node(two: Served, spec: Spec, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_two_jobs_never_hold_a_half_each(two: Served, spec: Spec, tmp_path: Path) -> None:
+def test_two_jobs_never_hold_a_half_each(two: Server, spec: Spec, tmp_path: Path) -> None:
     """Both need both nodes, and one node is lost: with placement groups of Ray alone each could hold one for ever."""
     gates, calm = Gates(tmp_path, 5), two.run(spec("calm", steps=8))
     first = two.client.submit(spec("first", steps=8, **gates.parts))
@@ -211,7 +211,7 @@ def test_two_jobs_never_hold_a_half_each(two: Served, spec: Spec, tmp_path: Path
             two.client.wait(job.id, timeout_s=240)
 
 
-def until_told(server: Served, job: Job, times: int) -> None:
+def until_told(server: Server, job: Job, times: int) -> None:
     """Its ranks hear that they are to end when they have passed the gate."""
 
     def told() -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.servers.served import Served, assert_same_result, eventually
+from tests.support.servers.regroup_server import Server, assert_same_result, eventually
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.slow
@@ -13,18 +13,18 @@ RACKS = "SwitchName=left Nodes=local-1,local-3\nSwitchName=right Nodes=local-2\n
 
 
 @pytest.fixture(scope="module")
-def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server whose nodes are in two racks."""
     folder = tmp_path_factory.mktemp("racks")
     (folder / "topology.conf").write_text(RACKS)
     environment = {"REGROUP_TOPOLOGY_FILE": str(folder / "topology.conf")}
-    server = Served(folder / "state", nodes=3, environment=environment)
+    server = Server(folder / "state", nodes=3, environment=environment)
     server.start()
     yield server
     server.down()
 
 
-def test_a_job_stays_in_the_rack_that_holds_it_and_is_told_why(racks: Served, spec: Spec) -> None:
+def test_a_job_stays_in_the_rack_that_holds_it_and_is_told_why(racks: Server, spec: Spec) -> None:
     tree = racks.client.topology()
     assert [(rack.name, [node.name for node in rack.children]) for rack in tree.domains[0].children] == [
         ("left", ["local-1", "local-3"]), ("right", ["local-2"]),
@@ -43,7 +43,7 @@ def test_a_job_stays_in_the_rack_that_holds_it_and_is_told_why(racks: Served, sp
     racks.client.wait(job.id, timeout_s=120)
 
 
-def test_stages_that_say_most_share_a_node_and_a_lost_rank_costs_no_bit(racks: Served, spec: Spec) -> None:
+def test_stages_that_say_most_share_a_node_and_a_lost_rank_costs_no_bit(racks: Server, spec: Spec) -> None:
     def talkative(name: str, **parts: Any) -> dict[str, Any]:
         plain = spec(name, layout={"dp": 2, "pp": 2, "data_parallel": "ddp"}, **parts)
         return {**plain, "training": {**plain["training"], "sequence": 256}}
@@ -61,12 +61,12 @@ def test_stages_that_say_most_share_a_node_and_a_lost_rank_costs_no_bit(racks: S
     assert_same_result(racks, struck, whole)
 
 
-def all_are_free(racks: Served) -> None:
+def all_are_free(racks: Server) -> None:
     """Nodes are given back one by one after a job's end: two that are free already would hold the next one, too."""
     eventually(lambda: all(node.free_cpus == node.cpus and not node.jobs for node in racks.client.nodes()))
 
 
-def test_a_pair_that_splits_tensors_is_on_one_node_whatever_is_free(racks: Served, spec: Spec) -> None:
+def test_a_pair_that_splits_tensors_is_on_one_node_whatever_is_free(racks: Server, spec: Spec) -> None:
     lone = racks.client.submit(spec("lone", layout={"dp": 1}, steps=20000))
     eventually(lambda: racks.client.get(lone.id).state == "RUNNING", 120)
     model = {"dim": 32, "layers": 2, "heads": 2, "vocab_size": 258}

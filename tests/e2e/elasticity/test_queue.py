@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.served import Served, assert_same_result, eventually
+from tests.support.servers.regroup_server import Server, assert_same_result, eventually
 
 Spec = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def at_once(tmp_path: Path) -> Iterator[Served]:
+def at_once(tmp_path: Path) -> Iterator[Server]:
     """A server that asks jobs to make room as soon as they train."""
-    server = Served(tmp_path / "state", environment={"REGROUP_MIN_RUN_S": "0"})
+    server = Server(tmp_path / "state", environment={"REGROUP_MIN_RUN_S": "0"})
     server.start()
     yield server
     server.down()
 
 
 @pytest.mark.slow
-def test_a_lower_job_makes_room_and_loses_no_step(at_once: Served, spec: Spec, tmp_path: Path) -> None:
+def test_a_lower_job_makes_room_and_loses_no_step(at_once: Server, spec: Spec, tmp_path: Path) -> None:
     control, gates = at_once.run(spec("undisturbed")), Gates(tmp_path, 3)
     low = at_once.client.submit(spec("low", priority="low", **gates.parts))
     eventually(lambda: len(gates.ranks_at(3)) == 4, 120)

@@ -8,14 +8,14 @@ import pytest
 
 from regroup.api.schemas.jobs import Job
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.served import Served, assert_same_result, eventually
+from tests.support.servers.regroup_server import Server, assert_same_result, eventually
 
 Spec = Callable[..., dict[str, Any]]
 
 
 @pytest.mark.slow
 def test_a_job_is_suspended_and_resumed_and_loses_no_step(
-    served: Served, spec: Spec, control: Job, tmp_path: Path
+    served: Server, spec: Spec, control: Job, tmp_path: Path
 ) -> None:
     gates = Gates(tmp_path, 3)
     job = served.client.submit(spec("rests", **gates.parts))

@@ -9,7 +9,7 @@ import pytest
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.jobs.invariant_checks import judged
-from tests.support.servers.served import Served
+from tests.support.servers.regroup_server import Server
 
 Spec = Callable[..., dict[str, Any]]
 _DEVICE = frozenset({"device_error"})
@@ -51,13 +51,13 @@ def spoiling(folder: Path, how: str, generations: int) -> dict[str, Any]:
     return {"env": {"PYTHONPATH": str(folder), "SPOILS": str(generations)}, "preload": ["spoils"]}
 
 
-def test_once_is_an_accident(served: Served, spec: Spec, control: Job, tmp_path: Path) -> None:
+def test_once_is_an_accident(served: Server, spec: Spec, control: Job, tmp_path: Path) -> None:
     job = served.client.submit(spec("spoiled-once", **spoiling(tmp_path, OUT_OF_MEMORY, 1)))
     with judged(served, job, ONCE, control):
         served.client.wait(job.id, timeout_s=120)
 
 
-def test_twice_at_a_step_ends_the_job_with_advice(served: Served, spec: Spec, tmp_path: Path) -> None:
+def test_twice_at_a_step_ends_the_job_with_advice(served: Server, spec: Spec, tmp_path: Path) -> None:
     job = served.client.submit(spec("spoiled", **spoiling(tmp_path, OUT_OF_MEMORY, 9)))
     with judged(served, job, TWICE):
         done = served.client.wait(job.id, timeout_s=120)
@@ -67,10 +67,10 @@ def test_twice_at_a_step_ends_the_job_with_advice(served: Served, spec: Spec, tm
 
 
 @pytest.fixture(scope="module")
-def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with one node, which has one GPU."""
     state = tmp_path_factory.mktemp("gpu") / "state"
-    server = Served(state, nodes=1, environment={"REGROUP_LOCAL_GPUS_PER_NODE": "1"})
+    server = Server(state, nodes=1, environment={"REGROUP_LOCAL_GPUS_PER_NODE": "1"})
     server.start()
     yield server
     server.down()
@@ -78,7 +78,7 @@ def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("how", [REALLY_OUT_OF_MEMORY, ASSERTED])
-def test_a_real_device(how: str, on_gpu: Served, spec: Spec, tmp_path: Path) -> None:
+def test_a_real_device(how: str, on_gpu: Server, spec: Spec, tmp_path: Path) -> None:
     parts: dict[str, Any] = {"layout": {"dp": 1}, "resources": {"device": "cuda"}}
     calm = on_gpu.run(spec("calm", **parts))
     job = on_gpu.client.submit(spec("spoiled", **parts, **spoiling(tmp_path, how, 1)))

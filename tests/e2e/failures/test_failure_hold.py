@@ -11,7 +11,7 @@ import pytest
 
 from regroup.api.schemas.exec import ExecExit, ExecOutput
 from regroup.api.schemas.jobs import Job
-from tests.support.servers.served import Served, end, eventually
+from tests.support.servers.regroup_server import Server, end, eventually
 
 BREAKS = """
 import os, pathlib, time
@@ -27,20 +27,20 @@ time.sleep(1000)
 """
 
 
-def held(served: Served, job: Job) -> Any:
+def held(served: Server, job: Job) -> Any:
     """The condition that says so."""
     conditions = served.client.get(job.id).conditions
     return next((condition for condition in conditions if condition.type == "Held"), None)
 
 
-def output(served: Served, job: Job, *command: str) -> tuple[str, int]:
+def output(served: Server, job: Job, *command: str) -> tuple[str, int]:
     """What a command beside rank 1 prints, and its exit code."""
     *events, last = served.client.exec(job.id, command, rank=1)
     assert isinstance(last, ExecExit)
     return b"".join(event.data for event in events if isinstance(event, ExecOutput)).decode(), last.code
 
 
-def test_a_failed_job_can_be_looked_at_until_it_is_let_go(served: Served, tmp_path: Path) -> None:
+def test_a_failed_job_can_be_looked_at_until_it_is_let_go(served: Server, tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(BREAKS)
     workload = {"kind": "script", "entrypoint": str(path)}
@@ -81,7 +81,7 @@ def test_a_failed_job_can_be_looked_at_until_it_is_let_go(served: Served, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_hold_ends_by_itself_and_leaves_nothing(served: Served, spec: Callable[..., dict[str, Any]]) -> None:
+def test_a_hold_ends_by_itself_and_leaves_nothing(served: Server, spec: Callable[..., dict[str, Any]]) -> None:
     fault = {"at": {"rank": 1, "step": 3, "phase": "forward"}, "do": "raise"}
     job = served.client.submit(spec("breaks-builtin", faults=[fault], hold_on_failure="3s"))
     eventually(lambda: held(served, job))

@@ -14,7 +14,7 @@ import pytest
 from regroup.api.schemas.jobs import Job
 from tests.support.checks.job_leaks import nothing_left_by_jobs
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.served import Served, assert_same_result, called, eventually, parent
+from tests.support.servers.regroup_server import Server, assert_same_result, called, eventually, parent
 
 Spec = Callable[..., dict[str, Any]]
 NO_MIRROR = {"mirror": "off"}
@@ -25,19 +25,19 @@ def fault(rank: int, step: int, phase: str = "forward", do: str = "sigkill") -> 
 
 
 @pytest.fixture(scope="module")
-def warm(served: Served, spec: Spec, control: Job) -> None:
+def warm(served: Server, spec: Spec, control: Job) -> None:
     """The server has seen a whole job with an incident: what it opens once, it has."""
     assert served.run(spec("warm", steps=4, faults=[fault(1, 2)])).state == "SUCCEEDED"
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(served: Served, warm: None) -> Iterator[None]:
+def nothing_left(served: Server, warm: None) -> Iterator[None]:
     """Each test's jobs leave nothing behind."""
     with nothing_left_by_jobs(served):
         yield
 
 
-def test_a_kill_in_every_phase(served: Served, spec: Spec, control: Job) -> None:
+def test_a_kill_in_every_phase(served: Server, spec: Spec, control: Job) -> None:
     faults = [
         fault(1, 3, "forward"),
         fault(2, 6, "backward"),
@@ -54,7 +54,7 @@ def test_a_kill_in_every_phase(served: Served, spec: Spec, control: Job) -> None
     assert job.generation == len(faults) + 1
 
 
-def test_rank_0_two_at_once_the_store_and_the_zygote(served: Served, spec: Spec, control: Job) -> None:
+def test_rank_0_two_at_once_the_store_and_the_zygote(served: Server, spec: Spec, control: Job) -> None:
     faults = [fault(0, 4), fault(1, 8), fault(2, 8), fault(3, 12, do="kill_store"), fault(2, 16, do="kill_zygote")]
     job = served.run(spec("parts", faults=faults))
     assert_same_result(served, job, control)
@@ -63,7 +63,7 @@ def test_rank_0_two_at_once_the_store_and_the_zygote(served: Served, spec: Spec,
     assert all(incident.steps_lost is not None and incident.steps_lost <= 1 for incident in job.incidents)
 
 
-def test_a_saver_dies_and_another_writes_the_checkpoint(served: Served, spec: Spec, control: Job) -> None:
+def test_a_saver_dies_and_another_writes_the_checkpoint(served: Server, spec: Spec, control: Job) -> None:
     job = served.run(spec("saver", faults=[fault(1, 7, do="kill_saver")]))
     assert_same_result(served, job, control)
     assert not job.incidents
@@ -72,11 +72,11 @@ def test_a_saver_dies_and_another_writes_the_checkpoint(served: Served, spec: Sp
     assert steps_saved(served, job) == steps_saved(served, control) != []
 
 
-def steps_saved(served: Served, job: Job) -> list[int]:
+def steps_saved(served: Server, job: Job) -> list[int]:
     return [saved.step for saved in served.client.checkpoints(job.id)]
 
 
-def test_an_agent_dies_and_the_job_resumes_from_disk(served: Served, spec: Spec, control: Job, tmp_path: Path) -> None:
+def test_an_agent_dies_and_the_job_resumes_from_disk(served: Server, spec: Spec, control: Job, tmp_path: Path) -> None:
     gates = Gates(tmp_path, 11)
     job = served.client.submit(spec("agent", snapshot=NO_MIRROR, faults=[fault(2, 12, do="kill_agent")], **gates.parts))
     eventually(lambda: [saved.step for saved in served.client.checkpoints(job.id)] == [8], 120)
@@ -91,7 +91,7 @@ def test_an_agent_dies_and_the_job_resumes_from_disk(served: Served, spec: Spec,
 
 @pytest.mark.slow
 def test_steps_of_a_checkpoint_are_accounted_for_though_the_agent_that_told_them_dies(
-    served: Served, spec: Spec, control: Job, tmp_path: Path
+    served: Server, spec: Spec, control: Job, tmp_path: Path
 ) -> None:
     """Rows travel with the agent's beat: the checkpoint must not overtake them."""
     gates = Gates(tmp_path, 9)
@@ -104,7 +104,7 @@ def test_steps_of_a_checkpoint_are_accounted_for_though_the_agent_that_told_them
     assert [formed.start_step for formed in served.client.generations(job.id)] == [0, 8]
 
 
-def test_ranks_with_orphans_leave_nothing(served: Served, spec: Spec, control: Job, tmp_path: Path) -> None:
+def test_ranks_with_orphans_leave_nothing(served: Server, spec: Spec, control: Job, tmp_path: Path) -> None:
     """Each rank starts a child and a helper that called setsid, as data loaders do; both hold the rank's sockets."""
     title = f"orphan-{uuid.uuid4().hex}"
     (tmp_path / "orphans.py").write_text(ORPHANS)
@@ -136,7 +136,7 @@ os.register_at_fork(after_in_child=once)
 """
 
 
-def test_ranks_with_data_loader_workers_leave_nothing(served: Served, spec: Spec, control: Job) -> None:
+def test_ranks_with_data_loader_workers_leave_nothing(served: Server, spec: Spec, control: Job) -> None:
     """Each rank reads through two loader workers and has a helper that called setsid: all hold the rank's sockets.
 
     They would keep the dead rank's connections open: its neighbours wait, unless all of it is ended.
@@ -226,7 +226,7 @@ Context.restore, Context.commit = restore_and_begin, read_and_commit
 """
 
 
-def test_an_exception_in_training_code_fails_at_once_with_one_traceback(served: Served, spec: Spec) -> None:
+def test_an_exception_in_training_code_fails_at_once_with_one_traceback(served: Server, spec: Spec) -> None:
     job = served.run(spec("raises", faults=[fault(1, 3, do="raise")]))
     assert (job.state, job.reason) == ("FAILED", "user_error")
     assert job.error is not None and job.error["rank"] == 1 and "Traceback" in job.error["traceback"]

@@ -14,14 +14,14 @@ import pytest
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.jobs.invariant_checks import judged
-from tests.support.servers.served import Served, assert_same_result, eventually
+from tests.support.servers.regroup_server import Server, assert_same_result, eventually
 
 Spec = Callable[..., dict[str, Any]]
 STOPPED = {"at": {"rank": 2, "step": 13, "phase": "backward"}, "do": "sigstop"}
 
 
 def test_a_rank_that_stands_still_is_named_and_the_job_goes_on_from_memory(
-    served: Served, spec: Spec, control: Job, tmp_path: Path
+    served: Server, spec: Spec, control: Job, tmp_path: Path
 ) -> None:
     job = served.run(spec("hangs", faults=[STOPPED]))
     assert_same_result(served, job, control)
@@ -59,7 +59,7 @@ def test_a_rank_that_stands_still_is_named_and_the_job_goes_on_from_memory(
     )
 
 
-def test_nothing_is_found_where_it_is_switched_off(served: Served, spec: Spec) -> None:
+def test_nothing_is_found_where_it_is_switched_off(served: Server, spec: Spec) -> None:
     """The scenario above fails without the detector: it is that which ends the standstill."""
     job = served.client.submit(spec("off", faults=[STOPPED], recovery={"hang": {"after": "off"}}))
     eventually(lambda: served.client.get(job.id).step == 12, 120)
@@ -83,7 +83,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 """
 
 
-def test_a_script_that_sleeps_for_ever_ends_as_its_spec_says(served: Served, tmp_path: Path) -> None:
+def test_a_script_that_sleeps_for_ever_ends_as_its_spec_says(served: Server, tmp_path: Path) -> None:
     path = tmp_path / "hangs.py"
     path.write_text(HANGS)
     workload = {"kind": "script", "entrypoint": str(path)}
@@ -116,7 +116,7 @@ DESYNC = Expected("FAILED", "desync", (frozenset({"desync"}),), detect_s=12.0, h
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [OTHER_OPERATION, OTHER_SIZE])
 def test_ranks_that_go_into_different_collectives_fail_the_job_and_say_where(
-    first: str, served: Served, tmp_path: Path
+    first: str, served: Server, tmp_path: Path
 ) -> None:
     path = tmp_path / "skips.py"
     path.write_text(SKIPS.replace("FIRST", first))

@@ -9,7 +9,7 @@ import pytest
 
 from regroup.api.schemas.jobs import Job
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.served import Served, assert_same_result, eventually
+from tests.support.servers.regroup_server import Server, assert_same_result, eventually
 
 Spec = Callable[..., dict[str, Any]]
 OFTEN = {"mirror_share": 0.5}
@@ -19,7 +19,7 @@ def agent_killed(step: int) -> dict[str, Any]:
     return {"at": {"rank": 2, "step": step, "phase": "forward"}, "do": "kill_agent"}
 
 
-def pass_once_mirrored(served: Served, job: Job, gates: Gates, steps: range, at_least: int) -> None:
+def pass_once_mirrored(served: Server, job: Job, gates: Gates, steps: range, at_least: int) -> None:
     """Hold the job at these steps, one after the other, until other nodes hold a copy that is new enough."""
 
     def is_mirrored() -> bool:
@@ -34,7 +34,7 @@ def pass_once_mirrored(served: Served, job: Job, gates: Gates, steps: range, at_
 
 
 @pytest.mark.slow
-def test_a_lost_agents_state_comes_from_the_mirror(served: Served, spec: Spec, control: Job, tmp_path: Path) -> None:
+def test_a_lost_agents_state_comes_from_the_mirror(served: Server, spec: Spec, control: Job, tmp_path: Path) -> None:
     """Twice: the second time its place was restored from a mirror itself. The disk is not asked."""
     first, second = range(3, 7), range(12, 16)
     gates = Gates(tmp_path, *first, *second)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from regroup.api.schemas.jobs import Job
-from tests.support.servers.served import Served, assert_same_result
+from tests.support.servers.regroup_server import Server, assert_same_result
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.slow
@@ -18,16 +18,16 @@ def fault(do: str, rank: int, step: int, phase: str = "forward") -> dict[str, An
 
 
 @pytest.fixture(scope="module")
-def alike(served: Served, spec: Spec) -> Job:
+def alike(served: Server, spec: Spec) -> Job:
     """The undisturbed run of four replicas."""
     return served.run(spec("alike", layout=REPLICAS))
 
 
-def notes(served: Served, job: Job, kind: str) -> list[dict[str, Any]]:
+def notes(served: Server, job: Job, kind: str) -> list[dict[str, Any]]:
     return [event.data for event in served.client.events(job.id) if event.data.get("kind") == kind]
 
 
-def test_a_flipped_bit_in_one_replica(served: Served, spec: Spec, alike: Job) -> None:
+def test_a_flipped_bit_in_one_replica(served: Server, spec: Spec, alike: Job) -> None:
     """Also in the step that a checkpoint is due at: what is wrong is never one."""
     faults = [fault("flip_bit", 2, 5), fault("flip_bit", 1, 16, "optimizer")]
     job = served.run(spec("flipped", layout=REPLICAS, faults=faults))
@@ -44,14 +44,14 @@ def test_a_flipped_bit_in_one_replica(served: Served, spec: Spec, alike: Job) ->
     assert [saved.step for saved in served.client.checkpoints(job.id)] == [8, 16, 24]
 
 
-def test_with_the_comparison_off_the_result_is_another_one(served: Served, spec: Spec, alike: Job) -> None:
+def test_with_the_comparison_off_the_result_is_another_one(served: Server, spec: Spec, alike: Job) -> None:
     faults = [fault("flip_bit", 2, 5)]
     job = served.run(spec("not-seen", layout=REPLICAS, faults=faults, recovery={"verify_replicas": False}))
     assert (job.state, job.incidents) == ("SUCCEEDED", [])
     assert job.digest.parameters != alike.digest.parameters
 
 
-def test_a_loss_that_is_no_number_once(served: Served, spec: Spec, control: Job) -> None:
+def test_a_loss_that_is_no_number_once(served: Server, spec: Spec, control: Job) -> None:
     job = served.run(spec("nan-once", faults=[fault("nan_loss", 3, 7)]))
     assert_same_result(served, job, control)
     (incident,) = job.incidents
@@ -59,7 +59,7 @@ def test_a_loss_that_is_no_number_once(served: Served, spec: Spec, control: Job)
     assert incident.cause.startswith("step 7: loss nan, gradient norm nan")
 
 
-def test_one_that_comes_back_ends_the_job_and_says_so(served: Served, spec: Spec) -> None:
+def test_one_that_comes_back_ends_the_job_and_says_so(served: Server, spec: Spec) -> None:
     diverging = spec("diverges", layout={"dp": 2})
     diverging["training"]["optimizer"] = {"lr": 1e20, "clip_norm": None}
     job = served.run(diverging)
@@ -69,7 +69,7 @@ def test_one_that_comes_back_ends_the_job_and_says_so(served: Served, spec: Spec
     assert "Lower the learning rate" in " ".join(served.client.why(job.id).advice)
 
 
-def test_a_skipped_update(served: Served, spec: Spec, control: Job) -> None:
+def test_a_skipped_update(served: Server, spec: Spec, control: Job) -> None:
     job = served.run(spec("skips", faults=[fault("nan_loss", 3, 7)], recovery={"non_finite": "skip"}))
     assert (job.state, job.incidents) == ("SUCCEEDED", [])
     assert [note["step"] for note in notes(served, job, "step_skipped")] == [7]
@@ -78,7 +78,7 @@ def test_a_skipped_update(served: Served, spec: Spec, control: Job) -> None:
     assert served.client.ledger(job.id).exact
 
 
-def test_a_flipped_bit_in_a_snapshot(served: Served, spec: Spec, control: Job) -> None:
+def test_a_flipped_bit_in_a_snapshot(served: Server, spec: Spec, control: Job) -> None:
     """The rank dies; its newest snapshot does not verify, so all go back to the one before."""
     faults = [fault("flip_snapshot", 1, 12), fault("sigkill", 1, 12, "backward")]
     job = served.run(spec("bad-snapshot", snapshot={"mirror": "off"}, faults=faults))

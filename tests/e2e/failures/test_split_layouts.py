@@ -8,7 +8,7 @@ import pytest
 
 from regroup.api.schemas.jobs import Job
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.served import Served, assert_same_result, eventually
+from tests.support.servers.regroup_server import Server, assert_same_result, eventually
 
 Spec = Callable[..., dict[str, Any]]
 
@@ -43,7 +43,7 @@ def faults(ranks: int) -> list[dict[str, Any]]:
     ]
 
 
-def whole(served: Served, spec: Spec, layout: dict[str, Any]) -> Job:
+def whole(served: Server, spec: Spec, layout: dict[str, Any]) -> Job:
     """The undisturbed run of a layout, which all of it are compared with."""
     done = served.run(of_four_blocks(spec("whole", layout=layout, steps=STEPS)))
     assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
@@ -51,7 +51,7 @@ def whole(served: Served, spec: Spec, layout: dict[str, Any]) -> Job:
 
 
 def loses_ranks_and_an_agent_and_no_bit(
-    served: Served, spec: Spec, layout: dict[str, Any], undisturbed: Job, tmp_path: Path
+    served: Server, spec: Spec, layout: dict[str, Any], undisturbed: Job, tmp_path: Path
 ) -> None:
     """At last an agent, once there is a checkpoint to go on from: nobody else has what its ranks held."""
     struck_by, gates = faults(len(undisturbed.placement)), Gates(tmp_path, STEPS - 1)
@@ -82,29 +82,29 @@ def of_four_blocks(spec: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FOUR)
-def test_on_four_ranks(served: Served, spec: Spec, name: str, tmp_path: Path) -> None:
+def test_on_four_ranks(served: Server, spec: Spec, name: str, tmp_path: Path) -> None:
     undisturbed = whole(served, spec, FOUR[name])
     loses_ranks_and_an_agent_and_no_bit(served, spec, FOUR[name], undisturbed, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with room for eight ranks."""
-    server = Served(tmp_path_factory.mktemp("wide") / "state", arguments=["--slots-per-node", "4"])
+    server = Server(tmp_path_factory.mktemp("wide") / "state", arguments=["--slots-per-node", "4"])
     server.start()
     yield server
     server.down()
 
 
 @pytest.mark.slow
-def test_on_eight_ranks_in_three_dimensions(wide: Served, spec: Spec, tmp_path: Path) -> None:
+def test_on_eight_ranks_in_three_dimensions(wide: Server, spec: Spec, tmp_path: Path) -> None:
     layout = {"dp": 2, "tp": 2, "pp": 2}
     undisturbed = whole(wide, spec, layout)
     loses_ranks_and_an_agent_and_no_bit(wide, spec, layout, undisturbed, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_job_goes_on_from_a_checkpoint_of_another_layout(served: Served, spec: Spec) -> None:
+def test_a_job_goes_on_from_a_checkpoint_of_another_layout(served: Server, spec: Spec) -> None:
     begun = served.run(of_four_blocks(spec("begun", layout={"tp": 2, "pp": 2}, steps=16)))
     assert begun.state == "SUCCEEDED", (begun.reason, begun.message, begun.error)
     layout = {"dp": 3, "data_parallel": "zero1"}

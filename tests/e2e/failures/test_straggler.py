@@ -6,7 +6,7 @@ import pytest
 
 from regroup.api.schemas.jobs import Job
 from tests.support.jobs.script_jobs import script
-from tests.support.servers.served import Served, eventually
+from tests.support.servers.regroup_server import Server, eventually
 
 UNEVEN = """
 import os, time
@@ -28,7 +28,7 @@ for step in range(120):
 
 
 @pytest.mark.slow
-def test_a_slow_rank_of_a_script_is_named_within_twenty_steps_and_forgotten(served: Served, tmp_path: Path) -> None:
+def test_a_slow_rank_of_a_script_is_named_within_twenty_steps_and_forgotten(served: Server, tmp_path: Path) -> None:
     path = tmp_path / "uneven.py"
     path.write_text(UNEVEN)
     job = served.client.submit(script("uneven", path, ranks=2, steps=120))
@@ -44,5 +44,5 @@ def test_a_slow_rank_of_a_script_is_named_within_twenty_steps_and_forgotten(serv
     assert named.time_s < twentieth.time_s
 
 
-def test_nobody_is_named_in_an_even_run(served: Served, control: Job) -> None:
+def test_nobody_is_named_in_an_even_run(served: Server, control: Job) -> None:
     assert not [event for event in served.client.events(control.id) if event.type == "stragglers"]

@@ -13,7 +13,7 @@ from regroup.service.chaos.invariants import Expected
 from regroup.service.policy.recovery.mirror_pairs import PairingNode, pair_nodes
 from tests.support.jobs.invariant_checks import judged
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.served import Served, end, eventually, parent
+from tests.support.servers.regroup_server import Server, end, eventually, parent
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.slow
@@ -28,22 +28,22 @@ LOST = Expected(
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of four nodes with one slot each."""
-    server = Served(tmp_path_factory.mktemp("four") / "state", nodes=4, arguments=["--slots-per-node", "1"])
+    server = Server(tmp_path_factory.mktemp("four") / "state", nodes=4, arguments=["--slots-per-node", "1"])
     server.start()
     yield server
     server.down()
 
 
 @pytest.fixture(scope="module")
-def calm(four: Served, spec: Spec) -> Job:
+def calm(four: Server, spec: Spec) -> Job:
     """The undisturbed run."""
     return four.run(spec("calm"))
 
 
 @pytest.mark.parametrize("which", ["of different pairs", "of one pair"])
-def test_two_agents_at_once(which: str, four: Served, calm: Job, spec: Spec, tmp_path: Path) -> None:
+def test_two_agents_at_once(which: str, four: Server, calm: Job, spec: Spec, tmp_path: Path) -> None:
     gates = Gates(tmp_path, *range(FIRST_GATE, LAST_GATE + 1))
     job = four.client.submit(spec("struck", snapshot={"mirror_share": 0.5}, **gates.parts))
     for step in range(FIRST_GATE, LAST_GATE):

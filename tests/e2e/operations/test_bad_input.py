@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from regroup.api.client.errors import ApiError
-from tests.support.servers.served import Served
+from tests.support.servers.regroup_server import Server
 
 Spec = Callable[..., dict[str, Any]]
 
 
-def test_an_unknown_field_is_refused_with_its_path(served: Served, spec: Spec) -> None:
+def test_an_unknown_field_is_refused_with_its_path(served: Server, spec: Spec) -> None:
     with pytest.raises(ApiError) as refused:
         served.client.submit({**spec("x"), "trainig": {}})  # codespell:ignore trainig
     assert refused.value.problem.status == 422
     assert "trainig" in str(refused.value)  # codespell:ignore trainig
 
 
-def test_an_impossible_layout_is_refused(served: Served, spec: Spec) -> None:
+def test_an_impossible_layout_is_refused(served: Server, spec: Spec) -> None:
     with pytest.raises(ApiError, match="layout"):
         served.client.submit(spec("x", layout={"dp": {"min": 3, "target": 2, "max": 1}}))
 
@@ -33,7 +33,7 @@ def test_an_impossible_layout_is_refused(served: Served, spec: Spec) -> None:
     ],
 )
 def test_what_the_nodes_do_not_have_fails_naming_it(
-    served: Served, spec: Spec, change: dict[str, Any], words: str
+    served: Server, spec: Spec, change: dict[str, Any], words: str
 ) -> None:
     parts = dict(change)
     base = spec("missing")
@@ -44,7 +44,7 @@ def test_what_the_nodes_do_not_have_fails_naming_it(
     assert words in job.message
 
 
-def test_text_too_short_for_one_sample_is_named(served: Served, spec: Spec, tmp_path: Path) -> None:
+def test_text_too_short_for_one_sample_is_named(served: Server, spec: Spec, tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("too short")
     base = spec("short")
     workload = {**base["workload"], "data": {"train": [str(tmp_path / "short.txt")]}}

@@ -16,7 +16,7 @@ import pytest
 
 from regroup.api.schemas.exec import ExecExit, ExecOutput, ExecStarted
 from regroup.api.schemas.jobs import Job
-from tests.support.servers.served import Served, called, eventually
+from tests.support.servers.regroup_server import Server, called, eventually
 
 STANDS = """
 import os, sys, time
@@ -44,7 +44,7 @@ sys.exit(3)
 
 
 @pytest.fixture(scope="module")
-def job(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+def job(served: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     """A script on 2 × 2 ranks that stands still."""
     path = tmp_path_factory.mktemp("stands") / "train.py"
     path.write_text(STANDS)
@@ -56,13 +56,13 @@ def job(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jo
     served.client.wait(job.id, timeout_s=60)
 
 
-def regroup(served: Served, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[bytes]":
+def regroup(served: Server, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[bytes]":
     """The command line, against this server."""
     command = [sys.executable, "-m", "regroup.api.cli", *arguments[:1], "--server", served.url, *arguments[1:]]
     return subprocess.run(command, capture_output=True, timeout=60, check=False, **options)
 
 
-def test_it_sees_what_the_rank_sees_and_exits_as_the_command_did(served: Served, job: Job) -> None:
+def test_it_sees_what_the_rank_sees_and_exits_as_the_command_did(served: Server, job: Job) -> None:
     done = regroup(served, "exec", job.id, "--rank", "3", "--", "python", "-c", TELLS)
     assert (done.returncode, done.stderr) == (3, b"to stderr\n"), done
     env, cwd, executable = json.loads(done.stdout)
@@ -76,7 +76,7 @@ def test_it_sees_what_the_rank_sees_and_exits_as_the_command_did(served: Served,
     assert environ.exists(), "the rank runs on"
 
 
-def test_input_errors_and_limits_are_those_of_a_shell(served: Served, job: Job) -> None:
+def test_input_errors_and_limits_are_those_of_a_shell(served: Server, job: Job) -> None:
     data = bytes(range(256)) * 100
     done = regroup(served, "exec", job.id, "--stdin", "--", "cat", input=data)
     assert (done.returncode, done.stdout) == (0, data)
@@ -88,7 +88,7 @@ def test_input_errors_and_limits_are_those_of_a_shell(served: Served, job: Job) 
 
 
 @pytest.mark.slow
-def test_a_hundred_megabytes_pass_through_and_stay_nowhere(served: Served, job: Job) -> None:
+def test_a_hundred_megabytes_pass_through_and_stay_nowhere(served: Server, job: Job) -> None:
     size = 100_000_000
     agents = [f"/proc/{pid}/status" for pid in served.agents()]
     watched = [*agents, f"/proc/{served.pid}/status"]
@@ -115,7 +115,7 @@ def resident(status: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def test_whoever_leaves_takes_the_command_and_all_it_started_along(served: Served, job: Job) -> None:
+def test_whoever_leaves_takes_the_command_and_all_it_started_along(served: Server, job: Job) -> None:
     title = f"leaked-{uuid.uuid4().hex}"
     events = served.client.exec(job.id, ["python", "-c", LEAKS, title])
     assert isinstance(next(events), ExecStarted)
@@ -125,7 +125,7 @@ def test_whoever_leaves_takes_the_command_and_all_it_started_along(served: Serve
     eventually(lambda: not called(title), 15)
 
 
-def test_an_agent_that_is_killed_leaves_no_command(served: Served, job: Job) -> None:
+def test_an_agent_that_is_killed_leaves_no_command(served: Server, job: Job) -> None:
     title = f"leaked-{uuid.uuid4().hex}"
     events = served.client.exec(job.id, ["python", "-c", LEAKS, title], rank=1)
     assert next(event for event in events if isinstance(event, ExecOutput)).data.startswith(b"started")
@@ -140,7 +140,7 @@ def test_an_agent_that_is_killed_leaves_no_command(served: Served, job: Job) -> 
     eventually(lambda: (now := served.client.get(job.id)).generation > before and now.state == "RUNNING")
 
 
-def test_a_generation_forms_around_it_and_the_end_of_the_job_ends_it(served: Served, job: Job) -> None:
+def test_a_generation_forms_around_it_and_the_end_of_the_job_ends_it(served: Server, job: Job) -> None:
     events = served.client.exec(job.id, ["sh", "-c", "echo a; while :; do (exec /bin/true) || echo lost; done"], rank=1)
     assert isinstance(next(events), ExecStarted)
     assert next(events) == ExecOutput.model_construct(stream="stdout", data=b"a\n")
@@ -175,7 +175,7 @@ def test_a_generation_forms_around_it_and_the_end_of_the_job_ends_it(served: Ser
     assert_kept(served, job, before.generation)
 
 
-def assert_kept(served: Served, job: Job, first: int) -> None:
+def assert_kept(served: Server, job: Job, first: int) -> None:
     """What rank 1 wrote in each of two generations is told apart, by stream too."""
     for generation in (first, first + 1):
         said = "".join(served.client.logs(job.id, rank=1, generation=generation))

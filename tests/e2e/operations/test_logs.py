@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from regroup.api.client.errors import ApiError
-from tests.support.servers.served import Served, eventually
+from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
 
@@ -23,7 +23,7 @@ os.register_at_fork(after_in_child=lambda: threading.Thread(target=talk, daemon=
 """
 
 
-def test_output_is_followed_live_and_read_again_after_the_end(served: Served, spec: Spec, tmp_path: Path) -> None:
+def test_output_is_followed_live_and_read_again_after_the_end(served: Server, spec: Spec, tmp_path: Path) -> None:
     (tmp_path / "talking.py").write_text(TALKING)
     parts: dict[str, Any] = {"env": {"PYTHONPATH": str(tmp_path)}, "preload": ["talking"]}
     job = served.client.submit(spec("talks", steps=100000, **parts))
@@ -48,7 +48,7 @@ def test_output_is_followed_live_and_read_again_after_the_end(served: Served, sp
 
 
 @pytest.mark.slow
-def test_a_later_job_of_the_same_name_has_its_own_output(served: Served, spec: Spec, tmp_path: Path) -> None:
+def test_a_later_job_of_the_same_name_has_its_own_output(served: Server, spec: Spec, tmp_path: Path) -> None:
     (tmp_path / "talking.py").write_text(TALKING)
     parts: dict[str, Any] = {"env": {"PYTHONPATH": str(tmp_path)}, "preload": ["talking"], "steps": 2}
     jobs = [served.run(spec("again", **parts)) for _ in range(2)]

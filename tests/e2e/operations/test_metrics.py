@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from regroup.api.schemas.jobs import Job
 from tests.support.servers.prometheus import PrometheusServer
-from tests.support.servers.served import Served, eventually
+from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
 Samples = dict[str, list[tuple[dict[str, str], float]]]
@@ -21,7 +21,7 @@ KILL = [{"at": {"rank": 1, "step": 3, "phase": "forward"}, "do": "sigkill"}]
 
 
 @pytest.fixture(scope="module")
-def training(served: Served, spec: Spec) -> Iterator[Job]:
+def training(served: Server, spec: Spec) -> Iterator[Job]:
     """A job that goes on until the test is over; a rank of it was killed, and it has recovered."""
     training = {"global_batch": 8, "micro_batch": 2, "sequence": 64, "steps": 100_000, "validate_every": 4}
     layout = {"dp": 2, "pp": 2}  # a pipeline: it has a bubble
@@ -32,7 +32,7 @@ def training(served: Served, spec: Spec) -> Iterator[Job]:
     served.client.wait(job.id, timeout_s=60)
 
 
-def recovered(served: Served, job_id: str) -> bool:
+def recovered(served: Server, job_id: str) -> bool:
     job = served.client.get(job_id)
     assert job.state not in ("FAILED", "CANCELLED"), (job.reason, job.message, job.error)
     return bool(job.incidents and job.incidents[0].durations.get("total") and job.step > 8)
@@ -47,7 +47,7 @@ def dashboard_expressions() -> dict[str, str]:
     }
 
 
-def exported(served: Served, tags: dict[str, str], wanted: set[str]) -> Samples | None:
+def exported(served: Server, tags: dict[str, str], wanted: set[str]) -> Samples | None:
     """What the Ray nodes expose with these tags, once every wanted name is there: labels and value of each sample."""
     folder = Path(json.loads((served.state / "ray.json").read_text())["temp_dir"])
     (listing,) = folder.glob("*/session_latest/prom_metrics_service_discovery.json")
@@ -67,7 +67,7 @@ def exported(served: Served, tags: dict[str, str], wanted: set[str]) -> Samples 
 
 @pytest.mark.prometheus
 def test_the_dashboard_shows_a_running_job(
-    served: Served, training: Job, scraping: Callable[..., PrometheusServer]
+    served: Server, training: Job, scraping: Callable[..., PrometheusServer]
 ) -> None:
     prometheus = scraping(served.url.removeprefix("http://"))
     prometheus.wait_for_scrapes(3)
@@ -86,7 +86,7 @@ def test_the_dashboard_shows_a_running_job(
     assert named == {"detect", "teardown", "decide", "form", "restore", "first_step", "total"}
 
 
-def test_ray_exports_the_job_beside_its_own_metrics(served: Served, training: Job) -> None:
+def test_ray_exports_the_job_beside_its_own_metrics(served: Server, training: Job) -> None:
     tags = {"job_id": training.id, "job": "watched", "project": "default"}
     wanted = {
         "ray_regroup_job_step", "ray_regroup_job_loss", "ray_regroup_job_step_seconds",

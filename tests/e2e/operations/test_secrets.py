@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from regroup.service.local import ray_cluster
-from tests.support.servers.served import Served
+from tests.support.servers.regroup_server import Server
 
 Spec = Callable[..., dict[str, Any]]
 VALUE = "hunter2-4f1d09c6"
@@ -25,13 +25,13 @@ if os.environ["THEN"] == "raise":
 
 
 @pytest.fixture(scope="module")
-def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server whose node has a Secret mounted and a variable set."""
     folder = tmp_path_factory.mktemp("secrets")
     (folder / "mounts" / "tracker").mkdir(parents=True)
     (folder / "mounts" / "tracker" / "token").write_text(VALUE)
     environment = {"REGROUP_SECRETS_DIR": str(folder / "mounts"), "OF_THE_NODE": VALUE}
-    server = Served(folder / "state", nodes=1, environment=environment)
+    server = Server(folder / "state", nodes=1, environment=environment)
     server.start()
     yield server
     server.down()
@@ -39,7 +39,7 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.mark.parametrize(("then", "state"), [("go on", "SUCCEEDED"), ("raise", "FAILED")])
 def test_a_value_is_nowhere_but_in_the_ranks(
-    mounted: Served, spec: Spec, tmp_path: Path, then: str, state: str
+    mounted: Server, spec: Spec, tmp_path: Path, then: str, state: str
 ) -> None:
     (tmp_path / "reads.py").write_text(READS)
     env = {"PYTHONPATH": str(tmp_path), "REPORT": str(tmp_path / "report"), "THEN": then}
@@ -61,7 +61,7 @@ def test_a_value_is_nowhere_but_in_the_ranks(
     assert _files_with(PART, searched) == []
 
 
-def test_a_secret_that_is_not_mounted_ends_the_job_with_its_place(mounted: Served, spec: Spec) -> None:
+def test_a_secret_that_is_not_mounted_ends_the_job_with_its_place(mounted: Server, spec: Spec) -> None:
     secrets = {"TOKEN": {"from_kubernetes": {"name": "tracker", "key": "other"}}}
     job = mounted.run(spec("no-secret", layout={"dp": 2}, secrets=secrets))
     assert job.state == "FAILED"

@@ -5,12 +5,12 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.servers.served import Served, eventually
+from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
 
 
-def test_all_ranks_are_shown_and_the_one_that_stands_still_is_told_apart(served: Served, spec: Spec) -> None:
+def test_all_ranks_are_shown_and_the_one_that_stands_still_is_told_apart(served: Server, spec: Spec) -> None:
     job = served.client.submit(spec("stacks", steps=100000))
     eventually(lambda: served.client.get(job.id).step >= 2)
     ranks = served.client.stacks(job.id)

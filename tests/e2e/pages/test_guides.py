@@ -20,7 +20,7 @@ from tests.support.jobs.script_jobs import digest
 from tests.support.jobs.shell_commands import TIME, Block, Shell, blocks, own_state
 from tests.support.packages.tiny_packages import flavours
 from tests.support.packages.wheel import ROOT
-from tests.support.servers.served import eventually
+from tests.support.servers.regroup_server import eventually
 
 EXAMPLES = "examples/README.md"
 GUIDES = [EXAMPLES, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/guides").glob("*.md"))]

@@ -13,13 +13,13 @@ from safetensors import safe_open
 from regroup.api.client.errors import ApiError
 from regroup.api.schemas.jobs import Job
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.served import Served, assert_same_result, eventually
+from tests.support.servers.regroup_server import Server, assert_same_result, eventually
 
 Spec = Callable[..., dict[str, Any]]
 NO_MIRROR = {"mirror": "off"}
 
 
-def saved(served: Served, job: Job, step: int) -> Path:
+def saved(served: Server, job: Job, step: int) -> Path:
     """Folder of a job's checkpoint of `step`, once there is one."""
     uri = eventually(lambda: [found.uri for found in served.client.checkpoints(job.id) if found.step == step])[0]
     return Path(urlsplit(uri).path)
@@ -35,7 +35,7 @@ def damage(checkpoint: Path) -> None:
         file.write(bytes([byte ^ 1]))
 
 
-def test_a_job_goes_on_from_a_step_of_another(served: Served, spec: Spec, control: Job) -> None:
+def test_a_job_goes_on_from_a_step_of_another(served: Server, spec: Spec, control: Job) -> None:
     assert [found.step for found in served.client.checkpoints(control.id)] == [8, 16, 24]
     job = served.run(spec("from-8", resume_from=f"{control.id}@8"))
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
@@ -47,7 +47,7 @@ def test_a_job_goes_on_from_a_step_of_another(served: Served, spec: Spec, contro
 
 @pytest.mark.slow
 def test_a_job_goes_on_from_the_latest_of_one_that_failed(
-    served: Served, spec: Spec, control: Job, tmp_path: Path
+    served: Server, spec: Spec, control: Job, tmp_path: Path
 ) -> None:
     gates = Gates(tmp_path, 12)
     raises = [{"at": {"rank": 1, "step": 13, "phase": "forward"}, "do": "raise"}]
@@ -66,7 +66,7 @@ def test_a_job_goes_on_from_the_latest_of_one_that_failed(
     assert [formed.start_step for formed in served.client.generations(job.id)] == [8, 8]
 
 
-def test_a_job_does_not_start_from_a_damaged_checkpoint_and_says_so(served: Served, spec: Spec) -> None:
+def test_a_job_does_not_start_from_a_damaged_checkpoint_and_says_so(served: Server, spec: Spec) -> None:
     source = served.run(spec("damaged", steps=2))
     damage(saved(served, source, 2))
     job = served.run(spec("resumed", resume_from="damaged@latest"))
@@ -75,7 +75,7 @@ def test_a_job_does_not_start_from_a_damaged_checkpoint_and_says_so(served: Serv
 
 
 @pytest.mark.slow
-def test_a_pinned_checkpoint_survives_retention(served: Served, spec: Spec, tmp_path: Path) -> None:
+def test_a_pinned_checkpoint_survives_retention(served: Server, spec: Spec, tmp_path: Path) -> None:
     gates = Gates(tmp_path, 12)
     job = served.client.submit(spec("pinned", checkpoint={"every_steps": 8, "keep_last": 1}, **gates.parts))
     pinned = saved(served, job, 8)
@@ -87,7 +87,7 @@ def test_a_pinned_checkpoint_survives_retention(served: Served, spec: Spec, tmp_
     assert sorted(path.name for path in pinned.parent.iterdir()) == ["step-24.gen-1", "step-8.gen-1"]
 
 
-def test_what_dead_savers_left_is_collected(served: Served, spec: Spec, tmp_path: Path) -> None:
+def test_what_dead_savers_left_is_collected(served: Server, spec: Spec, tmp_path: Path) -> None:
     """One is followed by another, and that by a third; then the checkpoint is given up."""
     gates = Gates(tmp_path, 12)
     faults = [{"at": {"rank": 1, "step": step, "phase": "forward"}, "do": "kill_saver"} for step in (5, 6, 7)]
@@ -106,7 +106,7 @@ def test_what_dead_savers_left_is_collected(served: Served, spec: Spec, tmp_path
 
 @pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(
-    served: Served, spec: Spec, control: Job, tmp_path: Path
+    served: Server, spec: Spec, control: Job, tmp_path: Path
 ) -> None:
     gates = Gates(tmp_path, 20)
     faults = [{"at": {"rank": 2, "step": 21, "phase": "forward"}, "do": "kill_agent"}]
@@ -124,7 +124,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(
 
 @pytest.mark.slow
 def test_storage_that_is_away_during_a_restore_costs_no_checkpoint(
-    served: Served, spec: Spec, control: Job, tmp_path: Path
+    served: Server, spec: Spec, control: Job, tmp_path: Path
 ) -> None:
     gates = Gates(tmp_path, 12)
     faults = [{"at": {"rank": 2, "step": 13, "phase": "forward"}, "do": "kill_agent"}]
@@ -141,7 +141,7 @@ def test_storage_that_is_away_during_a_restore_costs_no_checkpoint(
     assert "checkpoint_unusable" not in [event.data.get("kind") for event in served.client.events(job.id)]
 
 
-def test_export_writes_the_parameters_of_a_step(served: Served, control: Job, tmp_path: Path) -> None:
+def test_export_writes_the_parameters_of_a_step(served: Server, control: Job, tmp_path: Path) -> None:
     out = tmp_path / "model.safetensors"
     command = [sys.executable, "-m", "regroup.api.cli", "export", f"{control.id}@16", str(out), "--server", served.url]
     subprocess.run(command, check=True, capture_output=True, timeout=120)

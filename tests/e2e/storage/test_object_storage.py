@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from regroup.workers.storage import fsspec_storage
+from tests.support.servers.regroup_server import Server
 from tests.support.servers.s3 import ObjectStorage
-from tests.support.servers.served import Served
 
 Spec = Callable[..., dict[str, Any]]
 
@@ -23,9 +23,9 @@ os.register_at_fork(after_in_child=testify)
 
 
 @pytest.fixture(scope="module")
-def served_with_keys(s3: ObjectStorage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served_with_keys(s3: ObjectStorage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of one node in whose environment the bucket's credentials are."""
-    server = Served(tmp_path_factory.mktemp("served-s3") / "state", nodes=1, environment=s3.environment)
+    server = Server(tmp_path_factory.mktemp("served-s3") / "state", nodes=1, environment=s3.environment)
     server.start()
     yield server
     server.down()
@@ -33,7 +33,7 @@ def served_with_keys(s3: ObjectStorage, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.slow
 def test_a_job_lives_in_a_bucket_and_comes_back_from_it(
-    served_with_keys: Served, s3: ObjectStorage, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served_with_keys: Server, s3: ObjectStorage, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "witness.py").write_text(WITNESS)
     (tmp_path / "seen").mkdir()

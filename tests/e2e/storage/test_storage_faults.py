@@ -18,8 +18,8 @@ from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.jobs.invariant_checks import judged
 from tests.support.jobs.step_gates import Gates
+from tests.support.servers.regroup_server import Server, eventually
 from tests.support.servers.s3 import ObjectStorage
-from tests.support.servers.served import Served, eventually
 from tests.support.servers.tcp_proxy import Proxy, proxied
 
 Spec = Callable[..., dict[str, Any]]
@@ -50,9 +50,9 @@ def bucket(s3: ObjectStorage, proxy: Proxy) -> ObjectStorage:
 
 
 @pytest.fixture(scope="module")
-def behind_it(bucket: ObjectStorage, proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def behind_it(bucket: ObjectStorage, proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of one node whose object store is behind the proxy."""
-    server = Served(tmp_path_factory.mktemp("behind") / "state", nodes=1, environment=bucket.environment)
+    server = Server(tmp_path_factory.mktemp("behind") / "state", nodes=1, environment=bucket.environment)
     server.start()
     yield server
     proxy.go_on()
@@ -60,7 +60,7 @@ def behind_it(bucket: ObjectStorage, proxy: Proxy, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(scope="module")
-def calm(behind_it: Served, bucket: ObjectStorage, spec: Spec) -> Job:
+def calm(behind_it: Server, bucket: ObjectStorage, spec: Spec) -> Job:
     """The undisturbed run."""
     return behind_it.run(spec("calm", storage_uri=f"{bucket.uri}/calm", **PARTS))
 
@@ -72,7 +72,7 @@ PARTS: dict[str, Any] = {"layout": {"dp": 2}, "checkpoint": {"every_steps": 4}}
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_training_does_not_notice(
     trouble: str,
-    behind_it: Served,
+    behind_it: Server,
     bucket: ObjectStorage,
     s3: ObjectStorage,
     proxy: Proxy,

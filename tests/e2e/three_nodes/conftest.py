@@ -6,22 +6,22 @@ from typing import Any
 import pytest
 
 from regroup.api.schemas.jobs import Job
-from tests.support.servers.served import Served, eventually
+from tests.support.servers.regroup_server import Server, eventually
 
 _NODES = 3
 
 
 @pytest.fixture(scope="package")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that began with three nodes of two slots."""
-    server = Served(tmp_path_factory.mktemp("three") / "state", nodes=_NODES)
+    server = Server(tmp_path_factory.mktemp("three") / "state", nodes=_NODES)
     server.start()
     yield server
     server.down()
 
 
 @pytest.fixture
-def three(cluster: Served) -> Served:
+def three(cluster: Server) -> Server:
     """The server, with three nodes that take ranks: others have come for those that the tests before lost."""
     for _ in range(_NODES - cluster.count_open()):
         cluster.join()
@@ -30,7 +30,7 @@ def three(cluster: Served) -> Served:
 
 
 @pytest.fixture(scope="package")
-def undisturbed(cluster: Served, spec: Callable[..., dict[str, Any]]) -> Job:
+def undisturbed(cluster: Server, spec: Callable[..., dict[str, Any]]) -> Job:
     """The control of jobs that are as the folder above has them."""
     job = cluster.run(spec("undisturbed"))
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)

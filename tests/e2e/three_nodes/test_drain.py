@@ -15,7 +15,7 @@ from regroup.service.chaos.invariants import Expected
 from regroup.service.local.ray_cluster import load, ray_environment
 from tests.support.jobs.invariant_checks import judged
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.served import Served, assert_same_result, eventually, parent
+from tests.support.servers.regroup_server import Server, assert_same_result, eventually, parent
 
 Spec = Callable[..., dict[str, Any]]
 _DRAINED = (frozenset({"drained"}),)
@@ -32,7 +32,7 @@ assert accepted, why
 """
 
 
-def by_ray(server: Served, node: str) -> None:
+def by_ray(server: Server, node: str) -> None:
     """As a cloud that takes a machine back has Ray told."""
     cluster = load(server.state)
     assert cluster is not None
@@ -41,23 +41,23 @@ def by_ray(server: Served, node: str) -> None:
     subprocess.run(command, env=environment, check=True, timeout=60, capture_output=True)
 
 
-def held_at_3(server: Served, spec: dict[str, Any], gates: Gates) -> Job:
+def held_at_3(server: Server, spec: dict[str, Any], gates: Gates) -> Job:
     """A job whose ranks wait at the end of step 3."""
     job = server.client.submit(spec)
     eventually(lambda: len(gates.ranks_at(3)) == 4, 120)
     return job
 
 
-def until_told(server: Served, job: Job) -> None:
+def until_told(server: Server, job: Job) -> None:
     """Its ranks hear that they are to end when they have passed the gate."""
     eventually(lambda: any(event.data.get("kind") == "leaving" for event in server.client.events(job.id)), 60)
 
 
-def states(server: Served, job: Job) -> list[tuple[str, str]]:
+def states(server: Server, job: Job) -> list[tuple[str, str]]:
     return [(e.data["to"], e.data["reason"]) for e in server.client.events(job.id) if e.type == "state"]
 
 
-def moves(server: Served, job: Job, drain: Callable[[str], Any], control: Job, gates: Gates) -> str:
+def moves(server: Server, job: Job, drain: Callable[[str], Any], control: Job, gates: Gates) -> str:
     """It goes to another node; returns the id of the one that it left."""
     (first,) = server.client.generations(job.id)
     left = first.ranks[0]
@@ -76,7 +76,7 @@ def moves(server: Served, job: Job, drain: Callable[[str], Any], control: Job, g
     return left.node_id
 
 
-def gives_up(server: Served, job: Job, control: Job, gates: Gates) -> None:
+def gives_up(server: Server, job: Job, control: Job, gates: Gates) -> None:
     """There is no other node: it saves its last step and queues until there is."""
     (first,) = server.client.generations(job.id)
     left = first.ranks[0].node_id
@@ -90,7 +90,7 @@ def gives_up(server: Served, job: Job, control: Job, gates: Gates) -> None:
         server.client.wait(job.id, timeout_s=240)
 
 
-def is_too_slow(server: Served, job: Job, control: Job, gates: Gates) -> str:
+def is_too_slow(server: Server, job: Job, control: Job, gates: Gates) -> str:
     """Its step takes longer than the node has: it is done again elsewhere, from what the one before left in memory."""
     (first,) = server.client.generations(job.id)
     left = first.ranks[0].node_id
@@ -109,7 +109,7 @@ def is_too_slow(server: Served, job: Job, control: Job, gates: Gates) -> str:
 
 @pytest.mark.slow
 def test_a_job_leaves_nodes_that_people_and_ray_drain(
-    three: Served, undisturbed: Job, spec: Spec, tmp_path: Path
+    three: Server, undisturbed: Job, spec: Spec, tmp_path: Path
 ) -> None:
     folders = [tmp_path / name for name in ("people", "hasty", "ray", "nobody")]
     for folder in folders:
@@ -132,7 +132,7 @@ def test_a_job_leaves_nodes_that_people_and_ray_drain(
 
 @pytest.mark.slow
 def test_a_node_that_is_sent_sigterm_is_nobodys_failure(
-    three: Served, undisturbed: Job, spec: Spec, tmp_path: Path
+    three: Server, undisturbed: Job, spec: Spec, tmp_path: Path
 ) -> None:
     """Its raylet ends at once, and takes the agent with it before that could do anything."""
     gates = Gates(tmp_path, 3)

@@ -12,7 +12,7 @@ from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.jobs.invariant_checks import judged
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.served import Served, eventually
+from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
 TOLERANCE = 1e-10
@@ -38,7 +38,7 @@ def resized(times: int) -> Expected:
     )
 
 
-def ranks_by_node(server: Served, job: Job) -> list[dict[str, int]]:
+def ranks_by_node(server: Server, job: Job) -> list[dict[str, int]]:
     """Of each generation: node → ranks."""
     found: list[dict[str, int]] = []
     for generation in server.client.generations(job.id):
@@ -48,7 +48,7 @@ def ranks_by_node(server: Served, job: Job) -> list[dict[str, int]]:
     return found
 
 
-def goes_through(server: Served, spec: dict[str, Any], control: Job, folder: Path, *sizes: dict[str, int]) -> Job:
+def goes_through(server: Server, spec: dict[str, Any], control: Job, folder: Path, *sizes: dict[str, int]) -> Job:
     """It is given one size after the other, each while its ranks wait at the end of a step; at the last it waits once
     more, to be looked at."""
     gates = Gates(folder, *_HELD_AT[: len(sizes) + 1])
@@ -58,7 +58,7 @@ def goes_through(server: Served, spec: dict[str, Any], control: Job, folder: Pat
     return job
 
 
-def _goes_through(server: Served, job: Job, gates: Gates, *sizes: dict[str, int]) -> None:
+def _goes_through(server: Server, job: Job, gates: Gates, *sizes: dict[str, int]) -> None:
     for number, (size, step) in enumerate(zip(sizes, _HELD_AT, strict=False), 1):
         generation = eventually(lambda step=step: held_at(server, job, gates, step), 120)
         agents = sorted(server.agents())
@@ -75,25 +75,25 @@ def _goes_through(server: Served, job: Job, gates: Gates, *sizes: dict[str, int]
     gates.open(_HELD_AT[len(sizes)])
 
 
-def held_at(server: Served, job: Job, gates: Gates, step: int) -> int:
+def held_at(server: Server, job: Job, gates: Gates, step: int) -> int:
     """The generation whose ranks all wait there; 0 while none does."""
     formed = server.client.generations(job.id)
     is_held = formed and len(gates.ranks_at(step, formed[-1].number)) == formed[-1].world_size
     return formed[-1].number if is_held else 0
 
 
-def count_told(server: Served, job: Job) -> int:
+def count_told(server: Server, job: Job) -> int:
     """How often ranks were told to end when they have passed the gate."""
     return sum(event.data.get("kind") == "leaving" for event in server.client.events(job.id))
 
 
-def assert_from_memory(server: Served, job: Job, changes: int) -> None:
+def assert_from_memory(server: Server, job: Job, changes: int) -> None:
     assert [each.restore["kind"] for each in server.client.generations(job.id)[1:]] == ["memory"] * changes
     states = [(e.data["to"], e.data["reason"]) for e in server.client.events(job.id) if e.type == "state"]
     assert states.count(("RESIZING", "resized")) == changes and ("RECOVERING", "resized") not in states
 
 
-def test_two_and_one_ranks_on_two_nodes_and_back(served: Served, spec: Spec, tmp_path: Path) -> None:
+def test_two_and_one_ranks_on_two_nodes_and_back(served: Server, spec: Spec, tmp_path: Path) -> None:
     control = served.run(elastic(spec, "kept"))
     job = goes_through(served, elastic(spec, "sizes"), control, tmp_path, {"dp": 3}, {"dp": 4})
     assert_from_memory(served, job, 2)
@@ -101,7 +101,7 @@ def test_two_and_one_ranks_on_two_nodes_and_back(served: Served, spec: Spec, tmp
 
 
 @pytest.mark.slow
-def test_four_six_three_and_four_ranks(three: Served, spec: Spec, tmp_path: Path) -> None:
+def test_four_six_three_and_four_ranks(three: Server, spec: Spec, tmp_path: Path) -> None:
     control = three.run(elastic(spec, "kept"))
     job = goes_through(three, elastic(spec, "sizes"), control, tmp_path, {"dp": 6}, {"dp": 3}, {"dp": 4})
     assert_from_memory(three, job, 3)
@@ -109,7 +109,7 @@ def test_four_six_three_and_four_ranks(three: Served, spec: Spec, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_micro_batches_become_smaller_where_a_layout_needs_it(served: Served, spec: Spec, tmp_path: Path) -> None:
+def test_micro_batches_become_smaller_where_a_layout_needs_it(served: Server, spec: Spec, tmp_path: Path) -> None:
     whole = elastic(spec, "sizes")
     whole["layout"]["dp"] = {"min": 1, "target": 2, "max": 4}
     whole["training"]["micro_batch"] = whole["training"]["global_batch"] // 2
@@ -121,7 +121,7 @@ def test_micro_batches_become_smaller_where_a_layout_needs_it(served: Served, sp
 
 
 @pytest.mark.slow
-def test_fsdp_then_tensor_then_pipeline_parallel(served: Served, spec: Spec, tmp_path: Path) -> None:
+def test_fsdp_then_tensor_then_pipeline_parallel(served: Server, spec: Spec, tmp_path: Path) -> None:
     sizes = {"dp": 2, "tp": 2}, {"dp": 2, "tp": 1, "pp": 2}
     control = served.run(elastic(spec, "whole"))
     job = goes_through(served, elastic(spec, "split"), control, tmp_path, *sizes)
@@ -130,7 +130,7 @@ def test_fsdp_then_tensor_then_pipeline_parallel(served: Served, spec: Spec, tmp
 
 
 @pytest.mark.slow
-def test_ranks_that_no_node_holds_together_any_more(three: Served, spec: Spec, tmp_path: Path) -> None:
+def test_ranks_that_no_node_holds_together_any_more(three: Server, spec: Spec, tmp_path: Path) -> None:
     control = three.run(split_tensors(spec, "control"))
     (tmp_path / "pair").mkdir()
     (tmp_path / "others").mkdir()

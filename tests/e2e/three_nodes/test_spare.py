@@ -14,7 +14,7 @@ from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.jobs.invariant_checks import judged
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.served import Served, eventually, parent
+from tests.support.servers.regroup_server import Server, eventually, parent
 
 Spec = Callable[..., dict[str, Any]]
 TOOK_OVER = Expected(
@@ -27,7 +27,7 @@ TOOK_OVER = Expected(
 """A mirror is not of every step, and the ranks that are left are held for a while."""
 
 
-def ready(server: Served, job: Job) -> str:
+def ready(server: Server, job: Job) -> str:
     """The node that is ready to take over; nothing if none is."""
     said = [each for each in server.client.get(job.id).conditions if each.type == "SparesReady"]
     return said[0].message.removeprefix("ready: ") if said and said[0].status else ""
@@ -35,7 +35,7 @@ def ready(server: Served, job: Job) -> str:
 
 @pytest.mark.slow
 def test_a_node_that_was_held_ready_takes_the_place_of_a_lost_one(
-    three: Served, undisturbed: Job, spec: Spec, tmp_path: Path
+    three: Server, undisturbed: Job, spec: Spec, tmp_path: Path
 ) -> None:
     """The first that was held dies before it is needed: another is, and the job does not notice."""
     gates = Gates(tmp_path, 3)
@@ -57,7 +57,7 @@ def test_a_node_that_was_held_ready_takes_the_place_of_a_lost_one(
 
 
 def test_another_node_takes_the_place_of_a_lost_one(
-    three: Served, undisturbed: Job, spec: Spec, tmp_path: Path
+    three: Server, undisturbed: Job, spec: Spec, tmp_path: Path
 ) -> None:
     gates = Gates(tmp_path, *range(3, 8))
     job = three.client.submit(spec("loses-a-node", snapshot={"mirror_share": 0.5}, **gates.parts))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from regroup.api.schemas.jobs import Job
-from tests.support.servers.served import Served, eventually
+from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
 
@@ -34,7 +34,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_ranks_run_in_the_code_that_the_job_brought(
-    served: Served, spec: Spec, control: Job, project: Path, tmp_path: Path
+    served: Server, spec: Spec, control: Job, project: Path, tmp_path: Path
 ) -> None:
     report = tmp_path / "report"
     report.mkdir()
@@ -53,7 +53,7 @@ def test_ranks_run_in_the_code_that_the_job_brought(
     eventually(lambda: not any(Path(folder).exists() for folder in folders), 30)
 
 
-def test_code_that_no_node_can_read_ends_the_job_with_node_and_path(served: Served, spec: Spec, project: Path) -> None:
+def test_code_that_no_node_can_read_ends_the_job_with_node_and_path(served: Server, spec: Spec, project: Path) -> None:
     (project / "beside.py").write_text("# of this test alone\n")
     archive = served.client.upload_working_dir(project)
     blob = served.state / "blobs" / "sha256" / archive.removeprefix("sha256:")
@@ -66,7 +66,7 @@ def test_code_that_no_node_can_read_ends_the_job_with_node_and_path(served: Serv
     assert "is damaged in" in json.dumps(job.error) + job.message
 
 
-def test_a_program_runs_in_the_folder_it_came_in(served: Served, tmp_path: Path) -> None:
+def test_a_program_runs_in_the_folder_it_came_in(served: Server, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     (folder / "programs").mkdir(parents=True)
     (folder / "programs" / "train.py").write_text(

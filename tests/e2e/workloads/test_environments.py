@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.packages.tiny_packages import flavours, never_built
-from tests.support.servers.served import Served, assert_same_result, called, eventually
+from tests.support.servers.regroup_server import Server, assert_same_result, called, eventually
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 PRINTS = """
@@ -43,7 +43,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def test_two_jobs_with_conflicting_versions_of_a_library_run_at_once(
-    served: Served, tmp_path: Path, program: Path
+    served: Server, tmp_path: Path, program: Path
 ) -> None:
     wheels, meeting = flavours(tmp_path / "wheels"), tmp_path / "meeting"
     meeting.mkdir()
@@ -65,7 +65,7 @@ def test_two_jobs_with_conflicting_versions_of_a_library_run_at_once(
 
 
 def test_what_cannot_be_installed_ends_the_job_with_the_last_lines_of_pip(
-    served: Served, tmp_path: Path, program: Path
+    served: Server, tmp_path: Path, program: Path
 ) -> None:
     done = served.run(job("no-flavour", program, flavours(tmp_path / "wheels"), "flavour==3.0"), within_s=90)
     assert (done.state, done.reason, done.generation) == ("FAILED", "invalid_input", 0)
@@ -75,7 +75,7 @@ def test_what_cannot_be_installed_ends_the_job_with_the_last_lines_of_pip(
 
 
 def test_a_job_that_is_cancelled_while_it_installs_leaves_nothing(
-    served: Served, tmp_path: Path, program: Path
+    served: Server, tmp_path: Path, program: Path
 ) -> None:
     title = f"building-{uuid.uuid4().hex}"
     there = set(_venvs(served))
@@ -91,7 +91,7 @@ def test_a_job_that_is_cancelled_while_it_installs_leaves_nothing(
     eventually(lambda: set(_venvs(served)) == there, 15)
 
 
-def test_an_interpreter_without_torch_is_refused_by_name(served: Served, program: Path) -> None:
+def test_an_interpreter_without_torch_is_refused_by_name(served: Server, program: Path) -> None:
     import os
     import sys
 
@@ -102,7 +102,7 @@ def test_an_interpreter_without_torch_is_refused_by_name(served: Served, program
     assert f"{underneath} on node " in done.message and "has no torch, which the job needs" in done.message
 
 
-def _venvs(served: Served) -> list[Path]:
+def _venvs(served: Server) -> list[Path]:
     """Environments on the nodes, whole or torn."""
     return [path for path in (served.state.parent / "venvs").iterdir() if path.is_dir()]
 
@@ -122,7 +122,7 @@ print(*seen)
 
 
 @pytest.mark.slow  # it installs torch
-def test_a_torch_only_python_trains_loses_a_rank_and_has_nothing_of_ours(served: Served, tmp_path: Path) -> None:
+def test_a_torch_only_python_trains_loses_a_rank_and_has_nothing_of_ours(served: Server, tmp_path: Path) -> None:
     sees = tmp_path / "sees.py"
     sees.write_text(SEES)
     workload = {"kind": "script", "entrypoint": str(sees)}
@@ -150,7 +150,7 @@ def test_a_torch_only_python_trains_loses_a_rank_and_has_nothing_of_ours(served:
 
 
 @pytest.mark.slow  # it installs torch
-def test_an_unmodified_torchrun_script_loses_a_rank_in_a_python_of_its_own(served: Served, tmp_path: Path) -> None:
+def test_an_unmodified_torchrun_script_loses_a_rank_in_a_python_of_its_own(served: Server, tmp_path: Path) -> None:
     arguments = ["--folder", str(tmp_path / "state"), "--steps", "24"]
     spec = {
         "name": "own-ddp",

@@ -7,7 +7,7 @@ from regroup.api.cli.spec_input.spec_file import read_spec
 from regroup.api.schemas.jobs import Job
 from tests.support.jobs.script_jobs import digest, output, torchrun
 from tests.support.packages.wheel import ROOT
-from tests.support.servers.served import Served
+from tests.support.servers.regroup_server import Server
 
 BACK_WITHIN_S = 3.0
 """From a kill to the first new step, with the example's `preload`."""
@@ -17,7 +17,7 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def lose_a_rank(served: Served, tmp_path: Path, name: str, file: str) -> tuple[Job, str]:
+def lose_a_rank(served: Server, tmp_path: Path, name: str, file: str) -> tuple[Job, str]:
     """Run an example under torchrun, undisturbed, then its spec as it is but for the folder; returns the job, and what
     rank 0 of the second generation wrote."""
     path, spec = ROOT / "examples" / file, read_spec(ROOT / "examples" / f"{name}.yaml")
@@ -35,7 +35,7 @@ def lose_a_rank(served: Served, tmp_path: Path, name: str, file: str) -> tuple[J
     return job, again
 
 
-def assert_back(served: Served, job: Job) -> None:
+def assert_back(served: Server, job: Job) -> None:
     """The killed rank cost the steps since the script's own checkpoint, of step 30, and little time: a preload that
     starts a thread would make every rank begin by exec, and import everything again."""
     (incident,) = job.incidents
@@ -48,13 +48,13 @@ def assert_back(served: Served, job: Job) -> None:
     assert total_s is not None and total_s <= BACK_WITHIN_S, incident.durations
 
 
-def test_transformers_with_accelerate(served: Served, tmp_path: Path) -> None:
+def test_transformers_with_accelerate(served: Server, tmp_path: Path) -> None:
     job, again = lose_a_rank(served, tmp_path, "transformers-accelerate", "transformers_accelerate.py")
     assert "rank 0 resumes after step 30\n" in again
     assert_back(served, job)
 
 
-def test_lightning(served: Served, tmp_path: Path) -> None:
+def test_lightning(served: Server, tmp_path: Path) -> None:
     job, again = lose_a_rank(served, tmp_path, "lightning-ddp", "lightning_ddp.py")
     assert again.startswith("step 35 loss "), "the epochs before are done"
     assert_back(served, job)

@@ -14,14 +14,14 @@ import pytest
 from regroup.api.schemas.jobs import Job
 from tests.support.checks.job_leaks import nothing_named_by_jobs
 from tests.support.machines.small_disk import needs_root, small_disk
-from tests.support.servers.served import Served, called, eventually
+from tests.support.servers.regroup_server import Server, called, eventually
 
 GROWTH_KIB = 90 * 1024
 """Less than the output. An actor that Ray has just started grows by some 60 MiB while it imports."""
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(served: Served) -> Iterator[None]:
+def nothing_left(served: Server) -> Iterator[None]:
     with nothing_named_by_jobs(served):
         yield
 
@@ -40,7 +40,7 @@ def written(folder: Path, source: str) -> Path:
 class Disturbed:
     """How long the server took to answer, and how much memory it and the platform's actors took, meanwhile."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Server) -> None:
         self._served = served
         self._over = threading.Event()
         self.asked = 0
@@ -113,7 +113,7 @@ if __name__ == "__main__":
 """
 
 
-def test_spawned_data_loader_workers_work_and_die_with_their_rank(served: Served, tmp_path: Path) -> None:
+def test_spawned_data_loader_workers_work_and_die_with_their_rank(served: Server, tmp_path: Path) -> None:
     fault = {"at": {"rank": 1, "step": 4, "phase": "optimizer"}, "do": "sigkill"}
     job = served.run(script("spawns", written(tmp_path, SPAWNS), str(tmp_path), faults=[fault]), 180)
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
@@ -152,7 +152,7 @@ if how == "raises":
 
 
 @pytest.mark.parametrize(("how", "state"), [("returns", "SUCCEEDED"), ("raises", "FAILED")])
-def test_children_sessions_and_daemons_are_ended(served: Served, tmp_path: Path, how: str, state: str) -> None:
+def test_children_sessions_and_daemons_are_ended(served: Server, tmp_path: Path, how: str, state: str) -> None:
     title = f"leaked-{uuid.uuid4().hex}"
     job = served.run(script(f"leaks-{how}", written(tmp_path, LEAKS), title, how), 90)
     assert job.state == state, (job.reason, job.message, job.error)
@@ -168,7 +168,7 @@ with open("state.bin", "wb") as file:
 
 
 @needs_root
-def test_a_full_disk_is_tried_again_and_then_named(served: Served, tmp_path: Path) -> None:
+def test_a_full_disk_is_tried_again_and_then_named(served: Server, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "8m") as disk:
         job = served.run(script("fills", written(disk, FILLS), ranks=1, recovery={"budgets": {"io_error": 1}}), 90)
     assert (job.state, job.reason, job.generation) == ("FAILED", "budget_exhausted", 2)
@@ -191,7 +191,7 @@ print("the end")
 
 @pytest.mark.slow
 @pytest.mark.slow
-def test_a_hundred_megabytes_of_output_disturb_nobody(served: Served, tmp_path: Path) -> None:
+def test_a_hundred_megabytes_of_output_disturb_nobody(served: Server, tmp_path: Path) -> None:
     disturbed = Disturbed(served)
     job = served.client.submit(script("prints", written(tmp_path, PRINTS), ranks=1))
     with disturbed.by(job):

@@ -10,7 +10,7 @@ from nbclient import NotebookClient
 
 import regroup
 from regroup.api.client.job import JobNotSucceededError
-from tests.support.servers.served import Served
+from tests.support.servers.regroup_server import Server
 
 NOTEBOOK = Path(__file__).resolve().parents[3] / "examples" / "notebook.ipynb"
 CELL = """
@@ -24,7 +24,7 @@ def train(run):
 
 
 def test_the_example_trains_loses_a_rank_and_finishes(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGROUP_SERVER", served.url)
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
@@ -52,7 +52,7 @@ def test_the_example_is_kept_without_outputs() -> None:
     assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in cells)
 
 
-def test_an_error_in_a_cell_is_raised_with_the_line_of_the_cell(served: Served, capsys: Any) -> None:
+def test_an_error_in_a_cell_is_raised_with_the_line_of_the_cell(served: Server, capsys: Any) -> None:
     linecache.cache["<cell 7>"] = (len(CELL), None, CELL.splitlines(keepends=True), "<cell 7>")
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(CELL, "<cell 7>", "exec"), names)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.packages.wheel import PACKAGES, run
-from tests.support.servers.served import Served
+from tests.support.servers.regroup_server import Server
 
 # Imported by the zygote: what it sees is what every rank sees.
 LOOK = """
@@ -33,9 +33,9 @@ with Client(sys.argv[1]) as client:
 
 
 @pytest.fixture
-def server(installed: Path, neighbour: Path) -> Iterator[Served]:
+def server(installed: Path, neighbour: Path) -> Iterator[Server]:
     """The installed wheel serves from within the project."""
-    server = Served(
+    server = Server(
         neighbour / "state",
         nodes=1,
         python=installed / "bin" / "python",
@@ -49,7 +49,7 @@ def server(installed: Path, neighbour: Path) -> Iterator[Served]:
 
 @pytest.mark.slow
 def test_server_command_line_client_and_job_run_beside_packages_of_the_same_names(
-    server: Served, installed: Path, neighbour: Path, text: Path
+    server: Server, installed: Path, neighbour: Path, text: Path
 ) -> None:
     (neighbour / "workers" / "look.py").write_text(LOOK)
     (neighbour / "ask.py").write_text(ASK)

@@ -10,7 +10,7 @@ import pytest
 
 from regroup.api.cli.spec_input.spec_file import read_spec
 from tests.support.checks.job_leaks import naming
-from tests.support.servers.served import Served, assert_same_result, eventually
+from tests.support.servers.regroup_server import Server, assert_same_result, eventually
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 STEPS = 40
@@ -24,12 +24,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def manifests(served: Served) -> dict[Path, int]:
+def manifests(served: Server) -> dict[Path, int]:
     """Manifests of prepared data, and when each was written."""
     return {path: path.stat().st_mtime_ns for path in served.state.rglob("datasets/*/meta.json")}
 
 
-def test_the_example_loses_a_rank_and_the_next_job_finds_the_data(served: Served, source: Path) -> None:
+def test_the_example_loses_a_rank_and_the_next_job_finds_the_data(served: Server, source: Path) -> None:
     changes = [f"workload.data.prepare.train=[{source}]", f"training.steps={STEPS}", "snapshot={every_steps: 1}"]
     fault = f"faults=[{{at: {{rank: 1, step: {STEPS // 2}, phase: backward}}, do: sigkill}}]"
     example = EXAMPLES / "prepare-cpython.yaml"
@@ -97,7 +97,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.slow
-def test_a_function_trains_on_records_that_a_function_made(served: Served, folder: Path) -> None:
+def test_a_function_trains_on_records_that_a_function_made(served: Server, folder: Path) -> None:
     fault = {"at": {"rank": 1, "step": 6, "phase": "optimizer"}, "do": "sigkill"}
     struck = served.run(function("records-struck", folder, faults=[fault]))
     control = served.run(function("records", folder))
@@ -109,7 +109,7 @@ def test_a_function_trains_on_records_that_a_function_made(served: Served, folde
     assert (meta["splits"]["train"]["records"], len(meta["fields"])) == (100, 2)
 
 
-def test_a_data_function_that_raises_ends_the_job_with_its_traceback(served: Served, folder: Path) -> None:
+def test_a_data_function_that_raises_ends_the_job_with_its_traceback(served: Server, folder: Path) -> None:
     (folder / "mine.py").write_text("def make(batch):\n    raise ValueError('bad')\n")
     job = served.run(function("records-raise", folder), within_s=90)
     assert (job.state, job.reason) == ("FAILED", "invalid_input")

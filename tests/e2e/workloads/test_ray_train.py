@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from regroup.api.schemas.jobs import Job
-from tests.support.servers.served import Served
+from tests.support.servers.regroup_server import Server
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "ray_train_digits.py"
 EPOCHS, STEPS_OF_AN_EPOCH = 8, 8
@@ -21,7 +21,7 @@ def ray_train(name: str, path: Path, *args: str, ranks: int = 2, **parts: Any) -
     return {"name": name, "workload": workload, "layout": {"dp": ranks}, **parts}
 
 
-def output(served: Served, job: Job, *, generation: int, rank: int = 0, stream: str = "stdout") -> str:
+def output(served: Server, job: Job, *, generation: int, rank: int = 0, stream: str = "stdout") -> str:
     """What a rank of a generation wrote."""
     return "".join(served.client.logs(job.id, rank=rank, generation=generation, stream=stream))
 
@@ -53,7 +53,7 @@ def under_ray_train(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str]
 
 
 def test_the_example_loses_a_rank_and_ends_as_under_ray_train(
-    served: Served, tmp_path: Path, under_ray_train: tuple[list[str], Path]
+    served: Server, tmp_path: Path, under_ray_train: tuple[list[str], Path]
 ) -> None:
     expected, _ = under_ray_train
     fault = {"at": {"rank": 1, "step": 34, "phase": "optimizer"}, "do": "sigkill"}
@@ -80,7 +80,7 @@ def test_the_example_loses_a_rank_and_ends_as_under_ray_train(
     assert not served.client.checkpoints(job.id)
 
 
-def test_a_run_begun_under_ray_train_goes_on_here(served: Served, under_ray_train: tuple[list[str], Path]) -> None:
+def test_a_run_begun_under_ray_train_goes_on_here(served: Server, under_ray_train: tuple[list[str], Path]) -> None:
     _, folder = under_ray_train
     job = served.run(ray_train("goes-on", EXAMPLE, "--folder", str(folder), "--epochs", str(EPOCHS + 1)))
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
@@ -89,13 +89,13 @@ def test_a_run_begun_under_ray_train_goes_on_here(served: Served, under_ray_trai
     assert "recovery.budgets.user_error" in output(served, job, generation=1, stream="stderr")
 
 
-def test_a_size_that_the_program_did_not_ask_for_is_wrong_input(served: Served, tmp_path: Path) -> None:
+def test_a_size_that_the_program_did_not_ask_for_is_wrong_input(served: Server, tmp_path: Path) -> None:
     job = served.run(ray_train("too-many", EXAMPLE, "--folder", str(tmp_path), ranks=4), within_s=90)
     assert (job.state, job.reason, job.generation) == ("FAILED", "invalid_input", 1)
     assert "ScalingConfig(num_workers=2), but the job runs on 4 ranks" in job.message
 
 
-def test_run_reads_the_size_from_the_program(served: Served, tmp_path: Path) -> None:
+def test_run_reads_the_size_from_the_program(served: Server, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "regroup.api.cli", "run", "--server", served.url, "--ray-train", str(EXAMPLE)]
     command += ["--folder", str(tmp_path / "runs"), "--epochs", "2"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)

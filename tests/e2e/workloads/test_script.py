@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.jobs.script_jobs import digest, output, script, torchrun
-from tests.support.servers.served import Served, called, eventually
+from tests.support.servers.regroup_server import Server, called, eventually
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "torchrun_ddp.py"
 STEPS = 24
@@ -30,7 +30,7 @@ def under_torchrun(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_the_example_loses_a_rank_and_ends_as_under_torchrun(
-    served: Served, tmp_path: Path, under_torchrun: str
+    served: Server, tmp_path: Path, under_torchrun: str
 ) -> None:
     fault = {"at": {"rank": 2, "step": 13, "phase": "optimizer"}, "do": "sigkill"}
     arguments = ("--folder", str(tmp_path / "state"), "--steps", str(STEPS))
@@ -52,7 +52,7 @@ def test_the_example_loses_a_rank_and_ends_as_under_torchrun(
     assert not served.client.checkpoints(job.id)
 
 
-def test_a_script_that_exits_with_a_code_fails_at_once_and_names_it(served: Served, tmp_path: Path) -> None:
+def test_a_script_that_exits_with_a_code_fails_at_once_and_names_it(served: Server, tmp_path: Path) -> None:
     path = written(
         tmp_path, "import os, sys\nif os.environ['RANK'] == '1':\n    sys.exit(3)\nimport time\ntime.sleep(600)"
     )
@@ -70,7 +70,7 @@ print("restarts", os.environ["TORCHELASTIC_RESTART_COUNT"], "of", os.environ["TO
 """
 
 
-def test_an_error_is_tried_again_as_often_as_allowed(served: Served, tmp_path: Path) -> None:
+def test_an_error_is_tried_again_as_often_as_allowed(served: Server, tmp_path: Path) -> None:
     path = written(tmp_path, RAISES_ONCE)
     job = served.run(script("again", path, recovery={"budgets": {"user_error": 2}}), within_s=90)
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
@@ -79,7 +79,7 @@ def test_an_error_is_tried_again_as_often_as_allowed(served: Served, tmp_path: P
     assert [incident.reason for incident in job.incidents] == ["user_error"]
 
 
-def test_an_error_ends_the_job_with_one_traceback_of_the_script_alone(served: Served, tmp_path: Path) -> None:
+def test_an_error_ends_the_job_with_one_traceback_of_the_script_alone(served: Server, tmp_path: Path) -> None:
     path = written(tmp_path, "def train():\n    raise ValueError('bad')\n\ntrain()\n")
     job = served.run(script("raises", path, ranks=1), within_s=90)
     assert (job.state, job.reason) == ("FAILED", "user_error")
@@ -90,7 +90,7 @@ def test_an_error_ends_the_job_with_one_traceback_of_the_script_alone(served: Se
     assert output(served, job, generation=1, stream="stderr") == job.error["traceback"]
 
 
-def test_a_script_that_is_not_there_is_named_with_its_node(served: Served, tmp_path: Path) -> None:
+def test_a_script_that_is_not_there_is_named_with_its_node(served: Server, tmp_path: Path) -> None:
     job = served.run(script("nowhere", tmp_path / "nowhere.py", ranks=1), within_s=90)
     assert (job.state, job.reason) == ("FAILED", "invalid_input")
     assert f"no script {tmp_path}/nowhere.py on node " in job.message
@@ -105,7 +105,7 @@ for detach in (False, True):
 """
 
 
-def test_a_script_that_leaks_processes_leaves_nothing(served: Served, tmp_path: Path) -> None:
+def test_a_script_that_leaks_processes_leaves_nothing(served: Server, tmp_path: Path) -> None:
     title = f"leaked-{uuid.uuid4().hex}"
     job = served.client.submit(script("leaks", written(tmp_path, LEAKS), title))
     job = served.client.wait(job.id, timeout_s=90)
@@ -124,7 +124,7 @@ print(json.dumps([{name: os.environ[name] for name in names}, sys.argv, os.getcw
 """
 
 
-def test_a_module_finds_its_place_and_ends_as_python_would(served: Served, tmp_path: Path) -> None:
+def test_a_module_finds_its_place_and_ends_as_python_would(served: Server, tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "told.py").write_text(TELLS)
     workload = {"kind": "script", "module": "package.told", "args": ["--lr", "0.1"], "cwd": str(tmp_path)}
@@ -143,7 +143,7 @@ def test_a_module_finds_its_place_and_ends_as_python_would(served: Served, tmp_p
     assert (cwd, first_on_path, name) == (str(tmp_path), str(tmp_path), "__main__")
 
 
-def test_run_takes_the_command_line_of_torchrun(served: Served, tmp_path: Path) -> None:
+def test_run_takes_the_command_line_of_torchrun(served: Server, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "regroup.api.cli", "run", "--server", served.url, "--standalone", "--nnodes=1:2"]
     command += ["--nproc_per_node", "1", "--max-restarts", "3", str(EXAMPLE), "--folder", "state", "--steps", "3"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.support.servers.served import Served
+from tests.support.servers.regroup_server import Server
 
 RECORDS = """
 import json, os, pathlib, signal
@@ -22,7 +22,7 @@ if generation == "1":
 """
 
 
-def test_what_trackers_are_told_outlives_a_generation(served: Served, tmp_path: Path) -> None:
+def test_what_trackers_are_told_outlives_a_generation(served: Server, tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(RECORDS)
     workload = {"kind": "script", "entrypoint": str(path)}

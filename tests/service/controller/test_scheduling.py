@@ -21,7 +21,7 @@ from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import JobRow, NewJob, ProjectRow
 from regroup.service.store.store import Store
 from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
-from tests.support.inputs.probe_output import end, said
+from tests.support.inputs.probe_output import end, probe_result
 
 NODE = Node(id="1" * 40, name="local-1", address="10.0.0.1", cpus=4, free_cpus=4)
 
@@ -136,7 +136,9 @@ async def test_jobs_are_placed_by_what_a_probe_has_measured(tmp_path: Path) -> N
         "training": {"global_batch": 4, "micro_batch": 1, "steps": 6}, "layout": {"dp": 4},
     }  # fmt: skip
     await store.submit(NewJob("j-probe", parse_spec(probe), "file:///s"), now=1.0, actor="test")
-    await end(store, lease, "j-probe", said(2, links={(0, 1): (1e3, 1.0)}, fabric="f.1"), ["local-1", "local-2"])
+    await end(
+        store, lease, "j-probe", probe_result(2, links={(0, 1): (1e3, 1.0)}, fabric="f.1"), ["local-1", "local-2"]
+    )
     await store.release_lease(lease)
     racks = [{DEFAULT_LABELS[Level.RACK]: f"rack-{number}"} for number in (1, 2)]
     other = replace(NODE, id="2" * 40, name="local-2", address="10.0.0.2", labels=racks[1])

@@ -7,7 +7,7 @@ from regroup.service.operations.plans import ModelSizes, PlanRequest, plan
 from regroup.service.planner.explain import Report
 from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.spec.job import parse_spec
-from tests.support.inputs.probe_output import said
+from tests.support.inputs.probe_output import probe_result
 
 
 def make_report(**changed: object) -> Report:
@@ -115,7 +115,9 @@ def test_wider_gradients_need_more_memory() -> None:
 
 
 def test_measured_values_replace_the_table_and_are_listed() -> None:
-    probe = parse_probe_result(said(2, kind="cpu"), [("a", ("",) * 4), ("b", ("",) * 4)], job_id="job_1", time_s=0.0)
+    probe = parse_probe_result(
+        probe_result(2, kind="cpu"), [("a", ("",) * 4), ("b", ("",) * 4)], job_id="job_1", time_s=0.0
+    )
     question = PlanRequest(
         model=ModelSizes(layers=2, hidden=64, heads=4, vocabulary=257), device="cpu", gpus=4, global_batch=16,
         sequence=128, precision="fp32",

@@ -17,7 +17,7 @@ from regroup.service.planner.search import search
 from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.policy.placement.demand import Demand
 from tests.support.inputs.auto_layout_specs import LLAMA_7B, SMALL, auto, cpu_nodes, gpu_nodes
-from tests.support.inputs.probe_output import said
+from tests.support.inputs.probe_output import probe_result
 
 
 def capacity(*cores: int) -> JobCapacity:
@@ -69,7 +69,7 @@ def test_a_plan_with_alternatives_is_chosen_for_trials_if_nearly_as_fast(
     costs = {"ddp": 1e-3, "fsdp": fsdp_s, "tp": 3e-3, "pp": 3e-3}
     steps = [[kind, *at, each * at[0] * at[1]] for kind, each in costs.items() for at in product((2, 6), (2, 6))]
     probe = parse_probe_result(
-        {**said(2), "steps": steps}, [("n1", ("",) * 4), ("n2", ("",) * 4)], job_id="job_1", time_s=0.0
+        {**probe_result(2), "steps": steps}, [("n1", ("",) * 4), ("n2", ("",) * 4)], job_id="job_1", time_s=0.0
     )
     there = find_capacity(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2), [probe])
     chosen = choose_layout(auto({"auto": {"ranks": 4, "refine": "measure"}, **given_}, global_batch=8), there)

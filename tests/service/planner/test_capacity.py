@@ -9,7 +9,7 @@ from regroup.service.planner.capacity import find_capacity, generation_capacity
 from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.policy.placement.demand import Demand
 from tests.support.inputs.auto_layout_specs import cpu_nodes, gpu_nodes
-from tests.support.inputs.probe_output import said
+from tests.support.inputs.probe_output import probe_result
 
 CPU, GPU = Demand(1, 1, "cpu", 1), Demand(1, 1, "cuda", 4)
 
@@ -68,7 +68,7 @@ def test_the_capacity_of_a_generation_is_that_of_its_nodes() -> None:
 
 
 def test_a_probe_of_the_same_devices_replaces_the_table() -> None:
-    probe = parse_probe_result(said(2), [("a", ("",) * 4), ("b", ("",) * 4)], job_id="job_1", time_s=0.0)
+    probe = parse_probe_result(probe_result(2), [("a", ("",) * 4), ("b", ("",) * 4)], job_id="job_1", time_s=0.0)
     flops = max(each.flops for each in probe.matmuls if each.dtype == "fp32")
     table, measured = find_capacity(CPU, cpu_nodes(2, 2)), find_capacity(CPU, cpu_nodes(2, 2), [probe])
     assert measured.device.flops("fp32") == pytest.approx(flops) != table.device.flops("fp32")

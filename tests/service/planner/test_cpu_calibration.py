@@ -17,7 +17,7 @@ from regroup.service.planner.types import Cluster, Plan, StepCost, Work
 from regroup.service.policy.measurements.hardware_overlay import measured_hardware
 from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.policy.measurements.results import ProbeResult
-from tests.support.inputs.probe_output import said
+from tests.support.inputs.probe_output import probe_result
 
 FLOPS, MEMORY, TILE, ATTENTION, PASSES, OVERHEAD_S = 5e10, 8e9, 0.5, 0.4, 6.0, 1e-3
 COSTS = {
@@ -51,7 +51,7 @@ def result(**changed: Any) -> dict[str, Any]:
     shapes = ((16, 32, 64, 4), (1, 512, 64, 4), (2, 128, 256, 4))
     corners = [(layers, count) for layers in (2, 6) for count in (2, 6)]
     return {
-        **said(2),
+        **probe_result(2),
         "matmuls": [["fp32", 4096, FLOPS], *(["fp32", side, FLOPS / (1 + ratio * 3 / side)] for side in sides)],
         "blocks": [[1, 8, 32, 2, 96, OVERHEAD_S], *([*shape, 3 * shape[2], block_s(*shape)] for shape in shapes)],
         "steps": [

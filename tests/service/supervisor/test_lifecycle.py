@@ -14,13 +14,13 @@ from regroup.workers.contract.agent_records import AgentErrorKind, CheckpointSca
 from regroup.workers.contract.messages import Exited, Failed, StepRow, to_json
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.support.doubles.memory_records import Records
-from tests.support.doubles.supervised_job import FakeNodes, life, run, told
+from tests.support.doubles.supervised_job import FakeNodes, life, outcomes, run
 from tests.support.inputs.sync_records import intents
 
 
 async def test_an_undisturbed_job() -> None:
     _, journal = await run(FakeNodes({}))
-    assert [name for kind, name in await told(journal) if kind == "state"] == ["STARTING", "RUNNING", "SUCCEEDED"]
+    assert [name for kind, name in await outcomes(journal) if kind == "state"] == ["STARTING", "RUNNING", "SUCCEEDED"]
 
 
 async def test_a_dead_rank_is_one_incident_and_no_step_is_lost() -> None:
@@ -66,7 +66,7 @@ async def test_without_memory_a_job_that_goes_on_from_another_starts_there_again
     _, journal = await run(FakeNodes({(1, 4): "node-1"}), resume={"uri": "/other/step-2.gen-3", "step": 2})
     formed = [event.data for event in await journal.since("", 0, 0) if event.type == "generation"]
     assert [(item["start_step"], item["restore"]["uri"]) for item in formed] == [(2, "/other/step-2.gen-3")] * 2
-    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+    assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
 async def test_a_job_that_cannot_go_on_from_another_does_not_start_anew() -> None:
@@ -89,7 +89,7 @@ async def test_a_damaged_checkpoint_is_told_and_an_older_one_is_used() -> None:
     assert (incident["reason"], incident["recovery_action"]) == ("io_error", "disk")
     (note,) = [event.data for event in events if event.data.get("kind") == "checkpoint_unusable"]
     assert "step-4.gen-1 is damaged" in note["message"]
-    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+    assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
 async def test_storage_that_is_away_during_a_restore_is_asked_again_for_the_same_checkpoint() -> None:
@@ -104,7 +104,7 @@ async def test_storage_that_is_away_during_a_restore_is_asked_again_for_the_same
     assert [event.data["start_step"] for event in events if event.type == "generation"] == [4, 4]
     assert [event.data["reason"] for event in events if event.type == "incident"][-1] == "io_error"
     assert not [event for event in events if event.data.get("kind") == "checkpoint_unusable"]
-    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+    assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
 async def test_storage_that_is_away_during_a_scan_is_asked_again() -> None:
@@ -130,7 +130,7 @@ async def test_storage_that_is_away_when_an_agent_is_replaced_is_asked_again() -
     nodes._scan_checkpoints = lambda node: CheckpointScan()  # type: ignore[method-assign]
     _, journal = await run(nodes)
     assert nodes.away < 0, "storage was not asked again"
-    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+    assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
 async def test_storage_that_stays_away_ends_the_job_within_its_budget() -> None:
@@ -187,7 +187,7 @@ async def test_a_second_supervisor_that_finds_the_number_taken_says_nothing_more
     records.data["generation/j/00000001"] = b"{}"  # as if another life had just created it
     made._generations.load = lambda: asyncio.sleep(0)  # type: ignore[method-assign]  # loaded before that
     await asyncio.wait_for(made.run(), 20)
-    assert [name for _, name in await told(journal)] == ["STARTING"]
+    assert [name for _, name in await outcomes(journal)] == ["STARTING"]
 
 
 async def test_cancel_while_agents_come_up() -> None:
@@ -195,7 +195,7 @@ async def test_cancel_while_agents_come_up() -> None:
     made, journal = life(nodes, Records())
     made.set_intents(intents(cancel=True))
     await asyncio.wait_for(made.run(), 20)
-    assert [name for _, name in await told(journal)] == ["STARTING", "DRAINING", "CANCELLED"]
+    assert [name for _, name in await outcomes(journal)] == ["STARTING", "DRAINING", "CANCELLED"]
 
 
 async def test_a_restart_adopts_a_whole_generation() -> None:
@@ -209,7 +209,7 @@ async def test_a_restart_adopts_a_whole_generation() -> None:
     task = asyncio.create_task(again.run())
     await asyncio.wait_for(task, 20)
     assert [event.generation for event in await journal.since("", 0, 0) if event.type == "generation"] == [1]
-    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+    assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
 async def test_a_restart_in_the_middle_of_a_recovery_finishes_it() -> None:
@@ -233,7 +233,7 @@ async def test_a_restart_in_the_middle_of_a_recovery_finishes_it() -> None:
     assert [event.generation for event in events if event.type == "generation"] == [1, 2]
     incidents = {event.data["id"]: event.data for event in events if event.type == "incident"}
     assert len(incidents) == 1 and all("first_step_s" in data["times"] for data in incidents.values())
-    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+    assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
 @pytest.mark.parametrize("field", ["boot_id", "acked"])
@@ -278,4 +278,4 @@ async def test_memory_does_not_wait_for_storage_that_hangs_or_is_gone(monkeypatc
         assert said == [
             "durable storage did not respond; step 3 is restored from memory without a check for newer checkpoints"
         ]
-        assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+        assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")

@@ -84,30 +84,30 @@ class Nodes(FakeNodes):
         join = joins[0]
         self.fetched.append((node, join.generation, holders))
         self.members.setdefault(join.generation, {})[node] = join.rank
-        self.generation[node], self.said[node], self.running[node] = join.generation, [], [join.rank]
+        self.generation[node], self.reported[node], self.running[node] = join.generation, [], [join.rank]
         self.tasks.append(asyncio.get_running_loop().create_task(self._rank(node, join)))
 
     async def _rank(self, node: str, join: Join) -> None:
         rank, generation, step = join.rank, join.generation, join.restore.step
-        self._say(node, Joined(rank, generation, 1.0))
-        self._say(node, Restored(rank, generation, step, 2.0))
+        self._report(node, Joined(rank, generation, 1.0))
+        self._report(node, Restored(rank, generation, step, 2.0))
         while step < self.stops.get(generation, (10**9, False))[0]:
             await asyncio.sleep(_STEP_S)
             if generation in self.ended or node in self.dead:
                 return
             if self.finishes:
-                self._say(node, Done(rank, generation, step, stopped=False))
+                self._report(node, Done(rank, generation, step, stopped=False))
                 return
             step += 1
             self.step = max(self.step, step)
             if rank == 0:
-                self._say(node, StepRow(generation, step, time.time(), 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
+                self._report(node, StepRow(generation, step, time.time(), 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
                 # Agents keep two sets of each rank, so one step of all is whole at any time; here it is the newest.
                 for member, local in self.members[generation].items():
                     self.held[member] = VerifiedShard(local, 2, generation, step, "h", 1)
-        self._say(node, Done(rank, generation, step, stopped=True))
+        self._report(node, Done(rank, generation, step, stopped=True))
         self.running[node] = []
-        self._say(node, Exited(rank, generation, 0, time.time()))
+        self._report(node, Exited(rank, generation, 0, time.time()))
 
 
 class Rig:

@@ -19,7 +19,7 @@ from typing import Any
 from regroup.service.local.leftovers import find_leftovers
 from tests.support.checks.descriptors import Descriptor, Snapshot
 from tests.support.checks.leaks import held
-from tests.support.servers.served import Served
+from tests.support.servers.regroup_server import Server
 
 _CLOSED_WITHIN_S = 60.0
 _STANDBY = "regroup-standby:"
@@ -49,7 +49,7 @@ class Kept:
 
 
 @contextlib.contextmanager
-def nothing_left_by_jobs(served: Served) -> Generator[None]:
+def nothing_left_by_jobs(served: Server) -> Generator[None]:
     """Fail if the jobs that are submitted within leave anything, after a while to close it."""
     known, before = {job.id for job in served.client.jobs()}, kept(served)
     yield
@@ -61,7 +61,7 @@ def nothing_left_by_jobs(served: Served) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def nothing_named_by_jobs(served: Served) -> Generator[None]:
+def nothing_named_by_jobs(served: Server) -> Generator[None]:
     """Fail if anything names a job that is submitted within, or is new in shared memory, after a while to end it.
 
     What the long-lived processes hold is not looked at: Ray's own number of connections changes with what it ran.
@@ -79,7 +79,7 @@ def nothing_named_by_jobs(served: Served) -> Generator[None]:
     assert not left, f"{_CLOSED_WITHIN_S:.0f} s after the end of {jobs} there is still:\n  " + "\n  ".join(left)
 
 
-def kept(served: Served) -> Kept:
+def kept(served: Server) -> Kept:
     """Look at the server, the GCS and the raylets now."""
     look = Snapshot()
     long_lived = _long_lived(served)
@@ -97,7 +97,7 @@ def kept(served: Served) -> Kept:
     )
 
 
-def naming(served: Served, jobs: Sequence[str]) -> list[str]:
+def naming(served: Server, jobs: Sequence[str]) -> list[str]:
     """A line for each thing there is now that names one of these jobs, and for standbys that nobody waits for."""
     alive = _of_ray(served, "actors", "DEAD")
     actors = [f"Ray actor {item['name']}" for item in alive]
@@ -113,12 +113,12 @@ def _kind(descriptor: Descriptor) -> str:
     return "listening port" if descriptor.port else descriptor.kind
 
 
-def _long_lived(served: Served) -> frozenset[int]:
+def _long_lived(served: Server) -> frozenset[int]:
     daemons = json.loads((served.state / "ray.json").read_text())["daemons"]
     return frozenset([served.pid, *(daemon["pid"] for daemon in daemons if daemon["name"] in _LONG_LIVED)])
 
 
-def _of_ray(served: Served, what: str, over: str) -> list[dict[str, Any]]:
+def _of_ray(served: Server, what: str, over: str) -> list[dict[str, Any]]:
     """Ray's account of its actors or placement groups, without those that are over."""
     cluster = json.loads((served.state / "ray.json").read_text())
     wanted = {"limit": 10_000, "filter_keys": "state", "filter_predicates": "!=", "filter_values": over}

@@ -50,7 +50,7 @@ class FakeNodes(FakeAgents):
         self.refuse: Mapping[str, str] = {}
         """Method → what its error says."""
         self.stuck = ""
-        self.said: dict[str, list[Message]] = {}
+        self.reported: dict[str, list[Message]] = {}
         self.running: dict[str, list[int]] = {}
         self.formed: list[int] = []
         """Generations whose ranks were formed."""
@@ -74,7 +74,7 @@ class FakeNodes(FakeAgents):
         self._forget(node_id)
 
     def _forget(self, node_id: str) -> None:
-        for mine in (self.held, self.said, self.running):
+        for mine in (self.held, self.reported, self.running):
             mine.pop(node_id, None)
         self.killed.add(node_id)
 
@@ -100,20 +100,20 @@ class FakeNodes(FakeAgents):
         return [self.held[node]] if node in self.held else []
 
     def _kill_ranks(self, node: str, generation: int) -> DeathProof:
-        self.said[node], self.running[node] = [], []
+        self.reported[node], self.running[node] = [], []
         return super()._kill_ranks(node, generation)
 
     def _status(self, node: str) -> AgentStatus:
-        messages = tuple(to_json(message) for message in self.said.get(node, []))
+        messages = tuple(to_json(message) for message in self.reported.get(node, []))
         running = tuple(self.running.get(node, []))
         return AgentStatus(self.generation[node], running, messages=messages, dataset={"train": "/d"})
 
-    def _say(self, node: str, message: Message) -> None:
+    def _report(self, node: str, message: Message) -> None:
         assert self.life is not None
-        rows = [number for number, said in enumerate(self.said[node]) if isinstance(said, StepRow)]
+        rows = [number for number, said in enumerate(self.reported[node]) if isinstance(said, StepRow)]
         if isinstance(message, StepRow) and len(rows) == 2:
-            del self.said[node][rows[-1]]  # the first and the newest are kept
-        self.said[node].append(message)
+            del self.reported[node][rows[-1]]  # the first and the newest are kept
+        self.reported[node].append(message)
         self.life.receive(node, message)
 
     def _form_ranks(
@@ -127,14 +127,14 @@ class FakeNodes(FakeAgents):
             raise self.error(node, AgentErrorKind.STORAGE, f"{uri} is damaged")
         if join.generation not in self.formed:
             self.formed.append(join.generation)
-        self.generation[node], self.said[node], self.running[node] = join.generation, [], [join.rank]
+        self.generation[node], self.reported[node], self.running[node] = join.generation, [], [join.rank]
         asyncio.get_running_loop().create_task(self._rank(node, join))
 
     async def _rank(self, node: str, join: Join) -> None:
         rank, generation, start = join.rank, join.generation, join.restore.step
         assert self.life is not None
-        self._say(node, Joined(rank, generation, 1.0))
-        self._say(node, Restored(rank, generation, start, 2.0))
+        self._report(node, Joined(rank, generation, 1.0))
+        self._report(node, Restored(rank, generation, start, 2.0))
         for step in range(start + 1, STEPS + 1):
             await asyncio.sleep(0)
             trouble = self.breaks.get((self.formed.index(generation) + 1, step))
@@ -144,12 +144,12 @@ class FakeNodes(FakeAgents):
                     self._forget(trouble)
                     self.life._monitor.record_loss(trouble, 3.0)  # type: ignore[union-attr]  # as its pulse would
                 elif rank == 0 and not isinstance(trouble, str):
-                    self._say(node, replace(trouble, generation=generation))
+                    self._report(node, replace(trouble, generation=generation))
                 return
             if rank == 0:
-                self._say(node, StepRow(generation, step, 3.0, 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
+                self._report(node, StepRow(generation, step, 3.0, 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
             self.held[node] = VerifiedShard(rank, 2, generation, step, "h", 1)
-        self._say(node, Done(rank, generation, STEPS, False, {"parameters": "p"} if rank == 0 else {}))
+        self._report(node, Done(rank, generation, STEPS, False, {"parameters": "p"} if rank == 0 else {}))
 
 
 def life(nodes: FakeNodes, records: Records, resume: Mapping[str, Any] | None = None) -> tuple[Lifecycle, Journal]:
@@ -163,7 +163,7 @@ def life(nodes: FakeNodes, records: Records, resume: Mapping[str, Any] | None = 
     return nodes.life, journal
 
 
-async def told(journal: Journal) -> list[tuple[str, Any]]:
+async def outcomes(journal: Journal) -> list[tuple[str, Any]]:
     events = await journal.since("", 0, 0)
     return [(event.type, event.data.get("state") or event.data.get("reason")) for event in events
             if event.type in ("state", "incident")]  # fmt: skip
@@ -201,7 +201,7 @@ class Rig:
         self.life = self.nodes.life = Lifecycle(self.payload, gang, GenerationLog(self.records, "j"), self.journal)
         self.running = asyncio.create_task(self.life.run())
 
-    async def until_lost(self, *nodes: str) -> None:
+    async def wait_for_loss(self, *nodes: str) -> None:
         """Wait until it says that these are lost."""
         async with asyncio.timeout(10):
             while self.life.status().lost != tuple(sorted(nodes)):  # noqa: ASYNC110
@@ -211,6 +211,6 @@ class Rig:
         """How this life ends."""
         return await asyncio.wait_for(self.running, 20)
 
-    async def told(self, kind: str) -> list[Any]:
+    async def events(self, kind: str) -> list[Any]:
         """What it has said of a kind."""
         return [event.data for event in await self.journal.since("", 0, 0) if event.type == kind]

@@ -14,7 +14,7 @@ LINK = (1e9, 1e-4)
 """Bytes a second and seconds of a link where a test says nothing of it."""
 
 
-def said(
+def probe_result(
     nodes: int,
     ranks: int = 2,
     *,

@@ -23,7 +23,7 @@ from regroup.workers.contract.progress_page import new_page
 assert len(os.listdir("/proc/self/task")) == 1, "a process with threads is not forked"
 for line in sys.stdin:
     asked = json.loads(line)
-    pids, heard = {}, {}
+    pids, received = {}, {}
     with selectors.DefaultSelector() as selector:
         for number, join in enumerate(asked["joins"]):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -38,7 +38,7 @@ for line in sys.stdin:
                 os._exit(code)
             theirs.close()
             ours.send(join.encode())
-            pids[number], heard[number] = pid, []
+            pids[number], received[number] = pid, []
             selector.register(ours, selectors.EVENT_READ, number)
         codes = {}
         while selector.get_map():
@@ -48,7 +48,7 @@ for line in sys.stdin:
                 except ConnectionResetError:  # it was killed before it read what it was sent
                     data = b""
                 if data:
-                    heard[key.data].append(data.decode())
+                    received[key.data].append(data.decode())
                     continue
                 selector.unregister(key.fileobj)
                 key.fileobj.close()
@@ -56,7 +56,7 @@ for line in sys.stdin:
                 if codes[key.data]:  # as an agent would: the generation is over
                     for left in set(pids) - set(codes):
                         os.kill(pids[left], 9)
-    told = [{"code": codes[number], "heard": heard[number]} for number in sorted(pids)]
+    told = [{"code": codes[number], "received": received[number]} for number in sorted(pids)]
     print(json.dumps(told), flush=True)
 """
 """Does what zygote and agents do: has ray.train imported, forks the ranks of a generation, ends them with the first."""
@@ -82,12 +82,12 @@ class Ended:
     """What came of one rank."""
 
     code: int
-    heard: list[Message]
+    received: list[Message]
     out: str
     err: str
 
     def of(self, kind: type[Any]) -> list[Any]:
-        return [message for message in self.heard if isinstance(message, kind)]
+        return [message for message in self.received if isinstance(message, kind)]
 
     @property
     def error(self) -> str:
@@ -129,7 +129,7 @@ def run(forks: tuple[subprocess.Popen[str], Path], tmp_path: Path) -> Start:
         return [
             Ended(
                 told["code"],
-                [decode(data.encode()) for data in told["heard"]],
+                [decode(data.encode()) for data in told["received"]],
                 (folder / f"out-{rank}").read_text(),
                 (folder / f"err-{rank}").read_text(),
             )
@@ -148,7 +148,7 @@ def fit(arguments: str = "", *, ranks: str = "2", run: str = "") -> str:
     )
 
 
-def well(ended: list[Ended]) -> list[Ended]:
+def all_done(ended: list[Ended]) -> list[Ended]:
     """All ranks have ended as they should."""
     assert [each.code for each in ended] == [0] * len(ended), [each.err for each in ended]
     assert all(len(each.of(Done)) == 1 for each in ended)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regroup.api.schemas.jobs import Job
-from tests.support.servers.served import Served
+from tests.support.servers.regroup_server import Server
 
 TORCHRUN_S = 240.0
 
@@ -18,7 +18,7 @@ def script(name: str, path: Path, *args: str, ranks: int = 2, steps: int | None 
     return {"name": name, "workload": workload, "layout": {"dp": ranks}, **parts}
 
 
-def output(served: Served, job: Job, *, generation: int, rank: int = 0, stream: str = "stdout") -> str:
+def output(served: Server, job: Job, *, generation: int, rank: int = 0, stream: str = "stdout") -> str:
     """What a rank of a generation wrote."""
     return "".join(served.client.logs(job.id, rank=rank, generation=generation, stream=stream))
 

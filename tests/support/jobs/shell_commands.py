@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.packages.wheel import ROOT
-from tests.support.servers.served import eventually
+from tests.support.servers.regroup_server import eventually
 
 TIME = r"^\[ *\d+\.\d s\] "
 """How a line of `watch`, `run` and the demo begins, without a terminal."""

@@ -27,7 +27,7 @@ from regroup.service.local.ray_cluster import ROLE_LABEL, ray_environment
 from tests.support.checks.leaks import SESSION, SESSION_VARIABLE
 from tests.support.machines.network_link import Wire
 from tests.support.machines.port_forward import WayIn
-from tests.support.servers.served import eventually
+from tests.support.servers.regroup_server import eventually
 
 CONTROL = "10.77.0.1"
 TRAINING = ("10.77.0.2", "10.77.0.3")

@@ -17,7 +17,7 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import CommandExit, CommandRequest
 from regroup.workers.contract.messages import Join, Restore
 from regroup.workers.contract.rank_config import RankConfig
-from tests.support.servers.served import called
+from tests.support.servers.regroup_server import called
 
 LEAKS = """
 import subprocess, sys, time

@@ -11,7 +11,7 @@ import pytest
 from regroup.workers.environment.pip_install import Installer, InstallFailed, PipLines, hider
 from regroup.workers.environment.venvs import Stopped
 from tests.support.packages.tiny_packages import flavours, never_built, wheel
-from tests.support.servers.served import called, eventually
+from tests.support.servers.regroup_server import called, eventually
 
 
 def installer(tmp_path: Path, wheels: Path, said: list[str] | None = None, **options: object) -> Installer:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regroup.workers.environment import venvs
-from tests.support.servers.served import eventually
+from tests.support.servers.regroup_server import eventually
 
 
 def made(path: Path) -> None:

@@ -13,7 +13,7 @@ from regroup.service.domain.states import JobState
 from regroup.service.domain.topology import DEFAULT_LABELS, Level
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.ports.cluster import Node
-from tests.support.inputs.probe_output import end, said
+from tests.support.inputs.probe_output import end, probe_result
 
 
 def node(name: str, gpus: float = 0) -> Node:
@@ -59,8 +59,8 @@ async def test_the_newest_result_is_shown_by_node_and_level(live: Any) -> None:
     for each in (node("a"), node("b")):
         live.cluster.add_node(each)
     assert await live.client(lambda client: client.probes()) == []
-    await probed(live, said(2, 4))
-    newest = await probed(live, said(2, 4, links={(0, 1): (0.7e9, 3e-4)}, wrong=[5]))
+    await probed(live, probe_result(2, 4))
+    newest = await probed(live, probe_result(2, 4, links={(0, 1): (0.7e9, 3e-4)}, wrong=[5]))
     (shown,) = await live.client(lambda client: client.probes())
     assert (shown.job_id, shown.kind, shown.ranks) == (newest, "cpu", 8)
     assert [(each.name, each.ranks, each.domains[2]) for each in shown.nodes] == [
@@ -81,7 +81,7 @@ async def test_plans_and_the_topology_go_by_what_was_measured(live: Any) -> None
         live.cluster.add_node(each)
     question = {"model": "gpt2", "device": "cpu", "gpus": 4, "global_batch": 8, "sequence": 64, "precision": "fp32"}
     assert (await live.client(lambda client: client.plan(**question))).measured_values == []
-    job_id = await probed(live, said(2, 4, links={(0, 1): (0.7e9, 3e-4)}))
+    job_id = await probed(live, probe_result(2, 4, links={(0, 1): (0.7e9, 3e-4)}))
     figures = (await live.client(lambda client: client.plan(**question))).measured_values
     network = next(each for each in figures if each.name == "network bytes/s")
     assert (network.value, network.table, network.job_id) == (0.7e9, 1.25e9, job_id)
@@ -93,7 +93,7 @@ async def test_plans_and_the_topology_go_by_what_was_measured(live: Any) -> None
 async def test_the_tree_shows_what_is_inside_of_nodes_and_which_of_them_a_fabric_joins(live: Any) -> None:
     for each in (node("a"), node("b"), node("c")):
         live.cluster.add_node(each)
-    await probed(live, said(2, fabric="f.1"))
+    await probed(live, probe_result(2, fabric="f.1"))
     found = await live.client(lambda client: client.topology())
     assert list(tree_lines(found.domains)) == [
         ("rack rack-a", "4/4 CPUs free"), ("  gpu_domain f.1", "4/4 CPUs free"), ("    node node-a", "4/4 CPUs free"),
@@ -109,8 +109,8 @@ async def test_the_tree_shows_what_is_inside_of_nodes_and_which_of_them_a_fabric
 async def test_what_cannot_be_read_does_not_count(live: Any) -> None:
     for each in (node("a"), node("b")):
         live.cluster.add_node(each)
-    good = await probed(live, said(2))
-    await probed(live, {**said(2), "pairs": "none"})
+    good = await probed(live, probe_result(2))
+    await probed(live, {**probe_result(2), "pairs": "none"})
     (shown,) = await live.client(lambda client: client.probes())
     assert shown.job_id == good
 

@@ -17,11 +17,11 @@ from regroup.service.policy.measurements.hardware_overlay import (
 from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.policy.measurements.results import MeasuredCollective, ProbeResult
 from regroup.service.policy.placement.link_speeds import CPU_LINKS, LinkSpeed
-from tests.support.inputs.probe_output import said
+from tests.support.inputs.probe_output import probe_result
 
 
 def probed(racks: str = "ab", **options: Any) -> ProbeResult:
-    found = said(len(racks), **options)
+    found = probe_result(len(racks), **options)
     nodes = [(f"n{at}", ("", "", rack, "")) for at, rack in enumerate(racks)]
     return parse_probe_result(found, nodes, job_id="job_1", time_s=1000.0)
 

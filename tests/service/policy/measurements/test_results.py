@@ -8,7 +8,7 @@ from regroup.service.domain.topology import Level
 from regroup.service.policy.measurements.anomalies import level_crossed
 from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.policy.measurements.results import ProbeResult
-from tests.support.inputs.probe_output import LINK, said
+from tests.support.inputs.probe_output import LINK, probe_result
 
 Domains = tuple[str, ...]
 NOWHERE: Domains = ("", "", "", "")
@@ -39,7 +39,7 @@ def test_a_way_leaves_the_largest_domain_that_its_ends_do_not_share() -> None:
 def test_pairs_tell_of_the_levels_that_their_ways_leave_and_rings_of_the_inside_of_nodes() -> None:
     racks = [("", "", rack, "") for rack in ("left", "left", "right", "right")]
     across = dict.fromkeys(((0, 2), (0, 3), (1, 2)), (200000000.0, 0.0004)) | {(1, 3): (0.1e9, 8e-4)}
-    found = probed(said(4, links=across), racks)
+    found = probed(probe_result(4, links=across), racks)
     assert [(each.level, each.bytes_s, each.latency_s, each.slowest_bytes_s, each.pairs) for each in found.levels] == [
         (Level.DEVICE, 3e9, 5e-5, 3e9, 0),
         (Level.GPU_DOMAIN, *LINK, LINK[0], 2),
@@ -49,43 +49,46 @@ def test_pairs_tell_of_the_levels_that_their_ways_leave_and_rings_of_the_inside_
 
 
 def test_of_one_node_only_its_inside_is_known() -> None:
-    alone = {**said(1, 4), "rings": {"all": [4, 2e9, 1e-5]}}
+    alone = {**probe_result(1, 4), "rings": {"all": [4, 2e9, 1e-5]}}
     assert [(each.level, each.bytes_s) for each in probed(alone).levels] == [(Level.DEVICE, 2e9)]
 
 
 def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
-    (reduced,) = probed(said(2)).collectives
+    (reduced,) = probed(probe_result(2)).collectives
     assert reduced.bus_bytes_s == pytest.approx(2 * 3 / 4 * 2**20 / 4e-3)
 
 
 def test_a_slow_link_is_not_its_nodes_fault() -> None:
-    found = probed(said(5, links={(1, 3): (0.4e9, 1e-4)}))
+    found = probed(probe_result(5, links={(1, 3): (0.4e9, 1e-4)}))
     assert odd(found) == [("link", ("n1", "n3"), "bandwidth")]
     assert "40%" in found.anomalies[0].message
 
 
 def test_a_node_whose_links_are_all_slow_is_slow_itself_and_its_links_are_not_told() -> None:
     slow = dict.fromkeys(((0, 2), (1, 2), (2, 3), (2, 4)), (1000000000.0, 0.0005))
-    assert odd(probed(said(5, links=slow))) == [("node", ("n2",), "latency")]
+    assert odd(probed(probe_result(5, links=slow))) == [("node", ("n2",), "latency")]
 
 
 def test_a_slow_link_of_a_slow_node_is_told_beside_it() -> None:
     slow = dict.fromkeys(((0, 2), (1, 2), (2, 3), (2, 4), (2, 5)), (500000000.0, 0.0001)) | {(2, 4): (0.1e9, 1e-4)}
-    assert odd(probed(said(6, links=slow))) == [("node", ("n2",), "bandwidth"), ("link", ("n2", "n4"), "bandwidth")]
+    assert odd(probed(probe_result(6, links=slow))) == [
+        ("node", ("n2",), "bandwidth"),
+        ("link", ("n2", "n4"), "bandwidth"),
+    ]
 
 
 def test_a_link_is_compared_with_those_of_its_level() -> None:
     racks = [("", "", rack, "") for rack in ("a", "a", "a", "b", "b", "b")]
     across = {(one, other): (0.1e9, 9e-4) for one in range(3) for other in range(3, 6)}
-    assert odd(probed(said(6, links=across), racks)) == []
+    assert odd(probed(probe_result(6, links=across), racks)) == []
 
 
 def test_a_node_that_computes_slowly_or_gets_wrong_results_is_named() -> None:
-    found = probed(said(4, flops=[5e10, 5.1e10, 2e10, 5e10], wrong=[3]))
+    found = probed(probe_result(4, flops=[5e10, 5.1e10, 2e10, 5e10], wrong=[3]))
     assert odd(found) == [("node", ("n1",), "result"), ("node", ("n2",), "fp32")]
 
 
-@pytest.mark.parametrize("broken", [{}, {"nodes": 3}, {**said(2), "pairs": [[0, 9, 1.0, 1.0]]}])
+@pytest.mark.parametrize("broken", [{}, {"nodes": 3}, {**probe_result(2), "pairs": [[0, 9, 1.0, 1.0]]}])
 def test_what_is_no_result_is_refused(broken: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError, IndexError)):
         probed(broken) if "nodes" in broken and broken["nodes"] != 3 else parse_probe_result(

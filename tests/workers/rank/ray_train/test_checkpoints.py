@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from regroup.workers.contract.messages import Report, Restore, Restored, StepRow
-from tests.support.jobs.ray_train_ranks import Start, fit, well
+from tests.support.jobs.ray_train_ranks import Start, all_done, fit
 
 CHECKPOINTS = """
 def loop():
@@ -35,7 +35,7 @@ def test_after_a_kill_the_newest_checkpoint_restores_at_another_size(run: Start,
     killed = run(CHECKPOINTS.replace("WITH_KILL", "True") + fit(run=keep))
     assert killed[1].code == -9
     assert len(folders(tmp_path)) in (2, 3), "the fourth may be on its way"
-    again = well(
+    again = all_done(
         run(CHECKPOINTS.replace("WITH_KILL", "False") + fit(ranks="(1, 4)", run=keep) + SHOWN, ranks=3, generation=2)
     )
     continued = "continues from {'part-0': '3', 'part-1': '3'}"
@@ -52,7 +52,7 @@ def test_after_a_kill_the_newest_checkpoint_restores_at_another_size(run: Start,
 def test_the_best_and_the_newest_are_kept(run: Start, tmp_path: Path) -> None:
     config = "num_to_keep=2, checkpoint_score_attribute='score/best', checkpoint_score_order='min'"
     keep = f"checkpoint_config=ray.train.CheckpointConfig({config})"
-    (zero,) = well(run(CHECKPOINTS.replace("WITH_KILL", "False") + fit(ranks="1", run=keep) + SHOWN, ranks=1))
+    (zero,) = all_done(run(CHECKPOINTS.replace("WITH_KILL", "False") + fit(ranks="1", run=keep) + SHOWN, ranks=1))
     assert zero.out == "kept [0.3333333333333333, 0.5] 0.2 2\n"
     assert len(folders(tmp_path)) == 3, "the newest too, though it is not among the best"
 
@@ -74,7 +74,7 @@ def loop():
 
 def test_steps_are_known_from_the_checkpoint_where_the_optimizer_counts_none(run: Start) -> None:
     assert run(COUNTS_NOTHING + fit(ranks="1"), ranks=1)[0].code == -9
-    (zero,) = well(run(COUNTS_NOTHING + fit(ranks="1"), ranks=1, generation=2, restore=Restore("none", 6)))
+    (zero,) = all_done(run(COUNTS_NOTHING + fit(ranks="1"), ranks=1, generation=2, restore=Restore("none", 6)))
     (restored,) = zero.of(Restored)
     assert (restored.step, restored.has_step_count) == (4, True)
     assert [row.step for row in zero.of(StepRow)] == [5, 6, 7]
@@ -98,7 +98,7 @@ def loop():
 def test_a_checkpoint_that_was_torn_never_counts_and_is_cleared_away(run: Start, tmp_path: Path) -> None:
     assert run(TORN + fit(ranks="1"), ranks=1)[0].code == -9
     assert folders(tmp_path) == ["one", "two"]
-    (zero,) = well(run(TORN + fit(ranks="1"), ranks=1, generation=2))
+    (zero,) = all_done(run(TORN + fit(ranks="1"), ranks=1, generation=2))
     assert zero.out == "continues from whole\n"
     assert folders(tmp_path) == ["one"]
 
@@ -113,8 +113,8 @@ ray.train.torch.TorchTrainer(loop, run_config=run).fit()
 ray.train.torch.TorchTrainer(loop).fit()
 print(sorted(os.listdir(STORAGE)))
 """
-    (first,) = well(run(source, ranks=1))
-    (second,) = well(run(source, ranks=1, generation=2))
+    (first,) = all_done(run(source, ranks=1))
+    (second,) = all_done(run(source, ranks=1, generation=2))
     named, unnamed, listed = first.out.splitlines()
     assert named.startswith("run-") and named.endswith(" False")
     assert unnamed == "ray_train_run-j False"

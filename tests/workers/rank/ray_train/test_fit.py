@@ -4,7 +4,7 @@ import pytest
 
 from regroup.workers.contract.messages import Done, Failed
 from regroup.workers.contract.rank_error import ErrorClass
-from tests.support.jobs.ray_train_ranks import Start, fit, well
+from tests.support.jobs.ray_train_ranks import Start, all_done, fit
 
 PLACES = """
 ray.init(num_cpus=4)
@@ -28,7 +28,7 @@ def loop(config):
 def test_the_program_runs_once_and_its_loop_on_every_rank(run: Start) -> None:
     runtime = "worker_runtime_env={'env_vars': {'GREETING': 'hello'}}"
     end = "print('result', result.return_value, result.metrics, result.checkpoint, result.error, dist.is_initialized())"
-    zero, one = well(run(PLACES + fit("train_loop_config={'lr': 0.5}", run=runtime) + end))
+    zero, one = all_done(run(PLACES + fit("train_loop_config={'lr': 0.5}", run=runtime) + end))
     told = "closed over 0.5 {0} 2 {0} 2 0 run {{'from': 0}} 3.0 cpu [device(type='cpu')] None hello True"
     assert zero.out.splitlines() == ["driver False", told.format(0), "result value of 0 None None None False"]
     assert one.out.splitlines() == [told.format(1)]
@@ -49,7 +49,7 @@ sys.exit()
 
 
 def test_a_program_may_fit_twice_and_leave_by_exit(run: Start) -> None:
-    zero, one = well(run(TWICE))
+    zero, one = all_done(run(TWICE))
     assert zero.out.splitlines() == ["total 2.0", "-j", "total 4.0", "-2"]
     assert one.out.splitlines() == ["total 2.0", "total 4.0"]
 
@@ -120,9 +120,9 @@ def test_what_needs_a_cluster_is_refused_where_it_is_called(run: Start, does: st
 
 def test_a_program_that_requests_more_retries_than_the_job_allows_gets_a_note(run: Start) -> None:
     source = "\ndef loop():\n    pass\n" + fit(ranks="1", run="failure_config=ray.train.FailureConfig(max_failures=3)")
-    (told,) = well(run(source, ranks=1))
+    (told,) = all_done(run(source, ranks=1))
     assert "max_failures=3" in told.err and "recovery.budgets.user_error" in told.err
-    (untold,) = well(run(source, ranks=1, generation=2, restarts=3))
+    (untold,) = all_done(run(source, ranks=1, generation=2, restarts=3))
     assert not untold.err
 
 
@@ -143,6 +143,6 @@ torch.manual_seed(1234)
 
 
 def test_models_and_loaders_are_prepared_and_steps_counted(run: Start) -> None:
-    zero, one = well(run(PREPARED + fit()))
+    zero, one = all_done(run(PREPARED + fit()))
     assert zero.out == one.out and zero.out.startswith("DistributedDataParallel DistributedSampler")
     assert zero.of(Done)[0].step == 2

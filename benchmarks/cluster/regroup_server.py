@@ -23,7 +23,7 @@ _JOB_PATIENCE_S = 900.0
 
 
 @dataclass(frozen=True)
-class Served:
+class Server:
     """A running server."""
 
     client: Client
@@ -55,7 +55,7 @@ class Served:
 
 
 @contextmanager
-def served(folder: Path, environment: Mapping[str, str] | None = None, *, nodes: int = NODES) -> Iterator[Served]:
+def run_server(folder: Path, environment: Mapping[str, str] | None = None, *, nodes: int = NODES) -> Iterator[Server]:
     """Serve from a state folder inside `folder`; the job may carry faults. `environment`: settings, REGROUP_*."""
     state = folder / "state"
     state.mkdir(parents=True)
@@ -69,7 +69,7 @@ def served(folder: Path, environment: Mapping[str, str] | None = None, *, nodes:
         )  # fmt: skip
     try:
         with Client(_url(server, state, folder / "server.log")) as client:
-            yield Served(client, str(state), server.pid)
+            yield Server(client, str(state), server.pid)
     finally:
         server.terminate()
         down = [*command, "down", "--state-dir", str(state)]

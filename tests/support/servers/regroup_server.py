@@ -20,7 +20,7 @@ START_S = 120.0
 JOB_S = 240.0
 
 
-class Served:
+class Server:
     """`regroup serve` as a process of its own, on a state folder of its own."""
 
     def __init__(
@@ -172,7 +172,7 @@ def eventually(look: Callable[[], Any], within_s: float = 60.0, every_s: float =
     return found
 
 
-def assert_same_result(served: Served, job: Job, control: Job) -> None:
+def assert_same_result(served: Server, job: Job, control: Job) -> None:
     """Bitwise equal parameters, the same samples, and a ledger without gap or duplicate."""
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
     assert job.digest.parameters == control.digest.parameters
