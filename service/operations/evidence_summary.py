@@ -23,7 +23,7 @@ def summary_text(
     entered = {rank: entry["collectives"] for rank, (_, entry) in ranks.items() if _has_collectives(entry)}
     for found in (find_desync(entered), find_missing_ranks(entered)):
         lines += [] if found is None else [found.summary]
-    if ranks and not any(entry["was_asked"] for _, entry in ranks.values()):
+    if ranks and not any(entry["was_inspected"] for _, entry in ranks.values()):
         lines.append("no stacks and collectives: the recovery did not wait to inspect the ranks")
     lines += ["", *(_node(node) for node in nodes), *(f"missing: node {name}: {why}" for name, why in missing.items())]
     return "\n".join(lines) + "\n"
@@ -43,7 +43,7 @@ def _durations(incident: Mapping[str, Any]) -> list[str]:
 
 def _has_collectives(entry: Mapping[str, Any]) -> bool:
     """Return True if the agent inspected the rank, or a collective of the rank raised and reported itself."""
-    return bool(entry["was_asked"] or entry["collectives"])
+    return bool(entry["was_inspected"] or entry["collectives"])
 
 
 def _rank(rank: int, node: Mapping[str, Any], entry: Mapping[str, Any]) -> str:

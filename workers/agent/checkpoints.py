@@ -1,7 +1,7 @@
 """Checkpoints and logs between this node and durable storage.
 
-A saver forked from the zygote writes a pinned snapshot out of shared memory into scratch space; the agent uploads
-it. Ranks hold no storage credentials and never wait for storage.
+A saver, forked from the zygote, writes a pinned snapshot from shared memory to scratch space. The agent uploads it.
+Ranks have no storage credentials and never wait for storage.
 """
 
 import asyncio
@@ -27,19 +27,19 @@ SAVER_FAULTS: Mapping[str, str] = {
     "fill_disk": "regroup.workers.rank.faults.saver_faults:find_disk_full",
     "break_disk": "regroup.workers.rank.faults.saver_faults:find_disk_broken",
 }
-"""Rehearsed fault → what is done in the saver's place."""
-_SAVERS = 3
-"""How many may die over one checkpoint: what kills as many would kill the next as well."""
+"""Planned fault → task that runs instead of the saver."""
+_MAX_SAVERS = 3
+"""Number of savers that one checkpoint may use. If all of them die, another one would die as well."""
 
 
 class CheckpointSaver:
-    """What this node reads from and writes to durable storage."""
+    """Saves, finds and fetches checkpoints, and archives logs."""
 
     def __init__(
         self, config: AgentConfig, scratch: Path, buffers: BufferPool, note: Callable[[str, dict[str, Any]], None]
     ) -> None:
-        self.busy = 0
-        """Savers that hold buffers."""
+        self.active_savers = 0
+        """Number of savers that use buffers."""
         self._config, self._scratch, self._buffers, self._note = config, scratch, buffers, note
         self._injected: list[str] = []
         self._writing: set[str] = set()
@@ -48,8 +48,8 @@ class CheckpointSaver:
         """Write the pinned snapshots of `ranks` below `uri` and release them.
 
         Raises:
-            LookupError: a pinned snapshot is not there.
-            TaskFailed: the saver raised, or one after the other died.
+            LookupError: a pinned snapshot is missing.
+            TaskFailed: a saver raised an exception, or all savers died.
             StorageError: durable storage refused.
         """
         with self._writing_to(uri):
@@ -58,16 +58,16 @@ class CheckpointSaver:
     async def finish(
         self, zygote: ZygoteLink, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest
     ) -> Manifest:
-        """Write DCP's metadata, then the manifest that makes the checkpoint exist."""
+        """Write the metadata of torch DCP, then the manifest. A checkpoint exists once its manifest does."""
         with self._writing_to(uri):
             return await self._finish(zygote, uri, parts, manifest)
 
     def fetch(self, uri: str) -> Path:
-        """A verified local copy of a checkpoint.
+        """Fetch a checkpoint and return the folder of the verified local copy.
 
         Raises:
             StorageError: the manifest or a file is missing or damaged.
-            StorageUnavailable: it may be whole, but storage did not answer.
+            StorageUnavailable: storage did not answer. The checkpoint may be intact.
         """
         with fsspec_storage.answering(uri):
             return self._fetch(uri)
@@ -75,7 +75,7 @@ class CheckpointSaver:
     def _fetch(self, uri: str) -> Path:
         data = fsspec_storage.read_bytes(fsspec_storage.join(uri, MANIFEST))
         if data is None:
-            raise fsspec_storage.StorageError(f"{uri} has no {MANIFEST}: it was never finished")
+            raise fsspec_storage.StorageError(f"{uri} has no {MANIFEST}: the checkpoint was never finished")
         try:
             files = json.loads(data)["files"]
         except (ValueError, KeyError, TypeError) as error:
@@ -86,20 +86,20 @@ class CheckpointSaver:
         fsspec_storage.download(uri, target, files)
         return target
 
-    def manifests(self) -> CheckpointScan:
-        """Find this job's checkpoints. Unreadable manifests are left out.
+    def scan(self) -> CheckpointScan:
+        """Find this job's checkpoints. Unreadable manifests are skipped.
 
         Raises:
             StorageUnavailable: storage did not answer.
         """
-        writing = frozenset(self._writing)  # before the look: what is finished meanwhile is not torn
+        writing = frozenset(self._writing)  # before the scan: a checkpoint that is finished meanwhile is not torn
         root = fsspec_storage.join(self._config.storage_uri, "checkpoints")
         with fsspec_storage.answering(root):
             return self._scan(root, writing)
 
     def _scan(self, root: str, writing: Collection[str]) -> CheckpointScan:
         if fsspec_storage.has_vanished(self._config.storage_uri):
-            raise fsspec_storage.StorageUnavailable(f"{self._config.storage_uri} is no longer there")
+            raise fsspec_storage.StorageUnavailable(f"{self._config.storage_uri} no longer exists")
         finished, unfinished = list[Manifest](), list[str]()
         for folder in fsspec_storage.folders(root):
             uri = fsspec_storage.join(root, folder)
@@ -110,7 +110,7 @@ class CheckpointSaver:
             try:
                 finished.append({**json.loads(data), "uri": uri})
             except ValueError:
-                continue  # it may be damaged: a person can mend that
+                continue  # a person may be able to repair a damaged manifest
         return CheckpointScan(tuple(finished), tuple(unfinished))
 
     def archive_logs(self, log_dir: Path, prefix: str) -> None:
@@ -122,27 +122,27 @@ class CheckpointSaver:
         self._injected.append(do)
 
     def close(self) -> None:
-        """Give scratch space back."""
+        """Remove the scratch space."""
         fsspec_storage.remove_local(self._scratch)
 
     async def _save(
         self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str
     ) -> SavedShards:
-        # Of our own: where ranks become others meanwhile, the pool gives its buffers up.
+        # Duplicates: the pool may release its buffers meanwhile, if the layout changes.
         fds = [os.dup(fd) for fd in self._buffers.pinned(generation, step, ranks)]
         directory = self._scratch / f"save-{step}-{generation}"
         directory.mkdir(parents=True, exist_ok=True)
-        self.busy += 1
+        self.active_savers += 1
         try:
             args = {"directory": str(directory), "shards": [{"rank": rank} for rank in ranks]}
-            result = await self._in_saver(zygote, "regroup.workers.state.checkpoint:save_shards", args, fds)
+            result = await self._run_saver(zygote, "regroup.workers.state.checkpoint:save_shards", args, fds)
         finally:
-            self.busy -= 1
+            self.active_savers -= 1
             self._buffers.release(fds)
             for fd in fds:
                 os.close(fd)
         try:
-            files = await self._written(step, lambda: fsspec_storage.upload(directory, uri))
+            files = await self._write(step, lambda: fsspec_storage.upload(directory, uri))
         finally:
             await asyncio.to_thread(fsspec_storage.remove_local, directory)
         return SavedShards(tuple(files), result)
@@ -152,27 +152,27 @@ class CheckpointSaver:
     ) -> Manifest:
         directory = self._scratch / f"metadata-{manifest['step']}-{manifest['generation']}"
         directory.mkdir(parents=True, exist_ok=True)
-        fd = os.memfd_create("regroup-parts", os.MFD_CLOEXEC)  # what many ranks wrote does not fit a packet
+        fd = os.memfd_create("regroup-parts", os.MFD_CLOEXEC)  # the parts of many ranks do not fit into a packet
         try:
             os.write(fd, json.dumps(list(parts)).encode())
             args = {"directory": str(directory)}
-            await self._in_saver(zygote, "regroup.workers.state.checkpoint:write_metadata", args, [fd])
-            files = await self._written(manifest["step"], lambda: fsspec_storage.upload(directory, uri))
+            await self._run_saver(zygote, "regroup.workers.state.checkpoint:write_metadata", args, [fd])
+            files = await self._write(manifest["step"], lambda: fsspec_storage.upload(directory, uri))
         finally:
             os.close(fd)
             await asyncio.to_thread(fsspec_storage.remove_local, directory)
-        whole = {**manifest, "files": [*manifest["files"], *files]}
-        text = json.dumps(whole, indent=1).encode()
-        await self._written(
+        complete = {**manifest, "files": [*manifest["files"], *files]}
+        text = json.dumps(complete, indent=1).encode()
+        await self._write(
             manifest["step"], lambda: fsspec_storage.write_bytes(fsspec_storage.join(uri, MANIFEST), text)
         )
-        return whole
+        return complete
 
-    async def _written(self, step: int, write: Callable[[], _Result]) -> _Result:
-        def tell(message: str) -> None:
+    async def _write(self, step: int, write: Callable[[], _Result]) -> _Result:
+        def report(message: str) -> None:
             self._note("condition", {"node": self._config.node_name, "what": "storage", "message": message})
 
-        return await async_storage.write_with_retries(f"the checkpoint of step {step}", write, tell)
+        return await async_storage.write_with_retries(f"the checkpoint of step {step}", write, report)
 
     @contextmanager
     def _writing_to(self, uri: str) -> Generator[None]:
@@ -182,19 +182,21 @@ class CheckpointSaver:
         finally:
             self._writing.discard(uri)
 
-    async def _in_saver(
+    async def _run_saver(
         self, zygote: ZygoteLink, target: str, args: Mapping[str, Any], fds: Sequence[int]
     ) -> dict[str, Any]:
-        """The result of `target` in a process of its own. One that is killed is followed by another: it writes what
-        the first would have written, over whatever that has left."""
-        for left in reversed(range(_SAVERS)):
-            order = (target, args)
+        """Run `target` in a saver process and return its result.
+
+        If a saver is killed, another one starts. It writes the same files and overwrites those of the first.
+        """
+        for remaining in reversed(range(_MAX_SAVERS)):
+            task = (target, args)
             if self._injected:
-                order = (SAVER_FAULTS[self._injected.pop(0)], {"target": target, "args": dict(args)})
+                task = (SAVER_FAULTS[self._injected.pop(0)], {"target": target, "args": dict(args)})
             try:
-                return await zygote.run_task(*order, fds, nice=_SAVER_NICE)
+                return await zygote.run_task(*task, fds, nice=_SAVER_NICE)
             except TaskDied as error:
-                if zygote.dead or not left:
+                if zygote.dead or not remaining:
                     raise
                 self._note("saver_died", {"message": str(error), "node": self._config.node_name})
         raise AssertionError("the last saver has returned or raised")

@@ -1,7 +1,7 @@
-"""Commands that people run beside the ranks of a job, from the agent's side: started, read piece by piece, ended.
+"""Commands that people run next to the ranks of a job, from the agent's side.
 
-What a command writes waits in the agent until it is asked for, up to a limit; beyond it the agent stops reading, and
-the command waits as it would for a slow terminal.
+The agent buffers the output of a command until a client reads it, up to a limit. Above the limit the agent stops
+reading, and the command blocks as it would on a slow terminal.
 """
 
 import asyncio
@@ -19,104 +19,107 @@ from regroup.workers.contract.messages import Join
 from regroup.workers.zygote.client import TaskFailed, ZygoteDied, ZygoteLink
 
 NICE = 10
-"""Commands yield to ranks."""
+"""Niceness of commands. Ranks have priority."""
 BUFFER_BYTES = 256 * 1024
 UNREAD_S = 30.0
-"""Whoever asked has gone if it has not read for so long: the command is ended."""
-MOST = 8
-"""So many at once on one node."""
-_TARGET = "regroup.workers.zygote.exec_keeper:keep"
+"""Time without a read after which the client counts as gone and the command is killed."""
+MAX_COMMANDS = 8
+"""Largest number of commands that run on one node at once."""
+_TARGET = "regroup.workers.zygote.exec_runner:run_command"
 _PIECE_BYTES = 64 * 1024
-_LOOK_S = 2.0
-_LAST_WORDS_S = 1.0
+_POLL_S = 2.0
+_LAST_OUTPUT_S = 1.0
 _CLOSE_S = 8.0
 
 
 class ExecRefused(LookupError):
-    """The command was not started, or there is no such command."""
+    """The command was not started, or does not exist."""
 
 
 class ExecSessions:
-    """The commands of one node, by the key that whoever asked gave each."""
+    """The commands of one node, by the key that the client chose."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Execution] = {}
+        self._commands: dict[str, _Command] = {}
 
     async def start(
         self, zygote: ZygoteLink, request: CommandRequest, at: tuple[Join, Mapping[str, str]] | None
     ) -> CommandStarted:
-        """Start a command in the place of a rank.
+        """Start a command with the variables and folder of a rank.
 
         Args:
-            at: the rank's orders and the variables it was started with; None if no such rank was formed here.
+            zygote: zygote from which the command is forked.
+            request: the command.
+            at: the rank's `Join` and its variables at the start; None if this node did not form the rank.
 
         Raises:
-            ExecRefused: no such rank here, or too many commands.
-            ZygoteDied: there is no zygote to fork from.
+            ExecRefused: the rank is not on this node, or too many commands run.
+            ZygoteDied: the zygote has died.
         """
         if at is None:
-            raise ExecRefused(f"this node has not formed rank {request.rank} so far")
-        self._known = {key: known for key, known in self._known.items() if not known.is_left}
-        if request.key not in self._known:
-            if len(self._known) >= MOST:
-                raise ExecRefused(f"{MOST} commands run on this node already; end one of them first")
+            raise ExecRefused(f"this node has not formed rank {request.rank} yet")
+        self._commands = {key: command for key, command in self._commands.items() if not command.is_abandoned}
+        if request.key not in self._commands:
+            if len(self._commands) >= MAX_COMMANDS:
+                raise ExecRefused(
+                    f"{MAX_COMMANDS} commands run on this node already (the maximum); end one of them first"
+                )
             await zygote.ready()
-            self._known[request.key] = await _Execution.begin(zygote, request, *at)
+            self._commands[request.key] = await _Command.start(zygote, request, *at)
         return CommandStarted(at[0].generation)
 
     async def read(self, key: str, limit_bytes: int, wait_s: float) -> CommandOutput:
-        """What a command wrote since it was last read; how it ended comes with the last piece.
-        With a limit of 0: nothing, but it counts as read.
+        """Return the output of a command since the last read, and its exit with the last piece.
+
+        With a limit of 0 nothing is returned, but the client counts as present.
 
         Raises:
-            ExecRefused: no such command.
+            ExecRefused: the command does not exist.
         """
-        execution = self._known.get(key)
-        if execution is None:
-            raise ExecRefused(f"no command {key} runs here")
-        found = await execution.read(limit_bytes, wait_s)
-        if found.ended is not None:
-            self._known.pop(key, None)
-        return found
+        command = self._commands.get(key)
+        if command is None:
+            raise ExecRefused(f"no command {key} runs on this node")
+        output = await command.read(limit_bytes, wait_s)
+        if output.ended is not None:
+            self._commands.pop(key, None)
+        return output
 
-    def end(self, key: str) -> None:
-        """End a command with all that it started; an unknown one is no error."""
-        execution = self._known.pop(key, None)
-        if execution is not None:
-            execution.end()
+    def kill(self, key: str) -> None:
+        """Kill a command with all processes that it started; do nothing if it does not exist."""
+        command = self._commands.pop(key, None)
+        if command is not None:
+            command.kill()
 
     async def close(self) -> None:
-        """End all of them, with proof."""
-        ending = [execution.end() for execution in self._known.values()]
-        self._known.clear()
+        """Kill all commands, with proof of death."""
+        ending = [command.kill() for command in self._commands.values()]
+        self._commands.clear()
         if ending:
             await asyncio.wait(ending, timeout=_CLOSE_S)
 
 
-class _Execution:
+class _Command:
     """One command."""
 
     def __init__(self, outputs: Mapping[int, str], control: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._outputs = dict(outputs)
-        """Our ends of its pipes that are open → stream."""
+        """Open read end of a pipe → stream."""
         self._control = control
         self._pieces: deque[tuple[str, bytes]] = deque()
         self._size = 0
         self._is_reading = False
         self._read_s = time.monotonic()
-        self._news = asyncio.Event()
+        self._has_output = asyncio.Event()
         self._complete = asyncio.Event()
-        """All pipes are at their ends."""
+        """All pipes have reached their ends."""
         self._ended: CommandExit | None = None
-        self._watching: asyncio.Task[None]
+        self._watcher: asyncio.Task[None]
         self._resume()
 
     @classmethod
-    async def begin(
-        cls, zygote: ZygoteLink, request: CommandRequest, join: Join, env: Mapping[str, str]
-    ) -> "_Execution":
-        """Fork its keeper."""
+    async def start(cls, zygote: ZygoteLink, request: CommandRequest, join: Join, env: Mapping[str, str]) -> "_Command":
+        """Fork the process that runs the command."""
         variables = {**env, **rank_env.variables(join)}
         if rank_env.is_script(join.entry):
             variables |= rank_env.visible_devices(join)
@@ -129,18 +132,18 @@ class _Execution:
             "command": list(request.command), "env": variables, "folder": rank_env.folder(join),
             "timeout_s": request.timeout_s,
         }  # fmt: skip
-        execution = cls({out: "stdout", err: "stderr"}, control)
-        keeping = execution._loop.create_task(zygote.run_task(_TARGET, args, theirs, NICE))
-        execution._watching = execution._loop.create_task(execution._watch(keeping))
+        command = cls({out: "stdout", err: "stderr"}, control)
+        runner = command._loop.create_task(zygote.run_task(_TARGET, args, theirs, NICE))
+        command._watcher = command._loop.create_task(command._watch(runner))
         await asyncio.sleep(0)  # the fork is sent in the task's first step
         for fd in theirs:
             os.close(fd)
-        return execution
+        return command
 
     @property
-    def is_left(self) -> bool:
-        """It has ended, and nobody comes to hear how."""
-        return self._watching.done() and time.monotonic() - self._read_s > UNREAD_S
+    def is_abandoned(self) -> bool:
+        """True if the command has ended and no client reads its exit."""
+        return self._watcher.done() and time.monotonic() - self._read_s > UNREAD_S
 
     async def read(self, limit_bytes: int, wait_s: float) -> CommandOutput:
         """See `ExecSessions.read`."""
@@ -148,60 +151,60 @@ class _Execution:
         if limit_bytes <= 0:
             return CommandOutput()
         if not self._pieces and self._ended is None:
-            self._news.clear()
+            self._has_output.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), wait_s)
+                await asyncio.wait_for(self._has_output.wait(), wait_s)
         pieces: list[tuple[str, bytes]] = []
-        taken = 0
-        while self._pieces and (not pieces or taken + len(self._pieces[0][1]) <= limit_bytes):
+        read_bytes = 0
+        while self._pieces and (not pieces or read_bytes + len(self._pieces[0][1]) <= limit_bytes):
             pieces.append(self._pieces.popleft())
-            taken += len(pieces[-1][1])
-        self._size -= taken
+            read_bytes += len(pieces[-1][1])
+        self._size -= read_bytes
         self._resume()
         return CommandOutput(tuple(pieces), None if self._pieces else self._ended)
 
-    def end(self) -> "asyncio.Task[None]":
-        """Let go of the keeper, which ends the command; returns what is done when that is proven."""
+    def kill(self) -> "asyncio.Task[None]":
+        """Close the pipe to the runner, which then kills the command. Return the task that ends with proof of death."""
         if self._control >= 0:
             os.close(self._control)
             self._control = -1
-        return self._watching
+        return self._watcher
 
-    async def _watch(self, keeping: "asyncio.Task[dict[str, Any]]") -> None:
-        """Until the command has ended and its output is complete."""
+    async def _watch(self, runner: "asyncio.Task[dict[str, Any]]") -> None:
+        """Wait until the command has ended and its output is complete."""
         try:
-            while not keeping.done():
-                await asyncio.wait({keeping}, timeout=_LOOK_S)
+            while not runner.done():
+                await asyncio.wait({runner}, timeout=_POLL_S)
                 if time.monotonic() - self._read_s > UNREAD_S:
-                    self.end()
+                    self.kill()
             try:
-                outcome = build(CommandExit, await keeping)
+                outcome = build(CommandExit, await runner)
             except (TaskFailed, ZygoteDied) as error:
                 outcome = CommandExit(-9, "lost", message=str(error))
             if outcome.why == "exited" and not outcome.stuck:
-                await self._drained()
-            else:  # whoever else has the pipes is no longer waited for
+                await self._wait_for_output()
+            else:  # other processes may have the pipes open: do not wait for them
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._drained(), _LAST_WORDS_S)
+                    await asyncio.wait_for(self._wait_for_output(), _LAST_OUTPUT_S)
             self._ended = outcome
         finally:
-            self.end()
+            self.kill()
             for fd in list(self._outputs):
                 self._close(fd)
-            self._news.set()
+            self._has_output.set()
 
-    async def _drained(self) -> None:
+    async def _wait_for_output(self) -> None:
         while self._outputs and time.monotonic() - self._read_s < UNREAD_S:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._complete.wait(), _LOOK_S)
+                await asyncio.wait_for(self._complete.wait(), _POLL_S)
 
     def _resume(self) -> None:
         if not self._is_reading and self._size < BUFFER_BYTES:
             self._is_reading = True
             for fd in self._outputs:
-                self._loop.add_reader(fd, self._take, fd)
+                self._loop.add_reader(fd, self._read_pipe, fd)
 
-    def _take(self, fd: int) -> None:
+    def _read_pipe(self, fd: int) -> None:
         try:
             data = os.read(fd, _PIECE_BYTES)
         except BlockingIOError:
@@ -211,7 +214,7 @@ class _Execution:
             return
         self._pieces.append((self._outputs[fd], data))
         self._size += len(data)
-        self._news.set()
+        self._has_output.set()
         if self._size >= BUFFER_BYTES:
             self._is_reading = False
             for open_fd in self._outputs:
@@ -226,7 +229,7 @@ class _Execution:
 
 
 def _input(data: bytes) -> int:
-    """A descriptor that reads `data` and then its end."""
+    """Return a descriptor from which `data` can be read."""
     if not data:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     fd = os.memfd_create("stdin", os.MFD_CLOEXEC)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from regroup.workers.agent.exec_sessions import ExecRefused
 from regroup.workers.agent.job_host import StaleGeneration
-from regroup.workers.agent.snapshots.shard_transfer import NoRoomError, TransferError
+from regroup.workers.agent.snapshots.shard_transfer import NoMemoryError, TransferError
 from regroup.workers.contract.agent_api import AgentFailedError
 from regroup.workers.contract.agent_records import AgentErrorKind, AgentFailure
 from regroup.workers.contract.error_classes import DataError
@@ -23,7 +23,7 @@ _BY_TYPE: tuple[tuple[type[Exception], AgentErrorKind], ...] = (
     (StorageUnavailable, AgentErrorKind.STORAGE_UNAVAILABLE),
     (FileNotFoundError, AgentErrorKind.FILE),
     (PermissionError, AgentErrorKind.FILE),
-    (NoRoomError, AgentErrorKind.NO_MEMORY),
+    (NoMemoryError, AgentErrorKind.NO_MEMORY),
     (TransferError, AgentErrorKind.TRANSFER),
     (ExecRefused, AgentErrorKind.COMMAND),
 )

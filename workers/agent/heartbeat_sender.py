@@ -1,4 +1,4 @@
-"""Sends signs of life to the supervisor that asked for them."""
+"""Heartbeats from an agent to its supervisor."""
 
 import asyncio
 import contextlib
@@ -10,17 +10,17 @@ from regroup.workers.contract.heartbeat import EVERY_S, Listener
 
 
 class HeartbeatSender:
-    """One datagram every `EVERY_S`, from the loop that does the agent's work: one that hangs sends none."""
+    """Sends one datagram every `EVERY_S` from the event loop of the agent. An agent that hangs sends none."""
 
     def __init__(self) -> None:
         self._node_id = ""
         self._listener: Listener | None = None
         self._socket: socket.socket | None = None
 
-    def aim(self, node_id: str, where: Mapping[str, Any] | None) -> None:
-        """Send them there from now on, as this node's agent; None: nobody listens."""
+    def set_listener(self, node_id: str, address: Mapping[str, Any] | None) -> None:
+        """Send heartbeats of this node's agent to a listener from now on; None: send none."""
         self._node_id = node_id
-        listener = None if where is None else Listener.from_json(where)
+        listener = None if address is None else Listener.from_json(address)
         if listener == self._listener:
             return
         self.close()
@@ -30,16 +30,16 @@ class HeartbeatSender:
             self._socket.setblocking(False)
 
     async def send(self) -> None:
-        """Send them until this task is cancelled."""
+        """Send heartbeats until this task is cancelled."""
         while True:
             if self._listener is not None and self._socket is not None:
-                with contextlib.suppress(OSError):  # no way there just now, or a firewall: reports count alone
+                with contextlib.suppress(OSError):  # no route or a firewall: reports alone count as liveness
                     datagram = self._listener.datagram(self._node_id)
                     self._socket.sendto(datagram, (self._listener.host, self._listener.port))
             await asyncio.sleep(EVERY_S)
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the socket."""
         if self._socket is not None:
             self._socket.close()
         self._socket = self._listener = None

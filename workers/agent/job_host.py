@@ -1,10 +1,9 @@
-"""One job's presence on one node: its zygote, its ranks, its snapshots. The agent without Ray.
+"""One job on one node: its zygote, ranks and snapshots. The agent without Ray.
 
-Every call carries a generation; the highest ever seen is obeyed and older ones are refused and counted.
+Every call carries a generation. The highest generation so far is obeyed. Calls of older ones are refused and counted.
 """
 
 import asyncio
-import contextlib
 import os
 import signal
 import time
@@ -14,12 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.agent.checkpoints import SAVER_FAULTS, CheckpointSaver
-from regroup.workers.agent.diagnostics.evidence import Evidence, last_words
+from regroup.workers.agent.diagnostics.evidence import Evidence, abort_output
 from regroup.workers.agent.exec_sessions import ExecSessions
+from regroup.workers.agent.job_zygote import JobZygote
 from regroup.workers.agent.outbox import Outbox
 from regroup.workers.agent.ranks import logs
 from regroup.workers.agent.ranks.rank_group import RankGroup
-from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool, Lent
+from regroup.workers.agent.snapshots.buffer_pool import (
+    BUFFERS_FOR_MIRRORS,
+    BUFFERS_PER_RANK,
+    BufferPool,
+    LentBuffers,
+)
 from regroup.workers.agent.snapshots.mirroring import Mirroring
 from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_config import AgentConfig
@@ -39,119 +44,108 @@ from regroup.workers.contract.messages import (
     StepRow,
     to_json,
 )
-from regroup.workers.environment import code_archive
 from regroup.workers.environment.interpreter import JobPython
 from regroup.workers.environment.process_env import rank_variables
 from regroup.workers.os import node_facts, orphans, procfs, scratch_dir
-from regroup.workers.zygote.client import ZygoteDied, ZygoteLink
+from regroup.workers.zygote.client import ZygoteLink
 from regroup.workers.zygote.launch import Launch
 
 RANK_NICE = 5
-"""Ranks yield to the agent: a recovery must not wait for a busy core."""
-_ZYGOTE_ANSWERS_S = 8.0
+"""Niceness of ranks. The agent has priority, so that a recovery does not wait for a busy core."""
 STORE_RANK = -1
 ZYGOTE_RANK = -2
 
 
 class StaleGeneration(Exception):
-    """The caller acts for a generation that has been overtaken."""
+    """The call names an older generation than this node serves."""
 
 
 class JobHost:
-    """Holds processes and memory of one job on one node; speaks only through `wake` and what its calls return."""
+    """Owns the processes and the memory of one job on one node."""
 
     def __init__(
         self,
         config: AgentConfig,
-        grant_fault: Callable[[FaultDue], Awaitable[bool]],
+        authorize_fault: Callable[[FaultDue], Awaitable[bool]],
         wake: Callable[[], None],
-        zygote: ZygoteLink | None = None,
+        spare: ZygoteLink | None = None,
     ) -> None:
-        """`zygote`: one that was started before the job came, for the same interpreter and environment."""
+        """Initialize the host and its scratch folder.
+
+        Args:
+            config: configuration of the agent.
+            authorize_fault: returns True if the supervisor approves the injection of a fault.
+            wake: called when a message should be reported at once.
+            spare: zygote that was started before the job came, with the same interpreter and environment.
+        """
         self.config = config
         self.outbox = Outbox()
         self.generation = 0
-        self.stale = 0
-        """Refused calls of older generations."""
+        self.stale_calls = 0
+        """Number of refused calls of older generations."""
         self.buffers = BufferPool(BUFFERS_PER_RANK + (BUFFERS_FOR_MIRRORS if config.mirror else 0))
         self.mirroring = Mirroring(config, self.buffers)
         self.scratch = scratch_dir.path_of(config.job_id, config.node_id)
-        self._succeeds = self.scratch.exists()
-        """An agent was here before, and did not end as it should."""
-        self._hold = scratch_dir.make(self.scratch)
+        self._has_remains = self.scratch.exists()
+        """An earlier agent of the job ran here and did not shut down."""
+        self._scratch_lock = scratch_dir.make(self.scratch)
         self.log_dir = Path(config.log_dir) if config.log_dir else node_facts.session_log_dir() or self.scratch
-        self.saving = CheckpointSaver(config, self.scratch, self.buffers, self.note)
+        self.checkpoints = CheckpointSaver(config, self.scratch, self.buffers, self.note)
         self.evidence = Evidence(config, self.scratch)
-        self.executions = ExecSessions()
-        """Commands that people run beside the ranks."""
-        self.places: dict[int, tuple[Join, dict[str, str]]] = {}
-        """Rank → its place in the newest generation here, and the variables it began with; kept when that has ended."""
+        self.exec_sessions = ExecSessions()
+        self.rank_places: dict[int, tuple[Join, dict[str, str]]] = {}
+        """Rank → its `Join` and its variables at the start, of the newest generation here, also after its end."""
         self.python = JobPython(config, self.scratch, Path(f"{self._log('environment', 0)}.out"), self.note)
-        zygotes = {zygote.process.pid} if zygote is not None else set[int]()
-        self._not_ours = frozenset(procfs.children(os.getpid())) - zygotes
-        """Children that this process had before: they are no job's."""
-        self._grant_fault, self._wake = grant_fault, wake
-        self._zygote: ZygoteLink | None = None
-        self._formation: RankGroup | None = None
-        self._learned: dict[str, float] = {}
+        self._zygote = JobZygote(
+            config, self.scratch, self.python, self._zygote_log, self._record_exit, self._record_zygote_death, spare
+        )
+        self._authorize_fault, self._wake = authorize_fault, wake
+        self._group: RankGroup | None = None
+        self._first_visits_s: dict[str, float] = {}
         self._store: int | None = None
-        self._stepped = 0
-        """Generation that has committed a step on this node."""
+        self._stepped_generation = 0
+        """Newest generation that committed a step on this node."""
         self._restore = Restore("none")
         self._fetching: asyncio.Future[None] | None = None
-        """Of what ranks of the newest generation restore from."""
+        """Transfer of the state from which the ranks of the newest generation restore."""
         self._oom_kills = node_facts.oom_kills()
         self.dataset: dict[str, Any] = {}
         """Prepared data as this node reads it."""
-        self._spare = zygote
-        self._code: Path | None = None
-        """The job's own code, unpacked."""
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ start, generations, end
 
     async def prepare(self) -> records.NodeDescription:
-        """Bring the zygote up; returns what a person wants to know of this node.
+        """Start the zygote with the job's Python and code, and describe this node.
 
         Raises:
-            CodeError: this node cannot have the job's code.
-            PythonUnfit: nor its Python.
+            CodeError: this node cannot get the job's code.
+            PythonUnfit: this node cannot get the job's Python.
             ZygoteRefused: a preload failed.
-            ZygoteDied: it ended for another reason.
+            ZygoteDied: the zygote died for another reason.
         """
         procfs.become_subreaper()
-        if self._succeeds:
-            self._succeeds = False
+        if self._has_remains:
+            self._has_remains = False
             if stuck := await asyncio.to_thread(orphans.kill_remains, self.scratch):
                 self.note("stuck", {"pids": stuck, "node": self.config.node_name})
         await asyncio.to_thread(scratch_dir.sweep)
-        await self.python.made()
-        if self.config.code:
-            self._code = await asyncio.to_thread(
-                code_archive.unpacked,
-                self.config.code,
-                self.config.blob_uri,
-                code_archive.node_cache(),
-                self.scratch / code_archive.DIRECTORY,
-            )
-        had_spare = self._spare is not None
-        try:
-            ready = await self._zygote_up().ready()
-        except ZygoteDied:
-            if not had_spare:
-                raise
-            ready = await self._zygote_up().ready()  # it had died while it waited: this one is the job's own
+        ready = await self._zygote.prepare()
         if ready["why"]:
             self.note("launcher", {"message": ready["why"], "node": self.config.node_name})
         facts = {**ready, **node_facts.host_facts()}
         return build(records.NodeDescription, {**facts, "node_id": self.config.node_id, "boot_id": self.outbox.boot_id})
 
-    def open_store(self, generation: int) -> tuple[str, int]:
-        """Start the rendezvous store of a generation; returns its address. It listens when this returns."""
+    def acquire_zygote(self) -> ZygoteLink:
+        """Return the job's zygote on this node; start one if none is alive."""
+        return self._zygote.acquire()
+
+    def start_store(self, generation: int) -> tuple[str, int]:
+        """Start the rendezvous store of a generation and return its address, at which it listens already."""
         self._accept(generation)
         first, last = self.config.port_first, self.config.port_last
         listener = node_facts.bind_listener(self.config.address, range(first, last + 1) if last else None)
         with listener:
-            self._store = self._zygote_up().fork(
+            self._store = self._zygote.acquire().fork(
                 Launch(
                     "store",
                     "regroup.workers.zygote.rendezvous_store:main",
@@ -162,135 +156,139 @@ class JobHost:
             host, port = listener.getsockname()[:2]
         return host, port
 
-    async def form(self, joins: Sequence[Join], devices: Sequence[int], holders: Mapping[int, TransferAddress]) -> None:
-        """Fork the ranks of a generation on this node and hand each its place. `holders`: of ranks whose state is in
-        another node's memory, the address of its exchange.
+    async def form_ranks(
+        self, joins: Sequence[Join], devices: Sequence[int], holders: Mapping[int, TransferAddress]
+    ) -> None:
+        """Fork the ranks of a generation on this node and send each its `Join`.
+
+        Args:
+            joins: one for each rank.
+            devices: device of each of these ranks.
+            holders: rank → address of the agent whose memory has the rank's state.
 
         Raises:
-            ExchangeError: such a state could not be fetched.
+            TransferError: the state of a rank could not be fetched.
         """
         generation = joins[0].generation
         self._accept(generation)
-        zygote = self._zygote_up()
+        zygote = self._zygote.acquire()
         await zygote.ready()
         self._restore, ranks = joins[0].restore, [join.rank for join in joins]
         fetching = self._fetching = asyncio.ensure_future(self.mirroring.fetch(self._restore, holders, ranks))
         if self._restore.source == "checkpoint":
-            directory = await asyncio.to_thread(self.saving.fetch, self._restore.uri)
+            directory = await asyncio.to_thread(self.checkpoints.fetch, self._restore.uri)
             joins = [replace(join, checkpoint_dir=str(directory)) for join in joins]
-        formation = self._formation = RankGroup(generation, zygote, self._tell, self._lend, self._grant, self._learned)
-        self.places = {
+        group = self._group = RankGroup(
+            generation, zygote, self._emit, self._lend, self._decide_fault, self._first_visits_s
+        )
+        self.rank_places = {
             join.rank: (join, rank_variables(self.config, join.rank, device, self.scratch))
             for join, device in zip(joins, devices, strict=True)
         }
-        for (join, env), device in zip(self.places.values(), devices, strict=True):
-            formation.launch(join, device, self._log(f"rank{join.rank}", generation), self.scratch, env, RANK_NICE)
+        for (join, env), device in zip(self.rank_places.values(), devices, strict=True):
+            group.launch(join, device, self._log(f"rank{join.rank}", generation), self.scratch, env, RANK_NICE)
         await fetching
 
-    async def end(self, generation: int) -> Sequence[int]:
-        """Kill every rank of every generation up to this one and prove it; running savers go on.
+    async def kill_ranks(self, generation: int) -> Sequence[int]:
+        """Kill every rank of every generation up to this one, with proof of death. Running savers continue.
 
-        Returns pids that outlived SIGKILL, whose devices must not be used again.
+        Return the pids that outlived SIGKILL. Their devices must not be reused.
         """
         self._accept(generation)
-        self.evidence.note(self._formation, self.pids().ranks)
-        self._store = None  # it dies by our hand now, maybe before whoever is the cause: that is no news
-        stuck = await self._end_ranks()
-        if self._formation is not None:
-            self._learned = self._formation.learned()
-            self._formation.close()
-            self._formation = None
-        self.buffers.release_all(saving=self.saving.busy > 0)
+        self.evidence.capture(self._group, self.pids().ranks)
+        self._store = None  # killed on purpose, possibly before the rank that failed: its exit is not reported
+        stuck = await self._zygote.kill_ranks()
+        if self._group is not None:
+            self._first_visits_s = self._group.longest_first_visits_s()
+            self._group.close()
+            self._group = None
+        self.buffers.release_all(saving=self.checkpoints.active_savers > 0)
         return stuck
 
-    def tell(self, generation: int, message: AgentRequest, rank: int | None = None) -> None:
-        """Say something to the ranks here, or to one of them."""
+    def send_to_ranks(self, generation: int, message: AgentRequest, rank: int | None = None) -> None:
+        """Send a message to all ranks on this node, or to one of them."""
         self._accept(generation)
-        if self._formation is not None:
-            self._formation.tell(message, rank)
+        if self._group is not None:
+            self._group.send(message, rank)
 
-    async def save(self, generation: int, step: int, ranks: Sequence[int], uri: str) -> records.SavedShards:
-        """Write these ranks' pinned snapshots of `step` below `uri`; returns files and what the metadata needs."""
-        return await self.saving.save(self._zygote_up(), generation, step, ranks, uri)
+    async def save_checkpoint(self, generation: int, step: int, ranks: Sequence[int], uri: str) -> records.SavedShards:
+        """Write these ranks' pinned snapshots of `step` below `uri`; return the files and their metadata."""
+        return await self.checkpoints.save(self._zygote.acquire(), generation, step, ranks, uri)
 
     async def finish_checkpoint(self, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest) -> Manifest:
-        """Write the metadata of a saved set and, last of all, its manifest; returns the manifest as written."""
-        return await self.saving.finish(self._zygote_up(), uri, parts, manifest)
+        """Write the metadata of a checkpoint and, last, its manifest; return the manifest as written."""
+        return await self.checkpoints.finish(self._zygote.acquire(), uri, parts, manifest)
 
     async def close(self) -> None:
-        """End everything this host started and give back memory and scratch space."""
-        await self.executions.close()
-        await self._end_ranks()
+        """End all processes that this host started, archive the logs, and release memory and scratch space."""
+        await self.exec_sessions.close()
+        await self._zygote.kill_ranks()
         await self.python.close()
-        if self._zygote is not None:
-            self._zygote.close()
-            await asyncio.to_thread(self._zygote.process.wait)
+        await self._zygote.close()
         await self.mirroring.close()
         self.buffers.close()
-        await asyncio.to_thread(self.saving.archive_logs, self.log_dir, self._log_prefix)
-        await asyncio.to_thread(self.saving.close)
-        os.close(self._hold)
+        await asyncio.to_thread(self.checkpoints.archive_logs, self.log_dir, self._log_prefix)
+        await asyncio.to_thread(self.checkpoints.close)
+        os.close(self._scratch_lock)
 
-    # ------------------------------------------------------------ what the agent reports
+    # ------------------------------------------------------------ reports and inspection
 
     def report(self) -> AgentReport:
-        """News since the last one, and who lives."""
-        formation = self._formation
+        """Return the messages since the last report, the live ranks and their activity."""
+        group = self._group
         return AgentReport(
             self.config.node_id,
             self.outbox.boot_id,
             self.generation,
-            formation.running() if formation else (),
-            self.outbox.batch(),
-            formation.phases() if formation else {},
-            formation.dwells() if formation else {},
-            formation.firsts() if formation else {},
+            group.running() if group else (),
+            self.outbox.next_batch(),
+            group.phases() if group else {},
+            group.poll_activities() if group else {},
+            group.first_visits_s() if group else {},
             self.outbox.supervisor_run,
         )
 
     def renew_lease(self, last_contact_s: float) -> None:
-        """Ranks live until `orphan_s` after the last word from a supervisor (CLOCK_BOOTTIME seconds)."""
-        if self._zygote is not None:
-            with contextlib.suppress(ZygoteDied):
-                self._zygote.lease(last_contact_s + self.config.orphan_s)
+        """Let the ranks live until `orphan_s` after the last contact to a supervisor (CLOCK_BOOTTIME seconds)."""
+        self._zygote.renew_lease(last_contact_s + self.config.orphan_s)
 
     def trim_logs(self) -> None:
-        """Bound the disk space that the ranks' output takes."""
-        if self._formation is not None:
-            logs.trim(self._formation.logs())
+        """Bound the disk space of the ranks' output."""
+        if self._group is not None:
+            logs.trim(self._group.log_paths())
 
-    def said(self) -> list[dict[str, Any]]:
-        """What the ranks of the running generation have said, for a supervisor that missed it."""
-        return [to_json(message) for message in self._formation.heard()] if self._formation else []
-
-    def zygote(self) -> ZygoteLink:
-        """The job's zygote on this node, started if there is none."""
-        return self._zygote_up()
+    def messages_for_replay(self) -> list[dict[str, Any]]:
+        """Return the messages of the running generation's ranks, for a supervisor that has restarted."""
+        return [to_json(message) for message in self._group.messages_for_replay()] if self._group else []
 
     def note(self, kind: str, data: dict[str, Any]) -> None:
-        """Tell the supervisor something a person may want to read."""
-        self._tell(Note(self.generation, kind, data, time.time()))
+        """Emit an event for people."""
+        self._emit(Note(self.generation, kind, data, time.time()))
+
+    def gpus(self) -> list[int]:
+        """Return the indexes of the GPUs that the job uses on this node."""
+        return [int(env["REGROUP_DEVICE_INDEX"]) for join, env in self.rank_places.values() if join.device == "cuda"]
 
     def pids(self) -> records.AgentPids:
-        """Process ids, for people and tests."""
-        zygote = self._zygote
-        if zygote is None or zygote.dead:
+        """Return the process ids of the job on this node, for people and tests."""
+        zygote = self._zygote.live
+        if zygote is None:
             return records.AgentPids(os.getpid())
-        ranks = self._formation.ranks if self._formation else {}
+        ranks = self._group.ranks if self._group else {}
         store = zygote.pids.get(self._store) if self._store is not None else None
         running = {rank: zygote.pids.get(local.child) for rank, local in ranks.items()}
         return records.AgentPids(os.getpid(), zygote.process.pid, store, running)
 
-    async def stacks(self) -> Mapping[int, records.RankStack]:
-        """Rank → where every thread of it is now, with step and phase."""
-        return await self.evidence.places(self._formation, self.pids().ranks)
+    async def dump_stacks(self) -> Mapping[int, records.RankStack]:
+        """Return rank → its step and phase, and the stack of each of its threads."""
+        return await self.evidence.dump_stacks(self._group, self.pids().ranks)
 
-    async def look(self) -> Mapping[int, records.RankInspection]:
-        """Likewise, with the collectives that each entered last; kept as evidence of how this generation ends."""
-        return await self.evidence.look(self._formation, self.pids().ranks)
+    async def inspect_ranks(self) -> Mapping[int, records.RankInspection]:
+        """Return rank → its position, stacks and latest collectives. Retain them as evidence."""
+        return await self.evidence.inspect(self._group, self.pids().ranks)
 
-    def inject(self, do: str) -> None:
-        """Carry out a rehearsed fault that is not a rank's own."""
+    def inject_fault(self, do: str) -> None:
+        """Inject a planned fault that does not happen inside a rank."""
         pids = self.pids()
         match do:
             case "kill_store":
@@ -300,7 +298,7 @@ class JobHost:
             case "kill_agent":
                 victim = pids.agent
             case do if do in SAVER_FAULTS:
-                self.saving.inject_next(do)
+                self.checkpoints.inject_next(do)
                 return
             case other:
                 raise AssertionError(f"unknown fault {other!r}")
@@ -308,91 +306,62 @@ class JobHost:
             os.kill(victim, signal.SIGKILL)
 
     def log_path(self, generation: int, rank: int, stream: str) -> Path:
-        """Where a rank's output is on this node."""
+        """Return the path of a rank's `stdout` or `stderr` on this node."""
         suffix = {"stdout": "out", "stderr": "err"}[stream]
         return Path(f"{self._log(f'rank{rank}', generation)}.{suffix}")
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ internals
 
     @property
     def _log_prefix(self) -> str:
         return f"regroup-{self.config.job_name}-{self.config.job_id}-"
 
-    def _log(self, who: str, generation: int) -> Path:
-        return self.log_dir / f"{self._log_prefix}g{generation}-{who}"
-
-    def _accept(self, generation: int) -> None:
-        if generation < self.generation:
-            self.stale += 1
-            self._tell(
-                Note(self.generation, "stale", {"refused_generation": generation, "count": self.stale}, time.time())
-            )
-            raise StaleGeneration(f"generation {generation} is over; this node serves {self.generation}")
-        self.generation = generation
-
-    def _zygote_up(self) -> ZygoteLink:
-        if self._zygote is not None and not self._zygote.dead:
-            return self._zygote
-        spare, self._spare = self._spare, None
-        if spare is not None and not spare.dead:
-            with contextlib.suppress(ZygoteDied):
-                return self._take(spare)
-        python = self.python
-        return self._take(ZygoteLink.start(python.executable, python.environment(), self._zygote_log(), self.scratch))
-
-    def _take(self, zygote: ZygoteLink) -> ZygoteLink:
-        zygote.serve(self._exited, self._zygote_died, self._zygote_log(), self._code or self.scratch, self._code)
-        zygote.prepare(self.config.preload, self.config.warmup)
-        self._zygote = zygote
-        return zygote
+    def _log(self, process: str, generation: int) -> Path:
+        return self.log_dir / f"{self._log_prefix}g{generation}-{process}"
 
     def _zygote_log(self) -> Path:
         return Path(f"{self._log('zygote', self.generation)}.err")
 
-    async def _lend(self, want: BuffersRequest) -> Lent:
-        """Once what comes from other nodes is here; ranks boot meanwhile."""
-        assert self._fetching is not None, "ranks are forked after it has begun"
+    def _accept(self, generation: int) -> None:
+        if generation < self.generation:
+            self.stale_calls += 1
+            self.note("stale", {"refused_generation": generation, "count": self.stale_calls})
+            raise StaleGeneration(f"stale request for generation {generation} (current: {self.generation})")
+        self.generation = generation
+
+    async def _lend(self, request: BuffersRequest) -> LentBuffers:
+        """Lend buffers once the state from other nodes has arrived. Ranks boot meanwhile."""
+        assert self._fetching is not None, "the fetch starts before the ranks are forked"
         await asyncio.shield(self._fetching)
-        return self.buffers.lend(want, self._restore)
+        return self.buffers.lend(request, self._restore)
 
-    async def _grant(self, due: FaultDue) -> bool:
-        granted = await self._grant_fault(due)
-        if granted and (due.do in SAVER_FAULTS or due.do in ("kill_zygote", "kill_agent")):
-            self.inject(due.do)
-        return granted
+    async def _decide_fault(self, due: FaultDue) -> bool:
+        is_approved = await self._authorize_fault(due)
+        if is_approved and (due.do in SAVER_FAULTS or due.do in ("kill_zygote", "kill_agent")):
+            self.inject_fault(due.do)
+        return is_approved
 
-    def _exited(self, child: int, code: int, time_s: float) -> None:
+    def _record_exit(self, child: int, code: int, time_s: float) -> None:
         if child == self._store:
             self._store = None
-            self._tell(Exited(STORE_RANK, self.generation, code, time_s))
-        elif self._formation is not None and (local := self._formation.exited(child, code)):
-            why = self._was_out_of_memory(code), last_words(local.log, code)
-            exited = Exited(local.rank, self._formation.generation, code, time_s, *why)
-            self._formation.said.append(exited)
-            self._tell(exited)
+            self._emit(Exited(STORE_RANK, self.generation, code, time_s))
+        elif self._group is not None and (local := self._group.record_exit(child, code)):
+            why = self._was_out_of_memory(code), abort_output(local.log, code)
+            exited = Exited(local.rank, self._group.generation, code, time_s, *why)
+            self._group.messages.append(exited)
+            self._emit(exited)
 
     def _was_out_of_memory(self, code: int) -> bool:
         before, self._oom_kills = self._oom_kills, node_facts.oom_kills()
         return code == -signal.SIGKILL and self._oom_kills > before
 
-    def _zygote_died(self) -> None:
-        self._tell(Exited(ZYGOTE_RANK, self.generation, -signal.SIGKILL, time.time()))
+    def _record_zygote_death(self) -> None:
+        self._emit(Exited(ZYGOTE_RANK, self.generation, -signal.SIGKILL, time.time()))
 
-    def _tell(self, message: Message) -> None:
-        first = isinstance(message, StepRow) and message.generation > self._stepped
+    def _emit(self, message: Message) -> None:
+        is_first_step = isinstance(message, StepRow) and message.generation > self._stepped_generation
         if isinstance(message, StepRow):
-            self._stepped = message.generation
-        self.outbox.put(message)
-        if first or not isinstance(message, StepRow | Report):
-            self._wake()  # other step rows, and what was reported of them, travel with the beat
-
-    async def _end_ranks(self) -> list[int]:
-        zygote = self._zygote
-        if zygote is None:
-            return []
-        try:
-            return await zygote.kill_ranks(_ZYGOTE_ANSWERS_S)
-        except (ZygoteDied, TimeoutError):
-            zygote.close()
-            self._zygote = None
-            return await asyncio.to_thread(orphans.kill_orphans, zygote.process.pid, self._not_ours)
+            self._stepped_generation = message.generation
+        self.outbox.add(message)
+        if is_first_step or not isinstance(message, StepRow | Report):
+            self._wake()  # other step rows and script metrics travel with the next periodic report

@@ -1,4 +1,4 @@
-"""Messages an agent has for its supervisor, kept until the database holds what they say."""
+"""Messages of an agent for its supervisor, retained until they are durable in the database."""
 
 import uuid
 from typing import Any
@@ -9,50 +9,56 @@ _BATCH = 2000
 
 
 class Outbox:
-    """Numbers messages; resends them to a new supervisor; forgets them once they are durable."""
+    """Numbers messages, sends them again to a restarted supervisor, and deletes them once they are durable."""
 
     def __init__(self) -> None:
         self.boot_id = uuid.uuid4().hex
-        """Names this agent's life: numbers start again with it."""
-        self._next = 0
-        self._kept: dict[int, dict[str, Any]] = {}
-        self._sent = 0
+        """Identifies this run of the agent. Numbers start again with each run."""
+        self._newest = 0
+        self._messages: dict[int, dict[str, Any]] = {}
+        self._received = 0
         self._supervisor = ""
 
-    def put(self, message: Message) -> None:
-        """Keep a message for the supervisor."""
-        self._next += 1
-        self._kept[self._next] = to_json(message)
+    def add(self, message: Message) -> None:
+        """Add a message for the supervisor."""
+        self._newest += 1
+        self._messages[self._newest] = to_json(message)
 
     @property
     def supervisor_run(self) -> str:
-        """Names the supervisor's life that was last heard of, which has taken what comes before a batch."""
+        """Identifies the supervisor run that has received all messages before the next batch."""
         return self._supervisor
 
     @property
-    def last(self) -> int:
+    def newest(self) -> int:
         """Number of the newest message."""
-        return self._next
+        return self._newest
 
-    def is_sent(self, number: int) -> bool:
-        """Whether the supervisor has taken this message, and so all before it."""
-        return self._sent >= number
+    def is_received(self, number: int) -> bool:
+        """Return True if the supervisor has received this message, and so all before it."""
+        return self._received >= number
 
-    def batch(self) -> tuple[tuple[int, dict[str, Any]], ...]:
-        """What this supervisor has not been sent, in order."""
-        fresh = [number for number in range(self._sent + 1, self._next + 1) if number in self._kept][:_BATCH]
-        return tuple((number, self._kept[number]) for number in fresh)
+    def next_batch(self) -> tuple[tuple[int, dict[str, Any]], ...]:
+        """Return the messages that this supervisor run has not received, in order."""
+        unsent = [number for number in range(self._received + 1, self._newest + 1) if number in self._messages][:_BATCH]
+        return tuple((number, self._messages[number]) for number in unsent)
 
-    def sent(self, supervisor_boot_id: str, through: int, durable: int) -> None:
-        """The supervisor of that life has taken messages up to `through`; the database has those up to `durable`."""
+    def acknowledge(self, supervisor_boot_id: str, through: int, durable: int) -> None:
+        """Record which messages have arrived.
+
+        Args:
+            supervisor_boot_id: identifies the supervisor run that replied.
+            through: highest message number that it has received.
+            durable: highest message number in the database.
+        """
         if supervisor_boot_id != self._supervisor:
             if self._supervisor:
-                through = 0  # a new life knows nothing: send again what is not durable
+                through = 0  # a restarted supervisor: send every message again that is not durable
             self._supervisor = supervisor_boot_id
-            self._sent = 0
-        self._sent = max(self._sent, through)
-        for number in [number for number in self._kept if number <= durable]:
-            del self._kept[number]
+            self._received = 0
+        self._received = max(self._received, through)
+        for number in [number for number in self._messages if number <= durable]:
+            del self._messages[number]
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._messages)

@@ -1,4 +1,4 @@
-"""Prepared records on this node: what it sees of their sources, and finding the records once they are made."""
+"""Prepared records on this node: list their sources, and fetch the records once they exist."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from regroup.workers.storage import fsspec_storage
 def list_sources(
     config: AgentConfig, scratch: Path, python: Mapping[str, str], recipe: Mapping[str, Any]
 ) -> SourceListing:
-    """Return the sources as this node sees them, and what a task that prepares here must know.
+    """Return the sources as this node sees them, and the place of a task that prepares records here.
 
     Raises:
         DataError: a source is missing or unreadable.
@@ -26,11 +26,11 @@ def list_sources(
     return SourceListing(preparation.list_sources(recipe), PreparationPlace(str(scratch), code, dict(python)))
 
 
-def localise(config: AgentConfig, scratch: Path, prepared: Dataset) -> Dataset:
-    """The prepared records with their folder on this node; from object storage they are copied here once.
+def fetch(config: AgentConfig, scratch: Path, prepared: Dataset) -> Dataset:
+    """Return the prepared records with their folder on this node. Records in object storage are copied here once.
 
     Raises:
-        StorageError: this node does not see them, or a file is damaged.
+        StorageError: this node cannot read the records, or a file is damaged.
     """
     uri = fsspec_storage.join(config.datasets_uri, prepared["fingerprint"])
     local = fsspec_storage.local_path(uri)
@@ -39,15 +39,15 @@ def localise(config: AgentConfig, scratch: Path, prepared: Dataset) -> Dataset:
         _download(uri, directory)
     if not (directory / META).exists():
         raise fsspec_storage.StorageError(
-            f"node {config.node_name} does not see {directory}, which another node has just written; use a storage_uri "
-            "that every node reaches"
+            f"node {config.node_name} cannot read {directory}, which another node wrote; use a storage_uri that every "
+            "node reaches"
         )
     for file in _files(json.loads((directory / META).read_text())):
         size = (directory / file["name"]).stat().st_size if (directory / file["name"]).exists() else None
         if size != file["size_bytes"]:
             raise fsspec_storage.StorageError(
-                f"{directory / file['name']} is {'missing' if size is None else f'of {size} bytes'}, its manifest says "
-                f"{file['size_bytes']} bytes: remove {directory}, and the data is prepared again"
+                f"{directory / file['name']} {'is missing' if size is None else f'has {size} bytes'}; its manifest "
+                f"lists {file['size_bytes']} bytes. Remove {directory} to prepare the data again"
             )
     return {**prepared, "directory": str(directory)}
 
@@ -55,7 +55,7 @@ def localise(config: AgentConfig, scratch: Path, prepared: Dataset) -> Dataset:
 def _download(uri: str, directory: Path) -> None:
     content = fsspec_storage.read_bytes(fsspec_storage.join(uri, META))
     if content is None:
-        raise fsspec_storage.StorageError(f"{uri} holds no prepared data")
+        raise fsspec_storage.StorageError(f"{uri} contains no prepared data")
     directory.mkdir(parents=True)
     for file in _files(json.loads(content)):
         target = directory / file["name"]
@@ -64,8 +64,8 @@ def _download(uri: str, directory: Path) -> None:
             digest = hashlib.file_digest(reader, "sha256").hexdigest()
         if digest != file["sha256"]:
             raise fsspec_storage.StorageError(
-                f"{fsspec_storage.join(uri, file['name'])} is damaged: its sha256 is {digest}, its manifest says "
-                f"{file['sha256']}"
+                f"{fsspec_storage.join(uri, file['name'])} is damaged: its sha256 is {digest}, but its manifest "
+                f"lists {file['sha256']}"
             )
     (directory / META).write_bytes(content)
 

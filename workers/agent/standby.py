@@ -1,7 +1,7 @@
-"""An agent in waiting: on its node before any job is, with the platform's modules imported in a zygote.
+"""A standby agent: it runs on its node before any job does, with the platform's modules imported in a zygote.
 
-A job that asks for no environment of its own takes it, and starts in the time that its ranks need. Any other job takes
-it too, and lets it start a zygote as the job wants it.
+A job without an environment of its own adopts the agent with its zygote and starts as fast as its ranks boot. Any other
+job adopts the agent too, which then starts the zygote that the job needs.
 """
 
 import asyncio
@@ -22,60 +22,60 @@ from regroup.workers.os import node_facts, orphans, scratch_dir
 from regroup.workers.zygote.client import ZygoteDied, ZygoteLink
 
 IDLE_TIMEOUT_S = 600.0
-"""Left alone for so long, it ends: the control plane that kept it is gone."""
+"""Time without a call of `prewarm` after which a standby ends: its control plane is gone."""
 
 
 class StandbyAgent(NodeAgent):
-    """Belongs to the node until `adopt`, and to one job from then on."""
+    """Belongs to the node until `adopt`, and to one job after that."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
         self._platform = self._config
         self._zygote: ZygoteLink | None = None
-        self._taken = False
-        self._alarm: asyncio.TimerHandle | None = None
+        self._is_adopted = False
+        self._timeout: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"regroup standby on {self._platform.node_name}"
 
     async def prewarm(self) -> None:
-        """Import what every job imports; to be asked again and again, or the standby ends."""
-        if self._taken:
+        """Import the modules that every job needs, and check the node. Call this repeatedly, or the standby ends."""
+        if self._is_adopted:
             return
-        self._quiet()
-        self._alarm = asyncio.get_running_loop().call_later(IDLE_TIMEOUT_S, _end)
+        self._cancel_timeout()
+        self._timeout = asyncio.get_running_loop().call_later(IDLE_TIMEOUT_S, _end)
         if self._zygote is None or self._zygote.dead:
             self._zygote = _start(self._platform)
         await self._zygote.ready()
         await asyncio.to_thread(scratch_dir.sweep)
-        if self._platform.preflight and not self._taken:
+        if self._platform.preflight and not self._is_adopted:
             with contextlib.suppress(ZygoteDied):
-                await self._preflight.while_waiting(self._zygote, Path(tempfile.gettempdir()))
+                await self._preflight.check_standby(self._zygote, Path(tempfile.gettempdir()))
 
     async def describe_faults(self) -> str:
-        """What is wrong with this node, as far as was found while it waited; empty if nothing."""
-        return "" if self._taken else "; ".join(message for _, message in self._preflight.waiting.failed)
+        """Return the faults of this node that the standby check found; empty without any."""
+        return "" if self._is_adopted else "; ".join(message for _, message in self._preflight.standby_report.failed)
 
     async def is_clear(self, job_id: str) -> bool:
-        """Nothing of a job lives on this node, and what it held here may be given to another."""
+        """Return True if no process of a job lives on this node, so that its devices may be reused."""
         folder = scratch_dir.path_of(job_id, self._platform.node_id)
-        return not self._taken and not await asyncio.to_thread(orphans.in_use, folder)
+        return not self._is_adopted and not await asyncio.to_thread(orphans.in_use, folder)
 
     async def adopt(self, config: dict[str, Any]) -> bool:
-        """Become the agent of a job; False if it is another job's already."""
-        known = from_json(config)
-        assert isinstance(known, AgentConfig)
-        if self._taken:
-            return known.job_id == self._config.job_id
-        self._taken = True
-        self._config = known
-        type(self).__name__ = NodeAgent.__name__  # Ray makes the process's title of it
-        self._quiet()
+        """Become the agent of a job. Return False if the agent belongs to another job already."""
+        job_config = from_json(config)
+        assert isinstance(job_config, AgentConfig)
+        if self._is_adopted:
+            return job_config.job_id == self._config.job_id
+        self._is_adopted = True
+        self._config = job_config
+        type(self).__name__ = NodeAgent.__name__  # Ray uses it as the title of the process
+        self._cancel_timeout()
         return True
 
-    def _quiet(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
+    def _cancel_timeout(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
 
     def _spare_zygote(self) -> ZygoteLink | None:
         zygote, self._zygote = self._zygote, None
@@ -91,7 +91,7 @@ StandbyAgentActor = expose(StandbyAgent)
 
 
 def _end() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)  # Ray's worker ends in order, and the zygote with it
+    os.kill(os.getpid(), signal.SIGTERM)  # Ray's worker shuts down gracefully, and the zygote ends with it
 
 
 def _start(config: AgentConfig) -> ZygoteLink:

@@ -1,4 +1,4 @@
-"""A job's data on this node: what it sees, turning it into token files once, and finding those files again."""
+"""Token files on this node: list their sources, tokenize them once, and fetch the files."""
 
 import asyncio
 import json
@@ -18,10 +18,10 @@ _PROGRESS_S = 0.5
 
 
 async def list_sources(zygote: ZygoteLink, sources: Mapping[str, Any]) -> SourceListing:
-    """Return path or URI → size, as this node sees them.
+    """Return path or URI → size of the sources, as this node sees them.
 
     Raises:
-        TaskFailed: of kind `DataError`, naming a source that matches nothing or cannot be read.
+        TaskFailed: of kind `DataError`; a source matches no file or cannot be read.
     """
     found = await zygote.run_task("regroup.workers.data.tokenize:list_sources", sources, nice=_TASK_NICE)
     return SourceListing(found["files"])
@@ -34,11 +34,11 @@ async def prepare(
     sources: Mapping[str, Any],
     note: Callable[[str, dict[str, Any]], None],
 ) -> Dataset:
-    """Make the token files, or find them made: by content hash under `datasets_uri`.
+    """Create the token files, or find existing ones by their content hash below `datasets_uri`.
 
     Raises:
-        TaskFailed: of kind `DataError`, naming what is wrong with the data.
-        StorageError: they could not be stored.
+        TaskFailed: of kind `DataError`; the data is invalid.
+        StorageError: the files could not be stored.
     """
     local = fsspec_storage.local_path(config.datasets_uri)
     directory = local or scratch / "datasets"
@@ -58,11 +58,11 @@ async def prepare(
     return result
 
 
-def localise(config: AgentConfig, scratch: Path, prepared: Dataset) -> Dataset:
-    """The prepared data with its paths on this node; object storage is copied here once.
+def fetch(config: AgentConfig, scratch: Path, prepared: Dataset) -> Dataset:
+    """Return the prepared data with its paths on this node. Files in object storage are copied here once.
 
     Raises:
-        StorageError: this node does not see `datasets_uri`, or a file is damaged.
+        StorageError: this node cannot read `datasets_uri`, or a file is damaged.
     """
     fingerprint = prepared["fingerprint"]
     local = fsspec_storage.local_path(config.datasets_uri)
@@ -70,14 +70,14 @@ def localise(config: AgentConfig, scratch: Path, prepared: Dataset) -> Dataset:
     if local is not None:
         if not (directory / META).exists():
             raise fsspec_storage.StorageError(
-                f"node {config.node_name} does not see {directory}, which another node has just written; "
+                f"node {config.node_name} cannot read {directory}, which another node wrote; "
                 f"use a storage_uri that every node reaches"
             )
     elif not (directory / META).exists():
         uri = fsspec_storage.join(config.datasets_uri, fingerprint)
         listing = fsspec_storage.read_bytes(fsspec_storage.join(uri, "files.json"))
         if listing is None:
-            raise fsspec_storage.StorageError(f"{uri} holds no prepared data")
+            raise fsspec_storage.StorageError(f"{uri} contains no prepared data")
         fsspec_storage.download(uri, directory, json.loads(listing))
     paths = {
         name: str(directory / Path(prepared[name]).name) if prepared.get(name) else None
@@ -87,13 +87,13 @@ def localise(config: AgentConfig, scratch: Path, prepared: Dataset) -> Dataset:
 
 
 def _throttled(note: Callable[[str, dict[str, Any]], None]) -> Callable[[float | None, str], None]:
-    """Passes progress on, at most twice a second."""
+    """Return a callback that forwards progress at most twice per second."""
     last_s = 0.0
 
-    def pass_on(fraction: float | None, message: str) -> None:
+    def forward(fraction: float | None, message: str) -> None:
         nonlocal last_s
         if (now_s := time.monotonic()) - last_s >= _PROGRESS_S:
             last_s = now_s
             note("progress", {"fraction": fraction, "message": message})
 
-    return pass_on
+    return forward

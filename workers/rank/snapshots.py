@@ -11,7 +11,7 @@ import torch
 
 from regroup.workers.parallel.parameter_digest import gathered
 from regroup.workers.state.buffer_rotation import buffer_to_write
-from regroup.workers.state.replica_check import ReplicaComparison, error_of, find_odd
+from regroup.workers.state.replica_check import ReplicaComparison, error_of, find_outliers
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 from regroup.workers.state.snapshot import Copier
 from regroup.workers.state.training_state import TrainingState
@@ -104,7 +104,7 @@ class Snapshots:
         buffer = self._buffers[self._newest]
         own = buffer.digests()
         by_rank = dict(enumerate(json.loads(some) for some in gathered(json.dumps(own).encode())))
-        outlier = find_odd(by_rank)
+        outlier = find_outliers(by_rank)
         plan, parts = self._copier.known_plan, dict[str, int]()
         if outlier is None:
             holders = Counter(group for digests in by_rank.values() for group in digests)
@@ -113,7 +113,7 @@ class Snapshots:
         for entry in plan.entries:
             if (group := plan.groups.get(entry.name)) is not None and group.id in outlier.keys:
                 parts[f"{group.id} {entry.name}"] = zlib.crc32(buffer.view(entry))
-        differing = find_odd(dict(enumerate(json.loads(some) for some in gathered(json.dumps(parts).encode()))))
+        differing = find_outliers(dict(enumerate(json.loads(some) for some in gathered(json.dumps(parts).encode()))))
         names = sorted({key.partition(" ")[2] for key in differing.keys}) if differing is not None else []
         raise error_of(buffer.header().step, outlier, names)
 

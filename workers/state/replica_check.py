@@ -78,7 +78,7 @@ class ReplicaOutlier:
         return len(self.ranks) < len(self.of)
 
 
-def find_odd(held: Mapping[int, Mapping[str, int]]) -> ReplicaOutlier | None:
+def find_outliers(held: Mapping[int, Mapping[str, int]]) -> ReplicaOutlier | None:
     """Return the ranks that differ, from rank → name → digest; None if all agree."""
     ranks, of, keys = set[int](), set[int](), list[str]()
     for key in sorted({key for digests in held.values() for key in digests}):

@@ -18,7 +18,7 @@ INCIDENT = {
 
 def rank(**fields: Any) -> dict[str, Any]:
     return {"step": 13, "phase": "backward", "stalled_s": 0.04, "exit_code": None, "error": None, "uses": {},
-            "was_asked": False, "collectives": None, **fields}  # fmt: skip
+            "was_inspected": False, "collectives": None, **fields}  # fmt: skip
 
 
 def collective(count: int) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ def test_a_summary_of_an_exit_lists_each_rank() -> None:
 
 
 def test_a_summary_of_a_hang_lists_the_collective_of_each_rank() -> None:
-    here = [rank(was_asked=True, collectives=collective(count)) for count in (8, 8, 9)]
+    here = [rank(was_inspected=True, collectives=collective(count)) for count in (8, 8, 9)]
     nodes = [{"node": "alpha", "host": HOST, "ranks": {str(number): at for number, at in enumerate(here)}}]
     text = summary_text(1, {**INCIDENT, "reason": "hang"}, nodes, {})
     assert "last collective: all_reduce of 9 Float, number 3 of group default_pg (waiting)" in text

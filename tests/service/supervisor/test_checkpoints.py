@@ -78,7 +78,7 @@ class Nodes(FakeAgents):
     def _scan_checkpoints(self, node: str) -> CheckpointScan:
         saving = self.saving[node]
         with saving._writing_to(self.writing.get(node, "")):  # pyright: ignore[reportPrivateUsage]
-            return saving.manifests()
+            return saving.scan()
 
 
 class House:

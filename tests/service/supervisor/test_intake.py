@@ -25,18 +25,18 @@ class Line:
 
     def say(self) -> None:
         """The agent has one more message."""
-        self.outbox.put(Note(0, "said", {"number": self.count}, 0.0))
+        self.outbox.add(Note(0, "said", {"number": self.count}, 0.0))
         self.count += 1
 
     def report(self, *, is_answered: bool = True) -> None:
         """One beat."""
         outbox, intake = self.outbox, self.intake
-        for message in intake.filter_new(outbox.boot_id, outbox.supervisor_run, outbox.batch()):
+        for message in intake.filter_new(outbox.boot_id, outbox.supervisor_run, outbox.next_batch()):
             self.events.append(message["data"]["number"])
         intake.record_caused(outbox.boot_id, len(self.events))
         if is_answered:
             durable = intake.durable(outbox.boot_id, self.acked)
-            outbox.sent(intake.supervisor_boot_id, intake.received(outbox.boot_id), durable)
+            outbox.acknowledge(intake.supervisor_boot_id, intake.received(outbox.boot_id), durable)
 
     def ingest(self) -> None:
         """The controller takes what there is."""

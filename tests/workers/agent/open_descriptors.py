@@ -1,4 +1,4 @@
-"""How many descriptors this process holds."""
+"""Number of descriptors that this process has open."""
 
 import contextlib
 import gc
@@ -6,13 +6,13 @@ import os
 
 
 def descriptors() -> int:
-    """Those of garbage are closed first: what earlier tests left for the collector is not this test's."""
+    """Return the number of open descriptors, after those of garbage from earlier tests are closed."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
 
 
 def memory_files() -> int:
-    """Those of memory files alone: threads that earlier tests have left may close one of another kind at any time."""
+    """Return the number of open memory files. Threads of earlier tests close other descriptors at any time."""
     gc.collect()
     found = 0
     for name in os.listdir("/proc/self/fd"):

@@ -1,4 +1,4 @@
-"""What a node reads from durable storage is whole, or refused by name; what ranks wrote is left there."""
+"""A node reads only intact checkpoints from durable storage, and archives the output of ranks there."""
 
 import json
 import zlib
@@ -14,7 +14,7 @@ from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavaila
 
 
 @pytest.fixture
-def saving(tmp_path: Path) -> CheckpointSaver:
+def saver(tmp_path: Path) -> CheckpointSaver:
     storage = f"file://{tmp_path}/storage"
     config = AgentConfig("job", "t", "n", "n", "127.0.0.1", "s", storage, f"{storage}/datasets")
     return CheckpointSaver(config, tmp_path / "scratch", BufferPool(), lambda kind, data: None)
@@ -30,8 +30,8 @@ def checkpoint(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_checkpoint_is_fetched_whole(saving: CheckpointSaver, checkpoint: Path) -> None:
-    assert (saving.fetch(str(checkpoint)) / "shard").read_bytes() == b"state"
+def test_a_complete_checkpoint_is_fetched(saver: CheckpointSaver, checkpoint: Path) -> None:
+    assert (saver.fetch(str(checkpoint)) / "shard").read_bytes() == b"state"
 
 
 @pytest.mark.parametrize(
@@ -44,48 +44,48 @@ def test_a_checkpoint_is_fetched_whole(saving: CheckpointSaver, checkpoint: Path
         ("manifest.json", None, "was never finished"),
     ],
 )
-def test_a_damaged_checkpoint_is_refused_by_name(
-    saving: CheckpointSaver, checkpoint: Path, file: str, content: bytes | None, words: str
+def test_a_damaged_checkpoint_is_refused_with_the_damaged_file(
+    saver: CheckpointSaver, checkpoint: Path, file: str, content: bytes | None, words: str
 ) -> None:
     if content is None:
         (checkpoint / file).unlink()
     else:
         (checkpoint / file).write_bytes(content)
     with pytest.raises(StorageError, match=words):
-        saving.fetch(str(checkpoint))
+        saver.fetch(str(checkpoint))
 
 
-def test_storage_that_is_away_says_nothing_against_a_checkpoint(saving: CheckpointSaver, checkpoint: Path) -> None:
+def test_a_checkpoint_survives_an_outage_of_storage(saver: CheckpointSaver, checkpoint: Path) -> None:
     uri, folder = str(checkpoint), checkpoint.parent
     away = folder.rename(folder.with_name("away"))
     with pytest.raises(StorageUnavailable, match=uri):
-        saving.fetch(uri)
-    folder.touch()  # something else is in the way, and the file system says so
+        saver.fetch(uri)
+    folder.touch()  # another file has the name of the folder
     with pytest.raises(StorageUnavailable, match="NotADirectoryError"):
-        saving.fetch(uri)
+        saver.fetch(uri)
     folder.unlink()
     away.rename(folder)
-    assert (saving.fetch(uri) / "shard").read_bytes() == b"state"
+    assert (saver.fetch(uri) / "shard").read_bytes() == b"state"
 
 
-def test_a_scan_of_storage_that_is_away_is_not_empty(saving: CheckpointSaver, checkpoint: Path) -> None:
+def test_a_scan_during_an_outage_raises_instead_of_an_empty_result(saver: CheckpointSaver, checkpoint: Path) -> None:
     storage = checkpoint.parent.parent
-    assert [item["uri"] for item in saving.manifests().finished] == [f"file://{checkpoint}"]
+    assert [item["uri"] for item in saver.scan().finished] == [f"file://{checkpoint}"]
     away = storage.rename(storage.with_name("away"))
     with pytest.raises(StorageUnavailable, match="storage"):
-        saving.manifests()
+        saver.scan()
     storage.mkdir()
-    assert saving.manifests() == CheckpointScan(), "a job that has saved nothing"
+    assert saver.scan() == CheckpointScan(), "the job has no checkpoint"
     storage.rmdir()
     away.rename(storage)
 
 
-def test_logs_of_this_job_alone_are_archived(saving: CheckpointSaver, tmp_path: Path) -> None:
+def test_only_the_logs_of_this_job_are_archived(saver: CheckpointSaver, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     for name in ("regroup-t-job-g1-rank0.out", "regroup-t-other-g2-rank0.out"):
         (logs / name).write_text(name)
     (logs / "regroup-t-job-g1-rank0.err").touch()
-    saving.archive_logs(logs, "regroup-t-job-")
+    saver.archive_logs(logs, "regroup-t-job-")
     archived = {path.name: path.read_text() for path in (tmp_path / "storage" / "logs").iterdir()}
     assert archived == {"g1-rank0.out": "regroup-t-job-g1-rank0.out", "g1-rank0.err": ""}

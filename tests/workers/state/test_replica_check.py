@@ -14,7 +14,7 @@ from regroup.workers.contract.messages import Join, Restore
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.contract.rank_error import ErrorClass
 from regroup.workers.parallel.mesh import Alike, alike_in, holders_of
-from regroup.workers.state.replica_check import ReplicaComparison, ReplicaOutlier, compared_by, error_of, find_odd
+from regroup.workers.state.replica_check import ReplicaComparison, ReplicaOutlier, compared_by, error_of, find_outliers
 
 LAYOUT = {"pp": 2, "dp_replicate": 2, "dp_shard": 2, "tp": 2}
 RANK = 13  # stage 1, replica 0, shard 1 ... of sixteen ranks: 1·8 + 1·4 + 0·2 + 1
@@ -100,7 +100,7 @@ def test_nondeterministic_devices_compare_only_results_of_one_collective() -> No
 def test_the_majority_is_right_where_there_is_one(
     held: Mapping[int, Mapping[str, int]], odd: ReplicaOutlier | None
 ) -> None:
-    assert find_odd(held) == odd
+    assert find_outliers(held) == odd
 
 
 def test_the_error_names_ranks_and_tensors_or_the_missing_majority() -> None:

@@ -1,22 +1,25 @@
-"""What this node knows of a generation that ended, for its incident.
+"""Evidence that this node has of the end of a generation, for its incident.
 
-Taking it must not delay a recovery: before ranks are killed, `note` only reads shared pages and the kernel. `look` also
-asks the ranks, for ends that nobody waits for: a hang, or the end of the job. What comes of it is held here until
-training goes on; then `leave` adds the output of the ranks and puts all of it into durable storage.
+Collecting evidence must not delay a recovery. Before ranks are killed, `capture` only reads shared pages and the
+kernel. `inspect` also sends requests to the ranks; it serves ends that allow a delay: a hang, or the end of the job.
+The evidence stays in memory until training continues. Then `upload` adds the output of the ranks and writes all of it
+to durable storage.
 """
 
 import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.agent.diagnostics import flight_recorder, process_stats
+from regroup.workers.agent.diagnostics import process_stats
 from regroup.workers.agent.ranks.rank_group import RankGroup, stacks_path
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import RankInspection, RankStack
@@ -26,85 +29,92 @@ from regroup.workers.os import stacks
 from regroup.workers.storage import fsspec_storage
 
 FOLDER = "evidence"
-"""Below a job's storage: a folder for each incident, with a file for each node."""
+"""Folder below a job's storage, with a folder for each incident and a file for each node."""
 LOG_LINES = 50
 _LOG_BYTES = 16 * 1024
 _STACK_CHARACTERS = 64 * 1024
-_GENERATIONS = 8
-"""So many are held at most: more that end without a step between them tell nothing new."""
-_LAST_WORDS_CHARACTERS = 2_000
-_FRESH_S = 15.0
-"""A look that was longer ago belongs to a standstill that went on by itself."""
+_MAX_GENERATIONS = 8
+"""Number of generations whose evidence is retained. Further ones that end without a step repeat the same failure."""
+_ABORT_CHARACTERS = 2_000
+_RECENT_S = 15.0
+"""Age above which an inspection belongs to an earlier hang, from which the ranks recovered by themselves."""
 _QUICK_GPUS_S, _GPUS_S = 2.0, 8.0
+_COLLECTIVES_TIMEOUT_S = 1.0
+_PACKET_BYTES = 160 * 1024
 
 
 @dataclass(frozen=True)
-class _Looked:
+class _Inspection:
     generation: int
-    at_s: float
-    places: Mapping[int, RankInspection]
+    time_s: float
+    ranks: Mapping[int, RankInspection]
     gpus: list[dict[str, str]]
 
 
 @dataclass(frozen=True)
-class _Held:
-    seen: dict[str, Any]
-    said: Sequence[Message]
-    """Grows until the last rank is dead: what they said of their ends is in it."""
+class _Captured:
+    facts: dict[str, Any]
+    messages: Sequence[Message]
+    """Messages of the ranks. The list grows until the last rank is dead and contains their final messages."""
     logs: Mapping[str, Path]
-    """Rank → where its output went, without suffix."""
+    """Rank → path of its output, without suffix."""
 
 
 class Evidence:
-    """Of the newest generations that ended here."""
+    """Evidence of the newest generations that ended on this node."""
 
     def __init__(self, config: AgentConfig, scratch: Path) -> None:
         self._config, self._scratch = config, scratch
-        self._looked: _Looked | None = None
-        self._held: dict[int, _Held] = {}
-        """Generation → what was noted of it."""
-        self._left: dict[int, int] = {}
-        """Generation → bytes that were left of it: who asks again is told so."""
+        self._inspection: _Inspection | None = None
+        self._captured: dict[int, _Captured] = {}
+        """Generation → its evidence."""
+        self._uploaded_bytes: dict[int, int] = {}
+        """Generation → bytes that were uploaded, for a repeated request."""
 
-    async def places(self, formation: RankGroup | None, pids: Mapping[int, int | None]) -> Mapping[int, RankStack]:
-        """Rank → where it is now. Of living ranks; for one that does not answer, two seconds are waited."""
-        living = _living(formation, pids)
-        paths = [stacks_path(self._scratch, rank) for rank in living]
-        asked = (asyncio.to_thread(stacks.request, pid, path) for pid, path in zip(living.values(), paths, strict=True))
-        texts = await asyncio.gather(*asked)
-        phases = formation.phases() if formation is not None else {}
+    async def dump_stacks(self, group: RankGroup | None, pids: Mapping[int, int | None]) -> Mapping[int, RankStack]:
+        """Return rank → its position and stacks, of the live ranks. A rank that does not answer has an empty stack
+        after 2 s."""
+        live = _live_pids(group, pids)
+        paths = [stacks_path(self._scratch, rank) for rank in live]
+        requests = (
+            asyncio.to_thread(stacks.request, pid, path) for pid, path in zip(live.values(), paths, strict=True)
+        )
+        texts = await asyncio.gather(*requests)
+        phases = group.phases() if group is not None else {}
         return {
             rank: RankStack(self._config.node_name, pid, phases.get(str(rank)), text)
-            for (rank, pid), text in zip(living.items(), texts, strict=True)
+            for (rank, pid), text in zip(live.items(), texts, strict=True)
         }
 
-    async def look(self, formation: RankGroup | None, pids: Mapping[int, int | None]) -> Mapping[int, RankInspection]:
-        """Likewise, with the `collectives` that each rank entered last, kept as evidence."""
-        if formation is None:
+    async def inspect(self, group: RankGroup | None, pids: Mapping[int, int | None]) -> Mapping[int, RankInspection]:
+        """Return rank → its position, stacks and latest collectives. Retain them as evidence."""
+        if group is None:
             return {}
-        living = list(_living(formation, pids))
-        stacks_of, entered, gpus = await asyncio.gather(
-            self.places(formation, pids),
-            asyncio.gather(*(asyncio.to_thread(flight_recorder.ask, formation.ranks[rank].asking) for rank in living)),
+        live = list(_live_pids(group, pids))
+        stacks_by_rank, collectives, gpus = await asyncio.gather(
+            self.dump_stacks(group, pids),
+            asyncio.gather(
+                *(asyncio.to_thread(request_collectives, group.ranks[rank].collectives_sock) for rank in live)
+            ),
             _gpus(_QUICK_GPUS_S),
         )
-        places = {
-            rank: RankInspection(**vars(stacks_of[rank]), collectives=told)
-            for rank, told in zip(living, entered, strict=True)
-            if rank in stacks_of
+        ranks = {
+            rank: RankInspection(**vars(stacks_by_rank[rank]), collectives=entered)
+            for rank, entered in zip(live, collectives, strict=True)
+            if rank in stacks_by_rank
         }
-        self._looked = _Looked(formation.generation, time.monotonic(), places, gpus)
-        return places
+        self._inspection = _Inspection(group.generation, time.monotonic(), ranks, gpus)
+        return ranks
 
-    def note(self, formation: RankGroup | None, pids: Mapping[int, int | None]) -> None:
-        """Keep what costs nothing to read: call it before the ranks of a generation are killed."""
-        if formation is None:
+    def capture(self, group: RankGroup | None, pids: Mapping[int, int | None]) -> None:
+        """Capture the facts that cost nothing to read. Call this before the ranks of a generation are killed."""
+        if group is None:
             return
-        places, gpus = self._just_seen(formation.generation)
-        phases = formation.phases()
+        inspections, gpus = self._recent_inspection(group.generation)
+        phases = group.phases()
         ranks: dict[str, dict[str, Any]] = {}
-        for rank, local in sorted(formation.ranks.items()):
-            pid, seen, (step, phase) = pids.get(rank), places.get(rank), phases[str(rank)]
+        for rank, local in sorted(group.ranks.items()):
+            pid, inspection, (step, phase) = pids.get(rank), inspections.get(rank), phases[str(rank)]
             ranks[str(rank)] = {
                 "pid": pid,
                 "step": step,
@@ -113,41 +123,40 @@ class Evidence:
                 "usual_s": round(local.progress.usual()[1], 3),
                 "exit_code": local.exit_code,
                 "uses": process_stats.process(pid) if pid is not None and local.exit_code is None else {},
-                "was_asked": seen is not None,
-                "stacks": seen.text[-_STACK_CHARACTERS:] if seen is not None else "",
-                "collectives": seen.collectives if seen is not None else None,
+                "was_inspected": inspection is not None,
+                "stacks": inspection.text[-_STACK_CHARACTERS:] if inspection is not None else "",
+                "collectives": inspection.collectives if inspection is not None else None,
             }
-        noted = {
+        facts = {
             "node": self._config.node_name,
             "node_id": self._config.node_id,
-            "generation": formation.generation,
-            "noted_s": time.time(),
+            "generation": group.generation,
+            "captured_s": time.time(),
             "host": process_stats.host(),
             "gpus": gpus,
             "ranks": ranks,
         }
-        logs = {str(rank): local.log for rank, local in formation.ranks.items()}
-        self._held[formation.generation] = _Held(noted, formation.said, logs)
-        for old in sorted(self._held)[:-_GENERATIONS]:
-            del self._held[old]
+        logs = {str(rank): local.log for rank, local in group.ranks.items()}
+        self._captured[group.generation] = _Captured(facts, group.messages, logs)
+        for old in sorted(self._captured)[:-_MAX_GENERATIONS]:
+            del self._captured[old]
 
-    async def leave(self, generation: int, incident: str) -> int:
-        """Write what is held of a generation into durable storage, and hold it no longer; returns bytes, 0 if nothing
-        is held.
+    async def upload(self, generation: int, incident: str) -> int:
+        """Upload the evidence of a generation and release it. Return the number of bytes, 0 if there is no evidence.
 
         Raises:
-            StorageError: durable storage refused; it is held on.
+            StorageError: durable storage refused. The evidence is retained.
         """
-        if (held := self._held.get(generation)) is None:
-            return self._left.get(generation, 0)
-        held.seen["gpus"] = held.seen["gpus"] or await _gpus(_GPUS_S)
+        if (captured := self._captured.get(generation)) is None:
+            return self._uploaded_bytes.get(generation, 0)
+        captured.facts["gpus"] = captured.facts["gpus"] or await _gpus(_GPUS_S)
         uri = fsspec_storage.join(self._config.storage_uri, FOLDER, incident, f"{self._config.node_id}.json")
-        self._left[generation] = await asyncio.to_thread(_publish, uri, held)
-        self._held.pop(generation, None)
-        return self._left[generation]
+        self._uploaded_bytes[generation] = await asyncio.to_thread(_publish, uri, captured)
+        self._captured.pop(generation, None)
+        return self._uploaded_bytes[generation]
 
     def remove(self, incidents: Sequence[str]) -> None:
-        """Give up what was left of these incidents, by any node. Blocking.
+        """Remove the evidence of these incidents from durable storage, of all nodes. Blocking.
 
         Raises:
             StorageUnavailable: storage did not answer.
@@ -155,16 +164,40 @@ class Evidence:
         for incident in incidents:
             fsspec_storage.remove(fsspec_storage.join(self._config.storage_uri, FOLDER, incident))
 
-    def _just_seen(self, generation: int) -> tuple[Mapping[int, RankInspection], list[dict[str, str]]]:
-        """What the ranks said when they were asked, if that was in this standstill and not in one that went on."""
-        looked = self._looked
-        if looked is None or looked.generation != generation or time.monotonic() - looked.at_s > _FRESH_S:
+    def _recent_inspection(self, generation: int) -> tuple[Mapping[int, RankInspection], list[dict[str, str]]]:
+        """Return the last inspection of the ranks and GPUs, if it belongs to the current hang."""
+        last = self._inspection
+        if last is None or last.generation != generation or time.monotonic() - last.time_s > _RECENT_S:
             return {}, []
-        return looked.places, looked.gpus
+        return last.ranks, last.gpus
 
 
-def _living(formation: RankGroup | None, pids: Mapping[int, int | None]) -> dict[int, int]:
-    ranks = formation.running() if formation is not None else ()
+def request_collectives(sock: socket.socket, timeout_s: float = _COLLECTIVES_TIMEOUT_S) -> list[dict[str, Any]] | None:
+    """Request the collectives that the rank at the other end entered last. Blocking.
+
+    Return the oldest first; None if the rank does not answer in time. The rank answers in
+    `workers/rank/flight_recorder.py`.
+    """
+    try:
+        with contextlib.suppress(BlockingIOError):
+            while sock.recv(_PACKET_BYTES):  # a late answer to an earlier request
+                pass
+        sock.send(b"?")
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        data = sock.recv(_PACKET_BYTES) if poll.poll(timeout_s * 1000) else b""
+        return json.loads(data) if data else None
+    except (OSError, ValueError):
+        return None  # the rank has ended
+
+
+def abort_output(log: Path, code: int) -> str:
+    """Return the end of the standard error of a rank that aborted, where libraries print the cause; else nothing."""
+    return _tail(log, "err")[-_ABORT_CHARACTERS:] if code == -signal.SIGABRT else ""
+
+
+def _live_pids(group: RankGroup | None, pids: Mapping[int, int | None]) -> dict[int, int]:
+    ranks = group.running() if group is not None else ()
     return {rank: pid for rank in ranks if (pid := pids.get(rank)) is not None}
 
 
@@ -174,31 +207,27 @@ async def _gpus(within_s: float) -> list[dict[str, str]]:
     return []
 
 
-def _publish(uri: str, held: _Held) -> int:
-    errors = {str(said.rank): plain(said.error) for said in held.said if isinstance(said, Failed)}
-    raised = {str(said.rank): said.collectives for said in held.said if isinstance(said, Failed) and said.collectives}
+def _publish(uri: str, captured: _Captured) -> int:
+    failures = [message for message in captured.messages if isinstance(message, Failed)]
+    errors = {str(failed.rank): plain(failed.error) for failed in failures}
+    entered = {str(failed.rank): failed.collectives for failed in failures if failed.collectives}
     ranks = {
         rank: {
-            **seen,
-            "collectives": seen["collectives"] or raised.get(rank),
+            **facts,
+            "collectives": facts["collectives"] or entered.get(rank),
             "error": errors.get(rank),
             "stdout": _tail(log, "out"),
             "stderr": _tail(log, "err"),
         }
-        for (rank, seen), log in zip(held.seen["ranks"].items(), held.logs.values(), strict=True)
+        for (rank, facts), log in zip(captured.facts["ranks"].items(), captured.logs.values(), strict=True)
     }
-    data = json.dumps({**held.seen, "ranks": ranks}).encode()
+    data = json.dumps({**captured.facts, "ranks": ranks}).encode()
     fsspec_storage.publish_bytes(uri, data)
     return len(data)
 
 
-def last_words(log: Path, code: int) -> str:
-    """What a rank that aborted left on its standard error, where libraries say why; nothing of any other end."""
-    return _tail(log, "err")[-_LAST_WORDS_CHARACTERS:] if code == -signal.SIGABRT else ""
-
-
 def _tail(log: Path, suffix: str) -> str:
-    """The last lines of a rank's output."""
+    """Return the last lines of a rank's output."""
     try:
         with Path(f"{log}.{suffix}").open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES))

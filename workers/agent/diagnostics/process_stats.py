@@ -1,6 +1,7 @@
-"""What processes and their host use, as evidence of why ranks ended: read from the kernel in well under a millisecond.
+"""Resource use of processes and their host, as evidence of why ranks ended.
 
-Devices are another matter: `gpus` starts a program of the driver's and may take seconds, or fail to return.
+The kernel answers in well under a millisecond. Only `gpus` is slow: it starts a program of the driver, which can take
+seconds or hang.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ _GPU_TIMEOUT_S = 5.0
 
 
 def process(pid: int) -> dict[str, Any]:
-    """Memory, threads, open descriptors and state of a process; empty when it is gone."""
+    """Return memory, threads, open descriptors and state of a process; nothing if it has ended."""
     try:
         status = _words(Path(f"/proc/{pid}/status"))
         return {
@@ -37,7 +38,7 @@ def process(pid: int) -> dict[str, Any]:
 
 
 def host() -> dict[str, Any]:
-    """Load and memory of this machine, and of the container that the job's processes share."""
+    """Return load and memory of this machine, and memory of the container that the job's processes share."""
     memory = _words(Path("/proc/meminfo"))
     return {
         "load": list(os.getloadavg()),
@@ -51,26 +52,26 @@ def host() -> dict[str, Any]:
 
 
 def gpus() -> list[dict[str, str]]:
-    """What the NVIDIA driver says of each device; empty where there is none, or it does not answer. Blocking."""
+    """Return the NVIDIA driver's facts about each device, or nothing if the driver does not answer. Blocking."""
     if (program := shutil.which("nvidia-smi")) is None:
         return []
     command = [program, f"--query-gpu={','.join(_GPU_FIELDS)}", "--format=csv,noheader"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_TIMEOUT_S, check=True).stdout
+        output = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_TIMEOUT_S, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    rows = [[word.strip() for word in line.split(",")] for line in said.splitlines()]
+    rows = [[word.strip() for word in line.split(",")] for line in output.splitlines()]
     return [dict(zip(_GPU_FIELDS, row, strict=True)) for row in rows if len(row) == len(_GPU_FIELDS)]
 
 
 def _descriptors(pid: int) -> int:
-    """The size of the folder is their number since Linux 6.2, and 0 before."""
+    """Return the number of open descriptors. Since Linux 6.2 it is the size of the folder, which is 0 before."""
     folder = Path("/proc", str(pid), "fd")
     return folder.stat().st_size or len(os.listdir(folder))
 
 
 def _words(path: Path) -> Mapping[str, str]:
-    """A file of lines `Name: value`."""
+    """Parse a file of lines `Name: value`."""
     lines = (line.partition(":") for line in path.read_text().splitlines())
     return {name: value.strip() for name, _, value in lines}
 
@@ -80,14 +81,14 @@ def _kilobytes(value: str | None) -> int | None:
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None if there is none, or no limit."""
+    """Return the number in a file; None if the file is missing or has the word for no limit."""
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text())
     return None
 
 
 def _waits_in(pid: int) -> str:
-    """The kernel function in which the main thread waits; empty while it runs, or where the kernel does not tell."""
+    """Return the kernel function in which the main thread waits; empty if it runs or the kernel hides it."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/wchan").read_text().strip("0")
     return ""

@@ -1,4 +1,4 @@
-"""The errors of this node's GPUs as its agent takes them in: heard at once, and kept while a device is no good."""
+"""GPU errors of this node: received at once, and retained while the device is faulty."""
 
 import asyncio
 import contextlib
@@ -12,50 +12,50 @@ _WAIT_S = 1.0
 
 
 class GpuErrors:
-    """Nothing is opened before a job has GPUs here."""
+    """Receives the errors of GPUs. The driver is not opened before a job has GPUs on this node."""
 
     def __init__(self, listen: Callable[[Sequence[int]], XidMonitor | None] = XidMonitor.open) -> None:
         self._listen = listen
         self._gpus: tuple[int, ...] = ()
-        self._listening: asyncio.Task[None] | None = None
-        self._fresh: list[Xid] = []
-        self._of_devices: dict[int, str] = {}
-        self._came = asyncio.Event()
+        self._receiver: asyncio.Task[None] | None = None
+        self._new: list[Xid] = []
+        self._device_errors: dict[int, str] = {}
+        self._arrived = asyncio.Event()
 
-    async def pause(self, at_most_s: float) -> None:
-        """Until an error has come, or that time has passed."""
+    async def wait(self, at_most_s: float) -> None:
+        """Wait for an error, at most this time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(at_most_s):
-                await self._came.wait()
-        self._came.clear()
+                await self._arrived.wait()
+        self._arrived.clear()
 
-    def heard(self, gpus: Sequence[int]) -> list[Xid]:
-        """Errors since the last time; from now on those of `gpus` are listened to."""
-        if gpus and self._listening is None:
+    def poll(self, gpus: Sequence[int]) -> list[Xid]:
+        """Return the errors since the last poll. The first call with GPUs starts to receive their errors."""
+        if gpus and self._receiver is None:
             self._gpus = tuple(sorted(gpus))
-            self._listening = asyncio.get_running_loop().create_task(self._hear())
-        fresh, self._fresh = self._fresh, []
-        return fresh
+            self._receiver = asyncio.get_running_loop().create_task(self._receive())
+        new, self._new = self._new, []
+        return new
 
-    def added_to(self, seen: Readings) -> Readings:
-        """A look at the node, with the devices that are no good any more."""
-        return replace(seen, broken_gpus=(*seen.broken_gpus, *self._of_devices.values()))
+    def add_to(self, readings: Readings) -> Readings:
+        """Return the readings of the node with the faulty devices added."""
+        return replace(readings, broken_gpus=(*readings.broken_gpus, *self._device_errors.values()))
 
     def close(self) -> None:
-        """Hear nothing more. What the driver gave for it goes with this process: a thread may still wait in it."""
-        if self._listening is not None:
-            self._listening.cancel()
+        """Stop receiving. The driver's handles end with this process, because a thread may still wait in the driver."""
+        if self._receiver is not None:
+            self._receiver.cancel()
 
-    async def _hear(self) -> None:
-        if (watch := await asyncio.to_thread(self._listen, self._gpus)) is None:
+    async def _receive(self) -> None:
+        if (monitor := await asyncio.to_thread(self._listen, self._gpus)) is None:
             return
         while True:
-            if (error := await asyncio.to_thread(watch.wait, _WAIT_S)) is None:
+            if (error := await asyncio.to_thread(monitor.wait, _WAIT_S)) is None:
                 continue
-            self._fresh.append(error)
-            if error.is_of_the_device:
-                self._of_devices.setdefault(error.gpu, error.message)
-            self._came.set()
-            if error.number == 0:  # the driver says so again and again
-                watch.close()
+            self._new.append(error)
+            if error.is_device_fault:
+                self._device_errors.setdefault(error.gpu, error.message)
+            self._arrived.set()
+            if error.number == 0:  # the driver repeats this error without end
+                monitor.close()
                 return

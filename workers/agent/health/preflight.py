@@ -1,7 +1,7 @@
-"""The check of a node before a job's first ranks there: devices compute right, there is room, others are reached.
+"""Preflight: the check of a node before a job's ranks start there.
 
-What is found is for people to read and for the control plane to act on. It takes some 20 ms, beside what a start does
-anyway.
+It checks that devices compute correctly, that memory and disk space suffice, and that other nodes are reachable. People
+read the findings, and the control plane acts on them. The check takes about 20 ms, in parallel with the start.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from regroup.workers.zygote.client import TaskFailed, ZygoteDied, ZygoteLink
 
 TARGET = "regroup.workers.zygote.device_check:check"
 SCRATCH_BYTES = 64 << 20
-"""Room that a job's files on a node need at least."""
+"""Smallest disk space for a job's files on a node."""
 _DEVICE_S = 20.0
-"""A GPU that has not computed 256 rows by then hangs."""
+"""Time limit of the device check, which computes 256 rows. A GPU that exceeds it hangs."""
 _CLOCK_S = 60.0
 _TRIES = 2
-"""Of a link: a node is given up for one that is broken, and whoever is only busy may be late once."""
-_GOOD_FOR_S = 300.0
+"""Number of tries per link. A broken link excludes a node, but a busy node may be late once."""
+_VALID_S = 300.0
 _BLOCK = b"regroup" * 512
 
 
 @dataclass
 class _Findings:
-    """What a check has found, as in `PreflightReport`."""
+    """Findings of one check, as in `PreflightReport`."""
 
     failed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     unreached: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -42,57 +42,57 @@ class _Findings:
 
 
 class Preflight:
-    """The checks of one agent. What was found of cores while it waited for a job is good for some minutes."""
+    """Runs the checks of one agent. The check of the cores by a standby agent is valid for some minutes."""
 
     def __init__(self) -> None:
-        self.waiting = PreflightReport()
-        """What was found last while no job was here."""
+        self.standby_report = PreflightReport()
+        """Last findings of the standby check."""
         self._cores: tuple[float, _Findings] | None = None
 
-    async def while_waiting(self, zygote: ZygoteLink, scratch: Path) -> None:
-        """Check what every job needs."""
+    async def check_standby(self, zygote: ZygoteLink, scratch: Path) -> None:
+        """Check the node while no job runs on it: everything that each job needs."""
         self._cores = None
-        self.waiting = _together(*await asyncio.gather(_check_room(scratch, 0), self._check_devices(zygote, "cpu", [])))
+        self.standby_report = _combine(
+            *await asyncio.gather(_check_resources(scratch, 0), self._check_devices(zygote, "cpu", []))
+        )
 
-    async def before_ranks(self, zygote: ZygoteLink, scratch: Path, request: PreflightRequest) -> PreflightReport:
-        """Check what a job needs here."""
+    async def check_job(self, zygote: ZygoteLink, scratch: Path, request: PreflightRequest) -> PreflightReport:
+        """Check everything that a job needs on this node."""
         checks: list[Awaitable[_Findings]] = [
-            _check_room(scratch, request.memory_bytes),
+            _check_resources(scratch, request.memory_bytes),
             self._check_devices(zygote, request.device, request.indexes),
             *(_check_link(peer) for peer in request.peers),
         ]
-        return _together(_Findings(notes=_clock_notes(request.requested_s)), *await asyncio.gather(*checks))
+        return _combine(_Findings(notes=_clock_notes(request.requested_s)), *await asyncio.gather(*checks))
 
     async def _check_devices(self, zygote: ZygoteLink, device: str, indexes: Sequence[int]) -> _Findings:
         if device == "cuda":
             return await _check_devices(zygote, device, indexes)
         if (await zygote.ready())["launcher"] == "exec":
-            return _Findings()  # it would import anew first, and the job's start would wait for that
-        if self._cores is not None and time.monotonic() - self._cores[0] < _GOOD_FOR_S:
+            return _Findings()  # the check would import torch again, and the start of the job would wait for that
+        if self._cores is not None and time.monotonic() - self._cores[0] < _VALID_S:
             return self._cores[1]
         findings = await _check_devices(zygote, device, indexes)
         self._cores = (time.monotonic(), findings)
         return findings
 
 
-async def _check_room(scratch: Path, memory_bytes: int) -> _Findings:
+async def _check_resources(scratch: Path, memory_bytes: int) -> _Findings:
     findings, started = _Findings(), time.monotonic()
     try:
-        await asyncio.to_thread(_use, scratch)
+        await asyncio.to_thread(_try_scratch, scratch)
     except OSError as error:
         reason = f"{scratch}: {error.strerror or error}"
-        findings.failed.append(("scratch", f"{SCRATCH_BYTES >> 20} MiB cannot be written to {reason}"))
+        findings.failed.append(("scratch", f"cannot write {SCRATCH_BYTES >> 20} MiB to {reason}"))
     if 0 < (free := node_facts.free_memory_bytes()) < memory_bytes:
-        gib = (
-            f"{free / 2**30:.1f} GiB of memory are free, and {memory_bytes / 2**30:.1f} GiB were promised to its ranks"
-        )
-        findings.failed.append(("memory", gib))
+        shortage = f"only {free / 2**30:.1f} GiB of memory are free; the ranks reserved {memory_bytes / 2**30:.1f} GiB"
+        findings.failed.append(("memory", shortage))
     findings.seconds = time.monotonic() - started
     return findings
 
 
 async def _check_devices(zygote: ZygoteLink, device: str, indexes: Sequence[int]) -> _Findings:
-    """In a process of the job's Python. What that cannot do says nothing of the node."""
+    """Check devices in a process of the job's Python. A failure of the process itself says nothing about the node."""
     findings, started = _Findings(), time.monotonic()
     if device == "cuda":
         failed, findings.notes = await asyncio.to_thread(nvml.broken, indexes)
@@ -102,41 +102,41 @@ async def _check_devices(zygote: ZygoteLink, device: str, indexes: Sequence[int]
             done = await zygote.run_task(TARGET, {"device": device, "indexes": list(indexes)})
         findings.failed += [("device", message) for message in done["failed"]]
     except TimeoutError:
-        late = f"its devices had not computed anything after {_DEVICE_S:.0f} s"
+        late = f"the device check did not finish within {_DEVICE_S:.0f} s"
         if device == "cuda":
             findings.failed.append(("device", late))
         else:
-            findings.notes.append(late)  # a busy core is none that lies
+            findings.notes.append(late)  # a busy core is not a faulty one
     except (TaskFailed, ZygoteDied) as error:
-        findings.notes.append(f"its devices could not be checked: {error}")
+        findings.notes.append(f"cannot check the devices: {error}")
     findings.seconds = time.monotonic() - started
     return findings
 
 
 async def _check_link(peer: PreflightPeer) -> _Findings:
-    findings, started, said = _Findings(), time.monotonic(), ""
+    findings, started, reason = _Findings(), time.monotonic(), ""
     for _ in range(_TRIES):
         try:
             await shard_transfer.echo(peer.address)
             break
         except TransferError as error:
-            said = str(error)
+            reason = str(error)
     else:
-        findings.unreached.append((peer.node_id, f"it does not reach {peer.name}: {said}"))
+        findings.unreached.append((peer.node_id, f"cannot reach {peer.name}: {reason}"))
     findings.seconds = time.monotonic() - started
     return findings
 
 
-def _clock_notes(asked_s: float) -> list[str]:
-    """Whether this node's clock is another than that of who asked, by more than a call takes."""
-    ahead_s = time.time() - asked_s
+def _clock_notes(requested_s: float) -> list[str]:
+    """Return a note if this node's clock differs from that of the caller by more than a call takes."""
+    ahead_s = time.time() - requested_s
     if abs(ahead_s) < _CLOCK_S:
         return []
-    return [f"its clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} its supervisor's"]
+    return [f"the clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the supervisor's"]
 
 
-def _together(*parts: _Findings) -> PreflightReport:
-    """They were made side by side."""
+def _combine(*parts: _Findings) -> PreflightReport:
+    """Combine the findings of checks that ran in parallel."""
     return PreflightReport(
         tuple(finding for part in parts for finding in part.failed),
         tuple(finding for part in parts for finding in part.unreached),
@@ -145,8 +145,8 @@ def _together(*parts: _Findings) -> PreflightReport:
     )
 
 
-def _use(scratch: Path) -> None:
-    """Take room, write and read back."""
+def _try_scratch(scratch: Path) -> None:
+    """Allocate disk space, write a block and read it back."""
     if node_facts.free_bytes(scratch) < SCRATCH_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     path = scratch / f"preflight-{os.getpid()}"
@@ -155,7 +155,7 @@ def _use(scratch: Path) -> None:
         os.posix_fallocate(fd, 0, 1 << 20)
         os.pwrite(fd, _BLOCK, 0)
         if os.pread(fd, len(_BLOCK), 0) != _BLOCK:
-            raise OSError("what is read is not what was written")
+            raise OSError("the data read differs from the data written")
     finally:
         os.close(fd)
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""What the NVIDIA driver reports while a job runs: Xid errors, heard through NVML's events as soon as they happen.
+"""Xid errors: errors that the NVIDIA driver reports while a job runs, as NVML events.
 
-Numbers and what to do about each are those of NVIDIA's "XID Errors" (docs.nvidia.com/deploy/xid-errors). Most come of
-what a program did; those of `_OF_THE_DEVICE` leave a GPU that computes nothing more before it is reset or exchanged.
+Numbers and meanings are those of NVIDIA's "XID Errors" (docs.nvidia.com/deploy/xid-errors). A program causes most of
+them. After one of `_DEVICE_FAULTS`, the GPU computes nothing until it is reset or replaced.
 """
 
 import ctypes
@@ -12,24 +12,24 @@ from typing import Any, Self
 LIBRARY = "libnvidia-ml.so.1"
 _SUCCESS, _LOST = 0, 15
 _XID_EVENT = 0x8
-_OF_THE_DEVICE: Mapping[int, str] = {
-    48: "a memory error that could not be corrected",
-    62: "its micro-controller has halted",
-    64: "broken memory rows could not be exchanged",
-    74: "an NVLink error",
-    79: "it has fallen off the bus",
-    95: "a memory error that could not be contained",
-    119: "its system processor does not answer",
-    120: "its system processor has failed",
-    140: "an unrecovered memory error",
+_DEVICE_FAULTS: Mapping[int, str] = {
+    48: "uncorrectable memory error",
+    62: "the micro-controller has halted",
+    64: "faulty memory rows could not be remapped",
+    74: "NVLink error",
+    79: "the GPU has fallen off the bus",
+    95: "uncontained memory error",
+    119: "the GPU system processor does not answer",
+    120: "the GPU system processor has failed",
+    140: "unrecovered memory error",
 }
-_PASSING: Mapping[int, str] = {
-    13: "an exception in a program's kernel",
-    31: "a program touched memory that is not its own",
-    43: "a program's channel was reset",
-    45: "a program's work was taken off it",
-    63: "broken memory rows will be exchanged at its next reset",
-    94: "a memory error that was contained: its program has to begin anew",
+_PROGRAM_FAULTS: Mapping[int, str] = {
+    13: "exception in a kernel of a program",
+    31: "a program accessed memory that does not belong to it",
+    43: "the channel of a program was reset",
+    45: "the work of a program was removed",
+    63: "faulty memory rows will be remapped at the next reset",
+    94: "contained memory error: the program must restart",
 }
 
 
@@ -42,16 +42,18 @@ class Xid:
     """0: the driver has lost the device."""
 
     @property
-    def is_of_the_device(self) -> bool:
-        """The GPU is no good any more, whatever the program."""
-        return self.number == 0 or self.number in _OF_THE_DEVICE
+    def is_device_fault(self) -> bool:
+        """True if the GPU is faulty, independent of the program."""
+        return self.number == 0 or self.number in _DEVICE_FAULTS
 
     @property
     def message(self) -> str:
-        """For people."""
+        """The error as text for people."""
         if self.number == 0:
             return f"GPU {self.gpu} is lost"
-        meaning = _OF_THE_DEVICE.get(self.number) or _PASSING.get(self.number) or "see NVIDIA's list of Xid errors"
+        meaning = (
+            _DEVICE_FAULTS.get(self.number) or _PROGRAM_FAULTS.get(self.number) or "see NVIDIA's list of Xid errors"
+        )
         return f"GPU {self.gpu}: Xid {self.number}, {meaning}"
 
 
@@ -66,15 +68,15 @@ class _Event(ctypes.Structure):
 
 
 class XidMonitor:
-    """Hears the errors of some GPUs. Calls block; `wait` may be called from a thread."""
+    """Receives the errors of some GPUs. Calls block; `wait` may run in a thread."""
 
     def __init__(self, library: Any, events: ctypes.c_void_p, gpus: Mapping[int, int]) -> None:
-        """`gpus`: the driver's handle of each → its index. Use `open`."""
+        """Initialize the monitor; use `open` instead. `gpus` maps the driver's handle of a GPU to its index."""
         self._library, self._events, self._gpus = library, events, gpus
 
     @classmethod
     def open(cls, indexes: Iterable[int], library: Any = None) -> Self | None:
-        """Begin to listen; None where there is no driver, or it has no such events."""
+        """Register for the errors of GPUs. Return None if there is no driver or it does not support the events."""
         try:
             library = library or ctypes.CDLL(LIBRARY)
         except OSError:
@@ -91,14 +93,14 @@ class XidMonitor:
             if library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(device)) == _SUCCESS:
                 registered = library.nvmlDeviceRegisterEvents(device, ctypes.c_ulonglong(_XID_EVENT), events)
                 gpus |= {device.value or 0: index} if registered == _SUCCESS else {}
-        watch = cls(library, events, gpus)
+        monitor = cls(library, events, gpus)
         if not gpus:
-            watch.close()
+            monitor.close()
             return None
-        return watch
+        return monitor
 
     def wait(self, within_s: float) -> Xid | None:
-        """The next error, if one comes in time."""
+        """Return the next error, or None if none happens in time."""
         event = _Event()
         code = self._library.nvmlEventSetWait_v2(self._events, ctypes.byref(event), ctypes.c_uint(int(1000 * within_s)))
         gpu = self._gpus.get(event.device or 0, min(self._gpus.values()))
@@ -107,6 +109,6 @@ class XidMonitor:
         return Xid(gpu, 0) if code == _LOST else None
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Unregister."""
         self._library.nvmlEventSetFree(self._events)
         self._library.nvmlShutdown()

@@ -1,7 +1,7 @@
-"""Rank output on a node: bounded on disk while it grows, read in pieces, and left in durable storage at the end.
+"""Output of the ranks of a node: bounded on disk while it grows, read in pieces, and archived at the end.
 
-Of a stream that grows beyond measure the first and the last part are kept. What lies between is punched out of the
-file, so that offsets stay what they are for whoever reads, and the rank writes on as if nothing had happened.
+Of a stream that exceeds the bound, the first and the last part are retained. A hole is punched into the file between
+them, so offsets do not change for readers, and the rank continues to write as before.
 """
 
 import ctypes
@@ -14,39 +14,40 @@ from pathlib import Path
 from regroup.workers.contract.agent_records import LogPiece
 from regroup.workers.storage import fsspec_storage
 
-KEEP_FIRST = 8 * 2**20
-"""Bytes of a stream's beginning that are always kept."""
-KEEP_LAST = 56 * 2**20
-"""Bytes of its end, at least; up to as much again as is written between two looks."""
-_BLOCK = 64 * 1024
-"""A multiple of any file system's block: only whole blocks can be punched out."""
-_PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
-_COPIES_AT_ONCE = 4
+FIRST_BYTES = 8 * 2**20
+"""Size of a stream's beginning that is always retained."""
+LAST_BYTES = 56 * 2**20
+"""Smallest size of a stream's end that is retained. Output written between two calls of `trim` adds to it."""
+_BLOCK_BYTES = 64 * 1024
+"""A multiple of the block size of every file system. Only whole blocks can be punched out."""
+_FALLOC_FLAGS = 0x02 | 0x01
+"""FALLOC_FL_PUNCH_HOLE and FALLOC_FL_KEEP_SIZE."""
+_CONCURRENT_COPIES = 4
 _COPY_BYTES = 2**20
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
-def trim(paths: Iterable[Path], first: int = KEEP_FIRST, last: int = KEEP_LAST) -> None:
-    """Give back the disk space of what is kept no longer. File systems that know no holes keep it all."""
+def trim(paths: Iterable[Path], first: int = FIRST_BYTES, last: int = LAST_BYTES) -> None:
+    """Free the disk space between the first and the last part. A file system without holes retains everything."""
     for path in paths:
         try:
             gap = _gap(path.stat().st_size, first, last)
             if gap is None:
                 continue
             with path.open("r+b") as file:
-                start = os.lseek(file.fileno(), gap[0], os.SEEK_DATA)  # before it was punched the last time
+                start = os.lseek(file.fileno(), gap[0], os.SEEK_DATA)  # the end of the hole of the previous call
                 if start < gap[1]:
-                    _libc.fallocate(file.fileno(), _PUNCH_HOLE_KEEP_SIZE, start, gap[1] - start)
+                    _libc.fallocate(file.fileno(), _FALLOC_FLAGS, start, gap[1] - start)
         except OSError:
-            continue  # it is not there yet, or no longer
+            continue  # the file does not exist yet, or no longer
 
 
 def read(path: Path, offset: int, limit: int) -> LogPiece:
-    """Up to `limit` bytes from `offset` on, or from behind the gap that it lies in; with the place and the file's size.
+    """Read up to `limit` bytes from `offset`, or from the end of the hole that contains it.
 
     Raises:
-        FileNotFoundError: there is no such output here.
+        FileNotFoundError: this node does not have the output.
     """
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -58,27 +59,30 @@ def read(path: Path, offset: int, limit: int) -> LogPiece:
 
 
 def archive(log_dir: Path, prefix: str, root: str) -> None:
-    """Copy this node's rank output below `root`, where it outlives the node: all of a stream under its name, or its
-    first part, and its last under that name and `.from-OFFSET`. Empty ones too: to be found empty is another answer
-    than not to be found. What cannot be copied is said in the agent's own log; nothing waits for it."""
+    """Copy the rank output of this node below `root` in durable storage.
+
+    A whole stream is copied under its name. Of a trimmed stream, the first part has that name, and the last part has
+    that name and `.from-OFFSET`. Empty streams are copied too: an empty output differs from a missing one. A copy that
+    fails is reported in the agent's own log, and the others continue.
+    """
     copies = [
         (path, fsspec_storage.join(root, name), begin, end)
         for path in sorted(log_dir.glob(f"{prefix}*"))
         for name, begin, end in _parts(path, path.name.removeprefix(prefix))
     ]
-    with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:  # many small files: storage answers slower than it takes
+    with ThreadPoolExecutor(_CONCURRENT_COPIES) as pool:  # many small files: the latency of storage dominates
         for _ in pool.map(_copy, copies):
             pass
 
 
 def _gap(size: int, first: int, last: int) -> tuple[int, int] | None:
-    begin, end = -(-first // _BLOCK) * _BLOCK, (size - last) // _BLOCK * _BLOCK
+    begin, end = -(-first // _BLOCK_BYTES) * _BLOCK_BYTES, (size - last) // _BLOCK_BYTES * _BLOCK_BYTES
     return (begin, end) if end > begin else None
 
 
 def _parts(path: Path, name: str) -> Sequence[tuple[str, int, int]]:
     size = path.stat().st_size
-    gap = _gap(size, KEEP_FIRST, KEEP_LAST)
+    gap = _gap(size, FIRST_BYTES, LAST_BYTES)
     return [(name, 0, size)] if gap is None else [(name, 0, gap[0]), (f"{name}.from-{gap[1]}", gap[1], size)]
 
 
@@ -90,5 +94,5 @@ def _copy(copy: tuple[Path, str, int, int]) -> None:
             while begin < end and (chunk := reader.read(min(_COPY_BYTES, end - begin))):
                 begin += len(chunk)
                 writer.write(chunk)
-    except Exception as error:  # a full or absent storage raises what its package likes
-        print(f"{path} is not archived as {uri}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    except Exception as error:  # each storage package has its own exceptions
+        print(f"{path} was not archived as {uri}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The ranks of one generation on one node: their sockets, their progress pages, what they say."""
+"""The ranks of one generation on one node: their processes, sockets and progress pages."""
 
 import asyncio
 import contextlib
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.agent.ranks.activity import ActivityMonitor, Standing
-from regroup.workers.agent.snapshots.buffer_pool import Lent
+from regroup.workers.agent.ranks.activity import ActivityMonitor, RunningRank
+from regroup.workers.agent.snapshots.buffer_pool import LentBuffers
 from regroup.workers.agent.snapshots.shard_transfer import TransferError
 from regroup.workers.contract.messages import (
     AgentRequest,
@@ -46,54 +46,59 @@ class LocalRank:
     child: int
     """The zygote's id of its process."""
     sock: socket.socket
-    asking: socket.socket
-    """Where it tells of its collectives."""
+    collectives_sock: socket.socket
+    """Socket for requests of its latest collectives."""
     progress: ProgressPage
     log: Path
     """Path stem of its output."""
-    is_program: bool
-    """It is done when it ends with code 0, whether it says so or not."""
+    is_script: bool
+    """The rank is done when it exits with code 0, even without a `Done`."""
     exit_code: int | None = None
 
 
 class RankGroup:
-    """Forks a generation's ranks and speaks with them until all are dead.
-
-    `on_message(message)` gets what concerns others; buffers and faults are answered through `lend(want)` and
-    `reservation(due)`.
-    """
+    """Forks a generation's ranks and exchanges messages with them until all are dead."""
 
     def __init__(
         self,
         generation: int,
         zygote: ZygoteLink,
         on_message: Callable[[Message], None],
-        lend: Callable[[BuffersRequest], Awaitable[Lent]],
-        grant: Callable[[FaultDue], Any],
-        learned: Mapping[str, float] | None = None,
+        lend: Callable[[BuffersRequest], Awaitable[LentBuffers]],
+        authorize_fault: Callable[[FaultDue], Awaitable[bool]],
+        earlier_first_s: Mapping[str, float] | None = None,
     ) -> None:
-        """`learned`: phase → the longest that it took for the first time in earlier generations here."""
+        """Initialize the group; fork no rank.
+
+        Args:
+            generation: number of the generation.
+            zygote: zygote from which the ranks are forked.
+            on_message: called with each message for the supervisor.
+            lend: lends the buffers that a rank requests.
+            authorize_fault: returns True if a fault that is due may be injected.
+            earlier_first_s: phase → its longest first visit in earlier generations on this node, in seconds.
+        """
         self.generation = generation
-        self._known = dict(learned or {})
+        self._earlier_first_s = dict(earlier_first_s or {})
         self.ranks: dict[int, LocalRank] = {}
-        self.said: list[Message] = []
-        """All but step rows, for a supervisor that was not there when it was said."""
+        self.messages: list[Message] = []
+        """All messages except step rows, for a supervisor that restarts."""
         self.first_row: StepRow | None = None
         self.newest_row: StepRow | None = None
         self._zygote = zygote
-        self._on_message, self._lend, self._grant = on_message, lend, grant
+        self._on_message, self._lend, self._authorize_fault = on_message, lend, authorize_fault
         self._loop = asyncio.get_running_loop()
-        self._answers: set[asyncio.Task[None]] = set()
-        self._dwelling = ActivityMonitor()
+        self._replies: set[asyncio.Task[None]] = set()
+        self._activity_monitor = ActivityMonitor()
 
     def launch(
         self, join: Join, device_index: int, log: Path, scratch: Path, env: Mapping[str, str], nice: int
     ) -> None:
-        """Fork one rank and hand it its place. `scratch` takes the lock of its device, and its stacks."""
+        """Fork one rank and send it its `Join`. The lock of its device and its stacks go to `scratch`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        asking, answering = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        asking.setblocking(False)
+        collectives, responder = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        collectives.setblocking(False)
         page = new_page()
         launch = Launch(
             "rank",
@@ -103,55 +108,55 @@ class RankGroup:
             nice=nice,
             lock=str(scratch / f"device-{device_index}.lock"),
             stacks=str(stacks_path(scratch, join.rank)),
-            fds=(theirs.fileno(), page, answering.fileno()),
+            fds=(theirs.fileno(), page, responder.fileno()),
         )
         child = self._zygote.fork(launch)
         theirs.close()
-        answering.close()
-        local = LocalRank(join.rank, child, ours, asking, ProgressPage(page), log, is_script(join.entry))
+        responder.close()
+        local = LocalRank(join.rank, child, ours, collectives, ProgressPage(page), log, is_script(join.entry))
         local.progress.set(join.restore.step, Phase.BOOT)
         os.close(page)
         self.ranks[join.rank] = local
         self._loop.add_reader(ours, self._read, local)
         ours.send(encode(join))
 
-    def exited(self, child: int, code: int) -> LocalRank | None:
-        """Note the end of a child; returns the rank it was. What it said last is read first."""
+    def record_exit(self, child: int, code: int) -> LocalRank | None:
+        """Record the exit of a child and return its rank, after its last messages are read. None: it is not a rank."""
         for local in self.ranks.values():
             if local.child == child:
                 self._read(local)
                 local.exit_code = code
-                self._is_done(local)
+                self._record_script_end(local)
                 return local
         return None
 
-    def tell(self, message: AgentRequest, rank: int | None = None) -> None:
-        """Say something to every rank that still listens, or to one of them."""
+    def send(self, message: AgentRequest, rank: int | None = None) -> None:
+        """Send a message to every live rank, or to one of them."""
         for local in self.ranks.values():
             if local.exit_code is None and rank in (None, local.rank):
                 try:
                     local.sock.send(encode(message))
                 except OSError:
-                    continue  # it is dying: its exit is on its way
+                    continue  # the rank is dying: its exit follows
 
-    def heard(self) -> list[Message]:
-        """All that was said, but of the steps only the first and the newest."""
+    def messages_for_replay(self) -> list[Message]:
+        """Return all messages, but only the first and the newest step row."""
         first, newest = self.first_row, self.newest_row
         rows = [] if first is None or newest is None else [first] if first is newest else [first, newest]
-        return [*self.said, *rows]
+        return [*self.messages, *rows]
 
     def running(self) -> tuple[int, ...]:
-        """Ranks alive now."""
+        """Return the live ranks."""
         return tuple(rank for rank, local in sorted(self.ranks.items()) if local.exit_code is None)
 
     def phases(self) -> dict[str, tuple[int, str]]:
-        """Rank → (step, phase) as last written."""
+        """Return rank → (step, phase), as last written to its progress page."""
         return {str(rank): local.progress.read() for rank, local in sorted(self.ranks.items())}
 
-    def dwells(self) -> dict[str, RankActivity]:
-        """Rank → how long it has been where it is; of ranks alive now. Call it every second."""
-        found = self._dwelling.look([
-            Standing(
+    def poll_activities(self) -> dict[str, RankActivity]:
+        """Return rank → activity, of the live ranks. Call this every second."""
+        activities = self._activity_monitor.poll([
+            RunningRank(
                 rank,
                 self._zygote.pids.get(local.child),
                 local.progress,
@@ -161,42 +166,43 @@ class RankGroup:
             if local.exit_code is None
         ])  # fmt: skip
         return {
-            str(rank): replace(dwell, earlier_first_s=self._known.get(dwell.phase, 0.0))
-            for rank, dwell in found.items()
+            str(rank): replace(activity, earlier_first_s=self._earlier_first_s.get(activity.phase, 0.0))
+            for rank, activity in activities.items()
         }
 
-    def logs(self) -> list[Path]:
-        """Where the output of the ranks goes."""
+    def log_paths(self) -> list[Path]:
+        """Return the files of the ranks' output."""
         return [Path(f"{local.log}.{suffix}") for local in self.ranks.values() for suffix in ("out", "err")]
 
-    def firsts(self) -> dict[str, float]:
-        """Phase → the longest that a rank here took the first time."""
+    def first_visits_s(self) -> dict[str, float]:
+        """Return phase → its longest first visit by a rank of this group, in seconds."""
         longest: dict[str, float] = {}
         for local in self.ranks.values():
             for phase, first_s in local.progress.firsts().items():
                 longest[phase] = max(first_s, longest.get(phase, 0.0))
         return longest
 
-    def learned(self) -> dict[str, float]:
-        """The same of this generation and those before."""
-        return self._known | {
-            phase: max(first_s, self._known.get(phase, 0.0)) for phase, first_s in self.firsts().items()
+    def longest_first_visits_s(self) -> dict[str, float]:
+        """Return phase → its longest first visit in this and earlier generations, in seconds."""
+        return self._earlier_first_s | {
+            phase: max(first_s, self._earlier_first_s.get(phase, 0.0))
+            for phase, first_s in self.first_visits_s().items()
         }
 
     def close(self) -> None:
-        """Read what is left of every socket and let go of them. Call when the ranks are proven dead."""
-        for answer in self._answers:
-            answer.cancel()
+        """Read the last messages of every rank and close the sockets. Call this when the ranks are proven dead."""
+        for reply in self._replies:
+            reply.cancel()
         for local in self.ranks.values():
             self._read(local)
             self._loop.remove_reader(local.sock)
             local.sock.close()
-            local.asking.close()
+            local.collectives_sock.close()
 
-    def _is_done(self, local: LocalRank) -> None:
-        """A program may leave by `os._exit(0)`, past everything that would have said so."""
-        has_said = any(isinstance(message, Done) and message.rank == local.rank for message in self.said)
-        if local.is_program and local.exit_code == 0 and not has_said:
+    def _record_script_end(self, local: LocalRank) -> None:
+        """Add the `Done` of a script that exited with code 0 without one, for example through `os._exit(0)`."""
+        is_done = any(isinstance(message, Done) and message.rank == local.rank for message in self.messages)
+        if local.is_script and local.exit_code == 0 and not is_done:
             step, _ = local.progress.read()
             self._handle(local, Done(local.rank, self.generation, max(0, step - 1), stopped=False))
 
@@ -218,31 +224,31 @@ class RankGroup:
             case Booted():
                 pass
             case BuffersRequest():
-                self._answer(self._hand_buffers(local, message))
+                self._start_reply(self._send_buffers(local, message))
             case FaultDue():
-                self._answer(self._answer_fault(local, message))
+                self._start_reply(self._send_fault_approval(local, message))
             case StepRow():
                 self.first_row, self.newest_row = self.first_row or message, message
                 self._on_message(message)
             case Report():
                 self._on_message(message)
             case _:
-                self.said.append(message)
+                self.messages.append(message)
                 self._on_message(message)
 
-    def _answer(self, work: Coroutine[Any, Any, None]) -> None:
-        answer = self._loop.create_task(work)
-        self._answers.add(answer)
-        answer.add_done_callback(self._answers.discard)
+    def _start_reply(self, work: Coroutine[Any, Any, None]) -> None:
+        reply = self._loop.create_task(work)
+        self._replies.add(reply)
+        reply.add_done_callback(self._replies.discard)
 
-    async def _hand_buffers(self, local: LocalRank, want: BuffersRequest) -> None:
-        # Of a rank whose state cannot be had, the generation ends; or it died while it waited.
+    async def _send_buffers(self, local: LocalRank, request: BuffersRequest) -> None:
+        # If the state of the rank cannot be fetched, the generation ends. The rank may also die while it waits.
         with contextlib.suppress(TransferError, OSError):
-            fds, source, others = await self._lend(want)
+            fds, source, others = await self._lend(request)
             socket.send_fds(local.sock, [encode(Buffers(len(fds), source))], [*fds, *others])
 
-    async def _answer_fault(self, local: LocalRank, due: FaultDue) -> None:
-        granted = await self._grant(due)
+    async def _send_fault_approval(self, local: LocalRank, due: FaultDue) -> None:
+        granted = await self._authorize_fault(due)
         try:
             local.sock.send(encode(FaultGranted(due.index, granted)))
         except OSError:
@@ -250,5 +256,5 @@ class RankGroup:
 
 
 def stacks_path(scratch: Path, rank: int) -> Path:
-    """Where a rank writes its stacks when it is asked."""
+    """Return the file to which a rank writes its stacks on request."""
     return scratch / f"stacks-{rank}.txt"

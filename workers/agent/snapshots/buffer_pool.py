@@ -1,4 +1,4 @@
-"""The snapshot buffers of this node: memory files that outlive every rank, kept per rank of the layout."""
+"""The snapshot buffers of this node: memory files that outlive the ranks, grouped by rank of the layout."""
 
 import contextlib
 import os
@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from regroup.workers.agent.snapshots.reshard_source import ReshardSource, header_of, is_of
+from regroup.workers.agent.snapshots.reshard_source import ReshardSource, header_of, is_complete_shard
 from regroup.workers.contract.messages import BuffersRequest, Restore, VerifiedShard
 from regroup.workers.state.shard_buffer import BufferState, Pin, ShardBuffer, ShardHeader
 
 BUFFERS_PER_RANK = 3
-"""Newest complete, being written, and one held by a checkpoint."""
+"""Buffers of a rank: the newest complete one, the one in writing, and one pinned for a checkpoint."""
 BUFFERS_FOR_MIRRORS = 2
-"""Beside those: the newest set that mirrors hold whole, and the one on its way there."""
+"""Further buffers of a rank: the newest set that is fully mirrored, and the set in transfer to the mirrors."""
 
-Lent = tuple[Sequence[int], int, Sequence[int]]
-"""A rank's own buffers, which of them holds the state to restore (-1: none), and those of other ranks that do."""
+LentBuffers = tuple[Sequence[int], int, Sequence[int]]
+"""Descriptors of a rank's own buffers, the index of the one with the state to restore (-1: none), and descriptors of
+other ranks' shards to restore from."""
 
 
 @dataclass
@@ -26,93 +27,97 @@ class _RankBuffers:
 
 
 class BufferPool:
-    """Owns the memory files; hands duplicates to ranks and savers."""
+    """Owns the memory files and lends their descriptors to ranks and savers."""
 
     def __init__(self, count: int = BUFFERS_PER_RANK) -> None:
-        """`count`: buffers of each rank."""
+        """Initialize an empty pool with `count` buffers per rank."""
         self._count = count
         self._ranks: dict[int, _RankBuffers] = {}
-        self._aside = ReshardSource()
+        self._source = ReshardSource()
         self.mirrored: tuple[int, int] | None = None
-        """Generation and step of the set that mirrors hold whole: it is kept until they hold a newer one."""
+        """Generation and step of the set that is fully mirrored. It is retained until a newer one is."""
         self.damaged: list[ShardHeader] = []
-        """Shards that were complete once, and did not verify when `holdings` looked last."""
+        """Complete shards whose checksum failed in the last `verified_shards`."""
 
-    def lend(self, want: BuffersRequest, restore: Restore) -> Lent:
-        """The buffers of a rank's shard, made on first use, and what it restores from."""
-        held = self._ranks.get(want.rank)
-        if held is None or held.size_bytes != want.size_bytes:
-            held = self._make(want.rank, want.size_bytes)
+    def lend(self, request: BuffersRequest, restore: Restore) -> LentBuffers:
+        """Return the buffers of a rank's shard, created on first use, and the shards from which it restores."""
+        buffers = self._ranks.get(request.rank)
+        if buffers is None or buffers.size_bytes != request.size_bytes:
+            buffers = self._make(request.rank, request.size_bytes)
         source = -1
         if restore.source == "memory" and not restore.world_size:
-            for index, fd in enumerate(held.fds):
-                if is_of(header_of(fd), restore.generation, restore.step):
+            for index, fd in enumerate(buffers.fds):
+                if is_complete_shard(header_of(fd), restore.generation, restore.step):
                     source = index
         if restore.source == "memory" and source < 0:
-            return held.fds, source, self._aside.whole(restore.generation, restore.step)
-        return held.fds, source, ()
+            return buffers.fds, source, self._source.shards_of(restore.generation, restore.step)
+        return buffers.fds, source, ()
 
-    def set_aside(self, generation: int, step: int) -> None:
-        """Other ranks restore this set than wrote it: keep it, and what mirrors hold whole, from being overwritten,
-        and give up the buffers of ranks that there are no more."""
-        for rank, held in list(self._ranks.items()):
-            for fd in list(held.fds):
+    def retain_source(self, generation: int, step: int) -> None:
+        """Retain this set as the source of a restore onto another layout, so that no rank overwrites it.
+
+        The fully mirrored set is retained as well. All other buffers are released.
+        """
+        for rank, buffers in list(self._ranks.items()):
+            for fd in list(buffers.fds):
                 header = header_of(fd)
-                if is_of(header, generation, step) or (self.mirrored and is_of(header, *self.mirrored)):
-                    held.fds.remove(fd)
-                    self._aside.put(rank, header.generation, header.step, fd, held.size_bytes)
+                if is_complete_shard(header, generation, step) or (
+                    self.mirrored and is_complete_shard(header, *self.mirrored)
+                ):
+                    buffers.fds.remove(fd)
+                    self._source.add(rank, header.generation, header.step, fd, buffers.size_bytes)
             self._drop(rank)
-        self._aside.keep({(generation, step), self.mirrored})
+        self._source.retain({(generation, step), self.mirrored})
 
-    def shelve(self, rank: int, generation: int, step: int, fd: int, size_bytes: int) -> None:
-        """Another node's shard of a set that is set aside."""
-        self._aside.put(rank, generation, step, fd, size_bytes)
+    def add_source_shard(self, rank: int, generation: int, step: int, fd: int, size_bytes: int) -> None:
+        """Add another node's shard of a set that is retained as a source."""
+        self._source.add(rank, generation, step, fd, size_bytes)
 
-    def give_up_source(self) -> None:
-        """The ranks have a whole set of their own: what they were restored from is needed no longer."""
-        self._aside.keep({self.mirrored})
+    def release_source(self) -> None:
+        """Release the source of the last restore: the ranks have a complete set of their own."""
+        self._source.retain({self.mirrored})
 
-    def holdings(self) -> list[VerifiedShard]:
-        """Every complete shard whose checksum verifies. Reads all of them: run it off the event loop."""
+    def verified_shards(self) -> list[VerifiedShard]:
+        """Return every complete shard whose checksum verifies. Reads all of them: run it off the event loop."""
         found: list[VerifiedShard] = []
         damaged: list[ShardHeader] = []
-        for fd in chain(*(held.fds for _, held in sorted(self._ranks.items())), self._aside.fds()):
+        for fd in chain(*(buffers.fds for _, buffers in sorted(self._ranks.items())), self._source.fds()):
             with _open(fd) as buffer:
-                if (holding := holding_in(buffer)) is not None:
-                    found.append(holding)
+                if (verified := verified_shard_in(buffer)) is not None:
+                    found.append(verified)
                 elif (header := buffer.header()).state is BufferState.COMPLETE:
                     damaged.append(header)
         self.damaged = damaged
         return found
 
     def find(self, rank: int, generation: int, step: int) -> tuple[int, int] | None:
-        """Descriptor and size of the buffer that holds a rank's shard of a set."""
-        if (held := self._ranks.get(rank)) is not None:
-            for fd in held.fds:
-                if is_of(header_of(fd), generation, step):
-                    return fd, held.size_bytes
-        return self._aside.find(rank, generation, step)
+        """Return descriptor and size of the buffer with a rank's shard of a set, or None."""
+        if (buffers := self._ranks.get(rank)) is not None:
+            for fd in buffers.fds:
+                if is_complete_shard(header_of(fd), generation, step):
+                    return fd, buffers.size_bytes
+        return self._source.find(rank, generation, step)
 
-    def take_over(self, rank: int, fd: int, size_bytes: int) -> None:
-        """A shard that was fetched becomes one of this rank's buffers; those it had are given up."""
-        held = self._make(rank, size_bytes)
-        os.close(held.fds[0])
-        held.fds[0] = fd
+    def install(self, rank: int, fd: int, size_bytes: int) -> None:
+        """Make a fetched shard one of this rank's buffers. Release the buffers that the rank had."""
+        buffers = self._make(rank, size_bytes)
+        os.close(buffers.fds[0])
+        buffers.fds[0] = fd
 
-    def keep_mirrored(self, generation: int, step: int) -> None:
-        """Mirrors hold this set whole: hold this node's part of it too, and older ones no longer."""
-        self._aside.keep({(generation, step), *self._aside.sets - {self.mirrored}})
+    def retain_mirrored(self, generation: int, step: int) -> None:
+        """Retain this node's part of a set that is now fully mirrored. Release older mirrored sets."""
+        self._source.retain({(generation, step), *self._source.sets - {self.mirrored}})
         self.mirrored = (generation, step)
         self._release_mirrors()
 
-    def forget_mirrored(self, generation: int, step: int) -> None:
-        """Mirrors hold no set whole any more; hold this one alone for them."""
-        self._aside.keep(self._aside.sets - {self.mirrored})
+    def release_mirrored(self, generation: int, step: int) -> None:
+        """Record that no set is fully mirrored. Retain only this set for the mirrors."""
+        self._source.retain(self._source.sets - {self.mirrored})
         self.mirrored = None
-        self._release_mirrors(but=(generation, step))
+        self._release_mirrors(excluded=(generation, step))
 
     def pinned(self, generation: int, step: int, ranks: Sequence[int], pin: Pin = Pin.CHECKPOINT) -> list[int]:
-        """Descriptors of the buffers pinned for `pin` that hold `step` of these ranks, in their order.
+        """Return the descriptors of the buffers pinned for `pin` with `step` of these ranks, in their order.
 
         Raises:
             LookupError: a rank has no such buffer.
@@ -130,35 +135,38 @@ class BufferPool:
         return found
 
     def release(self, fds: Sequence[int]) -> None:
-        """These buffers are held for no checkpoint any more."""
+        """Remove the checkpoint pins of these buffers."""
         for fd in fds:
             with _open(fd) as buffer:
                 buffer.release(Pin.CHECKPOINT)
 
     def release_all(self, *, saving: bool) -> None:
-        """Hold nothing any more but the set that mirrors hold, and, while `saving`, what savers read. No rank lives."""
+        """Remove the pins of dead ranks: all except those of the mirrored set and, while `saving`, those of savers."""
         if not saving:
-            for held in self._ranks.values():
-                self.release(held.fds)
+            for buffers in self._ranks.values():
+                self.release(buffers.fds)
         self._release_mirrors()
 
     def size_bytes(self) -> int:
-        """Host memory in use."""
-        fds = chain(*(held.fds for held in self._ranks.values()), self._aside.fds())
+        """Return the host memory in use."""
+        fds = chain(*(buffers.fds for buffers in self._ranks.values()), self._source.fds())
         return sum(os.fstat(fd).st_blocks * 512 for fd in fds)
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Release all memory."""
         for rank in list(self._ranks):
             self._drop(rank)
-        self._aside.keep(())
+        self._source.retain(())
 
-    def _release_mirrors(self, but: tuple[int, int] | None = None) -> None:
-        for held in self._ranks.values():
-            for fd in held.fds:
+    def _release_mirrors(self, excluded: tuple[int, int] | None = None) -> None:
+        for buffers in self._ranks.values():
+            for fd in buffers.fds:
                 with _open(fd) as buffer:
                     header = buffer.header()
-                    if Pin.MIRROR in header.pinned and (header.generation, header.step) not in (self.mirrored, but):
+                    if Pin.MIRROR in header.pinned and (header.generation, header.step) not in (
+                        self.mirrored,
+                        excluded,
+                    ):
                         buffer.release(Pin.MIRROR)
 
     def _make(self, rank: int, size_bytes: int) -> _RankBuffers:
@@ -174,12 +182,12 @@ class BufferPool:
 
 
 def new_buffer(name: str) -> int:
-    """A memory file without a name to leak; returns its descriptor."""
+    """Create a memory file and return its descriptor. The file has no name in a file system that could leak."""
     return os.memfd_create(name, os.MFD_CLOEXEC)
 
 
-def holding_in(buffer: ShardBuffer) -> VerifiedShard | None:
-    """The shard that a buffer holds, if it verifies. Reads all of it."""
+def verified_shard_in(buffer: ShardBuffer) -> VerifiedShard | None:
+    """Return the shard in a buffer if its checksum verifies, else None. Reads all of it."""
     if not buffer.verify():
         return None
     header = buffer.header()

@@ -8,11 +8,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 SEEN = {
-    "node": "a", "node_id": "n0", "generation": 1, "noted_s": 1.0, "gpus": [],
+    "node": "a", "node_id": "n0", "generation": 1, "captured_s": 1.0, "gpus": [],
     "host": {"load": [0.1, 0.1, 0.1], "cpus": 2},
     "ranks": {"0": {
         "step": 3, "phase": "forward", "stalled_s": 9.0, "exit_code": None, "error": None, "uses": {},
-        "was_asked": True, "stacks": "Thread 0x1\n  File train.py", "collectives": [],
+        "was_inspected": True, "stacks": "Thread 0x1\n  File train.py", "collectives": [],
         "stdout": "epoch 1", "stderr": "",
     }},
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a node keeps of a generation that ends: of real ranks that wait, hold the interpreter's lock, or are stopped."""
+"""Evidence of real ranks that wait in a collective, hold the interpreter's lock, or are stopped."""
 
 import asyncio
 import json
@@ -28,12 +28,12 @@ print("\\n".join(f"line {number}" for number in range(80)), flush=True)
 print("about to wait", file=sys.stderr, flush=True)
 open(os.environ["MARK"] + str(rank), "w").close()
 if rank == 1:
-    sum(range(10**15))  # one call that never lets go of the interpreter's lock, whatever signal comes
+    sum(range(10**15))  # one call that never releases the interpreter lock, not even for a signal
 dist.all_reduce(torch.ones(5))
 """
 
 
-async def granted(due: FaultDue) -> bool:
+async def approve(due: FaultDue) -> bool:
     return True
 
 
@@ -54,30 +54,30 @@ async def host(tmp_path: Path) -> AsyncIterator[JobHost]:
         env={"MARK": str(tmp_path / "mark")},
         preload=("torch", "torch.distributed", "regroup.workers.rank.main"),
     )
-    made = JobHost(config, granted, lambda: None)
-    yield made
-    await made.close()
+    created = JobHost(config, approve, lambda: None)
+    yield created
+    await created.close()
 
 
 async def form(host: JobHost, tmp_path: Path) -> None:
-    """Three ranks of a script, once each has come as far as it comes."""
+    """Form three ranks of a script, and wait until each of them cannot proceed."""
     script = tmp_path / "waits.py"
     script.write_text(SCRIPT)
     await host.prepare()
-    store = host.open_store(1)
+    store = host.start_store(1)
     layout, entry = {"dp_shard": 3}, f"script:{script}"
     joins = [
         Join("job", 1, rank, 3, rank, 3, 0, 1, layout, "cpu", *store, Restore("none"), entry, RankConfig())
         for rank in range(3)
     ]
-    await host.form(joins, [0, 1, 2], {})
+    await host.form_ranks(joins, [0, 1, 2], {})
     async with asyncio.timeout(60):
         while not all((tmp_path / f"mark{rank}").exists() for rank in range(3)):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
 async def stop(pid: int) -> None:
-    """Until no thread of it runs, the one that answers among them: each stops when it comes to it."""
+    """Stop a process and wait until all its threads have stopped, including the one that answers requests."""
     os.kill(pid, signal.SIGSTOP)
     async with asyncio.timeout(10):
         while states_of_threads(pid) != {"T"}:  # noqa: ASYNC110
@@ -88,60 +88,62 @@ def states_of_threads(pid: int) -> set[str]:
     return {file.read_text().rpartition(") ")[2][0] for file in Path(f"/proc/{pid}/task").glob("*/stat")}
 
 
-def all_stand_still(places: Mapping[int, RankInspection]) -> bool:
-    return "all_reduce" in places[0].text and places[1].collectives is None
+def all_hang(inspections: Mapping[int, RankInspection]) -> bool:
+    return "all_reduce" in inspections[0].text and inspections[1].collectives is None
 
 
-async def left(host: JobHost, tmp_path: Path) -> dict[str, Any]:
-    """End the generation, and read what is left of it."""
-    await host.end(1)
-    assert await host.evidence.leave(1, "i1") > 0
+async def end_and_read(host: JobHost, tmp_path: Path) -> dict[str, Any]:
+    """End the generation and read its evidence."""
+    await host.kill_ranks(1)
+    assert await host.evidence.upload(1, "i1") > 0
     return json.loads((tmp_path / "storage" / "evidence" / "i1" / "node0.json").read_text())
 
 
-async def test_ranks_that_cannot_answer_leave_what_can_be_had_of_them(host: JobHost, tmp_path: Path) -> None:
+async def test_ranks_that_cannot_answer_still_leave_evidence(host: JobHost, tmp_path: Path) -> None:
     await form(host, tmp_path)
     await stop(host.pids().ranks[2])
     async with asyncio.timeout(30):
-        while not all_stand_still(places := await host.look()):
+        while not all_hang(inspections := await host.inspect_ranks()):
             pass
-    assert {rank: place.node for rank, place in places.items()} == dict.fromkeys(range(3), "alpha")
-    assert [(each["name"], each["sequence"], each["is_over"]) for each in places[0].collectives or []][-2:] == [
+    assert {rank: each.node for rank, each in inspections.items()} == dict.fromkeys(range(3), "alpha")
+    assert [(each["name"], each["sequence"], each["is_over"]) for each in inspections[0].collectives or []][-2:] == [
         ("all_reduce", 1, True),
         ("all_reduce", 2, False),
     ]
-    assert places[1].collectives is None and "waits.py" in places[1].text, "its stacks need no lock"
-    assert "collectives.py" not in places[0].text, "the thread that answers is ours"
-    assert places[2].collectives is None and "is stopped by a signal" in places[2].text
+    assert inspections[1].collectives is None and "waits.py" in inspections[1].text, "stacks need no interpreter lock"
+    assert "collectives.py" not in inspections[0].text, "the thread of the responder is left out"
+    assert inspections[2].collectives is None and "is stopped by a signal" in inspections[2].text
 
-    seen = await left(host, tmp_path)
-    assert (seen["node"], seen["generation"], sorted(seen["ranks"])) == ("alpha", 1, ["0", "1", "2"])
-    waiting, holding, stopped = (seen["ranks"][rank] for rank in "012")
+    evidence = await end_and_read(host, tmp_path)
+    assert (evidence["node"], evidence["generation"], sorted(evidence["ranks"])) == ("alpha", 1, ["0", "1", "2"])
+    waiting, holding, stopped = (evidence["ranks"][rank] for rank in "012")
     assert waiting["collectives"][-1]["shapes"] == [[5]] and "all_reduce" in waiting["stacks"]
     assert stopped["uses"]["state"].startswith("T") and holding["uses"]["memory_bytes"] > 2**20
     assert waiting["stdout"].splitlines()[0] == "line 30" and waiting["stdout"].endswith("line 79"), "the last 50 lines"
     assert holding["stderr"] == "about to wait"
-    assert seen["host"]["free_memory_bytes"] < seen["host"]["memory_bytes"] and len(seen["host"]["load"]) == 3
-    assert await host.evidence.leave(1, "i1") > 0, "asked once more, it says the same"
+    assert (
+        evidence["host"]["free_memory_bytes"] < evidence["host"]["memory_bytes"] and len(evidence["host"]["load"]) == 3
+    )
+    assert await host.evidence.upload(1, "i1") > 0, "a repeated request returns the same size"
     host.evidence.remove(["i1"])
     assert not (tmp_path / "storage" / "evidence" / "i1").exists()
 
 
-async def test_an_exit_is_noted_without_asking_anybody(host: JobHost, tmp_path: Path) -> None:
+async def test_evidence_of_an_exit_needs_no_request_to_ranks(host: JobHost, tmp_path: Path) -> None:
     await form(host, tmp_path)
     os.kill(host.pids().ranks[2], signal.SIGKILL)
     async with asyncio.timeout(30):
         while 2 in host.report().running:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
-    took = []
+    durations_s = []
     for _ in range(5):
         before_s = time.perf_counter()
-        host.evidence.note(host._formation, host.pids().ranks)
-        took.append(time.perf_counter() - before_s)
-    assert min(took) < 0.02, "a recovery waits for it"
-    seen = await left(host, tmp_path)
-    ended = seen["ranks"]["2"]
+        host.evidence.capture(host._group, host.pids().ranks)
+        durations_s.append(time.perf_counter() - before_s)
+    assert min(durations_s) < 0.02, "a recovery waits for this call"
+    evidence = await end_and_read(host, tmp_path)
+    ended = evidence["ranks"]["2"]
     assert (ended["exit_code"], ended["uses"], ended["phase"]) == (-signal.SIGKILL, {}, "build")
     assert ended["stdout"].endswith("line 79")
-    assert not any(at["was_asked"] or at["stacks"] for at in seen["ranks"].values())
-    assert await host.evidence.leave(7, "i2") == 0, "of a generation that was not here"
+    assert not any(each["was_inspected"] or each["stacks"] for each in evidence["ranks"].values())
+    assert await host.evidence.upload(7, "i2") == 0, "the generation did not run on this node"

@@ -1,6 +1,6 @@
-"""Errors that a GPU's driver reports: heard, told from those of programs, kept while the device is no good.
+"""Xid errors: received at once, separated from errors of programs, and retained while the device is faulty.
 
-There is no GPU here that breaks on demand: the driver's library is played back from readings as NVML gives them.
+No GPU fails on demand, so a fake driver library replays readings as NVML returns them.
 """
 
 # ruff: noqa: N802  # the library's own names
@@ -20,7 +20,7 @@ from regroup.workers.agent.health.xid import Xid, XidMonitor
 TIMEOUT, LOST, UNSUPPORTED = 10, 15, 3
 Reading = tuple[int, int, int, int]
 """Return code of nvmlEventSetWait_v2, index of the device, kind and data of the event."""
-QUIET: Reading = (TIMEOUT, 0, 0, 0)
+NO_EVENT: Reading = (TIMEOUT, 0, 0, 0)
 
 
 class Driver:
@@ -56,66 +56,66 @@ class Driver:
         return self.register
 
     def nvmlEventSetWait_v2(self, events: Any, event: Any, timeout_ms: Any) -> int:
-        code, index, kind, data = self.readings.pop(0) if self.readings else QUIET
+        code, index, kind, data = self.readings.pop(0) if self.readings else NO_EVENT
         event._obj.device, event._obj.kind, event._obj.data = ctypes.c_void_p(100 + index), kind, data
         return code
 
 
-def heard(*readings: Reading) -> list[Xid | None]:
-    watch = XidMonitor.open([0, 1], Driver(readings))
-    assert watch is not None
-    return [watch.wait(0.001) for _ in readings]
+def received(*readings: Reading) -> list[Xid | None]:
+    monitor = XidMonitor.open([0, 1], Driver(readings))
+    assert monitor is not None
+    return [monitor.wait(0.001) for _ in readings]
 
 
-def test_an_error_is_heard_with_its_device() -> None:
-    assert heard((0, 1, 8, 79), QUIET, (0, 0, 8, 31)) == [Xid(1, 79), None, Xid(0, 31)]
-    assert heard((0, 0, 2, 1)) == [None], "events of other kinds were not asked for"
-    assert heard((LOST, 0, 0, 0)) == [Xid(0, 0)]
+def test_an_error_is_received_with_its_device() -> None:
+    assert received((0, 1, 8, 79), NO_EVENT, (0, 0, 8, 31)) == [Xid(1, 79), None, Xid(0, 31)]
+    assert received((0, 0, 2, 1)) == [None], "events of other kinds are ignored"
+    assert received((LOST, 0, 0, 0)) == [Xid(0, 0)]
 
 
 @pytest.mark.parametrize(
-    ("number", "is_of_the_device", "says"),
+    ("number", "is_device_fault", "words"),
     [
-        (79, True, "GPU 1: Xid 79, it has fallen off the bus"),
-        (48, True, "could not be corrected"),
-        (95, True, "could not be contained"),
+        (79, True, "GPU 1: Xid 79, the GPU has fallen off the bus"),
+        (48, True, "uncorrectable"),
+        (95, True, "uncontained"),
         (119, True, "does not answer"),
         (0, True, "GPU 1 is lost"),
-        (94, False, "was contained"),
-        (31, False, "a program touched memory"),
-        (13, False, "a program's kernel"),
+        (94, False, "the program must restart"),
+        (31, False, "a program accessed memory"),
+        (13, False, "a kernel of a program"),
         (999, False, "see NVIDIA's list"),
     ],
 )
-def test_what_a_program_did_is_no_fault_of_the_device(number: int, is_of_the_device: bool, says: str) -> None:
+def test_errors_of_programs_are_not_device_faults(number: int, is_device_fault: bool, words: str) -> None:
     error = Xid(1, number)
-    assert error.is_of_the_device is is_of_the_device
-    assert says in error.message
+    assert error.is_device_fault is is_device_fault
+    assert words in error.message
 
 
-def test_without_events_there_is_nothing_to_hear_and_nothing_is_left_open() -> None:
+def test_the_library_is_closed_if_no_gpu_supports_events() -> None:
     driver = Driver(register=UNSUPPORTED)
     assert XidMonitor.open([0], driver) is None and driver.open == 0
     assert XidMonitor.open([5], driver := Driver()) is None and driver.open == 0
-    watch = XidMonitor.open([0], driver := Driver())
-    assert watch is not None and driver.open == 2
-    watch.close()
+    monitor = XidMonitor.open([0], driver := Driver())
+    assert monitor is not None and driver.open == 2
+    monitor.close()
     assert driver.open == 0
 
 
-async def test_an_agent_hears_at_once_and_keeps_what_is_no_good(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_errors_arrive_at_once_and_device_faults_are_retained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_errors, "_WAIT_S", 0.001)
-    driver = Driver([QUIET, (0, 0, 8, 31), (0, 1, 8, 79), (0, 1, 8, 79)])
+    driver = Driver([NO_EVENT, (0, 0, 8, 31), (0, 1, 8, 79), (0, 1, 8, 79)])
     errors = GpuErrors(lambda gpus: XidMonitor.open(gpus, driver))
-    seen = Readings(1, 2)
-    assert errors.heard([]) == [] and driver.open == 0, "a job without GPUs opens nothing"
-    assert errors.heard([0, 1]) == []
-    told: list[Xid] = []
+    readings = Readings(1, 2)
+    assert errors.poll([]) == [] and driver.open == 0, "a job without GPUs opens nothing"
+    assert errors.poll([0, 1]) == []
+    new: list[Xid] = []
     async with asyncio.timeout(10):
-        while len(told) < 3:
-            await errors.pause(60)
-            told += errors.heard([0, 1])
-    assert told == [Xid(0, 31), Xid(1, 79), Xid(1, 79)]
+        while len(new) < 3:
+            await errors.wait(60)
+            new += errors.poll([0, 1])
+    assert new == [Xid(0, 31), Xid(1, 79), Xid(1, 79)]
     for _ in range(2):
-        assert errors.added_to(seen).broken_gpus == ("GPU 1: Xid 79, it has fallen off the bus",)
+        assert errors.add_to(readings).broken_gpus == ("GPU 1: Xid 79, the GPU has fallen off the bus",)
     errors.close()

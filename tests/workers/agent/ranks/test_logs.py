@@ -1,4 +1,4 @@
-"""Output without measure: bounded on disk, and read on at the same offsets."""
+"""Unbounded output of a rank: it is bounded on disk, and offsets stay valid."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from regroup.service.operations.archived_logs import read_archived
 from regroup.service.ports.cluster import LogChunk
 from regroup.workers.agent.ranks import logs
 
-FIRST, LAST, LINE = logs.KEEP_FIRST, logs.KEEP_LAST, 100
+FIRST, LAST, LINE = logs.FIRST_BYTES, logs.LAST_BYTES, 100
 
 
 def lines(path: Path, begin: int, end: int) -> None:
@@ -18,7 +18,7 @@ def lines(path: Path, begin: int, end: int) -> None:
 
 
 def read_all(path: Path) -> list[tuple[int, bytes]]:
-    """Every run of output that is kept, by its place."""
+    """Return (offset, bytes) of every retained part of the output."""
     found: list[tuple[int, bytes]] = []
     offset = 0
     while (piece := logs.read(path, offset, 10**6)).data:
@@ -34,7 +34,7 @@ def disk_bytes(path: Path) -> int:
     return path.stat().st_blocks * 512
 
 
-def test_the_first_and_the_last_part_are_kept_while_it_grows(tmp_path: Path) -> None:
+def test_the_first_and_the_last_part_of_growing_output_are_retained(tmp_path: Path) -> None:
     path = tmp_path / "out"
     for end in range(25, 125, 25):
         lines(path, (end - 25) * 10**6, end * 10**6)
@@ -44,18 +44,18 @@ def test_the_first_and_the_last_part_are_kept_while_it_grows(tmp_path: Path) -> 
     (start, head), (place, tail) = read_all(path)
     assert (start, len(head)) == (0, FIRST)
     assert place + len(tail) == 100 * 10**6 and LAST <= len(tail) < LAST + 2**17
-    line = tail[LINE - place % LINE :][:LINE]  # offsets are those of what was written
+    line = tail[LINE - place % LINE :][:LINE]  # offsets are those of the whole output
     assert int(line) == place + LINE - place % LINE
 
 
-def test_what_is_short_is_left_alone(tmp_path: Path) -> None:
+def test_short_output_is_not_trimmed(tmp_path: Path) -> None:
     path = tmp_path / "out"
     lines(path, 0, 10**6)
     logs.trim([path])
     assert read_all(path) == [(0, path.read_bytes())]
 
 
-async def test_the_archive_goes_on_where_the_node_left_off(tmp_path: Path) -> None:
+async def test_the_archive_has_the_same_offsets_as_the_node(tmp_path: Path) -> None:
     path = tmp_path / "p-g1-rank0.out"
     lines(path, 0, 100 * 10**6)
     (tmp_path / "p-g1-rank0.err").touch()
@@ -72,15 +72,13 @@ async def test_the_archive_goes_on_where_the_node_left_off(tmp_path: Path) -> No
     assert (await read_archived(storage, 1, 0, "stdout", 10**8, 10**6)).complete
 
 
-def test_a_storage_that_is_full_is_said_and_waited_for_by_nobody(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_storage_is_reported_in_the_log_of_the_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "p-g1-rank0.out").write_text("x" * 5000)
     logs.archive(tmp_path, "p-", "file:///dev/full")
-    assert "p-g1-rank0.out is not archived as file:///dev/full/g1-rank0.out: " in capsys.readouterr().err
+    assert "p-g1-rank0.out was not archived as file:///dev/full/g1-rank0.out: " in capsys.readouterr().err
 
 
-def test_a_reader_is_told_of_what_is_not_kept() -> None:
+def test_a_reader_sees_the_size_of_missing_output() -> None:
     chunk = LogChunk.of(b"on", 2 * 2**20, 2 * 2**20 + 2, is_ended=True, requested_offset=2**20)
     assert chunk.data == "\n[1.0 MiB of output are not kept]\non"
     assert (chunk.offset, chunk.next_offset, chunk.complete) == (2 * 2**20, 2 * 2**20 + 2, True)

@@ -1,4 +1,4 @@
-"""What a formation keeps of what its ranks said, for a supervisor that was not there."""
+"""A rank group retains messages for a restarted supervisor, and sends buffers to ranks."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from regroup.workers.agent.ranks.rank_group import LocalRank, RankGroup
-from regroup.workers.agent.snapshots.buffer_pool import Lent
+from regroup.workers.agent.snapshots.buffer_pool import LentBuffers
 from regroup.workers.agent.snapshots.shard_transfer import TransferError
 from regroup.workers.contract.messages import Buffers, BuffersRequest, Joined, StepRow, decode, to_json
 from regroup.workers.contract.progress_page import ProgressPage, new_page
@@ -20,70 +20,70 @@ def row(step: int) -> StepRow:
     return StepRow(1, step, 3.0, 0.1, 1.0, 8, 4, 0, 0.1, 1.0, extra={"all_reduce": 1.0})
 
 
-@pytest.mark.parametrize(("steps", "kept"), [([], []), ([1], [1]), ([1, 2, 3], [1, 3])])
-async def test_of_the_steps_the_first_and_the_newest_are_told_again(steps: list[int], kept: list[int]) -> None:
-    told: list[Any] = []
+@pytest.mark.parametrize(("steps", "retained"), [([], []), ([1], [1]), ([1, 2, 3], [1, 3])])
+async def test_the_first_and_the_newest_step_are_replayed(steps: list[int], retained: list[int]) -> None:
+    received: list[Any] = []
     zygote, local, unused = (object(),) * 3
-    formation = RankGroup(1, zygote, told.append, unused, unused)  # type: ignore[arg-type]  # no rank is forked
-    formation._handle(local, Joined(0, 1, 2.0))  # type: ignore[arg-type]
+    group = RankGroup(1, zygote, received.append, unused, unused)  # type: ignore[arg-type]  # no rank is forked
+    group._handle(local, Joined(0, 1, 2.0))  # type: ignore[arg-type]
     for step in steps:
-        formation._handle(local, row(step))  # type: ignore[arg-type]
-    assert [to_json(message) for message in formation.heard()] == [
-        to_json(message) for message in (Joined(0, 1, 2.0), *map(row, kept))
+        group._handle(local, row(step))  # type: ignore[arg-type]
+    assert [to_json(message) for message in group.messages_for_replay()] == [
+        to_json(message) for message in (Joined(0, 1, 2.0), *map(row, retained))
     ]
-    assert len(told) == 1 + len(steps)
+    assert len(received) == 1 + len(steps)
 
 
 @pytest.fixture
 def rank() -> Iterator[tuple[LocalRank, socket.socket]]:
-    """A rank from its agent's side, and its own end of the socket between them."""
+    """A rank from its agent's side, and the rank's end of the socket."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    asking, answering = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    for sock in (ours, theirs, asking):
+    collectives, responder = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for sock in (ours, theirs, collectives):
         sock.setblocking(False)
     page = new_page()
-    yield LocalRank(0, 1, ours, asking, ProgressPage(page), Path("log"), is_program=False), theirs
+    yield LocalRank(0, 1, ours, collectives, ProgressPage(page), Path("log"), is_script=False), theirs
     os.close(page)
-    for sock in (ours, theirs, asking, answering):
+    for sock in (ours, theirs, collectives, responder):
         sock.close()
 
 
-class Waits:
-    """A node whose shards have yet to come from others."""
+class PendingNode:
+    """A node that waits for shards of other nodes."""
 
     def __init__(self) -> None:
         self.fetched = asyncio.get_running_loop().create_future()
         self.lent: list[BuffersRequest] = []
 
-    async def lend(self, want: BuffersRequest) -> Lent:
+    async def lend(self, request: BuffersRequest) -> LentBuffers:
         await asyncio.shield(self.fetched)
-        self.lent.append(want)
+        self.lent.append(request)
         return (), -1, ()
 
 
-@pytest.mark.parametrize("end", ["come", "lost", "over"])
-async def test_a_rank_gets_its_buffers_once_what_they_are_filled_from_is_here(
+@pytest.mark.parametrize("end", ["arrived", "lost", "closed"])
+async def test_a_rank_gets_its_buffers_once_the_shards_have_arrived(
     rank: tuple[LocalRank, socket.socket], end: str
 ) -> None:
     local, theirs = rank
-    node, want, unused = Waits(), BuffersRequest(0, 1, 64), object()
-    formation = RankGroup(1, unused, unused, node.lend, unused)  # type: ignore[arg-type]  # no rank is forked
-    formation.ranks[0] = local
-    formation._handle(local, want)
+    node, request, unused = PendingNode(), BuffersRequest(0, 1, 64), object()
+    group = RankGroup(1, unused, unused, node.lend, unused)  # type: ignore[arg-type]  # no rank is forked
+    group.ranks[0] = local
+    group._handle(local, request)
     await asyncio.sleep(0.01)
     with pytest.raises(BlockingIOError):
         theirs.recv(4096)
-    if end == "come":
+    if end == "arrived":
         node.fetched.set_result(None)
         await asyncio.sleep(0.01)
-        assert decode(theirs.recv(4096)) == Buffers(0, -1) and node.lent == [want]
+        assert decode(theirs.recv(4096)) == Buffers(0, -1) and node.lent == [request]
     elif end == "lost":
         node.fetched.set_exception(TransferError("no shard of rank 3"))
         await asyncio.sleep(0.01)
         with pytest.raises(BlockingIOError):
             theirs.recv(4096)
     else:
-        formation.close()
+        group.close()
         node.fetched.set_result(None)
         await asyncio.sleep(0.01)
-        assert node.lent == [], "these would be buffers of the next generation"
+        assert node.lent == [], "the buffers belong to the next generation"

@@ -1,4 +1,4 @@
-"""What a node says of the snapshots in its memory: which are whole, which were and are not, what others hold too."""
+"""The buffer pool of a node: verified, damaged and retained shards."""
 
 import os
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ PLAN = BufferLayout([Entry("w", "uint8", (100,), (0,), (100,), 100)], {"w": Grou
 
 @pytest.fixture
 def pool() -> Iterator[BufferPool]:
-    made = BufferPool()
-    yield made
-    made.close()
+    created = BufferPool()
+    yield created
+    created.close()
 
 
 def buffers(pool: BufferPool, rank: int = 0) -> list[ShardBuffer]:
@@ -34,67 +34,67 @@ def write(buffer: ShardBuffer, step: int, fill: int, rank: int = 0) -> None:
     buffer.commit()
 
 
-def test_a_holding_says_what_others_should_hold_too(pool: BufferPool) -> None:
+def test_a_verified_shard_has_the_digests_of_its_replicated_parts(pool: BufferPool) -> None:
     first, second, _ = buffers(pool)
     write(first, 4, 1)
     write(second, 5, 2)
-    four, five = pool.holdings()
+    four, five = pool.verified_shards()
     assert four.digests.keys() == five.digests.keys() == {ALIKE}
     assert four.digests != five.digests
 
 
-def test_a_set_that_was_whole_and_is_not_is_named_and_one_that_never_was_is_not(pool: BufferPool) -> None:
+def test_a_corrupted_shard_is_damaged_and_an_incomplete_one_is_not(pool: BufferPool) -> None:
     first, second, third = buffers(pool)
     write(first, 4, 1)
     write(second, 5, 2)
     third.begin(PLAN, {}, generation=1, step=6, rank=0, world_size=2, layout_hash="h")
     second.view(PLAN.entries[0])[7] ^= 1
-    assert [holding.step for holding in pool.holdings()] == [4]
+    assert [shard.step for shard in pool.verified_shards()] == [4]
     assert [(header.rank, header.step) for header in pool.damaged] == [(0, 5)]
     write(second, 6, 3)
-    assert [holding.step for holding in pool.holdings()] == [4, 6]
+    assert [shard.step for shard in pool.verified_shards()] == [4, 6]
     assert pool.damaged == []
 
 
-def test_what_other_ranks_are_to_restore_is_not_overwritten_by_them(pool: BufferPool) -> None:
-    """Rank 0 of the next generation wants buffers of another size; there is no rank 1 any more."""
+def test_ranks_do_not_overwrite_the_set_from_which_they_restore(pool: BufferPool) -> None:
+    """Check a change of layout: rank 0 requests larger buffers, and rank 1 no longer exists."""
     for rank in (0, 1):
         first, second, _ = buffers(pool, rank)
         write(first, 4, 1, rank)
         write(second, 5, 2, rank)
-    pool.set_aside(1, 5)
+    pool.retain_source(1, 5)
     restore = Restore("memory", 5, 1, world_size=2)
     fds, source, others = pool.lend(BuffersRequest(0, 2, 2 * PLAN.buffer_bytes), restore)
     assert (len(fds), source, len(others)) == (3, -1, 2) and not set(fds) & set(others)
     shards = [ShardBuffer(os.dup(fd)) for fd in others]
     assert [(shard.header().rank, shard.header().step) for shard in shards] == [(0, 5), (1, 5)]
     assert all(shard.verify() for shard in shards)
-    assert [(holding.rank, holding.step) for holding in pool.holdings()] == [(0, 5), (1, 5)], "and found again"
-    assert pool.find(1, 1, 5) is not None, "and other nodes get it from here"
-    again, source, others = pool.lend(BuffersRequest(0, 3, 2 * PLAN.buffer_bytes), restore)
-    assert (list(again), source, len(others)) == (list(fds), -1, 2), (
-        "a generation that broke at once takes nothing away"
+    assert [(shard.rank, shard.step) for shard in pool.verified_shards()] == [(0, 5), (1, 5)], (
+        "the shards are still listed"
     )
+    assert pool.find(1, 1, 5) is not None, "other nodes can fetch it"
+    again, source, others = pool.lend(BuffersRequest(0, 3, 2 * PLAN.buffer_bytes), restore)
+    assert (list(again), source, len(others)) == (list(fds), -1, 2), "a generation that fails at once releases nothing"
     before = memory_files()
-    pool.give_up_source()
-    assert pool.holdings() == [] and memory_files() == before - 2
+    pool.release_source()
+    assert pool.verified_shards() == [] and memory_files() == before - 2
 
 
-def test_the_set_that_mirrors_hold_stays_beside_what_is_restored(pool: BufferPool) -> None:
+def test_the_mirrored_set_is_retained_in_addition_to_the_restored_one(pool: BufferPool) -> None:
     first, second, _ = buffers(pool)
     write(first, 4, 1)
     write(second, 5, 2)
-    pool.keep_mirrored(1, 4)
-    pool.set_aside(1, 5)
-    pool.give_up_source()
-    assert [holding.step for holding in pool.holdings()] == [4]
-    pool.keep_mirrored(2, 8)
-    assert pool.holdings() == []
+    pool.retain_mirrored(1, 4)
+    pool.retain_source(1, 5)
+    pool.release_source()
+    assert [shard.step for shard in pool.verified_shards()] == [4]
+    pool.retain_mirrored(2, 8)
+    assert pool.verified_shards() == []
 
 
-def test_ranks_of_the_same_size_find_what_was_set_aside(pool: BufferPool) -> None:
-    """Grown, and broken before its first set was whole, the job may go back to the size that it came from."""
+def test_ranks_of_the_original_size_restore_from_a_retained_set(pool: BufferPool) -> None:
+    """Check a job that grew and failed before its first complete set, and returns to its former size."""
     write(buffers(pool)[0], 5, 2)
-    pool.set_aside(1, 5)
+    pool.retain_source(1, 5)
     _, source, others = pool.lend(BuffersRequest(0, 3, PLAN.buffer_bytes), Restore("memory", 5, 1))
     assert (source, len(others)) == (-1, 1)

@@ -21,7 +21,7 @@ NOT_FOUND, NOT_EXECUTABLE, TIMED_OUT = 127, 126, 124
 _KILL_DEADLINE_S = 5.0
 
 
-def keep(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+def run_command(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     """Run `args["command"]` until it ends. A task of the zygote (`launch.py`).
 
     Args:
@@ -33,7 +33,7 @@ def keep(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     """
     *streams, agent = fds
     procfs.become_subreaper()
-    procfs.outlive_parent()  # the keeper outlives the zygote until it has killed the command
+    procfs.outlive_parent()  # this process outlives the zygote until it has killed the command
     os.setsid()  # Ray kills the process group of the agent; this process must survive to kill the command
     try:
         command = _start(args, streams)

@@ -1,0 +1,123 @@
+"""The zygote of a job on one node: started with the job's Python and code, and restarted after it has died."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.environment import code_archive
+from regroup.workers.environment.interpreter import JobPython
+from regroup.workers.os import orphans, procfs
+from regroup.workers.zygote.client import ZygoteDied, ZygoteLink
+
+_KILL_TIMEOUT_S = 8.0
+
+
+class JobZygote:
+    """Owns the zygote process of one job."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        scratch: Path,
+        python: JobPython,
+        log: Callable[[], Path],
+        on_exit: Callable[[int, int, float], None],
+        on_death: Callable[[], None],
+        spare: ZygoteLink | None,
+    ) -> None:
+        """Initialize the owner; start no process.
+
+        Args:
+            config: configuration of the agent.
+            scratch: scratch folder of the job.
+            python: the job's Python.
+            log: returns the path of the zygote's log.
+            on_exit: called with id, exit code and time of each child that ends.
+            on_death: called when the zygote itself dies.
+            spare: zygote that was started before the job came, with the same interpreter and environment.
+        """
+        self._config, self._scratch, self._python, self._log = config, scratch, python, log
+        self._on_exit, self._on_death = on_exit, on_death
+        self._spare = spare
+        spares = {spare.process.pid} if spare is not None else set[int]()
+        self._earlier_children = frozenset(procfs.children(os.getpid())) - spares
+        """Children that this process had before. They belong to no job."""
+        self._link: ZygoteLink | None = None
+        self._code: Path | None = None
+        """Folder of the job's own code."""
+
+    @property
+    def live(self) -> ZygoteLink | None:
+        """The zygote, if it is alive."""
+        return self._link if self._link is not None and not self._link.dead else None
+
+    async def prepare(self) -> Mapping[str, Any]:
+        """Install the job's Python and code, start the zygote and return its report.
+
+        Raises:
+            CodeError: this node cannot get the job's code.
+            PythonUnfit: this node cannot get the job's Python.
+            ZygoteRefused: a preload failed.
+            ZygoteDied: the zygote died for another reason.
+        """
+        await self._python.made()
+        if self._config.code:
+            self._code = await asyncio.to_thread(
+                code_archive.unpacked,
+                self._config.code,
+                self._config.blob_uri,
+                code_archive.node_cache(),
+                self._scratch / code_archive.DIRECTORY,
+            )
+        had_spare = self._spare is not None
+        try:
+            return await self.acquire().ready()
+        except ZygoteDied:
+            if not had_spare:
+                raise
+            return await self.acquire().ready()  # the spare died while it waited for a job: start another
+
+    def acquire(self) -> ZygoteLink:
+        """Return the zygote; start one if none is alive."""
+        if (live := self.live) is not None:
+            return live
+        spare, self._spare = self._spare, None
+        if spare is not None and not spare.dead:
+            with contextlib.suppress(ZygoteDied):
+                return self._assign(spare)
+        python = self._python
+        return self._assign(ZygoteLink.start(python.executable, python.environment(), self._log(), self._scratch))
+
+    def renew_lease(self, until_s: float) -> None:
+        """Let the ranks live until this CLOCK_BOOTTIME second."""
+        if self._link is not None:
+            with contextlib.suppress(ZygoteDied):
+                self._link.lease(until_s)
+
+    async def kill_ranks(self) -> list[int]:
+        """Kill all children except running tasks, with proof of death. Return the pids that outlived SIGKILL."""
+        link = self._link
+        if link is None:
+            return []
+        try:
+            return await link.kill_ranks(_KILL_TIMEOUT_S)
+        except (ZygoteDied, TimeoutError):
+            link.close()
+            self._link = None
+            return await asyncio.to_thread(orphans.kill_orphans, link.process.pid, self._earlier_children)
+
+    async def close(self) -> None:
+        """End the zygote and wait until it has exited."""
+        if self._link is not None:
+            self._link.close()
+            await asyncio.to_thread(self._link.process.wait)
+
+    def _assign(self, link: ZygoteLink) -> ZygoteLink:
+        link.serve(self._on_exit, self._on_death, self._log(), self._code or self._scratch, self._code)
+        link.prepare(self._config.preload, self._config.warmup)
+        self._link = link
+        return link
