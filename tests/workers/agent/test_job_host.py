@@ -358,9 +358,7 @@ async def test_a_checkpoint_in_progress_does_not_count_as_unfinished(nodes: list
     finishing = asyncio.create_task(writer.finish_checkpoint(uri, [], {"step": 8, "generation": 1, "files": []}))
     await asyncio.sleep(0)  # the task starts
     assert writer.checkpoints.scan() == CheckpointScan()
-    assert other.checkpoints.scan() == CheckpointScan(unfinished=(uri,)), (
-        "another node does not know that it is in progress"
-    )
+    assert other.checkpoints.scan() == CheckpointScan(unfinished=(uri,)), "in progress on another node"
     await finishing
     for host in (writer, other):
         assert [(item["uri"], item["step"]) for item in host.checkpoints.scan().finished] == [(uri, 8)]

@@ -174,7 +174,7 @@ async def test_a_missing_remote_shard_is_an_error(pair: tuple[Node, Node]) -> No
         await pair[0].mirroring.fetch(Restore("memory", 4, 1), {0: await pair[1].mirroring.address()}, [0])
 
 
-async def test_ranks_of_another_layout_restore_from_all_shards(pair: tuple[Node, Node]) -> None:
+async def test_ranks_of_a_new_layout_restore_from_all_shards(pair: tuple[Node, Node]) -> None:
     """Check the node's own shard, a mirrored one, and one that only the other node has."""
     await mirror(pair, 4)
     pair[1].write_snapshot(2, 4, Pin.MIRROR)
