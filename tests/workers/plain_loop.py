@@ -27,7 +27,7 @@ def train(context, is_patient=False):
         optimizer.zero_grad()
         loss.backward()
         if is_patient:
-            context._snapshots.wait_for_saver()
+            context._schedule.wait_for_saver()
         total = context.agree({"loss": loss.item()})
         optimizer.step()
         if not context.commit(step, loss=total["loss"] / context.world_size, tokens=8):

@@ -40,17 +40,15 @@ from regroup.workers.contract import messages
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.data.record_files import RecordFiles, open_records
 from regroup.workers.data.record_stream import RecordBatch
-from regroup.workers.parallel.mesh import Place, alike_in, build_mesh, data_place, layout_hash
+from regroup.workers.parallel.mesh import Place, alike_in, build_mesh, data_place
 from regroup.workers.rank.control_allreduce import control_sum
 from regroup.workers.rank.faults.faults import Faults
 from regroup.workers.rank.faults.numeric_faults import fault_actions
 from regroup.workers.rank.ports import ChannelPort, ProgressPort
-from regroup.workers.rank.snapshot_interval import SnapshotInterval
-from regroup.workers.rank.snapshots import Snapshots
-from regroup.workers.rank.step_consensus import MIRROR_PINS, AgentRequests, StepConsensus, StepRequests
+from regroup.workers.rank.snapshot_schedule import SnapshotSchedule
+from regroup.workers.rank.step_consensus import AgentRequests, StepConsensus, StepRequests
 from regroup.workers.rank.step_loop import StepLoop
 from regroup.workers.state.checkpoint import CheckpointSource
-from regroup.workers.state.replica_check import compared_by
 from regroup.workers.state.rng_state import seed_of, seed_random
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 from regroup.workers.state.snapshot import ShardSource
@@ -87,19 +85,18 @@ class Context:
         self._progress = progress
         self._tracked_objects: dict[str, object] = {}
         self._state: TrainingState | None = None
-        self._snapshots = Snapshots(device, compared_by(join, device))
-        self._faults = Faults(join, fault_actions(lambda: self.tracked(nn.Module), self._snapshots.newest))
+        self._schedule = SnapshotSchedule(
+            join,
+            channel,
+            progress,
+            device,
+            enter_phase=self.phase,
+            sum_over_ranks=self.sum,
+            is_last=self._is_last,
+        )
+        self._faults = Faults(join, fault_actions(lambda: self.tracked(nn.Module), self._schedule.newest))
         self._consensus = StepConsensus()
         self._agent_requests = AgentRequests()
-        self._last_checkpoint = join.restore.step
-        self._checkpoint_clock = self._step_clock = time.monotonic()
-        self._stall_s = 0.0
-        every = join.config.snapshot.every_steps
-        self._interval = SnapshotInterval(None if every == "auto" else every, is_async=self._snapshots.is_async)
-        self._newest_step = join.restore.step
-        """Step of the newest snapshot in memory."""
-        self._previous_step_s = (0.0, 0.0)
-        """Duration of the previous step, and the part of it spent on a snapshot, in seconds."""
 
     @cached_property
     def mesh(self) -> DeviceMesh:
@@ -216,7 +213,7 @@ class Context:
         reply, fds = self._channel.request(messages.BuffersRequest(self.rank, self.generation, state.buffer_bytes()))
         assert isinstance(reply, messages.Buffers), f"the reply to BuffersRequest is Buffers, not {reply!r}"
         own = [ShardBuffer(fd) for fd in fds[: reply.count]]
-        self._snapshots.use(own, reply.source_index)
+        self._schedule.use(own, reply.source_index)
         seed_random(seed_of(self.config.seed, source.step, self.data_place.index), self.device)
         if source.source == "memory":
             # Descriptors beyond this rank's own are shards of other ranks, sent when the layout changed.
@@ -228,10 +225,10 @@ class Context:
         self.step = source.step
         if self._is_last(self.step):
             # The ranks died between the last step and its checkpoint: save the checkpoint again.
-            self._snapshot(self.step, Pin.CHECKPOINT)
+            self._schedule.start_snapshot(self.step, state, Pin.CHECKPOINT)
             self.settle()
         self._channel.send(messages.Restored(self.rank, self.generation, self.step, time.time()))
-        self._checkpoint_clock = self._step_clock = time.monotonic()
+        self._schedule.start_clocks()
         return self.step
 
     def phase(self, name: str) -> None:
@@ -252,28 +249,13 @@ class Context:
         """
         self.settle()
         self._agent_requests.receive(self._channel)
-        own = StepRequests(
-            non_finite=not all(math.isfinite(value) for value in values.values()),
-            stop=self._agent_requests.stop,
-            save=self._agent_requests.save,
-            checkpoint=self.rank == 0 and self._checkpoint_due(self.step + 1),
-            checkpoint_pins=self._snapshots.count(Pin.CHECKPOINT),
-            mirror=self._agent_requests.mirror,
-            full_mirror_pins=self._snapshots.count(Pin.MIRROR) >= MIRROR_PINS,
-            skew=self._snapshots.skew(),
-            step_s=self._previous_step_s[0],
-            stall_s=self._stall_s,
-            previous_stall_s=self._previous_step_s[1],
-        )
+        is_finite = all(math.isfinite(value) for value in values.values())
+        own = self._schedule.requests(self.step + 1, self._agent_requests, is_finite=is_finite)
         totals = self.sum([*values.values(), *own.values()])
         total = StepRequests(*totals[len(values) :])
-        if total.skew:
-            self._snapshots.check_replicas()
         self._consensus = StepConsensus.of(total)
-        if self._interval.learn(total.step_s, total.stall_s, total.previous_stall_s):
-            self.note("snapshot_interval", {"every_steps": self._interval.every_steps})
-        # All ranks have finished their last copy, so the newest snapshot is complete on all of them.
-        self._snapshots.protect_newest()
+        if self._schedule.apply(total):
+            self.note("snapshot_interval", {"every_steps": self._schedule.every_steps})
         return {**dict(zip(values, totals, strict=False)), "non_finite_ranks": total.non_finite}
 
     def note(self, kind: str, data: Mapping[str, Any]) -> None:
@@ -309,14 +291,14 @@ class Context:
         """
         if step != self.step + 1:
             raise ValueError(f"commit({step}) after step {self.step}: commit the steps in order, one by one")
-        now = time.monotonic()
+        duration_s, stall_s = self._schedule.end_step()
         if self.rank == 0:
             self._channel.send(
                 messages.StepRow(
                     self.generation,
                     step,
                     time.time(),
-                    now - self._step_clock,
+                    duration_s,
                     loss,
                     tokens,
                     samples,
@@ -324,65 +306,24 @@ class Context:
                     learning_rate,
                     grad_norm,
                     validation_loss,
-                    self._stall_s,
+                    stall_s,
                     dict(extra or {}),
                 )
             )
-        self._previous_step_s = (now - self._step_clock, self._stall_s)
-        self._step_clock, self._stall_s = now, 0.0
         agreed, self._consensus = self._consensus, StepConsensus()
-        last = self._is_last(step) or agreed.save
-        pin = Pin.CHECKPOINT if last or agreed.checkpoint else Pin.NONE
         if agreed.mirror:
-            pin, self._agent_requests.mirror = pin | Pin.MIRROR, False
-        if pin or agreed.stop or self._interval.is_due(step, self._newest_step):
-            began = time.monotonic()
-            if last:
-                # The last state is always saved, so wait for the saver. Earlier checkpoints are postponed instead.
-                self._progress.set(self.step + 1, messages.Phase.CHECKPOINT)
-                self._snapshots.wait_for_saver()
-            self._snapshot(step, pin)
-            if Pin.CHECKPOINT in pin or agreed.stop or not self._snapshots.is_async:
-                self._finish_snapshot()
-            self._stall_s = time.monotonic() - began
+            self._agent_requests.mirror = False
+        self._schedule.save_if_due(step, self._tracked, agreed)
         self.step = step
         self.stopped = agreed.stop and not self._is_last(step)
         return not self.stopped
 
     def settle(self) -> None:
         """Wait until the copy of the last snapshot is complete. Call this before changing state that the copy reads."""
-        if self._snapshots.is_copying:  # a stall of 0 marks a step without a snapshot
-            waiting = time.monotonic()
-            self._finish_snapshot()
-            self._stall_s += time.monotonic() - waiting
-
-    def _snapshot(self, step: int, pin: Pin) -> None:
-        place = {"generation": self.generation, "rank": self.rank, "world_size": self.world_size}
-        self._snapshots.start_copy(self._tracked(), step, place, layout_hash(self.layout), pin)
-        self._newest_step = step
-        self.phase(messages.Phase.SNAPSHOT)
-
-    def _finish_snapshot(self) -> None:
-        copied = self._snapshots.finish_copy()
-        if copied is not None and self._is_last(copied.step) and self.sum([self._snapshots.skew()])[0]:
-            self._snapshots.check_replicas()  # there is no later step to check it
-        if copied is not None and Pin.MIRROR in copied.pin:
-            self._channel.send(
-                messages.Pinned(self.rank, self.generation, copied.step, copied.buffer, messages.PinnedFor.MIRROR)
-            )
-        if copied is not None and Pin.CHECKPOINT in copied.pin:
-            self._last_checkpoint, self._checkpoint_clock = copied.step, time.monotonic()
-            self._channel.send(messages.Pinned(self.rank, self.generation, copied.step, copied.buffer))
-            self.phase(messages.Phase.CHECKPOINT)
+        self._schedule.settle()
 
     def _is_last(self, step: int) -> bool:
         return self.last_step is not None and step >= self.last_step
-
-    def _checkpoint_due(self, step: int) -> bool:
-        steps, seconds = self.config.checkpoint.every_steps, self.config.checkpoint.every_s
-        # Not "step % every_steps": a postponed checkpoint stays due.
-        by_steps = steps is not None and step // steps > self._last_checkpoint // steps
-        return by_steps or (seconds is not None and time.monotonic() - self._checkpoint_clock >= seconds)
 
     @cached_property
     def _loop(self) -> StepLoop:
