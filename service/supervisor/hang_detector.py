@@ -117,6 +117,6 @@ def _evidence(
         "phase": hang.phase,
         "stalled_s": round(hang.stalled_s, 3),
         "bound_s": round(hang.bound_s, 3),
-        "odd_ranks": list(outliers),
+        "outlier_ranks": list(outliers),
         "ranks": ranks,
     }

@@ -36,12 +36,12 @@ async def incidents(journal: Any) -> list[Any]:
 
 
 async def test_differing_replicas_cost_the_step_they_differ_after_and_blame_the_odd_rank() -> None:
-    error = said(ErrorClass.CORRUPTION, 5, "rank 1 is odd", odd_ranks=[1], is_certain=True)
+    error = said(ErrorClass.CORRUPTION, 5, "rank 1 is odd", outlier_ranks=[1], is_certain=True)
     _, journal = await run(TwoSets({(1, 5): error}, bad_step=4))
     (incident,) = await incidents(journal)
     assert (incident["reason"], incident["rank"], incident["cause"]) == ("silent_corruption", 1, "rank 1 is odd")
     assert (incident["recovery_action"], incident["steps_lost"], incident["at_step"]) == ("respawn", 1, 4)
-    assert incident["evidence"]["details"] == {"odd_ranks": [1], "is_certain": True}
+    assert incident["evidence"]["details"] == {"outlier_ranks": [1], "is_certain": True}
     events = await journal.since("", 0, 0)
     refused = [event.data["step"] for event in events if event.data.get("kind") == "snapshot_refused"]
     assert refused == [4]

@@ -50,9 +50,9 @@ class FileTokenizer:
         except Exception as error:
             raise DataError(f"tokenizer {source!r} is not a tokenizers JSON file: {error}") from error
         self.identity = hashlib.sha256(text).hexdigest()
-        known = [self._library.token_to_id(name) for name in END_OF_DOCUMENT]
+        end_ids = [self._library.token_to_id(name) for name in END_OF_DOCUMENT]
         size = self._library.get_vocab_size()
-        self.end_of_document: int = next((number for number in known if number is not None), size)
+        self.end_of_document: int = next((number for number in end_ids if number is not None), size)
         self.vocab_size: int = max(size, self.end_of_document + 1)
 
     def encode(self, block: bytes) -> npt.NDArray[np.generic]:

@@ -105,7 +105,7 @@ class Snapshots:
         own = buffer.digests()
         by_rank = dict(enumerate(json.loads(some) for some in gathered(json.dumps(own).encode())))
         outlier = find_outliers(by_rank)
-        plan, parts = self._copier.known_plan, dict[str, int]()
+        plan, parts = self._copier.last_plan, dict[str, int]()
         if outlier is None:
             holders = Counter(group for digests in by_rank.values() for group in digests)
             self._incomparable = {group.id for group in plan.groups.values() if holders[group.id] < group.copies}

@@ -94,8 +94,8 @@ def write_metadata(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         rows = cast(list[_Row], json.loads(zlib.decompress(base64.b64decode(part["results"]))))
         for name, dtype, whole, offset, shape, path, start, length in rows:
             properties = TensorProperties(dtype=getattr(torch, dtype))
-            known = tensors.setdefault(name, TensorStorageMetadata(properties, torch.Size(whole), []))
-            known.chunks.append(ChunkStorageMetadata(torch.Size(offset), torch.Size(shape)))
+            tensor = tensors.setdefault(name, TensorStorageMetadata(properties, torch.Size(whole), []))
+            tensor.chunks.append(ChunkStorageMetadata(torch.Size(offset), torch.Size(shape)))
             index = MetadataIndex(name, torch.Size(offset))
             results.append(WriteResult(index, length, _StorageInfo(path, start, length)))
     for name, tensor in tensors.items():

@@ -43,8 +43,8 @@ class Region:
 
 def order_of(names: Sequence[str], groups: Mapping[str, Group]) -> list[tuple[Group | None, list[int]]]:
     """Return the positions of `names` by group; those without a group come first."""
-    known = sorted({group for group in groups.values() if group.copies <= _MOST_COPIES})[:MOST]
-    places: dict[Group | None, list[int]] = {None: [], **{group: [] for group in known}}
+    compared = sorted({group for group in groups.values() if group.copies <= _MOST_COPIES})[:MOST]
+    places: dict[Group | None, list[int]] = {None: [], **{group: [] for group in compared}}
     for number, name in enumerate(names):
         group = groups.get(name)
         places[group if group in places else None].append(number)

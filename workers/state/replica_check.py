@@ -92,17 +92,22 @@ def find_outliers(held: Mapping[int, Mapping[str, int]]) -> ReplicaOutlier | Non
     return ReplicaOutlier(tuple(sorted(ranks)), tuple(sorted(of)), tuple(keys)) if keys else None
 
 
-def error_of(step: int, odd: ReplicaOutlier, tensors: Sequence[str]) -> ReplicasDifferError:
+def error_of(step: int, outlier: ReplicaOutlier, tensors: Sequence[str]) -> ReplicasDifferError:
     """Return the error for the state after `step`, with the names of the tensors that differ."""
     named = ", ".join(tensors[:_TENSORS_NAMED]) + (", …" if len(tensors) > _TENSORS_NAMED else "")
     count = f"{len(tensors)} tensor{'' if len(tensors) == 1 else 's'}"
-    what = f"{count} that must be equal on ranks {_listed(odd.of)} ({named})"
-    if odd.is_certain:
-        who = f"rank{'' if len(odd.ranks) == 1 else 's'} {_listed(odd.ranks)}"
+    what = f"{count} that must be equal on ranks {_listed(outlier.of)} ({named})"
+    if outlier.is_certain:
+        who = f"rank{'' if len(outlier.ranks) == 1 else 's'} {_listed(outlier.ranks)}"
         message = f"after step {step}, {who} had values that differ from the other ranks in {what}"
     else:
         message = f"after step {step}, ranks differ in {what}; no majority shows which rank is wrong"
-    details = {"step": step, "odd_ranks": list(odd.ranks), "of_ranks": list(odd.of), "is_certain": odd.is_certain}
+    details = {
+        "step": step,
+        "outlier_ranks": list(outlier.ranks),
+        "of_ranks": list(outlier.of),
+        "is_certain": outlier.is_certain,
+    }
     return ReplicasDifferError(message, {**details, "tensors": list(tensors)})
 
 

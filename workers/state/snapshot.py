@@ -64,7 +64,7 @@ class Copier:
         return self._plan
 
     @property
-    def known_plan(self) -> BufferLayout:
+    def last_plan(self) -> BufferLayout:
         """Layout of the last call of `plan`."""
         assert self._plan is not None, "nothing was copied yet"
         return self._plan
@@ -84,11 +84,11 @@ class Copier:
 
     def _memory_of(self, buffer: ShardBuffer, plan: BufferLayout) -> list["_Target"]:
         place = buffer.data_place()
-        known = self._targets.get(id(buffer))
-        if known is None or known[0] is not plan or known[1] != place:
+        target = self._targets.get(id(buffer))
+        if target is None or target[0] is not plan or target[1] != place:
             views = zip(buffer.views(plan.entries), plan.entries, strict=True)
-            known = self._targets[id(buffer)] = (plan, place, [_Target.over(view, entry) for view, entry in views])
-        return known[2]
+            target = self._targets[id(buffer)] = (plan, place, [_Target.over(view, entry) for view, entry in views])
+        return target[2]
 
     def finish(self) -> None:
         """Wait until the last copy is complete."""

@@ -172,17 +172,17 @@ class TrainingState:
         if name in _NOT_FOR_MODULES:
             raise StateError(f"a module cannot be tracked as {name!r}: this prefix is reserved for other saved tensors")
         prefix = "" if name == _MAIN_MODULE else f"{name}."
-        known = {id(parameter) for parameter in self.parameters.values()}
+        tracked = {id(parameter) for parameter in self.parameters.values()}
         for own, parameter in parameters_of(module):
-            if id(parameter) not in known:
+            if id(parameter) not in tracked:
                 self._refuse_twice(prefix + own, self.parameters)
                 self.parameters[prefix + own] = parameter
         for own, buffer in buffers_of(module):
             self._refuse_twice(f"{BUFFER}{prefix}{own}", self._buffers)
             self._buffers[f"{BUFFER}{prefix}{own}"] = buffer
 
-    def _refuse_twice(self, name: str, known: Mapping[str, Tensor]) -> None:
-        if name in known:
+    def _refuse_twice(self, name: str, tracked: Mapping[str, Tensor]) -> None:
+        if name in tracked:
             raise StateError(f"two tracked modules have a tensor {name!r}; track one of them under another name")
 
     def _check_parameters(self, name: str, optimizer: Optimizer) -> None:
@@ -258,7 +258,10 @@ class TrainingState:
             for name, (dtype, shape) in saved.items():
                 if not name.startswith(prefix):
                     continue
-                owner = next((known for known in by_length if name.startswith(f"{prefix}{known}.")), None)
+                owner = next(
+                    (parameter_name for parameter_name in by_length if name.startswith(f"{prefix}{parameter_name}.")),
+                    None,
+                )
                 if owner is None and self._is_stage:
                     continue  # belongs to another pipeline stage
                 if owner is None:

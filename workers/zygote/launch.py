@@ -54,7 +54,7 @@ def start_child(launch: Launch, launcher: str) -> int:
         procfs.die_with_parent(parent)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        launch = _keep_only(launch)
+        launch = _close_other_fds(launch)
         if launcher == "exec":
             os.environ[_LAUNCH_VARIABLE] = json.dumps(asdict(launch))
             for fd in launch.fds:
@@ -107,16 +107,16 @@ def _run_task(function: Any, launch: Launch) -> int:
     return 0
 
 
-def _keep_only(launch: Launch) -> Launch:
+def _close_other_fds(launch: Launch) -> Launch:
     """Close every inherited descriptor except stdio and the launch's own. An open socket of a sibling hides its end."""
-    moved = [os.dup(fd) for fd in launch.fds]  # all above 2, so that none overwrites another
-    keep = sorted(moved)
+    duplicates = [os.dup(fd) for fd in launch.fds]  # all above 2, so that none overwrites another
+    retained = sorted(duplicates)
     low = 3
-    for fd in keep:
+    for fd in retained:
         os.closerange(low, fd)
         low = fd + 1
     os.closerange(low, 2**31 - 1)  # one close_range(2)
-    return replace(launch, fds=tuple(moved))
+    return replace(launch, fds=tuple(duplicates))
 
 
 def _redirect(stem: str) -> None:

@@ -106,7 +106,7 @@ def _describe_recovery(incident: Mapping[str, Any]) -> str:
 def _stacks(evidence: Mapping[str, Any]) -> list[str]:
     """Where the main thread of a rank that stood out in a hang was, or of the first one if none did."""
     ranks = evidence.get("ranks") or {}
-    shown = [str(rank) for rank in evidence.get("odd_ranks") or ()] or sorted(ranks)[:1]
+    shown = [str(rank) for rank in evidence.get("outlier_ranks") or ()] or sorted(ranks)[:1]
     lines: list[str] = []
     for rank in shown[:_STACKS_SHOWN]:
         at = ranks[rank]

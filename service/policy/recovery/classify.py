@@ -151,7 +151,7 @@ def _is_mismatch(message: str) -> bool:
 
 def _cause(reason: Reason, failure: RankFailure) -> Cause:
     if reason in _RAISED_BY_ALL:  # all ranks raise this error: the first report is not the cause
-        outliers = failure.details.get("odd_ranks", ())
+        outliers = failure.details.get("outlier_ranks", ())
         is_named = len(outliers) == 1 and failure.details.get("is_certain")
         return Cause(reason, failure.message, failure.time_s, outliers[0] if is_named else None, None, failure)
     summary = f"rank {failure.rank}: {failure.kind}: {failure.message}"

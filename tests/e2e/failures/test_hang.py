@@ -30,7 +30,7 @@ def test_a_rank_that_stands_still_is_named_and_the_job_goes_on_from_memory(
     assert "rank 2 stands out: step 13, backward, process " in incident.cause
     assert incident.cause.endswith("does not answer: it is stopped by a signal")
     evidence = incident.evidence
-    assert evidence["odd_ranks"] == [2] and sorted(evidence["ranks"]) == ["0", "1", "2", "3"]
+    assert evidence["outlier_ranks"] == [2] and sorted(evidence["ranks"]) == ["0", "1", "2", "3"]
     assert all("trainer.py" in evidence["ranks"][rank]["stack"] for rank in "013")
     assert evidence["ranks"]["0"]["collective"].endswith("(waiting)")
     assert evidence["ranks"]["2"]["collective"] == "no answer"

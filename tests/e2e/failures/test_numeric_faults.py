@@ -38,7 +38,7 @@ def test_a_flipped_bit_in_one_replica(served: Server, spec: Spec, alike: Job) ->
     assert [(incident.at_step, incident.steps_lost, incident.recovery_action) for incident in job.incidents] == [
         (5, 1, "respawn"), (16, 1, "respawn"),
     ]  # fmt: skip
-    assert job.incidents[0].evidence["details"]["odd_ranks"] == [2]
+    assert job.incidents[0].evidence["details"]["outlier_ranks"] == [2]
     assert "rank 2 had values that differ from the other ranks" in job.incidents[0].cause
     assert [note["step"] for note in notes(served, job, "snapshot_refused")] == [5, 16]
     assert [saved.step for saved in served.client.checkpoints(job.id)] == [8, 16, 24]

@@ -103,7 +103,7 @@ def test_replicas_of_a_function_are_compared_where_it_asks(run: Any, config: Ran
     config = changed(config, faults=[fault(1, 3, "flip_bit", "forward")])
     struck = run(config, 3, "odd", show_errors=False, verify_replicas=True)
     assert struck.codes == [1, 1, 1]
-    assert struck.of("Failed")[0]["error"]["details"]["odd_ranks"] == [1]
+    assert struck.of("Failed")[0]["error"]["details"]["outlier_ranks"] == [1]
     after = run(config, 3, "odd", generation=2, restore=memory_at(2), faults_fired=[0], verify_replicas=True)
     assert after.result == whole.result
 

@@ -109,7 +109,7 @@ def test_the_error_names_ranks_and_tensors_or_the_missing_majority() -> None:
         "after step 7, rank 1 had values that differ from the other ranks in 7 tensors that must be equal on "
         "ranks 0, 1 and 2 (layer.0, layer.1, layer.2, layer.3, layer.4, …)"
     )
-    assert error.details["odd_ranks"] == [1] and error.details["is_certain"] and len(error.details["tensors"]) == 7
+    assert error.details["outlier_ranks"] == [1] and error.details["is_certain"] and len(error.details["tensors"]) == 7
     pair = error_of(7, ReplicaOutlier((0, 1), (0, 1), ("x",)), ["w"])
     assert "no majority shows which rank is wrong" in str(pair)
     assert "1 tensor that must be equal on ranks 0 and 1" in str(pair)

@@ -89,7 +89,7 @@ def test_a_flipped_bit_in_one_replica_is_found_and_the_state_before_is_good(
     assert struck.codes == [1, 1, 1]
     assert [failed["error"]["error_class"] for failed in struck.of("Failed")] == ["corruption"] * 3
     details = struck.of("Failed")[0]["error"]["details"]
-    assert (details["odd_ranks"], details["of_ranks"], details["is_certain"]) == ([1], [0, 1, 2], True)
+    assert (details["outlier_ranks"], details["of_ranks"], details["is_certain"]) == ([1], [0, 1, 2], True)
     assert details["step"] == 3 and details["tensors"]
     assert [row["step"] for row in struck.rows] == [1, 2, 3], "found with the next step's sum, before its update"
     after = again(agent, replicas, f"flipped-{phase}", 2, 3)
@@ -107,7 +107,7 @@ def test_replicas_are_compared_in_the_last_step_before_it_is_saved(agent: Any, r
     replicas = changed(replicas, faults=[fault(2, 4, "flip_bit", "optimizer")])
     struck = agent.run(replicas, 3, "last", show_errors=False)
     assert struck.codes == [1, 1, 1]
-    assert struck.of("Failed")[0]["error"]["details"]["odd_ranks"] == [2]
+    assert struck.of("Failed")[0]["error"]["details"]["outlier_ranks"] == [2]
     assert not struck.of("Pinned") and not struck.of("Done")
 
 
@@ -139,7 +139,7 @@ def test_a_shard_is_compared_with_that_of_the_other_replica(agent: Any, config: 
     config = changed(config, faults=[fault(3, 3, "flip_bit")])
     struck = agent.spread(config, HYBRID, "hybrid-flipped", show_errors=False)
     details = struck.of("Failed")[0]["error"]["details"]
-    assert (details["odd_ranks"], details["is_certain"]) == ([1, 3], False), "ranks 1 and 3 hold the same shards"
+    assert (details["outlier_ranks"], details["is_certain"]) == ([1, 3], False), "ranks 1 and 3 hold the same shards"
     source = {"source": "memory", "step": 2, "generation": 1}
     after = agent.spread(config, HYBRID, "hybrid-flipped", generation=2, restore=source, faults_fired=[0])
     assert after.result == whole.result

@@ -46,7 +46,7 @@ class Packer:
             self._put(self._end)
         self._in_document = False
 
-    def take(self) -> Tokens:
+    def pop_records(self) -> Tokens:
         """Remove and return all complete records, of shape (n, sequence + 1)."""
         stream = np.concatenate([np.empty(0, self._dtype), *self._waiting])
         count = max(0, (len(stream) - 1) // self._sequence)

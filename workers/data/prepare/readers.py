@@ -68,8 +68,8 @@ def hf_files(source: str) -> list[SourceFile]:
     try:
         state = cast(dict[str, Any], json.loads(fs.cat_file(posixpath.join(path, "state.json"))))
     except (OSError, ValueError):
-        known = [name for name in ("train", "test", "validation") if fs.isdir(posixpath.join(path, name))]
-        hint = f"; it has the splits {', '.join(known)}; name one of them" if known else ""
+        splits = [name for name in ("train", "test", "validation") if fs.isdir(posixpath.join(path, name))]
+        hint = f"; it has the splits {', '.join(splits)}; name one of them" if splits else ""
         raise DataError(
             f"data {source!r} was not written by save_to_disk: it has no readable state.json{hint}"
         ) from None

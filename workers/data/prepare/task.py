@@ -29,7 +29,7 @@ from regroup.workers.storage import fsspec_storage
 
 TOKENS, LABELS = "tokens", "labels"
 IMAGE, LABEL = "image", "label"
-_TAKE_TOKENS = 1 << 18
+_FLUSH_TOKENS = 1 << 18
 
 
 def make_unit(order: Mapping[str, Any], place: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,9 +75,9 @@ def _pack(recipe: Recipe, pieces: list[Piece], file: RecordFile) -> dict[str, in
             packer.add(tokenizer.encode(text))
             if is_end:
                 packer.end_document()
-            if packer.held >= max(_TAKE_TOKENS, 2 * recipe.sequence):
-                file.append({TOKENS: packer.take()})
-    file.append({TOKENS: packer.take()})
+            if packer.held >= max(_FLUSH_TOKENS, 2 * recipe.sequence):
+                file.append({TOKENS: packer.pop_records()})
+    file.append({TOKENS: packer.pop_records()})
     return {"tokens": packer.tokens, "dropped": packer.dropped}
 
 

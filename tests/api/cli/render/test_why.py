@@ -54,7 +54,7 @@ def test_a_young_job_shows_its_time_without_a_share() -> None:
 def test_a_hang_shows_where_the_rank_that_stands_out_is() -> None:
     stack = 'Thread 0x1 (x):\n  File "a.py", line 1 in a\n\nCurrent thread 0x2 (x):\n  File "t.py", line 9 in think\n'
     ranks = {"0": {"stack": "other"}, "1": {"node": "n1", "step": 3, "phase": "forward", "stack": stack}}
-    hang = {"cause": "no rank moved on", "rank": 1, "at_step": 2, "evidence": {"odd_ranks": [1], "ranks": ranks},
+    hang = {"cause": "no rank moved on", "rank": 1, "at_step": 2, "evidence": {"outlier_ranks": [1], "ranks": ranks},
             "times": {"fault_s": 5.0, "formed_s": 15.5, "ended_s": 20.0}}  # fmt: skip
     assert text(incidents=[hang])[2:5] == [
         "    no rank moved on of rank 1 after step 2: restarted in 10 s, no step since",

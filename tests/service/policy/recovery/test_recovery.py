@@ -154,11 +154,13 @@ def test_what_all_ranks_raise_blames_none_of_them_but_the_odd_one() -> None:
         [failure(2, "non_finite", 1.0), failure(0, "non_finite", 1.1)], [ProcessExit(2, 1, 1.2, "a")], []
     )
     assert (nan.reason, nan.rank, nan.summary) == (Reason.NON_FINITE, None, "m")
-    details = {"odd_ranks": [1], "is_certain": True}
+    details = {"outlier_ranks": [1], "is_certain": True}
     odd = RankFailure(2, "corruption", "E", "m", "t", 3, "forward", 1.0, details)
     cause = classify_failure([odd], [], [])
     assert (cause.reason, cause.rank, cause.summary) == (Reason.SILENT_CORRUPTION, 1, "m")
-    pair = RankFailure(2, "corruption", "E", "m", "t", 3, "forward", 1.0, {"odd_ranks": [0, 1], "is_certain": False})
+    pair = RankFailure(
+        2, "corruption", "E", "m", "t", 3, "forward", 1.0, {"outlier_ranks": [0, 1], "is_certain": False}
+    )
     assert classify_failure([pair], [], []).rank is None
 
 
