@@ -77,7 +77,7 @@ def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dic
         socks.append(ours)
         selector.register(ours, selectors.EVENT_READ, rank)
     messages: list[dict[str, Any]] = []
-    error, asked, mirrored = "", 0, list[int]()
+    error, requested, mirrored = "", 0, list[int]()
     while selector.get_map():
         for key, _ in selector.select():
             rank, ours = int(key.data), socks[int(key.data)]
@@ -95,7 +95,7 @@ def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dic
             try:
                 answer(message, rank, ours, request, held, source_world)
             except LookupError as missing:
-                # Without an answer the ranks end; the test that asked for what is not there fails, and no other.
+                # Without an answer the ranks end; only the test that requested a missing item fails.
                 error = str(missing)
                 for other in socks:
                     other.shutdown(socket.SHUT_RDWR)
@@ -104,9 +104,9 @@ def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dic
                     other.send(contract.encode(Stop("test", request.get("save", False))))
             if isinstance(message, Pinned) and message.purpose is PinnedFor.MIRROR:
                 mirrored.append(message.step)
-            is_held = len(mirrored) == asked * request["world_size"]
-            if isinstance(message, StepRow) and is_held and asked < request.get("mirrors", 0):
-                asked += 1  # the one before is held by all
+            is_held = len(mirrored) == requested * request["world_size"]
+            if isinstance(message, StepRow) and is_held and requested < request.get("mirrors", 0):
+                requested += 1  # the one before is held by all
                 socks[0].send(contract.encode(MirrorDue()))
     codes = [os.waitstatus_to_exitcode(os.waitpid(pids[rank], 0)[1]) for rank in sorted(pids)]
     for ours in socks:

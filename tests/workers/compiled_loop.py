@@ -1,4 +1,4 @@
-"""Memory that compiled blocks keep for the backward pass, measured in a separate process.
+"""Memory that compiled blocks record for the backward pass, measured in a separate process.
 
 The compiler's imports conflict with some imports of a test process.
 """
@@ -33,13 +33,13 @@ def kept_bytes(share):
     own = {parameter.data_ptr() for parameter in model.parameters()}
     found = {}
 
-    def keep(tensor):
+    def record(tensor):
         if tensor.data_ptr() not in own:
             found[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     x = model.embed(torch.arange(4 * 64).view(4, 64) % 32).detach().requires_grad_()
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
         y = model.layers["0"](x, rotary(64, 16, 1e4, torch.device("cpu")))
     y.square().sum().backward()
     return sum(found.values()), model.layers["0"].ffn.gate.weight.grad

@@ -99,7 +99,7 @@ class Agent:
         if verify_replicas is None:
             # As the spec's default: ranks of other training functions may hold different state on purpose.
             verify_replicas = entry.startswith("regroup.workers.train.trainer:")
-        reply = self._ask(
+        reply = self._request(
             {
                 "do": "run",
                 "config": plain(replace(config, verify_replicas=verify_replicas)),
@@ -124,7 +124,7 @@ class Agent:
         return self.run(config, math.prod(layout.values()), memory, layout=layout, **options)
 
     def task(self, target: str, args: dict[str, Any], **options: Any) -> dict[str, Any]:
-        reply = self._ask({"do": "task", "target": target, "args": args, **options})
+        reply = self._request({"do": "task", "target": target, "args": args, **options})
         if "error" in reply:
             raise RuntimeError(reply["error"])
         return reply["ok"]
@@ -133,7 +133,7 @@ class Agent:
         self._lines.close()
         self._process.wait(timeout=30)
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _request(self, request: dict[str, Any]) -> dict[str, Any]:
         self._lines.write(json.dumps(request) + "\n")
         self._lines.flush()
         return json.loads(self._lines.readline())

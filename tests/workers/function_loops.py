@@ -150,7 +150,7 @@ def shares_work(run: regroup.Context) -> None:
         model.zero_grad()
 
 
-def until_told(run: regroup.Context) -> None:
+def until_stopped(run: regroup.Context) -> None:
     run.track(model=nn.Linear(1, 1))
     deadline = time.monotonic() + 30
     for step in run.steps():

@@ -138,16 +138,18 @@ def compare(found, reference):
     """Relative errors; of tensors ‖g−r‖ / max(‖r‖, 1e-3·‖r_all‖·√(n_t/n)), so that one that hardly counts does not."""
     loss, norm, *kinds = found
     errors = {"loss": abs(loss / reference[0] - 1), "norm": abs(norm / reference[1] - 1)}
-    for kind, tensors, wanted in zip(("gradients", "parameters"), kinds, reference[2:], strict=True):
-        assert tensors.keys() <= wanted.keys()
-        total = math.sqrt(sum(float(value.double().square().sum()) for value in wanted.values()))
-        count = sum(value.numel() for value in wanted.values())
+    for kind, tensors, expected in zip(("gradients", "parameters"), kinds, reference[2:], strict=True):
+        assert tensors.keys() <= expected.keys()
+        total = math.sqrt(sum(float(value.double().square().sum()) for value in expected.values()))
+        count = sum(value.numel() for value in expected.values())
         errors[kind] = {
-            key: float((value.double() - wanted[key].double()).norm())
-            / max(float(wanted[key].double().norm()), 1e-3 * total * math.sqrt(value.numel() / count))
+            key: float((value.double() - expected[key].double()).norm())
+            / max(float(expected[key].double().norm()), 1e-3 * total * math.sqrt(value.numel() / count))
             for key, value in tensors.items()
         }
-        errors[f"all {kind}"] = sum(float((v.double() - wanted[k].double()).square().sum()) for k, v in tensors.items())
+        errors[f"all {kind}"] = sum(
+            float((v.double() - expected[k].double()).square().sum()) for k, v in tensors.items()
+        )
         errors[f"all {kind}"] = math.sqrt(errors[f"all {kind}"]) / total
     return errors
 

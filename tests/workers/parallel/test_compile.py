@@ -41,10 +41,10 @@ def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, divisible: RankConfi
     divisible = changed(divisible, training={"compile": "default"})
     whole = run(agent, divisible, "fsdp", "compiled-whole")
     divisible = changed(divisible, faults=[fault(1, 3, "sigkill", "backward")])
-    struck = run(agent, divisible, "fsdp", "compiled-struck", show_errors=False)
-    assert struck.codes[1] == -signal.SIGKILL
+    faulty = run(agent, divisible, "fsdp", "compiled-faulty", show_errors=False)
+    assert faulty.codes[1] == -signal.SIGKILL
     state = {"source": "memory", "step": 2, "generation": 1}
-    after = run(agent, divisible, "fsdp", "compiled-struck", generation=2, restore=state, faults_fired=[0])
+    after = run(agent, divisible, "fsdp", "compiled-faulty", generation=2, restore=state, faults_fired=[0])
     assert after.result == whole.result
 
 

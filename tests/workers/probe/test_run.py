@@ -24,8 +24,8 @@ def test_four_ranks_on_two_nodes_measure_everything_and_a_lost_one_costs_one_ste
 ) -> None:
     layout = {"dp_replicate": 4}
     config = changed(config, faults=[fault(1, 3, "sigkill", "optimizer")])
-    struck = agent.run(config, 4, "probe", entry=ENTRY, layout=layout, show_errors=False)
-    assert struck.codes[1] == -signal.SIGKILL
+    faulty = agent.run(config, 4, "probe", entry=ENTRY, layout=layout, show_errors=False)
+    assert faulty.codes[1] == -signal.SIGKILL
     state = {"source": "memory", "step": 2, "generation": 1}
     after = agent.run(config, 4, "probe", entry=ENTRY, layout=layout, generation=2, restore=state, faults_fired=[0])
     assert set(after.codes) == {0}, after.errors

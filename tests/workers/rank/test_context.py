@@ -123,8 +123,8 @@ def test_a_checkpoint_waits_for_the_one_that_is_being_saved(agent: Any, config: 
 
 def test_ranks_that_died_after_the_last_step_pin_it_again(agent: Any, config: RankConfig) -> None:
     config = changed(config, faults=[fault(0, 4, "sigkill", "checkpoint")])
-    struck = agent.run(config, 2, "last", show_errors=False)
-    assert struck.codes[0] == -9
+    faulty = agent.run(config, 2, "last", show_errors=False)
+    assert faulty.codes[0] == -9
     after = agent.run(
         config, 2, "last", generation=2, restore={"source": "memory", "step": 4, "generation": 1}, faults_fired=[0]
     )

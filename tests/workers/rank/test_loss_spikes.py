@@ -22,7 +22,7 @@ def after(losses: list[float], do: str = "warn", norms: list[float] | None = Non
 
 
 def messages(spikes: LossSpikes, step: int, loss: float | None, norm: float | None = None) -> list[str]:
-    return [told["message"] for told in spikes.check(step, loss, norm)]
+    return [spike["message"] for spike in spikes.check(step, loss, norm)]
 
 
 def test_a_spike_is_reported_once_until_the_loss_is_usual_again() -> None:
@@ -37,8 +37,8 @@ def test_a_gradient_norm_stands_out_while_the_loss_is_right() -> None:
     assert limit_of_norms(norms) == 30.0 and limit_of_norms(norms[:19]) is None
     assert messages(after(EVEN, norms=norms), 31, 2.0, 30.0) == []
     spikes = after(EVEN, norms=norms)
-    said = "step 31: gradient norm 31 is a spike: at most 30 was expected"
-    assert messages(spikes, 31, 2.0, 31.0) == [said]
+    message = "step 31: gradient norm 31 is a spike: at most 30 was expected"
+    assert messages(spikes, 31, 2.0, 31.0) == [message]
     assert len(messages(spikes, 32, 9.0, 31.0)) == 1, "the norm was reported before, the loss was not"
     with pytest.raises(LossSpikeError) as raised:
         after(EVEN, "rollback", norms).check(31, 2.0, 31.0)
@@ -71,15 +71,15 @@ def test_wild_values_among_those_before_hide_nothing() -> None:
 
 @pytest.mark.parametrize("do", ["rollback"])
 def test_a_spike_rolls_back_once_and_the_repeated_step_continues(do: str) -> None:
-    with pytest.raises(LossSpikeError, match="step 31: loss 9 is a spike") as told:
+    with pytest.raises(LossSpikeError, match="step 31: loss 9 is a spike") as spike:
         after(EVEN, do).check(31, 9.0, None)
-    assert classify(told.value) is ErrorClass.LOSS_SPIKE
-    assert told.value.details == {"step": 31, "of": LOSS, "value": 9.0, "limit": 2.525}
-    known = LossSpikeConfig(LossSpikeAction(do), (RepeatedSpike(31, LOSS, 2.525),))
-    assert messages(LossSpikes(known), 31, 2.02) == []
-    again = LossSpikes(known)
-    (said,) = messages(again, 31, 9.0)
-    assert "It recurred from the same state" in said
+    assert classify(spike.value) is ErrorClass.LOSS_SPIKE
+    assert spike.value.details == {"step": 31, "of": LOSS, "value": 9.0, "limit": 2.525}
+    config = LossSpikeConfig(LossSpikeAction(do), (RepeatedSpike(31, LOSS, 2.525),))
+    assert messages(LossSpikes(config), 31, 2.02) == []
+    again = LossSpikes(config)
+    (message,) = messages(again, 31, 9.0)
+    assert "It recurred from the same state" in message
     assert messages(again, 32, 8.0) == []
 
 

@@ -14,9 +14,9 @@ def rule(do: str) -> NonFinite:
 
 @pytest.mark.parametrize("do", ["rollback", "fail"])
 def test_the_step_is_discarded_and_the_error_contains_the_remedy(do: str) -> None:
-    with pytest.raises(NonFiniteError, match=r"step 4: loss nan; the step was discarded\. Lower the rate") as told:
+    with pytest.raises(NonFiniteError, match=r"step 4: loss nan; the step was discarded\. Lower the rate") as raised:
         rule(do).skip(4, "loss nan")
-    assert classify(told.value) is ErrorClass.NON_FINITE
+    assert classify(raised.value) is ErrorClass.NON_FINITE
     assert classify(FloatingPointError("the code's own")) is ErrorClass.USER
 
 

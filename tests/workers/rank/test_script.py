@@ -20,7 +20,7 @@ from regroup.workers.rank import main
 from regroup.workers.contract.progress_page import new_page
 
 for line in sys.stdin:
-    asked = json.loads(line)
+    request = json.loads(line)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if (pid := os.fork()) == 0:
         ours.close()
@@ -30,7 +30,7 @@ for line in sys.stdin:
         sys.stdout.flush()
         os._exit(code)
     theirs.close()
-    ours.send(asked["join"].encode())
+    ours.send(request["join"].encode())
     received = []
     while data := ours.recv(1 << 20):
         received.append(data.decode())
@@ -75,13 +75,13 @@ def run(forks: tuple[subprocess.Popen[str], Path], tmp_path: Path) -> Start:
 
     def start(source: str = "", **join: Any) -> Ended:
         script.write_text(source)
-        asked = {"join": encode(replace(JOIN, **{"entry": f"script:{script}", **join})).decode()}
+        request = {"join": encode(replace(JOIN, **{"entry": f"script:{script}", **join})).decode()}
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(json.dumps(asked) + "\n")
+        process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
-        told = json.loads(process.stdout.readline())
-        received = [decode(data.encode()) for data in told["received"]]
-        return Ended(told["code"], received, (folder / "out").read_text(), (folder / "err").read_text())
+        report = json.loads(process.stdout.readline())
+        received = [decode(data.encode()) for data in report["received"]]
+        return Ended(report["code"], received, (folder / "out").read_text(), (folder / "err").read_text())
 
     return start
 
@@ -111,7 +111,7 @@ print(sys.argv, os.getcwd(), __file__, __name__, sys.modules["__main__"].__dict_
 
 
 @pytest.mark.parametrize(
-    ("source", "code", "said"),
+    ("source", "code", "message"),
     [
         ("import sys; sys.exit()", 0, None),
         ("import sys; sys.exit(0)", 0, None),
@@ -121,10 +121,10 @@ print(sys.argv, os.getcwd(), __file__, __name__, sys.modules["__main__"].__dict_
         ("def train(:", 1, "invalid syntax (train.py, line 1)"),
     ],
 )
-def test_exit_codes_are_those_of_python(run: Start, source: str, code: int, said: str | None) -> None:
+def test_exit_codes_are_those_of_python(run: Start, source: str, code: int, message: str | None) -> None:
     ended = run(source)
     assert ended.code == code
-    assert [failed.error.message for failed in ended.of(Failed)] == ([] if said is None else [said])
+    assert [failed.error.message for failed in ended.of(Failed)] == ([] if message is None else [message])
     assert len(ended.of(Done)) == (code == 0)
 
 
@@ -166,7 +166,7 @@ sys.exit({code})
 
 
 def test_what_a_node_lacks_is_named_with_the_node(run: Start, tmp_path: Path) -> None:
-    for join, said in (
+    for join, message in (
         ({"entry": "script:/nowhere/x.py", "config": in_folder(str(tmp_path))},
          "no script /nowhere/x.py on node node-a: No such file or directory"),
         ({"config": in_folder("/nowhere")},
@@ -175,7 +175,7 @@ def test_what_a_node_lacks_is_named_with_the_node(run: Start, tmp_path: Path) ->
          f"no module no.such in {tmp_path} or on the path of node node-a"),
     ):  # fmt: skip
         (failed,) = run(**join).of(Failed)
-        assert (failed.error.error_class, failed.error.message) == ("input", said)
+        assert (failed.error.error_class, failed.error.message) == ("input", message)
 
 
 def test_ranks_do_not_draw_what_the_zygote_would_have_drawn(run: Start) -> None:

@@ -21,18 +21,18 @@ class Agent:
     """Records the messages to the agent, and denies every fault."""
 
     def __init__(self) -> None:
-        self.heard: list[Message] = []
+        self.received: list[Message] = []
 
     def send(self, message: Message) -> None:
-        self.heard.append(message)
+        self.received.append(message)
 
     def request(self, message: Message) -> tuple[Message, list[int]]:
         assert isinstance(message, FaultDue)
-        self.heard.append(message)
+        self.received.append(message)
         return FaultGranted(message.index, False), []
 
     def of(self, kind: type[Any]) -> list[Any]:
-        return [message for message in self.heard if isinstance(message, kind)]
+        return [message for message in self.received if isinstance(message, kind)]
 
 
 @pytest.fixture(autouse=True)

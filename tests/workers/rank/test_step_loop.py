@@ -57,9 +57,9 @@ def test_a_killed_rank_costs_no_step_and_no_bit(run: Any, config: RankConfig, wr
     assert len(whole.result["parameters"]) == len(whole.result["samples"]) == 64
     for phase in ("forward", "optimizer", "snapshot"):
         config = changed(config, faults=[fault(1, 4, "sigkill", phase)])
-        struck = run(config, 2, f"struck-{wrap}-{phase}", show_errors=False)
-        assert struck.codes[1] == -signal.SIGKILL
-        after = run(config, 2, f"struck-{wrap}-{phase}", generation=2, restore=memory_at(3), faults_fired=[0])
+        faulty = run(config, 2, f"faulty-{wrap}-{phase}", show_errors=False)
+        assert faulty.codes[1] == -signal.SIGKILL
+        after = run(config, 2, f"faulty-{wrap}-{phase}", generation=2, restore=memory_at(3), faults_fired=[0])
         assert after.result == whole.result
         assert after.losses == whole.losses[3:]
 
@@ -86,9 +86,9 @@ def test_a_functions_gradient_norm_that_stands_out_gives_its_step_up(run: Any, c
     assert whole.codes == [0, 0]
     config = changed(config, faults=[fault(1, 22, "spike_gradient", "forward")])
     config = changed(config, loss_spike=LossSpikeConfig(LossSpikeAction.ROLLBACK))
-    struck = run(config, 2, "wild-norm", show_errors=False)
-    assert struck.codes == [1, 1]
-    details = struck.of("Failed")[0]["error"]["details"]
+    faulty = run(config, 2, "wild-norm", show_errors=False)
+    assert faulty.codes == [1, 1]
+    details = faulty.of("Failed")[0]["error"]["details"]
     assert (details["step"], details["of"]) == (22, "gradient norm")
     config = changed(config, loss_spike={"repeated": [RepeatedSpike(22, "gradient norm", details["limit"])]})
     after = run(config, 2, "wild-norm", generation=2, restore=memory_at(21), faults_fired=[0])
@@ -101,9 +101,9 @@ def test_replicas_of_a_function_are_compared_where_it_asks(run: Any, config: Ran
     whole = run(config, 3, "compared", verify_replicas=True)
     assert whole.codes == [0, 0, 0]
     config = changed(config, faults=[fault(1, 3, "flip_bit", "forward")])
-    struck = run(config, 3, "odd", show_errors=False, verify_replicas=True)
-    assert struck.codes == [1, 1, 1]
-    assert struck.of("Failed")[0]["error"]["details"]["outlier_ranks"] == [1]
+    faulty = run(config, 3, "odd", show_errors=False, verify_replicas=True)
+    assert faulty.codes == [1, 1, 1]
+    assert faulty.of("Failed")[0]["error"]["details"]["outlier_ranks"] == [1]
     after = run(config, 3, "odd", generation=2, restore=memory_at(2), faults_fired=[0], verify_replicas=True)
     assert after.result == whole.result
 
@@ -219,11 +219,11 @@ def test_a_step_that_is_left_is_not_committed(run: Any, config: RankConfig) -> N
 
 
 def test_a_function_sees_a_request_to_stop(run: Any, config: RankConfig) -> None:
-    config = changed(config, function="function_loops:until_told")
+    config = changed(config, function="function_loops:until_stopped")
     config = replace(config, training=TrainingConfig(steps=100_000))
-    told = run(config, 1, "told", stop_at=3)
+    stopped = run(config, 1, "stopped", stop_at=3)
     # The function waits in step 4 for the request; all ranks agree on it at the end of that step.
-    assert [(done["step"], done["stopped"]) for done in told.of("Done")] == [(4, True)]
+    assert [(done["step"], done["stopped"]) for done in stopped.of("Done")] == [(4, True)]
 
 
 @pytest.mark.parametrize(

@@ -45,14 +45,14 @@ def test_what_is_held_alike_has_equal_digests_and_skews_that_sum_to_nothing() ->
     assert all(buffer.skew() for buffer in buffers), "each alone says nothing"
 
 
-@pytest.mark.parametrize("odd", [0, 1, 2])
+@pytest.mark.parametrize("outlier", [0, 1, 2])
 @pytest.mark.parametrize("name", ["w", "b"])
-def test_one_bit_on_one_rank_is_seen_in_the_sum(odd: int, name: str) -> None:
-    buffers = [written(plan_of(rank), rank, wrong=name if rank == odd else "") for rank in range(3)]
+def test_one_bit_on_one_rank_is_seen_in_the_sum(outlier: int, name: str) -> None:
+    buffers = [written(plan_of(rank), rank, wrong=name if rank == outlier else "") for rank in range(3)]
     assert all(buffer.verify() for buffer in buffers), "each is whole in itself"
     assert sum(buffer.skew() for buffer in buffers) != 0
-    others = {buffer.digests()[SHARED] for rank, buffer in enumerate(buffers) if rank != odd}
-    assert len(others) == 1 and buffers[odd].digests()[SHARED] not in others
+    others = {buffer.digests()[SHARED] for rank, buffer in enumerate(buffers) if rank != outlier}
+    assert len(others) == 1 and buffers[outlier].digests()[SHARED] not in others
 
 
 def test_what_a_rank_holds_alone_is_not_compared() -> None:

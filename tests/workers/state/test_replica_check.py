@@ -87,7 +87,7 @@ def test_nondeterministic_devices_compare_only_results_of_one_collective() -> No
 
 
 @pytest.mark.parametrize(
-    ("held", "odd"),
+    ("held", "outlier"),
     [
         ({0: {"w": 1}, 1: {"w": 1}}, None),
         ({0: {"w": 1}, 1: {"w": 2}, 2: {"w": 1}}, ReplicaOutlier((1,), (0, 1, 2), ("w",))),
@@ -98,9 +98,9 @@ def test_nondeterministic_devices_compare_only_results_of_one_collective() -> No
     ],
 )
 def test_the_majority_is_right_where_there_is_one(
-    held: Mapping[int, Mapping[str, int]], odd: ReplicaOutlier | None
+    held: Mapping[int, Mapping[str, int]], outlier: ReplicaOutlier | None
 ) -> None:
-    assert find_outliers(held) == odd
+    assert find_outliers(held) == outlier
 
 
 def test_the_error_names_ranks_and_tensors_or_the_missing_majority() -> None:

@@ -280,7 +280,7 @@ def test_step_counters_that_are_plain_numbers_are_restored() -> None:
 def test_plain_json_data_is_kept_as_it_is() -> None:
     plain = {"cursor": 5, "nested": {"x": [1, 2.5, None, True, "s"]}}
     assert lift(plain, "s").plain == plain
-    odd = {1: (2, {"$tuple": 3}), "k": collections.Counter({4: 2})}
-    assert put_back(lift(odd, "s").plain, {}) == odd
+    unusual = {1: (2, {"$tuple": 3}), "k": collections.Counter({4: 2})}
+    assert put_back(lift(unusual, "s").plain, {}) == unusual
     with pytest.raises(StateError, match=r"two tensors of the state are called 's\.a\.b'"):
         lift({"a": {"b": torch.ones(1)}, "a.b": torch.ones(1)}, "s")

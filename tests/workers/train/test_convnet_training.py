@@ -84,10 +84,10 @@ def test_a_killed_rank_costs_no_step_and_no_bit(
 ) -> None:
     whole = run(agent, images, digits, name, f"images-whole-{name}")
     images = changed(images, faults=[fault(1, 3, "sigkill", "backward")])
-    struck = run(agent, images, digits, name, f"images-struck-{name}", show_errors=False)
-    assert struck.codes[1] == -signal.SIGKILL
+    faulty = run(agent, images, digits, name, f"images-faulty-{name}", show_errors=False)
+    assert faulty.codes[1] == -signal.SIGKILL
     state = {"source": "memory", "step": 2, "generation": 1}
-    after = run(agent, images, digits, name, f"images-struck-{name}", generation=2, restore=state, faults_fired=[0])
+    after = run(agent, images, digits, name, f"images-faulty-{name}", generation=2, restore=state, faults_fired=[0])
     assert set(after.codes) == {0}, after.errors
     assert after.result == whole.result
     assert after.rows[-1]["validation_loss"] == whole.rows[-1]["validation_loss"], "running statistics were restored"

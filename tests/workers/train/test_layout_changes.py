@@ -49,9 +49,9 @@ KILLS = [
 def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, divisible: RankConfig, name: str, phase: str) -> None:
     whole = run(agent, divisible, name, f"whole-{name}")
     divisible = changed(divisible, faults=[fault(1, 3, "sigkill", phase)])
-    struck = run(agent, divisible, name, f"struck-{name}", show_errors=False)
-    assert struck.codes[1] == -signal.SIGKILL
-    after = resume(agent, divisible, name, f"struck-{name}", 2, faults_fired=[0])
+    faulty = run(agent, divisible, name, f"faulty-{name}", show_errors=False)
+    assert faulty.codes[1] == -signal.SIGKILL
+    after = resume(agent, divisible, name, f"faulty-{name}", 2, faults_fired=[0])
     assert set(after.codes) == {0}
     assert after.result == whole.result
     assert [row["step"] for row in after.rows] == [3, 4]
@@ -88,7 +88,7 @@ def test_so_does_a_checkpoint(agent: Any, divisible: RankConfig, tmp_path: Path,
 
 
 def test_a_pipeline_reports_its_idle_time_and_its_slowest_stage(agent: Any, divisible: RankConfig) -> None:
-    rows = run(agent, divisible, "pp", "told").rows
+    rows = run(agent, divisible, "pp", "pipeline-rows").rows
     for row in rows:
         assert 0 < row["extra"]["pipeline_idle"] < 1 <= row["extra"]["slowest_stage"] <= 2
         assert row["extra"]["bubble"] == pytest.approx(1 / (8 + 1))
@@ -96,14 +96,14 @@ def test_a_pipeline_reports_its_idle_time_and_its_slowest_stage(agent: Any, divi
 
 
 def test_the_second_step_reports_the_collectives_of_each_layout(agent: Any, divisible: RankConfig) -> None:
-    before, told, after, _ = (row["extra"] for row in run(agent, divisible, "hsdp", "told-collectives").rows)
-    assert told["reduce_scatter"] == told["all_reduce"] == 4 + 1, "blocks, and the root"
-    assert told["reduce_scatter_bytes"] == 2 * told["all_reduce_bytes"], "a shard is summed over replicas"
+    before, during, after, _ = (row["extra"] for row in run(agent, divisible, "hsdp", "collectives").rows)
+    assert during["reduce_scatter"] == during["all_reduce"] == 4 + 1, "blocks, and the root"
+    assert during["reduce_scatter_bytes"] == 2 * during["all_reduce_bytes"], "a shard is summed over replicas"
     assert not {key for row in (before, after) for key in row if key.startswith(("reduce", "all", "send", "recv"))}
 
 
 def test_steps_report_memory_and_waiting_and_from_the_third_on_utilization(agent: Any, divisible: RankConfig) -> None:
-    rows = [row["extra"] for row in run(agent, divisible, "fsdp3", "told-facts").rows]
+    rows = [row["extra"] for row in run(agent, divisible, "fsdp3", "facts").rows]
     for row in rows:
         assert 50e6 < row["peak_bytes"] < 10e9 and row["peak_rank"] in (0, 1, 2)
         assert 0 <= row["exposed_communication"] < 1

@@ -39,14 +39,14 @@ def test_a_nan_loss_costs_its_step_and_no_bit(agent: Any, spread: RankConfig) ->
     name = spread.parallel.data_parallel
     whole = agent.run(spread, 2, f"finite-{name}")
     spread = changed(spread, faults=[fault(1, 3, "nan_loss")], non_finite=NonFiniteConfig(NonFiniteAction.ROLLBACK))
-    struck = agent.run(spread, 2, f"nan-{name}", show_errors=False)
-    assert struck.codes == [1, 1], "both, though one of them had the wrong number"
-    assert [failed["error"]["error_class"] for failed in struck.of("Failed")] == ["non_finite"] * 2
-    assert all(error.startswith("NonFiniteError: step 3: loss nan, gradient norm nan") for error in struck.errors)
-    assert [row["step"] for row in struck.rows] == [1, 2]
+    faulty = agent.run(spread, 2, f"nan-{name}", show_errors=False)
+    assert faulty.codes == [1, 1], "both, though one of them had the wrong number"
+    assert [failed["error"]["error_class"] for failed in faulty.of("Failed")] == ["non_finite"] * 2
+    assert all(error.startswith("NonFiniteError: step 3: loss nan, gradient norm nan") for error in faulty.errors)
+    assert [row["step"] for row in faulty.rows] == [1, 2]
     after = again(agent, spread, f"nan-{name}", 2)
     assert after.result == whole.result
-    assert [*struck.losses, *after.losses] == whole.losses
+    assert [*faulty.losses, *after.losses] == whole.losses
 
 
 def test_a_skipped_step_is_one_without_an_update_on_every_rank(agent: Any, spread: RankConfig) -> None:
@@ -54,15 +54,15 @@ def test_a_skipped_step_is_one_without_an_update_on_every_rank(agent: Any, sprea
     spread = changed(
         spread, faults=[fault(1, 3, "nan_loss")], non_finite=NonFiniteConfig(NonFiniteAction.SKIP, max_skips=3)
     )
-    struck = agent.run(spread, 2, f"skipped-{name}")
-    assert struck.codes == [0, 0]
-    assert [row["step"] for row in struck.rows] == [1, 2, 3, 4]
-    assert [row["loss"] is None for row in struck.rows] == [False, False, True, False]
-    assert {row["samples"] for row in struck.rows} == {16}, "its samples count as seen"
-    (note,) = struck.of("Note")
+    faulty = agent.run(spread, 2, f"skipped-{name}")
+    assert faulty.codes == [0, 0]
+    assert [row["step"] for row in faulty.rows] == [1, 2, 3, 4]
+    assert [row["loss"] is None for row in faulty.rows] == [False, False, True, False]
+    assert {row["samples"] for row in faulty.rows} == {16}, "its samples count as seen"
+    (note,) = faulty.of("Note")
     assert (note["kind"], note["data"]["step"]) == ("step_skipped", 3)
     elsewhere = changed(spread, faults=[fault(0, 3, "nan_loss")])
-    assert agent.run(elsewhere, 2, f"skipped-by-0-{name}").result == struck.result, (
+    assert agent.run(elsewhere, 2, f"skipped-by-0-{name}").result == faulty.result, (
         "the result does not depend on the rank with the fault"
     )
 
@@ -73,10 +73,10 @@ def test_more_skips_than_allowed_end_it(agent: Any, config: RankConfig) -> None:
         faults=[fault(0, step, "nan_loss") for step in (1, 2, 3)],
         non_finite=NonFiniteConfig(NonFiniteAction.SKIP, max_skips=2),
     )
-    struck = agent.run(config, 2, "skips", show_errors=False)
-    assert struck.codes == [1, 1]
-    assert "more than recovery.budgets.non_finite=2 such steps were skipped" in struck.errors[0]
-    assert len(struck.rows) == 2
+    faulty = agent.run(config, 2, "skips", show_errors=False)
+    assert faulty.codes == [1, 1]
+    assert "more than recovery.budgets.non_finite=2 such steps were skipped" in faulty.errors[0]
+    assert len(faulty.rows) == 2
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
@@ -85,30 +85,30 @@ def test_a_flipped_bit_in_one_replica_is_found_and_the_state_before_is_good(
 ) -> None:
     whole = agent.run(replicas, 3, "alike")
     replicas = changed(replicas, faults=[fault(1, 3, "flip_bit", phase)])
-    struck = agent.run(replicas, 3, f"flipped-{phase}", show_errors=False)
-    assert struck.codes == [1, 1, 1]
-    assert [failed["error"]["error_class"] for failed in struck.of("Failed")] == ["corruption"] * 3
-    details = struck.of("Failed")[0]["error"]["details"]
+    faulty = agent.run(replicas, 3, f"flipped-{phase}", show_errors=False)
+    assert faulty.codes == [1, 1, 1]
+    assert [failed["error"]["error_class"] for failed in faulty.of("Failed")] == ["corruption"] * 3
+    details = faulty.of("Failed")[0]["error"]["details"]
     assert (details["outlier_ranks"], details["of_ranks"], details["is_certain"]) == ([1], [0, 1, 2], True)
     assert details["step"] == 3 and details["tensors"]
-    assert [row["step"] for row in struck.rows] == [1, 2, 3], "found with the next step's sum, before its update"
+    assert [row["step"] for row in faulty.rows] == [1, 2, 3], "found with the next step's sum, before its update"
     after = again(agent, replicas, f"flipped-{phase}", 2, 3)
     assert after.result == whole.result
 
 
 def test_with_two_replicas_the_wrong_one_is_uncertain(agent: Any, replicas: RankConfig) -> None:
     replicas = changed(replicas, faults=[fault(0, 2, "flip_bit")])
-    struck = agent.run(replicas, 2, "two", show_errors=False)
-    assert struck.codes == [1, 1]
-    assert not struck.of("Failed")[0]["error"]["details"]["is_certain"]
+    faulty = agent.run(replicas, 2, "two", show_errors=False)
+    assert faulty.codes == [1, 1]
+    assert not faulty.of("Failed")[0]["error"]["details"]["is_certain"]
 
 
 def test_replicas_are_compared_in_the_last_step_before_it_is_saved(agent: Any, replicas: RankConfig) -> None:
     replicas = changed(replicas, faults=[fault(2, 4, "flip_bit", "optimizer")])
-    struck = agent.run(replicas, 3, "last", show_errors=False)
-    assert struck.codes == [1, 1, 1]
-    assert struck.of("Failed")[0]["error"]["details"]["outlier_ranks"] == [2]
-    assert not struck.of("Pinned") and not struck.of("Done")
+    faulty = agent.run(replicas, 3, "last", show_errors=False)
+    assert faulty.codes == [1, 1, 1]
+    assert faulty.of("Failed")[0]["error"]["details"]["outlier_ranks"] == [2]
+    assert not faulty.of("Pinned") and not faulty.of("Done")
 
 
 def test_between_snapshots_it_is_found_at_the_next_one(agent: Any, replicas: RankConfig) -> None:
@@ -116,8 +116,8 @@ def test_between_snapshots_it_is_found_at_the_next_one(agent: Any, replicas: Ran
     replicas = changed(replicas, snapshot={"every_steps": 3})
     whole = agent.run(replicas, 3, "seldom")
     replicas = changed(replicas, faults=[fault(1, 4, "flip_bit")])
-    struck = agent.run(replicas, 3, "seldom-flipped", show_errors=False)
-    assert struck.of("Failed")[0]["error"]["details"]["step"] == 6
+    faulty = agent.run(replicas, 3, "seldom-flipped", show_errors=False)
+    assert faulty.of("Failed")[0]["error"]["details"]["step"] == 6
     assert again(agent, replicas, "seldom-flipped", 3, 3).result == whole.result
 
 
@@ -125,9 +125,9 @@ def test_without_the_detector_a_flipped_bit_stays_unnoticed(agent: Any, replicas
     """Check that without the detector the run ends normally, with wrong parameters."""
     whole = agent.run(replicas, 3, "on")
     replicas = changed(replicas, faults=[fault(1, 3, "flip_bit")])
-    struck = agent.run(replicas, 3, "off", verify_replicas=False)
-    assert struck.codes == [0, 0, 0]
-    assert struck.result["parameters"] != whole.result["parameters"]
+    faulty = agent.run(replicas, 3, "off", verify_replicas=False)
+    assert faulty.codes == [0, 0, 0]
+    assert faulty.result["parameters"] != whole.result["parameters"]
 
 
 HYBRID = ("fsdp", {"dp_replicate": 2, "dp_shard": 2}, {})
@@ -137,8 +137,8 @@ def test_a_shard_is_compared_with_that_of_the_other_replica(agent: Any, config: 
     whole = agent.spread(config, HYBRID, "hybrid")
     assert whole.codes == [0] * 4
     config = changed(config, faults=[fault(3, 3, "flip_bit")])
-    struck = agent.spread(config, HYBRID, "hybrid-flipped", show_errors=False)
-    details = struck.of("Failed")[0]["error"]["details"]
+    faulty = agent.spread(config, HYBRID, "hybrid-flipped", show_errors=False)
+    details = faulty.of("Failed")[0]["error"]["details"]
     assert (details["outlier_ranks"], details["is_certain"]) == ([1, 3], False), "ranks 1 and 3 hold the same shards"
     source = {"source": "memory", "step": 2, "generation": 1}
     after = agent.spread(config, HYBRID, "hybrid-flipped", generation=2, restore=source, faults_fired=[0])
@@ -147,8 +147,8 @@ def test_a_shard_is_compared_with_that_of_the_other_replica(agent: Any, config: 
 
 def test_a_flipped_bit_in_a_snapshot_fails_its_checksum(agent: Any, config: RankConfig) -> None:
     config = changed(config, faults=[fault(1, 3, "flip_snapshot"), fault(1, 3, "sigkill", "backward")])
-    struck = agent.run(config, 2, "bad-snapshot", show_errors=False)
-    assert struck.codes[1] == -signal.SIGKILL
+    faulty = agent.run(config, 2, "bad-snapshot", show_errors=False)
+    assert faulty.codes[1] == -signal.SIGKILL
     with pytest.raises(LookupError, match="no set of rank 1"):
         again(agent, config, "bad-snapshot", 2)
     assert again(agent, config, "bad-snapshot", 1).codes == [0, 0]
@@ -168,12 +168,12 @@ def test_a_spike_is_reported_or_its_step_is_repeated(agent: Any, config: RankCon
     assert warned.result["parameters"] != whole.result["parameters"]
 
     config = changed(config, loss_spike=ROLLBACK)
-    struck = agent.run(config, 2, "back", show_errors=False)
-    assert struck.codes == [1, 1]
-    assert [failed["error"]["error_class"] for failed in struck.of("Failed")] == ["loss_spike"] * 2
-    details = struck.of("Failed")[0]["error"]["details"]
+    faulty = agent.run(config, 2, "back", show_errors=False)
+    assert faulty.codes == [1, 1]
+    assert [failed["error"]["error_class"] for failed in faulty.of("Failed")] == ["loss_spike"] * 2
+    details = faulty.of("Failed")[0]["error"]["details"]
     assert (details["step"], details["of"]) == (22, of)
-    assert [row["step"] for row in struck.rows] == list(range(1, 22))
+    assert [row["step"] for row in faulty.rows] == list(range(1, 22))
     config = changed(config, loss_spike={"repeated": [RepeatedSpike(22, of, details["limit"])]})
     after = again(agent, config, "back", 21)
     assert after.result == whole.result and not after.of("Note")
@@ -185,13 +185,13 @@ def test_a_wild_gradient_of_a_part_of_a_model_stands_out(agent: Any, config: Ran
     config = changed(config, training={"steps": 24})
     config = changed(config, model={"heads": 4, "kv_heads": 2, "vocab_size": 264})
     config = changed(config, faults=[fault(rank, 22, "spike_gradient")], loss_spike=ROLLBACK)
-    struck = agent.run(config, 2, f"wild-{axis}-{rank}", layout={axis: 2}, show_errors=False)
-    details = struck.of("Failed")[0]["error"]["details"]
-    assert (struck.codes, details["step"], details["of"]) == ([1, 1], 22, "gradient norm")
+    faulty = agent.run(config, 2, f"wild-{axis}-{rank}", layout={axis: 2}, show_errors=False)
+    details = faulty.of("Failed")[0]["error"]["details"]
+    assert (faulty.codes, details["step"], details["of"]) == ([1, 1], 22, "gradient norm")
 
 
 def test_a_loss_of_a_pipeline_stands_out(agent: Any, config: RankConfig) -> None:
     config = changed(config, training={"steps": 24})
     config = changed(config, faults=[fault(1, 22, "spike_loss")], loss_spike=ROLLBACK)
-    struck = agent.run(config, 2, "wild-pipeline", layout={"pp": 2}, show_errors=False)
-    assert struck.of("Failed")[0]["error"]["details"]["of"] == "loss", "the last stage has it"
+    faulty = agent.run(config, 2, "wild-pipeline", layout={"pp": 2}, show_errors=False)
+    assert faulty.of("Failed")[0]["error"]["details"]["of"] == "loss", "the last stage has it"

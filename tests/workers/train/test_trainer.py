@@ -106,14 +106,14 @@ def test_restored_at_any_step_the_same_layout_ends_bitwise_the_same(
 def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, config: RankConfig, phase: str) -> None:
     whole = agent.run(config, 2, "undisturbed")
     config = changed(config, faults=[fault(1, 3, "sigkill", phase)])
-    struck = agent.run(config, 2, f"struck-{phase}", show_errors=False)
-    assert struck.codes[1] == -signal.SIGKILL
-    assert [due["index"] for due in struck.of("FaultDue")] == [0]
+    faulty = agent.run(config, 2, f"faulty-{phase}", show_errors=False)
+    assert faulty.codes[1] == -signal.SIGKILL
+    assert [due["index"] for due in faulty.of("FaultDue")] == [0]
     # Rank 0 may have gone on to commit step 3 alone; only a step that every rank holds is a place to go back to.
     after = agent.run(
         config,
         2,
-        f"struck-{phase}",
+        f"faulty-{phase}",
         generation=2,
         restore={"source": "memory", "step": 2, "generation": 1},
         faults_fired=[0],
@@ -130,9 +130,9 @@ def test_a_fault_may_raise_or_kill_another_process(agent: Any, config: RankConfi
             fault(0, 2, "raise", "backward"),
         ],
     )
-    struck = agent.run(config, 1, "raised", show_errors=False)
-    assert [due["do"] for due in struck.of("FaultDue")] == ["kill_store", "raise"]
-    assert struck.errors == ["PlannedFaultError: fault 1 of the spec: raise at step 2 in backward"]
+    faulty = agent.run(config, 1, "raised", show_errors=False)
+    assert [due["do"] for due in faulty.of("FaultDue")] == ["kill_store", "raise"]
+    assert faulty.errors == ["PlannedFaultError: fault 1 of the spec: raise at step 2 in backward"]
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 3)])

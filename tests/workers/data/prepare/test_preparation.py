@@ -120,7 +120,7 @@ def test_the_trainer_reads_records_as_it_reads_a_token_file(tmp_path: Path) -> N
         records[[last + 1]]
 
 
-def spoiled(tmp_path: Path, file_format: str, content: bytes) -> str:
+def corrupted(tmp_path: Path, file_format: str, content: bytes) -> str:
     source = Path(write(tmp_path / "in", file_format))
     file = next(path for path in sorted(source.iterdir()) if path.suffix != ".json")
     file.write_bytes(content)
@@ -129,7 +129,7 @@ def spoiled(tmp_path: Path, file_format: str, content: bytes) -> str:
 
 @pytest.mark.parametrize("file_format", ["parquet", "tar", "hf"])
 def test_a_corrupt_file_is_named(tmp_path: Path, file_format: str) -> None:
-    source = spoiled(tmp_path, file_format, os.urandom(5000))
+    source = corrupted(tmp_path, file_format, os.urandom(5000))
     with pytest.raises(DataError, match=rf"{source}/.*0.* is not readable as {file_format}"):
         prepared(recipe(source, file_format), tmp_path / "out")
 
@@ -146,7 +146,7 @@ def test_a_corrupt_file_is_named(tmp_path: Path, file_format: str) -> None:
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: bytes, words: str) -> None:
     with pytest.raises(DataError, match=words) as error:
-        prepared(recipe(spoiled(tmp_path, "jsonl", line), "jsonl"), tmp_path / "out")
+        prepared(recipe(corrupted(tmp_path, "jsonl", line), "jsonl"), tmp_path / "out")
     assert "0.jsonl" in str(error.value)
 
 

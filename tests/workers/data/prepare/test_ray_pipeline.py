@@ -73,19 +73,19 @@ def order(data: dict[str, Any], nodes: list[str], tmp_path: Path, code: str = ""
 
 async def test_it_makes_what_one_process_makes_and_finds_it_again(nodes: list[str], tmp_path: Path) -> None:
     data = recipe(write(tmp_path / "in", "jsonl", DOCUMENTS * 100), "jsonl")
-    said: list[dict[str, Any]] = []
+    notes: list[dict[str, Any]] = []
     pipeline = Pipeline()
-    made = await pipeline.run(order(data, nodes, tmp_path), lambda kind, note: said.append(note))
+    made = await pipeline.run(order(data, nodes, tmp_path), lambda kind, note: notes.append(note))
     meta = prepared(data, tmp_path / "alone", unit_bytes=8 << 20)
     assert (made["fingerprint"], made["records"]) == (
         meta["fingerprint"],
         {"train": meta["splits"]["train"]["records"]},
     )
     assert planned(data, tmp_path / "out").meta == meta
-    assert said[-1]["fraction"] == 1.0 and "1 of 1 parts prepared" in said[-1]["message"]
-    said.clear()
-    assert await pipeline.run(order(data, nodes, tmp_path), lambda kind, note: said.append(note)) == made
-    assert not [note for note in said if "parts prepared" in note["message"]]
+    assert notes[-1]["fraction"] == 1.0 and "1 of 1 parts prepared" in notes[-1]["message"]
+    notes.clear()
+    assert await pipeline.run(order(data, nodes, tmp_path), lambda kind, note: notes.append(note)) == made
+    assert not [note for note in notes if "parts prepared" in note["message"]]
 
 
 async def test_an_error_names_its_cause(nodes: list[str], tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ async def held(folder: Path) -> list[int]:
 async def test_dead_workers_and_a_dead_driver_cost_nothing_but_time(nodes: list[str], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SLOW)
     data = recipe(write(tmp_path / "in", "jsonl"), "jsonl", function="mine:make")
-    said: list[str] = []
+    notes: list[str] = []
     running = asyncio.create_task(
-        Pipeline().run(order(data, nodes, tmp_path, str(tmp_path)), lambda kind, note: said.append(kind))
+        Pipeline().run(order(data, nodes, tmp_path, str(tmp_path)), lambda kind, note: notes.append(kind))
     )
     (worker,) = await held(tmp_path)
     (tmp_path / f"{worker}.pid").unlink()
@@ -137,7 +137,7 @@ async def test_dead_workers_and_a_dead_driver_cost_nothing_but_time(nodes: list[
     (tmp_path / "go").touch()
     made = await running
     assert made["records"] == {"train": len(DOCUMENTS)}
-    assert said.count("preparation") == 1
+    assert notes.count("preparation") == 1
 
 
 async def test_cancelled_it_leaves_no_task(nodes: list[str], tmp_path: Path) -> None:

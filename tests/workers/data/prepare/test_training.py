@@ -54,8 +54,8 @@ def test_a_function_continues_in_its_records(agent: Any, loop: RankConfig, recor
     at = {"source": "memory", "step": 3, "generation": 1}
     for ranks in (2, 3):
         memory = f"of-records-{ranks}"
-        struck = agent.run(loop, 2, memory, show_errors=False, **options)
-        assert struck.codes[1] == -signal.SIGKILL
+        faulty = agent.run(loop, 2, memory, show_errors=False, **options)
+        assert faulty.codes[1] == -signal.SIGKILL
         resumed = {"generation": 2, "restore": at, "faults_fired": [0], "source_world": 2}
         again = agent.run(loop, ranks, memory, **resumed, **options)
         assert again.result["samples"] == whole.result["samples"]

@@ -17,20 +17,20 @@ from tests.support.inputs.rank_configs import changed, fault
 @pytest.mark.parametrize(("do", "code"), [("segfault", -signal.SIGSEGV), ("abort", -signal.SIGABRT)])
 def test_a_rank_ends_by_the_real_signal_and_no_bit_is_lost(agent: Any, config: RankConfig, do: str, code: int) -> None:
     whole = agent.run(config, 2, "signals-whole")
-    struck_by = changed(config, faults=[fault(1, 3, do, "backward")])
-    struck = agent.run(struck_by, 2, f"signals-{do}", show_errors=False)
-    assert struck.codes[1] == code
+    faulty_config = changed(config, faults=[fault(1, 3, do, "backward")])
+    faulty = agent.run(faulty_config, 2, f"signals-{do}", show_errors=False)
+    assert faulty.codes[1] == code
     at = {"source": "memory", "step": 2, "generation": 1}
-    after = agent.run(struck_by, 2, f"signals-{do}", generation=2, restore=at, faults_fired=[0])
+    after = agent.run(faulty_config, 2, f"signals-{do}", generation=2, restore=at, faults_fired=[0])
     assert after.result == whole.result
 
 
 def test_out_of_memory_is_a_kill_by_the_kernel_that_leaves_no_cgroup(agent: Any, config: RankConfig) -> None:
-    struck = agent.run(changed(config, faults=[fault(0, 2, "oom")]), 1, "oom", show_errors=False)
-    if struck.errors:
-        assert "fault 0 of the spec: oom at step 2 in forward: not possible on this node: " in struck.errors[0]
-        pytest.skip(struck.errors[0])
-    assert struck.codes == [-signal.SIGKILL]
+    faulty = agent.run(changed(config, faults=[fault(0, 2, "oom")]), 1, "oom", show_errors=False)
+    if faulty.errors:
+        assert "fault 0 of the spec: oom at step 2 in forward: not possible on this node: " in faulty.errors[0]
+        pytest.skip(faulty.errors[0])
+    assert faulty.codes == [-signal.SIGKILL]
     deadline = time.monotonic() + 10
     while left := [*Path("/sys/fs/cgroup").glob("**/regroup-oom-*")]:
         assert time.monotonic() < deadline, left
@@ -42,9 +42,9 @@ def test_a_fault_of_a_node_is_injected_by_its_first_rank(agent: Any, config: Ran
         config,
         faults=[FaultConfig(FaultPoint(2, node=number), "raise") for number in (1, 0)],
     )
-    struck = agent.run(config, 2, "by-node", show_errors=False)
-    assert [due["index"] for due in struck.of("FaultDue")] == [1]
-    assert "PlannedFaultError: fault 1 of the spec: raise at step 2 in forward" in struck.errors
+    faulty = agent.run(config, 2, "by-node", show_errors=False)
+    assert [due["index"] for due in faulty.of("FaultDue")] == [1]
+    assert "PlannedFaultError: fault 1 of the spec: raise at step 2 in forward" in faulty.errors
 
 
 def test_a_sleeping_rank_continues_where_it_was(agent: Any, config: RankConfig) -> None:
@@ -59,9 +59,9 @@ def test_a_sleeping_rank_continues_where_it_was(agent: Any, config: RankConfig) 
 def test_connections_that_end_cost_a_start_and_no_bit(agent: Any, config: RankConfig) -> None:
     whole = agent.run(config, 2, "connected")
     config = changed(config, faults=[fault(1, 3, "cut_traffic")])
-    struck = agent.run(config, 2, "cut-off", show_errors=False)
-    assert all(code != 0 for code in struck.codes)
-    assert {each["error"]["error_class"] for each in struck.of("Failed")} == {"collateral"}, "no rank is the cause"
+    faulty = agent.run(config, 2, "cut-off", show_errors=False)
+    assert all(code != 0 for code in faulty.codes)
+    assert {each["error"]["error_class"] for each in faulty.of("Failed")} == {"collateral"}, "no rank is the cause"
     at = {"source": "memory", "step": 2, "generation": 1}
     after = agent.run(config, 2, "cut-off", generation=2, restore=at, faults_fired=[0])
     assert after.result == whole.result
@@ -76,9 +76,9 @@ def test_lost_packets_cost_time_and_no_bit(agent: Any, config: RankConfig) -> No
             fault(0, 4, "lose_traffic", share=1, duration_s=1.5),
         ],
     )
-    struck = agent.run(config, 2, "heard-badly")
-    assert struck.result == whole.result and struck.codes == [0, 0]
-    assert max(row["duration_s"] for row in struck.rows) > 1.0
+    faulty = agent.run(config, 2, "heard-badly")
+    assert faulty.result == whole.result and faulty.codes == [0, 0]
+    assert max(row["duration_s"] for row in faulty.rows) > 1.0
 
 
 def test_a_flipped_byte_makes_the_newest_set_unusable_and_the_one_before_serves(agent: Any, config: RankConfig) -> None:

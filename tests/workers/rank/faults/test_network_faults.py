@@ -83,8 +83,8 @@ def test_only_tcp_connections_are_affected(ends: tuple[socket.socket, socket.soc
         inodes = {os.fstat(other.fileno()).st_ino for other in (left, right, datagrams)}
         found = list(network_faults._connections())
         try:
-            struck = {os.fstat(each.fileno()).st_ino for each in found}
-            assert struck.isdisjoint(inodes) and {os.fstat(end.fileno()).st_ino for end in ends} <= struck
+            faulty = {os.fstat(each.fileno()).st_ino for each in found}
+            assert faulty.isdisjoint(inodes) and {os.fstat(end.fileno()).st_ino for end in ends} <= faulty
         finally:
             for each in found:
                 each.close()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from regroup.workers.contract.messages import Report, Restore, Restored, StepRow
-from tests.support.jobs.ray_train_ranks import Start, all_done, fit
+from tests.support.jobs.ray_train_ranks import Start, fit, well
 
 CHECKPOINTS = """
 def loop():
@@ -31,12 +31,12 @@ def folders(tmp_path: Path) -> list[str]:
 
 
 def test_after_a_kill_the_newest_checkpoint_restores_at_another_size(run: Start, tmp_path: Path) -> None:
-    keep = "checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2)"
-    killed = run(CHECKPOINTS.replace("WITH_KILL", "True") + fit(run=keep))
+    option = "checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2)"
+    killed = run(CHECKPOINTS.replace("WITH_KILL", "True") + fit(run=option))
     assert killed[1].code == -9
     assert len(folders(tmp_path)) in (2, 3), "the fourth may be on its way"
     again = all_done(
-        run(CHECKPOINTS.replace("WITH_KILL", "False") + fit(ranks="(1, 4)", run=keep) + SHOWN, ranks=3, generation=2)
+        run(CHECKPOINTS.replace("WITH_KILL", "False") + fit(ranks="(1, 4)", run=option) + SHOWN, ranks=3, generation=2)
     )
     continued = "continues from {'part-0': '3', 'part-1': '3'}"
     assert again[0].out.splitlines() == [continued, "kept [0.25, 0.2] 0.2 2"]
@@ -51,8 +51,8 @@ def test_after_a_kill_the_newest_checkpoint_restores_at_another_size(run: Start,
 
 def test_the_best_and_the_newest_are_kept(run: Start, tmp_path: Path) -> None:
     config = "num_to_keep=2, checkpoint_score_attribute='score/best', checkpoint_score_order='min'"
-    keep = f"checkpoint_config=ray.train.CheckpointConfig({config})"
-    (zero,) = all_done(run(CHECKPOINTS.replace("WITH_KILL", "False") + fit(ranks="1", run=keep) + SHOWN, ranks=1))
+    option = f"checkpoint_config=ray.train.CheckpointConfig({config})"
+    (zero,) = all_done(run(CHECKPOINTS.replace("WITH_KILL", "False") + fit(ranks="1", run=option) + SHOWN, ranks=1))
     assert zero.out == "kept [0.3333333333333333, 0.5] 0.2 2\n"
     assert len(folders(tmp_path)) == 3, "the newest too, though it is not among the best"
 

@@ -4,7 +4,7 @@ import pytest
 
 from regroup.workers.contract.messages import Done, Failed
 from regroup.workers.contract.rank_error import ErrorClass
-from tests.support.jobs.ray_train_ranks import Start, all_done, fit
+from tests.support.jobs.ray_train_ranks import Start, fit, well
 
 PLACES = """
 ray.init(num_cpus=4)
@@ -13,12 +13,12 @@ word = "closed over"
 
 def loop(config):
     context = ray.train.get_context()
-    said = ray.train.collective.broadcast_from_rank_zero({"from": context.get_world_rank()})
+    message = ray.train.collective.broadcast_from_rank_zero({"from": context.get_world_rank()})
     ray.train.collective.barrier()
     total = torch.tensor([1.0 + context.get_world_rank()])
     dist.all_reduce(total)
     print(word, config["lr"], context.get_world_rank(), context.get_world_size(), context.get_local_rank(),
-          context.get_local_world_size(), context.get_node_rank(), context.get_experiment_name(), said, total.item(),
+          context.get_local_world_size(), context.get_node_rank(), context.get_experiment_name(), message, total.item(),
           ray.train.torch.get_device(), ray.train.torch.get_devices(), ray.train.get_checkpoint(),
           os.environ["GREETING"], context.get_storage().experiment_fs_path == STORAGE + "/run")
     return f"value of {context.get_world_rank()}"
@@ -29,9 +29,9 @@ def test_the_program_runs_once_and_its_loop_on_every_rank(run: Start) -> None:
     runtime = "worker_runtime_env={'env_vars': {'GREETING': 'hello'}}"
     end = "print('result', result.return_value, result.metrics, result.checkpoint, result.error, dist.is_initialized())"
     zero, one = all_done(run(PLACES + fit("train_loop_config={'lr': 0.5}", run=runtime) + end))
-    told = "closed over 0.5 {0} 2 {0} 2 0 run {{'from': 0}} 3.0 cpu [device(type='cpu')] None hello True"
-    assert zero.out.splitlines() == ["driver False", told.format(0), "result value of 0 None None None False"]
-    assert one.out.splitlines() == [told.format(1)]
+    output = "closed over 0.5 {0} 2 {0} 2 0 run {{'from': 0}} 3.0 cpu [device(type='cpu')] None hello True"
+    assert zero.out.splitlines() == ["driver False", output.format(0), "result value of 0 None None None False"]
+    assert one.out.splitlines() == [output.format(1)]
     assert not zero.err and not one.err
 
 
@@ -88,22 +88,22 @@ def test_user_callbacks_are_called(run: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "said"),
+    ("end", "message"),
     [
         (fit(ranks="4"), "ScalingConfig(num_workers=4), but the job runs on 2 ranks"),
         (fit(ranks="(3, 8)"), "ScalingConfig(num_workers=(3, 8)), but the job runs on 2 ranks"),
         (fit("datasets={'train': object()}"), "datasets=['train']: Ray Data runs on a Ray cluster"),
     ],
 )
-def test_what_the_job_is_not_is_refused_as_wrong_input(run: Start, end: str, said: str) -> None:
+def test_what_the_job_is_not_is_refused_as_wrong_input(run: Start, end: str, message: str) -> None:
     zero, _ = run("\ndef loop():\n    print('never')\n" + end)
-    assert zero.error.startswith(f"InputError: {said}")
+    assert zero.error.startswith(f"InputError: {message}")
     assert zero.of(Failed)[0].error.error_class is ErrorClass.INPUT
     assert "never" not in zero.out
 
 
 @pytest.mark.parametrize(
-    ("does", "said"),
+    ("does", "message"),
     [
         ("ray.train.get_dataset_shard('train')", "whose data Ray Data prepares beforehand (data.prepare)"),
         ("ray.put(1)", "ray.put() needs a Ray cluster"),
@@ -113,15 +113,15 @@ def test_what_the_job_is_not_is_refused_as_wrong_input(run: Start, end: str, sai
         ("[save({}, 'x', checkpoint_dir_name='same') for _ in range(2)]", "'same' is already in use"),
     ],
 )
-def test_what_needs_a_cluster_is_refused_where_it_is_called(run: Start, does: str, said: str) -> None:
+def test_what_needs_a_cluster_is_refused_where_it_is_called(run: Start, does: str, message: str) -> None:
     (zero,) = run(f"\ndef loop():\n    {does}\n" + fit(ranks="1"), ranks=1)
-    assert said in zero.error
+    assert message in zero.error
 
 
 def test_a_program_that_requests_more_retries_than_the_job_allows_gets_a_note(run: Start) -> None:
     source = "\ndef loop():\n    pass\n" + fit(ranks="1", run="failure_config=ray.train.FailureConfig(max_failures=3)")
-    (told,) = all_done(run(source, ranks=1))
-    assert "max_failures=3" in told.err and "recovery.budgets.user_error" in told.err
+    (output,) = all_done(run(source, ranks=1))
+    assert "max_failures=3" in output.err and "recovery.budgets.user_error" in output.err
     (untold,) = all_done(run(source, ranks=1, generation=2, restarts=3))
     assert not untold.err
 

@@ -13,7 +13,7 @@ def test_a_trainer_that_fits_is_not_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "world_size", "device", "said"),
+    ("requested", "world_size", "device", "message"),
     [
         ({"workers": (0, 0)}, 1, "cpu", "num_workers=0"),
         ({"workers": (4, 4)}, 2, "cpu", "num_workers=4), but the job runs on 2 ranks"),
@@ -28,11 +28,13 @@ def test_a_trainer_that_fits_is_not_refused() -> None:
         ({"has_validation": True}, 1, "cpu", "validation_config"),
     ],
 )
-def test_what_does_not_fit_is_named_with_both_sides(asked: Any, world_size: int, device: str, said: str) -> None:
-    why = unsupported_option(TrainerOptions(**asked), world_size, device)
-    assert why is not None and said in why
+def test_what_does_not_fit_is_named_with_both_sides(requested: Any, world_size: int, device: str, message: str) -> None:
+    why = unsupported_option(TrainerOptions(**requested), world_size, device)
+    assert why is not None and message in why
 
 
-@pytest.mark.parametrize(("wanted", "allowed", "is_told"), [(0, 0, False), (1, 3, False), (3, 1, True), (-1, 9, True)])
-def test_a_request_for_more_retries_than_allowed_gives_a_note(wanted: int, allowed: int, is_told: bool) -> None:
-    assert (budget_note(TrainerOptions(max_failures=wanted), allowed) is not None) == is_told
+@pytest.mark.parametrize(
+    ("requested", "allowed", "is_noted"), [(0, 0, False), (1, 3, False), (3, 1, True), (-1, 9, True)]
+)
+def test_a_request_for_more_retries_than_allowed_gives_a_note(requested: int, allowed: int, is_noted: bool) -> None:
+    assert (budget_note(TrainerOptions(max_failures=requested), allowed) is not None) == is_noted
