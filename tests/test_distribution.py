@@ -130,7 +130,7 @@ def test_the_control_plane_imports_without_packages_of_the_extras(installed: Pat
 def test_the_ranks_import_without_packages_of_the_control_plane(installed: Path) -> None:
     absent = "ray,fastapi,pydantic,sqlalchemy,alembic,structlog,typer,httpx2,uvicorn"
     # The Ray actors of the workers, the adapter to Ray Train, and the driver of Ray Data.
-    actors = "regroup.workers.agent.agent,regroup.workers.agent.standby"
+    actors = "regroup.workers.agent.agent,regroup.workers.agent.standby,regroup.workers.agent.supervisor_link"
     skipped = f"{actors},regroup.workers.rank.ray_train.,regroup.workers.data.prepare.ray_pipeline"
     imported = run(installed / "bin" / "python", "-c", IMPORT_ALL, absent, skipped, "regroup.workers", cwd=installed)
     assert "regroup.workers.contract.messages" in imported.stdout

@@ -1,4 +1,4 @@
-"""Schedule of one rank's snapshots and checkpoints: what is due, the copies, and their cost to training.
+"""Schedule of the snapshots and checkpoints of one rank: due steps, copies, and their cost to training.
 
 Every decision that must be equal on all ranks passes through the control all-reduce (`step_consensus.py`).
 """
