@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from regroup.workers.contract.messages import Report, Restore, Restored, StepRow
-from tests.support.jobs.ray_train_ranks import Start, fit, well
+from tests.support.jobs.ray_train_ranks import Start, all_done, fit
 
 CHECKPOINTS = """
 def loop():

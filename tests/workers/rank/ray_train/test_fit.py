@@ -4,7 +4,7 @@ import pytest
 
 from regroup.workers.contract.messages import Done, Failed
 from regroup.workers.contract.rank_error import ErrorClass
-from tests.support.jobs.ray_train_ranks import Start, fit, well
+from tests.support.jobs.ray_train_ranks import Start, all_done, fit
 
 PLACES = """
 ray.init(num_cpus=4)
