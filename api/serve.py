@@ -1,4 +1,4 @@
-"""`regroup serve` and `regroup down`: where control plane and API are put together."""
+"""`regroup serve` and `regroup down`: run control plane and API in one process, and stop them."""
 
 import asyncio
 import os
@@ -14,25 +14,25 @@ from regroup.api.app import create_app
 from regroup.service.server import control_plane
 from regroup.service.settings import Settings
 
-_DRAIN_S = 3  # followers of events hold their requests open; they reconnect to the next server
+_DRAIN_S = 3  # clients that follow streams hold their requests open; they reconnect to the next server
 
 
 def serve(settings: Settings) -> None:
-    """Serve until SIGINT or SIGTERM. Jobs and the local Ray run on; `down` ends them.
+    """Serve until SIGINT or SIGTERM. Jobs and the local Ray keep running; `down` stops them.
 
     Raises:
-        ConflictError: another server has the state directory, or the port is taken.
-        UnavailableError: database or cluster do not answer.
+        ConflictError: another server uses the state directory or the port.
+        UnavailableError: the database or the cluster does not respond.
     """
     settings.prepare_state_dir()
     control_plane.refuse_second(settings.state_dir)
-    # The working directory becomes sys.path[0] of every Ray worker: it must hold no packages of the user's.
+    # The working directory becomes sys.path[0] of every Ray worker, so it must not contain the user's packages.
     os.chdir(settings.state_dir)
     asyncio.run(_serve(settings))
 
 
 def down(state_dir: Path) -> list[str]:
-    """End everything that `serve` started on this state directory; says what that was."""
+    """Stop everything that `serve` started on this state directory, and return descriptions of it."""
     return control_plane.end_all(state_dir)
 
 
@@ -47,7 +47,7 @@ async def _run(settings: Settings, listener: socket.socket, stopping: asyncio.Ev
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     async with control_plane.control_plane(settings) as services:
-        _stop_on_signals(stopping)  # again: Ray has put its own in their place
+        _stop_on_signals(stopping)  # again, because Ray replaced the handlers
         config = uvicorn.Config(
             create_app(services), log_level="warning", access_log=False, timeout_graceful_shutdown=_DRAIN_S
         )
@@ -76,7 +76,10 @@ def _stop_on_signals(stopping: asyncio.Event) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Says when it is up, and leaves signals to us: uvicorn would raise them again before all else is closed."""
+    """A uvicorn server that signals when it has started.
+
+    It does not handle signals: uvicorn would raise them again before the control plane is closed.
+    """
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

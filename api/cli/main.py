@@ -1,4 +1,4 @@
-"""The command line. Each verb imports what it needs when it runs: starting up imports neither torch nor ray."""
+"""The command line. Commands import their dependencies when they run: start-up imports neither torch nor ray."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, drain.drain, drain.undrain, topology.topology)),
     ("Plan", (plan.plan, simulate.simulate)),
 )
-"""All verbs, in the groups that `--help` and docs/cli.md show."""
+"""All top-level commands, in the groups that `--help` and docs/cli.md show."""
 
 for _group, _verbs in VERBS:
     for _verb in _verbs:
@@ -69,10 +69,10 @@ GROUPS: tuple[tuple[str, str, typer.Typer], ...] = (
     ("Projects", "projects", projects.app),
     ("Fault injection", "chaos", chaos.app),
 )
-"""Verbs that have verbs of their own: heading, name, and those."""
+"""Commands that have subcommands: heading, name, and the Typer application of the subcommands."""
 
-for _group, _name, _verbs_of_its_own in GROUPS:
-    app.add_typer(_verbs_of_its_own, name=_name, rich_help_panel=_group)
+for _group, _name, _subcommands in GROUPS:
+    app.add_typer(_subcommands, name=_name, rich_help_panel=_group)
 
 
 @app.callback(invoke_without_command=True)

@@ -71,7 +71,7 @@ class Incident:
         """`back in 0.8 s, 0 steps lost`, or the phase it is in."""
         back = self.elapsed("first_step_s")
         if back is not None:
-            return f"back in {duration(back)}, {steps_lost_text(self.steps_lost)}"
+            return f"recovered in {duration(back)}, {steps_lost_text(self.steps_lost)}"
         if self.recovery_action == "fail":
             return "not recovered"
         if "ended_s" in self.times:
@@ -167,7 +167,11 @@ def steps_lost_text(count: int | None) -> str:
 
 def ended_text(formed_s: float | None) -> str:
     """Of an incident whose job ended before another step; `formed_s`: from the fault until its ranks were back."""
-    return "not back before the job ended" if formed_s is None else f"restarted in {duration(formed_s)}, no step since"
+    return (
+        "not recovered before the job ended"
+        if formed_s is None
+        else f"restarted in {duration(formed_s)}, no step since"
+    )
 
 
 def step_text(step: int, total: int | None) -> str:

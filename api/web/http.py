@@ -1,4 +1,4 @@
-"""What HTTP asks beside the resource itself: who may knock, how large a body is, versions, page tokens."""
+"""Concerns of HTTP that all resources share: allowed hosts, body sizes, ETags, page tokens."""
 
 import base64
 import hashlib
@@ -20,14 +20,14 @@ from regroup.service.store.records import JobRow
 MAX_BODY_BYTES = 1024 * 1024
 UPLOADS = "/v1/uploads/"
 MAX_PIECE_BYTES = 8 * 1024 * 1024
-"""Of a body that is sent below `UPLOADS`."""
+"""Limit of a body below `UPLOADS`."""
 
 
 class Guard:
-    """Refuses requests that came by another host name or from a foreign page, and bodies that are too large.
+    """Middleware that rejects foreign host names, cross-site requests, and bodies that are too large.
 
-    The server binds loopback and has no access control yet, so a web page that a browser shows on this machine must
-    not reach it: neither by a name that resolves to 127.0.0.1 (DNS rebinding) nor by a cross-site request.
+    The server binds loopback and has no access control yet, so a web page in a browser on this machine must not reach
+    it: neither through a name that resolves to 127.0.0.1 (DNS rebinding) nor through a cross-site request.
     """
 
     def __init__(self, app: ASGIApp, max_body_bytes: int = MAX_BODY_BYTES) -> None:
@@ -35,22 +35,22 @@ class Guard:
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what is allowed."""
+        """Pass allowed requests to the app, and answer others with a problem."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers, path = Headers(scope=scope), str(scope["path"])
         host, origin = headers.get("host", ""), headers.get("origin")
         limit = MAX_PIECE_BYTES if path.startswith(UPLOADS) else self._max_body_bytes
-        too_large = f"a body may have {limit} bytes"
+        too_large = f"a body may have at most {limit} bytes"
         refusal = None
         if not is_loopback(host):
-            detail = f"Host {host!r} is not loopback; this server answers 127.0.0.1 and localhost only"
+            detail = f"Host {host!r} is not loopback; this server accepts only 127.0.0.1 and localhost"
             refusal = problem("host_not_allowed", detail, path)
         elif origin is not None and not is_loopback(urlsplit(origin).netloc):
-            refusal = problem("forbidden", f"requests from pages of {origin!r} are refused", path)
+            refusal = problem("forbidden", f"cross-site requests from {origin!r} are not allowed", path)
         elif "\x00" in path or b"%00" in scope.get("query_string", b""):
-            refusal = problem("bad_request", "the NUL character cannot be part of any name", path.replace("\x00", ""))
+            refusal = problem("bad_request", "a name cannot contain the NUL character", path.replace("\x00", ""))
         elif (length := headers.get("content-length", "0")).isdigit() and int(length) > limit:
             refusal = problem("body_too_large", f"{too_large}, this one has {length}", path)
         if refusal is not None:
@@ -70,7 +70,7 @@ class Guard:
 
 
 def is_loopback(netloc: str) -> bool:
-    """Whether `host[:port]` names this machine by its loopback."""
+    """Return True if `host[:port]` is a loopback address or localhost."""
     try:
         host = urlsplit(f"//{netloc}").hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -79,40 +79,40 @@ def is_loopback(netloc: str) -> bool:
 
 
 def etag(job: JobRow) -> str:
-    """`"version.revision"`: the version counts events, the revision every change."""
+    """Return the ETag of a job, `"version.revision"`: the version counts events, the revision counts all changes."""
     return f'"{job.version}.{job.revision}"'
 
 
 def expected_version(if_match: str | None) -> int | None:
-    """The version that `If-Match` asks for. Progress of training is no conflict, so the revision is not compared.
+    """Return the version in `If-Match`. The revision is ignored, because training progress is not a conflict.
 
     Raises:
-        PreconditionError: it is no ETag of a job.
+        PreconditionError: `if_match` is not an ETag of a job.
     """
     if if_match is None or if_match.strip() == "*":
         return None
     match = re.fullmatch(r'"(\d{1,18})\.\d+"', if_match.strip())
     if match is None:
-        raise PreconditionError(f"If-Match {if_match!r} is no ETag that this server gave; read the job again")
+        raise PreconditionError(f"If-Match {if_match!r} is not an ETag of this server; get the job again")
     return int(match[1])
 
 
 class PageTokens:
-    """Opaque page tokens: the last id shown and the filter it belongs to, signed."""
+    """Opaque page tokens: the last id of a page and a digest of the filters, signed."""
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()
 
     def make(self, after: str, filters: Mapping[str, Sequence[str]]) -> str:
-        """A token for the page after `after`."""
+        """Return a token for the page after `after`."""
         body = json.dumps([after, _filter_digest(filters)]).encode()
         return base64.urlsafe_b64encode(self._sign(body) + body).decode().rstrip("=")
 
     def read(self, token: str, filters: Mapping[str, Sequence[str]]) -> str:
-        """The id after which the page starts.
+        """Return the id after which the page starts.
 
         Raises:
-            HTTPException: 400, the token is not ours or belongs to another filter.
+            HTTPException: 400, the token is not from this server or belongs to other filters.
         """
         try:
             raw = base64.urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4))
@@ -123,7 +123,7 @@ class PageTokens:
                     return str(after)
         except ValueError:
             pass
-        raise HTTPException(400, "page_token is not one that this server gave for these filters; start without it")
+        raise HTTPException(400, "page_token is not valid for these filters; get the first page without a token")
 
     def _sign(self, body: bytes) -> bytes:
         return hmac.new(self._key, body, hashlib.sha256).digest()[:16]

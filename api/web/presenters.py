@@ -1,4 +1,4 @@
-"""Rows of the store as the wire models that show them."""
+"""Conversion of the store's rows to the API's models."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +13,12 @@ _OWN_RESULTS = frozenset({"step", "parameters", "samples", "parameter_count"})
 
 
 def job_summary(job: JobRow) -> JobSummary:
-    """A job as a list shows it."""
+    """Convert a row to a job as lists contain it."""
     return JobSummary.model_validate(_summary_fields(job))
 
 
 def job_detail(detail: JobDetail) -> Job:
-    """A job as its own page shows it."""
+    """Convert a job and its details to the full API model."""
     job, result = detail.job, detail.job.result or {}
     return Job.model_validate(
         {
@@ -42,7 +42,7 @@ def job_detail(detail: JobDetail) -> Job:
 
 
 def incidents(found: Sequence[Incident]) -> list[jobs.Incident]:
-    """All incidents of a job, oldest first."""
+    """Convert and number all incidents of a job, oldest first."""
     return [
         jobs.Incident.model_validate({**incident.data, "number": number}) for number, incident in enumerate(found, 1)
     ]

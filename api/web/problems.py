@@ -1,4 +1,4 @@
-"""Every error as `application/problem+json` (RFC 9457), the framework's own included."""
+"""Conversion of all errors, including the framework's, to `application/problem+json` (RFC 9457)."""
 
 import json
 import traceback
@@ -20,7 +20,7 @@ from regroup.service.operations.jobs import KeyReusedError
 from regroup.service.spec.workload import strip_union_tags
 
 MEDIA_TYPE = "application/problem+json"
-_MAX_VALUE = 200  # characters of a wrong value that are shown again
+_MAX_VALUE = 200  # characters of an invalid value that are repeated in the answer
 _log = structlog.get_logger(__name__)
 
 
@@ -34,7 +34,7 @@ _CODE_BY_STATUS = {400: "bad_request", 404: "not_found", 405: "method_not_allowe
 
 
 def problem(code: str, detail: str, path: str, errors: Sequence[InvalidField] = ()) -> Response:
-    """The response for one problem."""
+    """Return the response for one problem."""
     entry = error_code(code)
     body = Problem(
         type=f"urn:regroup:problem:{code}",
@@ -51,7 +51,7 @@ def problem(code: str, detail: str, path: str, errors: Sequence[InvalidField] = 
 
 
 def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI entries of the problems a route answers with, beside those that any route may."""
+    """Return the OpenAPI entries of a route's problems: `codes`, and those that all routes share."""
     found: dict[int | str, dict[str, Any]] = {}
     for code in ("bad_request", "forbidden", "not_found", "host_not_allowed", "invalid_request", "unavailable", *codes):
         entry = error_code(code)
@@ -65,7 +65,7 @@ def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
 
 
 def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
-    """Answer every exception of the app, whose routes are `routes`, with a problem."""
+    """Install handlers that answer every exception of the app, whose routes are `routes`, with a problem."""
 
     async def on_regroup_error(request: Request, error: Exception) -> Response:
         code = next((code for kind, code in _CODE_BY_ERROR if isinstance(error, kind)), "internal")
@@ -95,7 +95,7 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
         answer = problem(code, detail, request.url.path)
         for name, value in (error.headers or {}).items():
             answer.headers[name] = value
-        if code == "method_not_allowed":  # the framework names the methods of the first route of this path only
+        if code == "method_not_allowed":  # the framework lists only the methods of the first route of this path
             matching = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
             methods = {method for route in matching for method in (getattr(route, "methods", None) or ())}
             answer.headers["Allow"] = ", ".join(sorted(methods))
@@ -105,7 +105,9 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
         # As text: a renderer that shows local variables would write secrets to the log.
         text = "".join(traceback.format_exception(error))
         _log.error("request failed", method=request.method, path=request.url.path, traceback=text)
-        return problem("internal", "the server failed at this request; its log says why", request.url.path)
+        return problem(
+            "internal", "the server could not process this request; see the traceback in its log", request.url.path
+        )
 
     app.add_exception_handler(RegroupError, on_regroup_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)
@@ -115,7 +117,7 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
 
 def _describe_fields(fields: Sequence[InvalidField]) -> str:
     first = f"{fields[0].pointer or 'the body'}: {fields[0].detail}"
-    return first if len(fields) == 1 else f"{len(fields)} fields are wrong; {first}"
+    return first if len(fields) == 1 else f"{len(fields)} fields are invalid; {first}"
 
 
 def _from_issue(issue: FieldIssue) -> InvalidField:
@@ -140,7 +142,7 @@ def _invalid_field(path: Sequence[str], message: str, value: object) -> InvalidF
 
 
 def _displayable(value: object) -> object:
-    """A wrong value as far as it is worth showing again; never a whole object."""
+    """Return an invalid value shortened for the answer; None for objects, lists and non-finite numbers."""
     if isinstance(value, str):
         return value[:_MAX_VALUE].encode(errors="replace").decode()
     return value if isinstance(value, bool | int) or (isinstance(value, float) and abs(value) < float("inf")) else None

@@ -1,1 +1,1 @@
-"""One file for each group of verbs of the command line."""
+"""Commands of the command line, one file for each group."""

@@ -1,4 +1,4 @@
-"""Verbs of `regroup chaos`: failures on purpose, on a service of their own, and what they cost."""
+"""Commands of `regroup chaos`: inject faults into a dedicated local service and measure their cost."""
 
 import json
 import os
@@ -15,41 +15,51 @@ from regroup.service.domain.detectors import Detector
 from regroup.service.domain.errors import FieldIssue, SpecError
 
 app = typer.Typer(
-    help="Fail on purpose, on a local service that the command starts and ends, and check what must hold afterwards.",
+    help="Inject faults into a local service that the command starts and stops, and check the invariants afterwards.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 Names = Annotated[
-    list[str] | None, typer.Argument(metavar="SCENARIO…", help="Names or numbers, as `regroup chaos list` shows them.")
+    list[str] | None,
+    typer.Argument(metavar="SCENARIO…", help="Names or numbers of scenarios, as `regroup chaos list` shows them."),
 ]
-All = Annotated[bool, typer.Option("--all", help="Every scenario that there is.")]
+All = Annotated[bool, typer.Option("--all", help="Run all scenarios.")]
 Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", help="Decides ranks, steps and phases: the same seed strikes the same.")
+    int,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        help="Determines ranks, steps and phases: the same seed injects the same faults at the same points.",
+    ),
 ]
 Report = Annotated[
-    Path | None, typer.Option("--json", metavar="PATH", help="Also write the report there, and as Markdown beside it.")
+    Path | None,
+    typer.Option(
+        "--json", metavar="PATH", help="Also write the report to this file, and as Markdown to the same name with .md."
+    ),
 ]
 Disabled = Annotated[
     list[Detector] | None,
-    typer.Option("--disable-detector", metavar="DETECTOR", help="Switch off a detector; the scenario that needs it "
-                 f"must fail. Repeatable: {', '.join(Detector)}."),
+    typer.Option("--disable-detector", metavar="DETECTOR", help="Disable a detector; the scenario that needs it must "
+                 f"then fail. Repeatable. One of {', '.join(Detector)}."),
 ]  # fmt: skip
 Detectors = Annotated[
-    list[Detector] | None, typer.Argument(metavar="DETECTOR…", help=f"{', '.join(Detector)}; all of them if none.")
+    list[Detector] | None,
+    typer.Argument(metavar="DETECTOR…", help=f"One or more of {', '.join(Detector)}.  [default: all]"),
 ]
 Minutes = Annotated[
-    float, typer.Option("--minutes", metavar="M", min=0.1, help="How long the job trains, undisturbed.")
+    float, typer.Option("--minutes", metavar="M", min=0.1, help="Training time of the job without faults, in minutes.")
 ]
 Mix = Annotated[
     list[str] | None,
-    typer.Option("--mix", metavar="CAUSE=SHARE", help="Share of a cause; may be repeated.  [default: rank_exit=0.7 "
-                 "hang=0.1 node=0.05 supervisor=0.075 server=0.075]"),
+    typer.Option("--mix", metavar="CAUSE=SHARE", help="Share of a cause among the faults. Repeatable.  [default: "
+                 "rank_exit=0.7 hang=0.1 node=0.05 supervisor=0.075 server=0.075]"),
 ]  # fmt: skip
 
 
 def chaos_list(as_json: AsJson = False) -> None:
-    """The scenarios, and those that tests of their own run, with the reason."""
+    """List the scenarios, and the faults that dedicated tests cover instead, with the reason."""
     from dataclasses import asdict
 
     from regroup.service.chaos.scenarios import ELSEWHERE, SCENARIOS
@@ -58,9 +68,10 @@ def chaos_list(as_json: AsJson = False) -> None:
         here = [{"number": each.number, "name": each.name, "what": each.what} for each in SCENARIOS]
         print_json({"scenarios": here, "elsewhere": [asdict(each) for each in ELSEWHERE]})
         return
-    print_table(("#", "NAME", "WHAT IS INJECTED"), [(each.number, each.name, each.what) for each in SCENARIOS])
+    print_table(("#", "NAME", "FAULT"), [(each.number, each.name, each.what) for each in SCENARIOS])
     print()
-    print_table(("#", "ELSEWHERE", "WHY", "BY"), [(each.number, each.what, each.why, each.tests) for each in ELSEWHERE])
+    rows = [(each.number, each.what, each.why, each.tests) for each in ELSEWHERE]
+    print_table(("#", "TESTED ELSEWHERE", "REASON", "TESTS"), rows)
 
 
 def chaos_run(
@@ -70,9 +81,9 @@ def chaos_run(
     report: Report = None,
     disable_detector: Disabled = None,
 ) -> None:
-    """Run scenarios, each beside an undisturbed control run; exit 1 if one of the invariants does not hold.
+    """Run scenarios and compare each with a control run without faults; exit 1 if an invariant is violated.
 
-    Only local nodes that this command starts itself are struck.
+    Faults are injected only into local nodes that this command starts itself.
     """
     from regroup.api.chaos.suite import Case, run_cases
     from regroup.service.chaos.scenarios import SCENARIOS, find_scenario, sort_key
@@ -82,10 +93,10 @@ def chaos_run(
         name for name, found in zip(scenarios or (), requested, strict=False) if found is None and not every
     ]:
         raise SpecError(
-            [FieldIssue("SCENARIO", "no scenario is called so; `regroup chaos list` shows them", unknown[0])]
+            [FieldIssue("SCENARIO", "no scenario has this name; `regroup chaos list` shows them", unknown[0])]
         )
     if not requested:
-        raise SpecError([FieldIssue("SCENARIO", "name one, or say --all")])
+        raise SpecError([FieldIssue("SCENARIO", "needs at least one name, or --all")])
     _interrupt_on_sigterm()
     outcomes: list[dict[str, Any]] = []
     for _, outcome in run_cases(
@@ -98,9 +109,9 @@ def chaos_run(
 
 
 def chaos_detectors(detectors: Detectors = None, seed: Seed = 0, report: Report = None) -> None:
-    """Switch off one detector at a time, and run the scenario that it is there for; exit 1 if that holds all the same.
+    """Disable one detector at a time and run the scenario that needs it; exit 1 if that scenario still passes.
 
-    So it is seen that each is needed, and that a scenario can fail.
+    This proves that each detector is needed, and that a scenario can fail.
     """
     from regroup.api.chaos.suite import Case, run_cases
     from regroup.service.chaos.detector_coverage import DETECTOR_NEEDS
@@ -122,7 +133,10 @@ def chaos_detectors(detectors: Detectors = None, seed: Seed = 0, report: Report 
 
 
 def chaos_soak(minutes: Minutes = 20.0, seed: Seed = 0, mix: Mix = None, report: Report = None) -> None:
-    """One long job with a fault about every 20 s and a spare node; its control run comes first and takes as long."""
+    """Run one long job with a fault about every 20 s and a spare node.
+
+    A control run of the same length comes first.
+    """
     from regroup.api.chaos.suite import run_soak
     from regroup.service.chaos.fault_plan import MIX, parse_mix, plan_soak
 
@@ -140,7 +154,7 @@ def chaos_soak(minutes: Minutes = 20.0, seed: Seed = 0, mix: Mix = None, report:
 
 
 def _interrupt_on_sigterm() -> None:
-    """SIGTERM ends the service that was started, as Ctrl-C does."""
+    """Let SIGTERM stop the service that was started, as Ctrl-C does."""
 
     def interrupt(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -149,7 +163,7 @@ def _interrupt_on_sigterm() -> None:
 
 
 def _write(path: Path | None, document: dict[str, Any], outcomes: list[dict[str, Any]]) -> None:
-    """The report as JSON, and as Markdown beside it."""
+    """Write the report as JSON, and as Markdown into the same folder."""
     from regroup import __version__
     from regroup.service.chaos.report import render_outcomes
 

@@ -17,7 +17,7 @@ Node = Annotated[str, typer.Argument(metavar="NODE", help="Name or id of the nod
 Deadline = Annotated[
     str, typer.Option("--deadline", metavar="TIME", help="Time until the node goes away, e.g. 120s or 15m.")
 ]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Text shown with every job that moves.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Text shown with every job that is relocated.")]
 Wait = Annotated[
     bool, typer.Option("--wait", help="Wait until no job is left on the node; exit 0 only if it is empty in time.")
 ]

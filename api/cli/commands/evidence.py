@@ -1,4 +1,4 @@
-"""evidence: what was known of an incident, as a file."""
+"""The command evidence: download the evidence of an incident."""
 
 import io
 import zipfile
@@ -11,18 +11,21 @@ from regroup.api.cli.common.options import AsJson, Job, Server
 from regroup.api.cli.common.output import print_json
 
 Number = Annotated[
-    int | None, typer.Argument(metavar="[NUMBER]", min=1, help="Which incident, the oldest is 1; the newest if absent.")
+    int | None,
+    typer.Argument(
+        metavar="[NUMBER]", min=1, help="Number of the incident; the oldest is 1.  [default: the newest incident]"
+    ),
 ]
 Target = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Where to write: NAME-incident-NUMBER.zip if absent."),
+    typer.Option("--output", "-o", metavar="FILE", help="File to write.  [default: NAME-incident-NUMBER.zip]"),
 ]
 
 
 def evidence(
     job: Job, number: Number = None, output: Target = None, server: Server = None, as_json: AsJson = False
 ) -> None:
-    """Write all that is known of an incident as a zip file: stacks, collectives, output, resources, history."""
+    """Save all evidence of an incident as a zip file: stacks, collectives, output, resources, history."""
     from regroup.api.client.discovery import connect
     from regroup.api.live.formatting import size
     from regroup.service.domain.errors import NotFoundError

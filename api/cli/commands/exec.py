@@ -1,4 +1,4 @@
-"""The verb exec: a command beside a rank, its output and its exit code as if it ran here."""
+"""The command exec: run a command on the node of a rank and pass on its output and exit code."""
 
 import sys
 from typing import Annotated
@@ -8,13 +8,19 @@ import typer
 from regroup.api.cli.common.options import AsJson, Job, Server
 from regroup.api.cli.common.output import exit_with, print_json_lines, print_message
 
-Command = Annotated[list[str], typer.Argument(metavar="-- CMD [ARGS]...", help="What to run; no shell reads it.")]
-Rank = Annotated[int, typer.Option("--rank", "-r", metavar="N", min=0, help="In which rank's place.")]
+Command = Annotated[
+    list[str], typer.Argument(metavar="-- CMD [ARGS]...", help="Command to run. It runs without a shell.")
+]
+Rank = Annotated[
+    int, typer.Option("--rank", "-r", metavar="N", min=0, help="Rank whose node, environment and folder are used.")
+]
 Timeout = Annotated[
-    str | None, typer.Option("--timeout", metavar="TIME", help="End it after so long, e.g. 90s: exit code 124.")
+    str | None,
+    typer.Option("--timeout", metavar="TIME", help="Stop the command after this time, e.g. 90s, with exit code 124."),
 ]
 Stdin = Annotated[
-    bool, typer.Option("--stdin", help="Read all of standard input first and hand it to the command, at most 512 KiB.")
+    bool,
+    typer.Option("--stdin", help="Read all of standard input first and pass it to the command, at most 512 KiB."),
 ]
 _SIGNAL_BASE = 128
 
@@ -28,7 +34,7 @@ def exec(
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a command on the node of a rank, with its environment and in its folder; exits with the command's code."""
+    """Run a command on the node of a rank, with its environment and in its folder; exit with the command's code."""
     from regroup.api.client.discovery import connect
     from regroup.api.schemas.exec import ExecExit, ExecOutput
 
@@ -39,7 +45,7 @@ def exec(
             if isinstance(event, ExecExit):
                 code = event.code
                 if event.why != "exited":
-                    print_message(f"regroup: the command was ended: {_WHY[event.why]}")
+                    print_message(f"regroup: the command was stopped: {_WHY[event.why]}")
             if as_json:
                 print_json_lines([event])
             elif isinstance(event, ExecOutput):
@@ -50,7 +56,7 @@ def exec(
 
 
 _WHY = {
-    "timeout": "it ran for as long as --timeout allows",
-    "ended": "the job is over",
-    "lost": "its node or its agent is gone",
+    "timeout": "it reached its --timeout",
+    "ended": "the job has ended",
+    "lost": "its node or its agent is lost",
 }

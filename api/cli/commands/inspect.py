@@ -1,4 +1,4 @@
-"""Verbs that only look: jobs, get, why, stacks, steps, events, checkpoints, export."""
+"""Read-only commands: jobs, get, why, stacks, steps, events, checkpoints, export."""
 
 import subprocess
 import sys
@@ -15,14 +15,14 @@ from regroup.api.cli.common.output import print_json, print_json_lines, print_ta
 State = Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only jobs in this state, e.g. RUNNING.")]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only jobs of this name.")]
 Project = Annotated[str | None, typer.Option("--project", metavar="NAME", help="Only jobs of this project.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many, newest first.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Largest number of jobs to list.")]
 StackRank = Annotated[int | None, typer.Option("--rank", "-r", metavar="N", min=0, help="Only this rank.")]
-After = Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only what is numbered above this.")]
+After = Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only entries with a higher number.")]
 
 Checkpointed = Annotated[
-    str, typer.Argument(metavar="JOB[@STEP]", help="Whose checkpoint; the newest if no step is named.")
+    str, typer.Argument(metavar="JOB[@STEP]", help="Job, and step of its checkpoint.  [default step: the newest]")
 ]
-Target = Annotated[Path, typer.Argument(metavar="FILE", help="Where to write, e.g. model.safetensors.")]
+Target = Annotated[Path, typer.Argument(metavar="FILE", help="File to write, e.g. model.safetensors.")]
 
 
 def jobs(
@@ -98,7 +98,7 @@ def why(job: Job, server: Server = None, as_json: AsJson = False) -> None:
 
 
 def stacks(job: Job, rank: StackRank = None, server: Server = None, as_json: AsJson = False) -> None:
-    """Show where every thread of a job's ranks is now, also of one that hangs."""
+    """Show the stack of every thread of a job's ranks now, even if a rank hangs."""
     from regroup.api.client.discovery import connect
 
     with connect(server) as client:
@@ -112,7 +112,7 @@ def stacks(job: Job, rank: StackRank = None, server: Server = None, as_json: AsJ
 
 
 def steps(job: Job, after: After = 0, server: Server = None, as_json: AsJson = False) -> None:
-    """Print a job's steps: loss, held-out loss, tokens, time. With --json a line per step."""
+    """Print a job's steps: loss, held-out loss, tokens, time. With --json: one line per step."""
     from regroup.api.client.discovery import connect
 
     with connect(server) as client:
@@ -139,7 +139,7 @@ def steps(job: Job, after: After = 0, server: Server = None, as_json: AsJson = F
 
 
 def events(job: Job, after: After = 0, server: Server = None, as_json: AsJson = False) -> None:
-    """Print a job's history. With --json a line per event."""
+    """Print a job's history. With --json: one line per event."""
     from regroup.api.client.discovery import connect
 
     with connect(server) as client:
@@ -171,7 +171,10 @@ def checkpoints(job: Job, server: Server = None, as_json: AsJson = False) -> Non
 
 
 def export(job: Checkpointed, path: Target, server: Server = None, as_json: AsJson = False) -> None:
-    """Write the parameters of a checkpoint as one safetensors file, checked against its manifest. Needs torch here."""
+    """Save the parameters of a checkpoint as one safetensors file, checked against its manifest.
+
+    Needs torch on this machine.
+    """
     from regroup.api.client.discovery import connect
     from regroup.api.live.formatting import size
     from regroup.service.domain.errors import NotFoundError, RegroupError
@@ -181,15 +184,15 @@ def export(job: Checkpointed, path: Target, server: Server = None, as_json: AsJs
         found = [c for c in client.checkpoints(reference) if step in ("", "latest", str(c.step))]
     if not found:
         raise NotFoundError(
-            f"job {reference} has no checkpoint{f' of step {step}' if step else ''}: regroup checkpoints"
+            f"job {reference} has no checkpoint{f' of step {step}' if step else ''}; `regroup checkpoints` lists them"
         )
     newest = found[-1]
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The edge does not import the workers: what needs torch is another process.
+    # The API layer does not import the workers, so code that needs torch runs in another process.
     command = [sys.executable, "-m", "regroup.workers.state.export", newest.uri, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RegroupError(f"not exported: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
+        raise RegroupError(f"cannot export: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
     written = {
         "path": str(path),
         "step": newest.step,
@@ -226,20 +229,20 @@ def _brief(kind: str, data: dict[str, Any]) -> str:
             return f"{data.get('cause')} rank {data.get('rank')} at step {data.get('at_step')}"
         case "relocated":
             left = ", ".join(data["former"].values())
-            return f"to {', '.join(node['name'] for node in data['nodes'])}" + (f", off {left}" if left else "")
+            return f"to {', '.join(node['name'] for node in data['nodes'])}" + (f", from {left}" if left else "")
         case "trial" if "kept" in data:
-            return f"{'kept ' + layout_text(data['kept']) if data['kept'] else 'given up'}: {data['why']}"
+            return f"{'chosen: ' + layout_text(data['kept']) if data['kept'] else 'stopped'}: {data['why']}"
         case "trial":
-            took = "not tried" if data["measured_s"] is None else f"{data['measured_s']:.3g} s a step"
+            took = "not tried" if data["measured_s"] is None else f"{data['measured_s']:.3g} s per step"
             return f"{data['number']} of {data['of']}, {layout_text(data['layout'])}: {took}"
         case "checkpoint" | "checkpoint_removed":
             return f"step {data['step']}"
         case "stragglers":
-            named = [f"rank {each['rank']} {each['work_s']:.3g} s a step" for each in data["ranks"]]
-            return ", ".join(named) + f", others {data['ranks'][0]['usual_s']:.3g} s" if named else "nobody any more"
+            named = [f"rank {each['rank']} {each['work_s']:.3g} s per step" for each in data["ranks"]]
+            return ", ".join(named) + f", others {data['ranks'][0]['usual_s']:.3g} s" if named else "none any more"
         case "note" if "launcher" in data:
             slower = f": {data['why']}" if data.get("why") else ""
-            return f"{data.get('host')} imported in {data['import_s']:.1f} s, ranks by {data['launcher']}{slower}"
+            return f"{data.get('host')}: imports {data['import_s']:.1f} s, launcher {data['launcher']}{slower}"
         case "note" if data.get("kind") == "environment":
             how = "installed" if data["installed"] else "found"
             return f"{data['node']} {how} {data['python']} in {data['seconds']:.1f} s"

@@ -1,4 +1,4 @@
-"""The verb plan: which layout suits a model on a cluster, before it runs."""
+"""The command plan: find layouts for a model on a cluster before it runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,7 +72,7 @@ def plan(
 ) -> None:
     """Find the fastest layouts for a model, with predicted step time and memory. Runs nothing.
 
-    With --job: show the plan of a submitted job, and the predictions beside the measured values.
+    With --job: show the plan of a submitted job, and its predictions next to the measured values.
     """
     given = {"MODEL": model, "--device": device, "--gpus": gpus, "--batch": batch}
     if job is not None:
@@ -135,7 +135,7 @@ def _model(text: str) -> object:
 
 
 def _request_plan(question: dict[str, Any], server: str | None) -> "PlanReport":
-    """Of the server named; without one, of this version's own planner: it needs none."""
+    """Return the plan of the given server, or of this version's own planner if no server is given."""
     from pydantic import ValidationError
 
     from regroup.api.client.discovery import connect

@@ -1,4 +1,4 @@
-"""Verbs of `regroup probe`: measure the cluster, and show what was measured."""
+"""Commands of `regroup probe`: measure the cluster, and show the measured values."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -14,12 +14,17 @@ if TYPE_CHECKING:
     from regroup.api.schemas.probes import Probe
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
-Device = Annotated[str | None, typer.Option("--device", metavar="KIND", help="cpu or cuda; GPUs if there are any.")]
-Ranks = Annotated[
-    int | None, typer.Option("--ranks", metavar="N", help="On so many; else on all that fit on the open nodes.")
+Device = Annotated[
+    str | None, typer.Option("--device", metavar="KIND", help="cpu or cuda.  [default: cuda if the cluster has GPUs]")
 ]
-Cpus = Annotated[int, typer.Option("--cpus", metavar="N", help="Cores of a rank, as of the jobs it is to tell of.")]
-Project = Annotated[str, typer.Option("--project", metavar="NAME", help="Whose devices it takes.")]
+Ranks = Annotated[
+    int | None,
+    typer.Option("--ranks", metavar="N", help="Number of ranks.  [default: as many as fit on the open nodes]"),
+]
+Cpus = Annotated[
+    int, typer.Option("--cpus", metavar="N", help="Cores per rank. Use the value of the jobs that you want to predict.")
+]
+Project = Annotated[str, typer.Option("--project", metavar="NAME", help="Project whose devices the probe uses.")]
 
 
 @app.callback()
@@ -32,7 +37,7 @@ def probe(
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the cluster with a job of its own: matrix products, collectives and their results, ways between nodes."""
+    """Measure the cluster with a dedicated job: matrix products, collectives and their results, links between nodes."""
     if context.invoked_subcommand is not None:
         return
     from regroup.api.cli.commands.watch import first_view
@@ -55,7 +60,7 @@ def probe(
 
 
 def probe_show(server: Server = None, as_json: AsJson = False) -> None:
-    """Show what was measured last, of each kind of device."""
+    """Show the newest measured values of each device type."""
     from regroup.api.client.discovery import connect
 
     with connect(server) as client:
@@ -71,24 +76,24 @@ def _print(found: "Sequence[Probe]", *, as_json: bool) -> None:
         print_json({"probes": found})
         return
     if not found:
-        print_message("nothing was measured yet: regroup probe")
+        print_message("nothing was measured yet; `regroup probe` measures the cluster")
     for each in found:
         print(*describe_probe(each), sep="\n")
         print()
         print_table(("LEVEL", "BANDWIDTH", "SLOWEST", "LATENCY", "PAIRS"), _levels(each))
         print()
-        print_table(("NODE", "RANKS", "MEMORY", "PRODUCTS OF ITS SLOWEST DEVICE"), _nodes(each))
+        print_table(("NODE", "RANKS", "MEMORY", "MATRIX PRODUCTS (SLOWEST DEVICE)"), _nodes(each))
         print()
-        print_table(("COLLECTIVE", "AMONG", "SIZE", "TIME", "BUS BANDWIDTH"), _collectives(each))
+        print_table(("COLLECTIVE", "RANKS", "SIZE", "TIME", "BUS BANDWIDTH"), _collectives(each))
         print()
-        print_table(("PRODUCTS", "SIDE", "EACH DEVICE"), _products(each))
+        print_table(("MATRIX PRODUCTS", "SIZE", "PER DEVICE"), _products(each))
         if each.steps:
             print()
             print_table(("TINY STEP", "LAYERS", "MICRO-BATCHES", "TIME"), _steps(each))
 
 
 def describe_probe(probe: "Probe") -> Iterator[str]:
-    """What it was, and what is odd."""
+    """Describe the probe, then each anomaly it found."""
     at = datetime.fromtimestamp(probe.time_s, UTC)
     yield f"{probe.ranks} ranks of {probe.device} ({probe.kind}), measured {at:%Y-%m-%d %H:%M} UTC by {probe.job_id}"
     for anomaly in probe.anomalies:
@@ -98,7 +103,7 @@ def describe_probe(probe: "Probe") -> Iterator[str]:
 def _levels(probe: "Probe") -> Iterator[tuple[str, ...]]:
     for each in probe.levels:
         yield (
-            "in a node" if each.level == "device" else f"out of a {each.level}",
+            "within a node" if each.level == "device" else f"between {each.level}s",
             _rate(each.bytes_s), _rate(each.slowest_bytes_s), _short(each.latency_s), str(each.pairs or "-"),
         )  # fmt: skip
 
@@ -111,8 +116,8 @@ def _nodes(probe: "Probe") -> Iterator[tuple[str, ...]]:
 
 def _collectives(probe: "Probe") -> Iterator[tuple[str, ...]]:
     for each in probe.collectives:
-        among = f"{each.ranks} of a node" if each.scope == "node" else f"all {each.ranks}"
-        yield each.name, among, size(each.size_bytes), _short(each.seconds), _rate(each.bus_bytes_s)
+        ranks = f"{each.ranks} on a node" if each.scope == "node" else f"all {each.ranks}"
+        yield each.name, ranks, size(each.size_bytes), _short(each.seconds), _rate(each.bus_bytes_s)
 
 
 def _products(probe: "Probe") -> Iterator[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Verbs of `regroup projects`: what projects may hold and ask for."""
+"""Commands of `regroup projects`: quotas, limits and defaults of projects."""
 
 from typing import Annotated, Any
 
@@ -8,22 +8,24 @@ from regroup.api.cli.common.options import AsJson, Server
 from regroup.api.cli.common.output import print_json, print_table
 
 app = typer.Typer(
-    help="What projects may hold and ask for; see docs/guides/queue.md.", no_args_is_help=True, rich_markup_mode=None
+    help="Set quotas, limits and defaults of projects; see docs/guides/queue.md.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
-Project = Annotated[str, typer.Argument(metavar="PROJECT", help="A project's name.")]
+Project = Annotated[str, typer.Argument(metavar="PROJECT", help="Name of the project.")]
 Changes = Annotated[
     list[str],
     typer.Argument(
         metavar="PATH=VALUE…",
-        help="guaranteed, borrowable, limit, weight, spares, admits.… or defaults.…; the value is YAML, null takes it "
-        "back.",
+        help="Settings: guaranteed, borrowable, limit, weight, spares, admits.… or defaults.…. The value is YAML; "
+        "null resets it.",
     ),
 ]
 
 
 def projects_list(server: Server = None, as_json: AsJson = False) -> None:
-    """List projects that were set up, or have jobs that did not end."""
+    """List projects that have settings or unfinished jobs."""
     from regroup.api.client.discovery import connect
 
     with connect(server) as client:
@@ -44,7 +46,7 @@ def projects_list(server: Server = None, as_json: AsJson = False) -> None:
 
 
 def projects_get(project: Project, server: Server = None, as_json: AsJson = False) -> None:
-    """Show a project whole."""
+    """Show all fields of a project."""
     from regroup.api.client.discovery import connect
 
     with connect(server) as client:
@@ -56,7 +58,7 @@ def projects_get(project: Project, server: Server = None, as_json: AsJson = Fals
 
 
 def projects_set(project: Project, changes: Changes, server: Server = None, as_json: AsJson = False) -> None:
-    """Set a project up, or change what is named of it; what runs runs on."""
+    """Create a project, or change the given settings. Running jobs continue."""
     from regroup.api.cli.spec_input.spec_file import set_value
     from regroup.api.client.discovery import connect
     from regroup.api.schemas.projects import ProjectSettings
@@ -75,7 +77,7 @@ def projects_set(project: Project, changes: Changes, server: Server = None, as_j
 
 
 def projects_delete(project: Project, server: Server = None) -> None:
-    """Forget a project that has no jobs which did not end."""
+    """Delete the settings of a project that has no unfinished jobs."""
     from regroup.api.client.discovery import connect
 
     with connect(server) as client:

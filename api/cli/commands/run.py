@@ -1,4 +1,4 @@
-"""The verb run: a spec file, or a program with torchrun's flags; submitted, and followed to its end."""
+"""The command run: submit a spec file, or a program with torchrun's flags, and watch it until it ends."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -20,25 +20,36 @@ _DEFAULT = Flags()
 What = Annotated[
     list[str],
     typer.Argument(
-        metavar="SPEC | PROGRAM [ARGS]...", help="A spec file, or a program and what it is to find in its sys.argv."
+        metavar="SPEC | PROGRAM [ARGS]...", help="A spec file, or a program and the arguments for its sys.argv."
     ),
 ]
 Nodes = Annotated[
     str | None,
-    typer.Option("--nnodes", metavar="N|MIN:MAX", help="Times --nproc-per-node: how many ranks, or from how many. 1."),
+    typer.Option(
+        "--nnodes",
+        metavar="N|MIN:MAX",
+        help="Number of nodes, or its range. The number of ranks is this times --nproc-per-node.  [default: 1]",
+    ),
 ]
-Ranks = Annotated[str | None, typer.Option("--nproc-per-node", metavar="N", help="Ranks for each of --nnodes. 1.")]
+Ranks = Annotated[
+    str | None, typer.Option("--nproc-per-node", metavar="N", help="Number of ranks per node.  [default: 1]")
+]
 Restarts = Annotated[
     int | None,
-    typer.Option("--max-restarts", metavar="N", min=0, help="Errors of the program that are tried again. 0."),
+    typer.Option(
+        "--max-restarts", metavar="N", min=0, help="Number of restarts after errors of the program.  [default: 0]"
+    ),
 ]
 RayTrain = Annotated[
     bool,
-    typer.Option("--ray-train", help="PROGRAM calls Ray Train: its source says how many ranks, unless a flag does."),
+    typer.Option(
+        "--ray-train", help="PROGRAM calls Ray Train. Its source sets the number of ranks, unless a flag does."
+    ),
 ]
 Module = Annotated[bool, typer.Option("--module", "-m", help="PROGRAM is a module, as after `python -m`.")]
 Name = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="Of the job; made from the program's if absent.")
+    str | None,
+    typer.Option("--name", metavar="NAME", help="Name of the job.  [default: generated from the program's name]"),
 ]
 NoPython = Annotated[bool, typer.Option("--no-python", hidden=True)]
 Ignored = Annotated[str | None, typer.Option(hidden=True)]
@@ -46,10 +57,10 @@ IgnoredFlag = Annotated[bool, typer.Option(hidden=True)]
 
 
 class RunCommand(TyperCommand):
-    """Options end at a program, as torchrun's do: what follows is the program's. After a spec file they go on."""
+    """A command whose options end at a program, as torchrun's do. After a spec file, more options may follow."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Look for what is to be run, then parse with or without options after it."""
+        """Find the spec or program, then parse with or without options after it."""
         ctx.token_normalize_func = _with_hyphens
         ctx.allow_interspersed_args = False
         if args and not ctx.resilient_parsing:
@@ -81,7 +92,7 @@ def run(
     master_port: Ignored = None,
     standalone: IgnoredFlag = False,
 ) -> None:
-    """Submit a job and watch it to its end. Takes a spec file, or a program with torchrun's flags."""
+    """Submit a job and watch it until it ends. Accepts a spec file, or a program with torchrun's flags."""
     from regroup.api.cli.commands.watch import watch_to_the_end
     from regroup.api.cli.spec_input.spec_file import read_spec, set_value
     from regroup.api.client.discovery import connect
@@ -99,11 +110,14 @@ def run(
         spec = requirements.with_requirements(spec, requirements_file, Path(what[0]).parent)
     else:
         if no_python:
-            raise typer.BadParameter("a rank is forked from a Python that has torch imported: run a Python file or -m")
+            raise typer.BadParameter(
+                "--no-python: a rank is forked from a Python process that has imported torch. Run a Python file, or "
+                "a module with -m"
+            )
         rendezvous = (rdzv_backend, rdzv_endpoint, rdzv_id, rdzv_conf, node_rank, master_addr, master_port)
         if standalone or any(given is not None for given in rendezvous):
             print_message(
-                "--standalone, --rdzv-*, --node-rank and --master-* are ignored: the job's ranks find each other"
+                "--standalone, --rdzv-*, --node-rank and --master-* are ignored: regroup sets up the rendezvous"
             )
         script_name = name or job_name(what[0], flags, secrets.token_hex(3))
         if ray_train:
@@ -120,7 +134,7 @@ def run(
 
 
 def is_spec(word: str) -> bool:
-    """Whether this names a spec file rather than a program."""
+    """Return True if `word` names a spec file rather than a program."""
     return word.endswith(_SPEC_SUFFIXES)
 
 
@@ -145,11 +159,9 @@ def _ray_train_spec(
 
 def _check_spec_alone(rest: list[str], flags: Flags, name: str | None) -> None:
     if rest:
-        raise typer.BadParameter(f"a spec file takes no arguments: {' '.join(rest)}; --set changes a field")
+        raise typer.BadParameter(f"a spec file accepts no arguments: {' '.join(rest)}; use --set to change a field")
     if flags != _DEFAULT or name is not None:
-        raise typer.BadParameter(
-            "a spec file says itself what torchrun's flags and --name would; --set changes a field"
-        )
+        raise typer.BadParameter("torchrun's flags and --name do not apply to a spec file; use --set to change a field")
 
 
 def _with_hyphens(option: str) -> str:

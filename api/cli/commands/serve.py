@@ -1,4 +1,4 @@
-"""Verbs about a server on this machine: serve, down; and the demo, which has one of its own."""
+"""Commands for a server on this machine: serve and down; and demo, which starts its own server."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,12 +11,14 @@ from regroup.api.cli.common.output import exit_with, print_json, print_message
 Host = Annotated[str | None, typer.Option("--host", help="Loopback address to bind.  [default: 127.0.0.1]")]
 Port = Annotated[
     int | None,
-    typer.Option("--port", metavar="N", min=0, max=65535, help="Port to bind; 0 takes a free one.  [default: 8500]"),
+    typer.Option("--port", metavar="N", min=0, max=65535, help="Port to bind; 0 selects a free one.  [default: 8500]"),
 ]
 DatabaseUrl = Annotated[
     str | None,
     typer.Option(
-        "--database-url", metavar="URL", help="postgresql://…; a SQLite file in the state directory if absent."
+        "--database-url",
+        metavar="URL",
+        help="URL of the database, postgresql://….  [default: a SQLite file in the state directory]",
     ),
 ]
 StorageUri = Annotated[
@@ -24,7 +26,7 @@ StorageUri = Annotated[
     typer.Option(
         "--storage-uri",
         metavar="URI",
-        help="For jobs that name none: file, s3 or gs.  [default: in the state directory]",
+        help="Storage of jobs whose spec names none: file, s3 or gs.  [default: in the state directory]",
     ),
 ]
 BlobUri = Annotated[
@@ -32,7 +34,8 @@ BlobUri = Annotated[
     typer.Option(
         "--blob-uri",
         metavar="URI",
-        help="For archives of code, where every node reads: file, s3 or gs.  [default: in the state directory]",
+        help="Storage of code archives; every node must be able to read it: file, s3 or gs.  "
+        "[default: in the state directory]",
     ),
 ]
 RayAddress = Annotated[
@@ -48,11 +51,12 @@ Slots = Annotated[
     typer.Option("--slots-per-node", metavar="M", min=1, help="CPU ranks for each local node.  [default: 2]"),
 ]
 AllowFaults = Annotated[
-    bool, typer.Option("--allow-faults", help="Honour the faults of a spec: rehearsals of failure.")
+    bool, typer.Option("--allow-faults", help="Inject the faults that a spec lists, to test recovery.")
 ]
-Directory = Annotated[Path, typer.Option("--directory", metavar="DIR", help="Where loss.png and summary.json go.")]
+Directory = Annotated[Path, typer.Option("--directory", metavar="DIR", help="Folder for loss.png and summary.json.")]
 Steps = Annotated[
-    int | None, typer.Option("--steps", metavar="N", min=60, help="Steps of each run; the example's if absent.")
+    int | None,
+    typer.Option("--steps", metavar="N", min=60, help="Number of steps of each run.  [default: as in the example]"),
 ]
 Retain = Annotated[bool, typer.Option("--keep", help="Keep the state directory: database, logs, checkpoints.")]
 
@@ -69,9 +73,10 @@ def serve(
     slots_per_node: Slots = None,
     allow_faults: AllowFaults = False,
 ) -> None:
-    """Start the control plane here and serve until interrupted. Its local Ray and the jobs there go on: see down.
+    """Start the control plane on this machine and serve until interrupted.
 
-    Every other setting is an environment variable, REGROUP_*: see docs/deploy.md.
+    Its local Ray and the jobs there keep running; `regroup down` stops them. All other settings are environment
+    variables, REGROUP_*: see docs/deploy.md.
     """
     settings = _settings(
         host=host,
@@ -91,7 +96,7 @@ def serve(
 
 
 def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """End everything that serve started here: the server, its local Ray, and the jobs that run there."""
+    """Stop everything that serve started on this machine: the server, its local Ray, and the jobs that run there."""
     from regroup.api.serve import down as end_everything
 
     ended = end_everything(_settings(state_dir=state_dir).state_dir)
@@ -102,17 +107,17 @@ def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
 
 
 def demo(directory: Directory = Path("demo"), steps: Steps = None, retain: Retain = False) -> None:
-    """Train on text, lose a rank half-way, and compare with an undisturbed run; ends all it started."""
+    """Train on text, kill a rank half-way, and compare with a run without faults; stop all processes at the end."""
     from regroup.api.cli.demo.runner import demo as run_demo
 
     exit_with(run_demo(directory, steps, retain=retain))
 
 
 def _settings(**given: Any) -> Any:
-    """The server's settings from what was given and the environment.
+    """Return the server's settings from the given values and the environment.
 
     Raises:
-        SpecError: a setting is not legal.
+        SpecError: a setting is invalid.
     """
     from pydantic import ValidationError
 

@@ -1,4 +1,4 @@
-"""The verb that tries a cluster and its queue out on traces: simulate."""
+"""The command simulate: run a cluster and its queue on traces."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,16 +9,19 @@ from regroup.api.cli.common.options import AsJson
 from regroup.api.cli.common.output import print_json, print_message, print_table
 
 Cluster = Annotated[Path, typer.Argument(metavar="CLUSTER", help="Nodes and projects, YAML; see docs/guides/queue.md.")]
-Jobs = Annotated[Path | None, typer.Option("--jobs", metavar="CSV", help="Jobs as they come; made up if absent.")]
+Jobs = Annotated[
+    Path | None, typer.Option("--jobs", metavar="CSV", help="Trace of submitted jobs.  [default: generated]")
+]
 Failures = Annotated[
     Path | None,
-    typer.Option("--failures", metavar="CSV", help="Nodes that fail; at a published rate if absent."),
+    typer.Option("--failures", metavar="CSV", help="Trace of node failures.  [default: generated at a published rate]"),
 ]
-Days = Annotated[float, typer.Option("--days", metavar="N", min=0.001, max=366, help="How long it goes on.")]
+Days = Annotated[float, typer.Option("--days", metavar="N", min=0.001, max=366, help="Simulated time, in days.")]
 Load = Annotated[
-    float, typer.Option("--load", metavar="SHARE", min=0.01, max=10, help="Of the cluster, that made-up jobs ask for.")
+    float,
+    typer.Option("--load", metavar="SHARE", min=0.01, max=10, help="Share of the cluster that generated jobs request."),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of what is made up.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Random seed of the generated traces.")]
 
 
 def simulate(
@@ -30,7 +33,7 @@ def simulate(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Try a cluster, its projects and its jobs out: waits, utilisation, goodput. Needs no server."""
+    """Simulate a cluster, its projects and its jobs: waits, utilisation, goodput. Needs no server."""
     import random
 
     from regroup.service.simulator import traces
@@ -49,8 +52,8 @@ def simulate(
         return
     print(
         f"{report.finished} of {report.jobs} jobs finished, {report.never_started} never started; {report.suspended} "
-        f"times one made room; {report.utilisation:.1%} of the devices in use, {report.goodput:.2%} of that for work "
-        f"that counts; {report.fragmentation:.1%} of what was free lay on nodes partly taken"
+        f"preemptions; utilisation {report.utilisation:.1%}, goodput {report.goodput:.2%}; "
+        f"{report.fragmentation:.1%} of the free devices were on partly used nodes"
     )
     rows = [
         (group, str(of.jobs), f"{of.p50_s:.0f}", f"{of.p95_s:.0f}", f"{of.max_s:.0f}")

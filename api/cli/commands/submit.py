@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from regroup.api.client.client import Client
     from regroup.api.schemas.jobs import Job as JobModel
 
-Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job is over; exit 0 only if it SUCCEEDED.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job ends; exit 0 only if it SUCCEEDED.")]
 Key = Annotated[
     str | None,
     typer.Option(

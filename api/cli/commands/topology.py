@@ -1,4 +1,4 @@
-"""The verb topology."""
+"""The command topology."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def topology(server: Server = None, as_json: AsJson = False) -> None:
-    """Show where nodes are: zones, blocks, racks and GPU domains, with what is free, and what does not fit together."""
+    """Show the topology: zones, blocks, racks and GPU domains with their free capacity, and inconsistencies."""
     from regroup.api.client.discovery import connect
 
     with connect(server) as client:
@@ -27,9 +27,9 @@ def topology(server: Server = None, as_json: AsJson = False) -> None:
 
 
 def tree_lines(domains: "Sequence[Domain]", depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Name and what is free of each domain, the inner ones below."""
+    """Return name and free capacity of each domain, with inner domains indented below it."""
     for domain in domains:
-        yield f"{'  ' * depth}{domain.level} {domain.name or '(not known)'}", _free(domain)
+        yield f"{'  ' * depth}{domain.level} {domain.name or '(unknown)'}", _free(domain)
         for island in domain.islands:
             yield f"{'  ' * (depth + 1)}{_named(island)}", _where(island)
         yield from tree_lines(domain.children, depth + 1)
@@ -42,11 +42,11 @@ def _named(island: "Island") -> str:
 def _where(island: "Island") -> str:
     joined = {"nvswitch": "NVSwitch, ", "nvlink": "NVLink, ", "numa": ""}[island.link]
     cores = f", cores {island.cores}" if island.cores else ""
-    return f"{joined}NUMA {ranges(island.numa) or 'not known'}{cores}"
+    return f"{joined}NUMA {ranges(island.numa) or 'unknown'}{cores}"
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """`0-3,6`, of numbers in their order."""
+    """Format sorted numbers as ranges, e.g. `0-3,6`."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:

@@ -1,4 +1,4 @@
-"""Verbs that stay: watch, and logs with --follow."""
+"""Commands that can follow a job: watch and logs."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from regroup.api.live.job_view import JobView
     from regroup.api.schemas.jobs import Job as JobModel
 
-Rank = Annotated[int, typer.Option("--rank", metavar="N", help="Which rank's log.")]
+Rank = Annotated[int, typer.Option("--rank", metavar="N", help="Rank whose log is printed.")]
 Generation = Annotated[
-    int | None, typer.Option("--generation", metavar="N", help="Of which generation; the newest if absent.")
+    int | None, typer.Option("--generation", metavar="N", help="Generation of the rank.  [default: the newest]")
 ]
 Stream = Annotated[str, typer.Option("--stream", metavar="NAME", help="stdout or stderr.")]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Continue until the job ends.")]
 
 
 def watch(job: Job, server: Server = None, as_json: AsJson = False) -> None:
-    """Show a job live: progress, loss, nodes and ranks, incidents. Without a terminal: a line per event."""
+    """Show a job live: progress, loss, nodes and ranks, incidents. Without a terminal: one line per event."""
     from regroup.api.client.discovery import connect
 
     with connect(server, patient=True) as client:
@@ -31,7 +31,7 @@ def watch(job: Job, server: Server = None, as_json: AsJson = False) -> None:
 
 
 def watch_to_the_end(client: "Client", job: "JobModel", *, as_json: bool) -> None:
-    """Show `job` until it is over; exits 0 only if it SUCCEEDED. With `as_json`, prints the final job alone."""
+    """Show `job` until it ends; exit 0 only if it SUCCEEDED. With `as_json`, print only the final job."""
     from regroup.api.client.discovery import feed
     from regroup.api.live.follow import display, follow
 
@@ -49,7 +49,7 @@ def watch_to_the_end(client: "Client", job: "JobModel", *, as_json: bool) -> Non
 
 
 def first_view(job: "JobModel") -> "JobView":
-    """The board of a job of which nothing is known but its spec."""
+    """Return the view of a job before its first event."""
     from regroup.api.live.job_view import JobView
 
     return JobView(job.id, job.name, job.steps)
@@ -64,7 +64,7 @@ def logs(
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a rank wrote."""
+    """Print the output of a rank."""
     from regroup.api.client.discovery import connect
 
     with connect(server, patient=follow) as client:

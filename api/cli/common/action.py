@@ -1,4 +1,4 @@
-"""The steps that every command shares that changes something: call the server, wait, print."""
+"""The steps that all commands that change something share: call the server, wait, print."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar

@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""Options that several commands share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,12 +11,12 @@ Server = Annotated[
         "--server",
         metavar="URL",
         envvar="REGROUP_SERVER",
-        help="The server to talk to; else the one that `regroup serve` started on this machine.",
+        help="URL of the server.  [default: the server that `regroup serve` started on this machine]",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")]
-Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or its name: then the newest of that name.")]
-Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="A job spec, YAML or JSON; see docs/job-spec.md.")]
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Id of a job, or a name: then the newest job of that name.")]
+Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="Job spec, YAML or JSON; see docs/job-spec.md.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -29,7 +29,7 @@ StateDir = Annotated[
         "--state-dir",
         metavar="DIR",
         envvar="REGROUP_STATE_DIR",
-        help="Where the server keeps its files.",
+        help="Folder of the server's files.",
         show_default=False,
     ),
 ]

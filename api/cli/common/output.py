@@ -1,4 +1,4 @@
-"""What verbs print: JSON alone, or text and tables."""
+"""Output of the commands: JSON alone, or text and tables."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ class _Model(Protocol):
 
 
 def to_json(value: object) -> Any:
-    """Models and records as what JSON knows."""
+    """Convert models and records to values that JSON can represent."""
     if isinstance(value, _Model):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -28,18 +28,18 @@ def to_json(value: object) -> Any:
 
 
 def print_json(value: object) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     print(json.dumps(to_json(value), indent=2, ensure_ascii=False))
 
 
 def print_json_lines(values: Iterable[object]) -> None:
-    """One JSON document a line, each as soon as it is there."""
+    """Print one JSON document per line, each as soon as it is available."""
     for value in values:
         print(json.dumps(to_json(value), ensure_ascii=False), flush=True)
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns as wide as their content; numbers need no lining up that two spaces cannot do."""
+    """Print left-aligned columns, each as wide as its content, separated by two spaces."""
     lines = [list(header), *[list(row) for row in rows]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     for line in lines:
@@ -47,7 +47,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def print_message(text: str) -> None:
-    """For people, beside the result: on standard error, so that a pipe stays clean."""
+    """Print a message for people on standard error, so that a pipe receives only the result."""
     print(text, file=sys.stderr)
 
 

@@ -1,1 +1,1 @@
-"""`regroup demo`: train, kill a rank, compare with an undisturbed run."""
+"""`regroup demo`: train, kill a rank, compare with a run without faults."""

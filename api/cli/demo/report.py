@@ -1,4 +1,4 @@
-"""What the demo leaves behind: `summary.json` and `loss.png`."""
+"""Results of the demo: `summary.json` and `loss.png`."""
 
 import json
 import math
@@ -13,22 +13,22 @@ from regroup.api.live.job_view import Incident, JobView
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the demo: the job as the server tells it at the end, and its view."""
+    """One run of the demo: the final state of the job on the server, and its view."""
 
     job: Mapping[str, Any]
     view: JobView
     seconds: float
-    """From submission to the terminal state."""
+    """Time from submission to the terminal state."""
 
     @property
     def incident(self) -> Incident | None:
-        """The first that is over."""
+        """First incident that has ended."""
         return next((incident for incident in self.view.incidents if incident.is_over), None)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the demo claims, each as found."""
+    """Claims of the demo, and the result of each."""
 
     succeeded: bool
     bitwise_equal: bool
@@ -39,12 +39,15 @@ class Verdict:
 
     @property
     def is_confirmed(self) -> bool:
-        """All of it."""
+        """True if all claims hold."""
         return all((self.succeeded, self.bitwise_equal, self.recovered, self.below_entropy, self.held_out_falls))
 
 
 def unigram_entropy(sources: Sequence[str], held_out: Sequence[str]) -> float:
-    """Entropy of single bytes of the text, in nats: the loss of a model that knows only how frequent each byte is."""
+    """Compute the entropy of single bytes of the text, in nats.
+
+    This is the loss of a model that knows only the frequency of each byte.
+    """
     without = {path for pattern in held_out for path in matching(pattern)}
     counts: Counter[int] = Counter()
     for pattern in sources:
@@ -56,12 +59,12 @@ def unigram_entropy(sources: Sequence[str], held_out: Sequence[str]) -> float:
 
 
 def matching(pattern: str) -> list[Path]:
-    """Files that an absolute path or glob names, in order."""
+    """Return the sorted files that match an absolute path or glob."""
     return sorted(Path("/").glob(pattern.lstrip("/")))
 
 
 def judge(disturbed: Run, control: Run, entropy: float) -> Verdict:
-    """Hold the two runs against what the demo is to show."""
+    """Compare the two runs with the claims of the demo."""
     digests = [run.job.get("digest") or {} for run in (disturbed, control)]
     held_out = [step.validation_loss for step in disturbed.view.steps if step.validation_loss is not None]
     loss = disturbed.view.loss
@@ -76,7 +79,7 @@ def judge(disturbed: Run, control: Run, entropy: float) -> Verdict:
 
 
 def summary(disturbed: Run, control: Run, entropy: float, times: Mapping[str, float]) -> dict[str, Any]:
-    """The figures of the demo; seconds, losses in nats per byte."""
+    """Return the results of the demo: times in seconds, losses in nats per byte."""
     verdict = judge(disturbed, control, entropy)
     incident = disturbed.incident
     return {
@@ -108,7 +111,7 @@ def _picture(path: Path, disturbed: Run, control: Run, entropy: float) -> None:
 
     figure = Figure(figsize=(9, 4.5), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    axes.plot(*_curve(control.view), color="0.65", linewidth=3, label="undisturbed control run")
+    axes.plot(*_curve(control.view), color="0.65", linewidth=3, label="control run without faults")
     axes.plot(*_curve(disturbed.view), color="tab:blue", linewidth=1, label="loss, one rank killed half-way")
     held_out = [(s.step, s.validation_loss) for s in disturbed.view.steps if s.validation_loss is not None]
     if held_out:

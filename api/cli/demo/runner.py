@@ -1,4 +1,4 @@
-"""`regroup demo`: a server of its own, a run that loses a rank, an undisturbed control run, and what they prove."""
+"""`regroup demo`: start a server, train with one killed rank and once without faults, and compare the two runs."""
 
 import json
 import os
@@ -31,21 +31,21 @@ _DOWN_TIMEOUT_S = 60.0
 _EXIT_TIMEOUT_S = 10.0
 
 _NEXT_STEPS = """\
-Now your text, with `regroup serve --local-nodes 2 --slots-per-node 2` running in another terminal:
+Now train on your own text. Start `regroup serve --local-nodes 2 --slots-per-node 2` in another terminal, then run:
   regroup run {example} --set faults=[] --set workload.data.validation=[] --set "workload.data.train=[YOUR/FOLDER]"
 """
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The two specs of the demo: with the example's fault, and without."""
+    """The two specs of the demo: with the example's fault, and without it."""
 
     disturbed: Mapping[str, Any]
     control: Mapping[str, Any]
 
 
 def plan(steps: int | None, example: Path = EXAMPLE) -> Plan:
-    """Both specs. At another number of steps the fault still strikes half-way."""
+    """Return both specs. With `steps`, the fault is still injected half-way."""
     settings: list[str] = []
     if steps is not None:
         settings = [
@@ -58,7 +58,7 @@ def plan(steps: int | None, example: Path = EXAMPLE) -> Plan:
 
 
 def demo(directory: Path, steps: int | None, *, retain: bool) -> int:
-    """Run it all and end it all; the exit code is 0 only if everything that the demo claims was found to be so."""
+    """Run the demo, stop all its processes, and return the exit code: 0 only if all claims were confirmed."""
     if find_spec("matplotlib") is None:
         raise RegroupError("the demo draws a picture: pip install 'regroup[plots]'")
     specs = plan(steps)
@@ -69,7 +69,7 @@ def demo(directory: Path, steps: int | None, *, retain: bool) -> int:
     try:
         figures = _run_twice(specs, server, state, directory)
     except KeyboardInterrupt:
-        print("interrupted")
+        print("demo interrupted")
     finally:
         if not figures:
             directory.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,10 @@ def _view(spec: Mapping[str, Any], activity: str) -> JobView:
 
 
 def _start(state: Path) -> "subprocess.Popen[bytes]":
-    """A server whose whole life is under `state`, in a session of its own: Ctrl-C is ours to pass on."""
+    """Start a server that stores all its files under `state`.
+
+    The server has its own session, so that only this process receives Ctrl-C.
+    """
     options = ["--local-nodes", str(_NODES), "--slots-per-node", str(_SLOTS), "--port", "0", "--allow-faults"]
     with (state / _LOG).open("wb") as sink:
         return subprocess.Popen(
@@ -134,10 +137,10 @@ def _command(verb: str, state: Path, *options: str) -> list[str]:
 
 
 def _url(server: "subprocess.Popen[bytes]", state: Path, board: JobView, out: Screen | Lines) -> str:
-    """The server's address, as soon as it has written it; the board stands meanwhile.
+    """Wait until the server has written its address, and return it; show `board` meanwhile.
 
     Raises:
-        UnavailableError: it ended, or did not answer in time.
+        UnavailableError: the server exited, or did not start in time.
     """
     address = state / "server.json"
     deadline = time.monotonic() + _START_TIMEOUT_S
@@ -151,10 +154,14 @@ def _url(server: "subprocess.Popen[bytes]", state: Path, board: JobView, out: Sc
 
 
 def _end(server: "subprocess.Popen[bytes]", state: Path, *, retain: bool) -> bool:
-    """End the server, its Ray and all that ran there, look again, say what was found. True if all ended by itself."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it running
+    """Stop the server, its Ray and all their processes. Kill and report the ones that remain.
+
+    Returns:
+        True if all processes exited without SIGKILL.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the shutdown
     try:
-        print("ending the server and its Ray …", flush=True)
+        print("stopping the server and its Ray …", flush=True)
         server.terminate()
         down = subprocess.run(
             _command("down", state), capture_output=True, text=True, timeout=_DOWN_TIMEOUT_S, check=False
@@ -166,10 +173,10 @@ def _end(server: "subprocess.Popen[bytes]", state: Path, *, retain: bool) -> boo
     if down.returncode:
         print(f"regroup down exited {down.returncode}: {down.stderr.strip()}", file=sys.stderr)
     if killed:
-        print("did not end by itself and was killed: " + "; ".join(f"{pid} {cmd}" for pid, cmd in killed.items()))
-    print("looked again: nothing is left running")
+        print("did not exit and was killed: " + "; ".join(f"{pid} {cmd}" for pid, cmd in killed.items()))
+    print("checked: no process of the demo is left")
     if retain:
-        print(f"kept: {state}")
+        print(f"state directory kept: {state}")
     else:
         shutil.rmtree(state, ignore_errors=True)
     return not killed and not down.returncode
@@ -179,19 +186,18 @@ def _print_summary(figures: Mapping[str, Any], directory: Path) -> None:
     back = figures["recovery_seconds"]
     print()
     print(
-        f"recovery            {back:.2f} s, {figures['steps_lost']} steps lost"
-        if back
-        else "recovery            none seen"
+        f"recovery            {back:.2f} s, {figures['steps_lost']} steps lost" if back else "recovery            none"
     )
     print(f"digest of the run   {(figures['digest']['run'] or {}).get('parameters')}")
-    print(f"undisturbed control {(figures['digest']['control'] or {}).get('parameters')}")
+    print(f"digest of control   {(figures['digest']['control'] or {}).get('parameters')}")
     print(f"                    {'bitwise equal' if figures['bitwise_equal'] else 'NOT EQUAL'}")
     print(
-        f"final loss          {figures['final_loss']:.3f} nats per byte; single bytes: {figures['unigram_entropy']:.3f}"
+        f"final loss          {figures['final_loss']:.3f} nats per byte; entropy of single bytes: "
+        f"{figures['unigram_entropy']:.3f}"
     )
     print(f"held-out loss       {' → '.join(f'{loss:.3f}' for loss in figures['held_out_loss'].values())}")
     for claim in (claim for claim, found in figures["found"].items() if found is False):
-        print(f"NOT FOUND           {claim.replace('_', ' ')}")
+        print(f"NOT CONFIRMED       {claim.replace('_', ' ')}")
     print(f"written             {directory / 'loss.png'}, {directory / 'summary.json'}")
     print()
     print(_NEXT_STEPS.format(example=os.path.relpath(EXAMPLE)), end="")

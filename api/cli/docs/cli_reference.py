@@ -1,4 +1,4 @@
-"""docs/cli.md, written from the commands themselves. `python -m regroup.api.cli.docs.cli_reference` prints it."""
+"""Generator of docs/cli.md from the commands. `python -m regroup.api.cli.docs.cli_reference` prints the page."""
 
 import typer.main
 from typer.core import TyperCommand, TyperGroup
@@ -8,19 +8,19 @@ from regroup.api.cli.main import GROUPS, VERBS, app
 
 _HEAD = """# Command line
 
-`regroup VERB --help` says the same. Every verb that shows or changes a job takes `--json`: then standard output holds
-JSON and nothing else; what is said to people goes to standard error. `steps`, `events` and `logs` print one JSON
-document a line.
+`regroup COMMAND --help` prints the same text. Every command that shows or changes a job accepts `--json`: standard
+output then contains only JSON, and messages go to standard error. `steps`, `events` and `logs` print one JSON document
+per line.
 
-The server is `--server URL`, else `REGROUP_SERVER`, else the one that `regroup serve` started on this machine
-(`server.json` in the state directory: `REGROUP_STATE_DIR`, `~/.regroup` if unset).
+The server is the one in `--server URL`, else in `REGROUP_SERVER`, else the one that `regroup serve` started on this
+machine. Its address is in `server.json` in the state directory: `REGROUP_STATE_DIR`, or `~/.regroup` if unset.
 
 This page is generated: `python -m regroup.api.cli.docs.cli_reference > docs/cli.md`.
 """
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the page as Markdown."""
     command = typer.main.get_command(app)
     assert isinstance(command, TyperGroup)
     parts = [_HEAD, "## Exit codes\n\n| code | meaning |\n|---|---|"]
@@ -31,7 +31,7 @@ def render() -> str:
     for group, name, _ in GROUPS:
         inner = command.commands[name]
         assert isinstance(inner, TyperGroup)
-        # One that does something by itself is shown like a verb.
+        # A group that can be called without a subcommand is shown like a command.
         parts.append(f"## {group}\n")
         parts.append(_verb(command, name) if inner.invoke_without_command else f"{(inner.help or '').strip()}\n")
         parts += [_verb(inner, verb, f"{name} {verb}") for verb in inner.commands]

@@ -1,4 +1,4 @@
-"""docs/job-spec.md, written from the spec's own models. `python -m regroup.api.cli.docs.spec_reference` prints it."""
+"""Generator of docs/job-spec.md from the spec's models. `python -m regroup.api.cli.docs.spec_reference` prints it."""
 
 import ast
 import inspect
@@ -15,14 +15,15 @@ from regroup.service.spec.types import AutoDuration, AutoOrOffDuration, Bytes, D
 
 _HEAD = """# Job spec, version 1
 
-A spec is YAML or JSON. Unknown and contradictory fields are refused with the field's path, its value, and what would be
-legal: `regroup validate SPEC` asks a server without submitting. The JSON Schema is served at `/v1/spec/schema`.
+A spec is YAML or JSON. A spec with unknown or contradictory fields is rejected; the error names the path of the field,
+its value, and the valid values. `regroup validate SPEC` checks a spec without submitting it. The server returns the
+JSON Schema at `/v1/spec/schema`.
 
 Durations are seconds or `90s`, `15m`, `2h`, `3d`; sizes are bytes or `512MiB`, `2GiB`.
 
-Two placeholders are filled in by the command line before a spec is sent: `${PYTHON_STDLIB}`, the folder of the Python
-standard library's source text, and `${SPEC_DIR}`, the folder of the spec file. `$${X}` stands for a literal `${X}`.
-Nothing else is looked up; environment variables are not.
+The command line replaces two placeholders before it sends a spec: `${PYTHON_STDLIB}`, the folder of the Python standard
+library's source code, and `${SPEC_DIR}`, the folder of the spec file. Write `$${X}` for a literal `${X}`. Environment
+variables and other names are not replaced.
 
 `regroup submit SPEC --set training.steps=100` sets one field; the value is read as YAML.
 
@@ -31,7 +32,7 @@ This page is generated: `python -m regroup.api.cli.docs.spec_reference > docs/jo
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the page as Markdown."""
     sections: list[str] = [_HEAD]
     _section(JobSpec, "", "The job", sections)
     return "\n".join(sections)
@@ -68,7 +69,7 @@ def _first_line(model: type[BaseModel]) -> str:
 
 
 def _field_docs(model: type[BaseModel]) -> dict[str, str]:
-    """The string that follows each field in the source of `model`."""
+    """Return the string that follows each field in the source of `model`."""
     body = cast(ast.ClassDef, ast.parse(inspect.cleandoc("\n" + inspect.getsource(model))).body[0]).body
     docs: dict[str, str] = {}
     for field, after in pairwise(body):

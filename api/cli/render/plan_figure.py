@@ -1,4 +1,4 @@
-"""A picture of the best plan: memory of each stage against capacity, where the step goes, the pipeline over time."""
+"""A picture of the best plan: memory per stage against capacity, parts of the step time, the pipeline over time."""
 
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,9 @@ from regroup.service.planner.pipeline_timeline import timeline
 
 _GIGA = 1e9
 _LEAST_SHARE = 0.005
-"""Of a step, to be given a colour."""
-_MOST_MICRO_BATCHES = 24
-"""More are not told apart in a picture."""
+"""Smallest share of a step that gets its own colour."""
+_MAX_MICRO_BATCHES = 24
+"""More micro-batches cannot be distinguished in a picture."""
 
 
 def draw(report: PlanReport, path: Path) -> None:
@@ -31,7 +31,7 @@ def draw(report: PlanReport, path: Path) -> None:
     _memory(axes[0], best)
     _time(axes[1], report)
     _pipeline(axes[2], best)
-    figure.suptitle(f"{report.question}\n{best.layout}, {best.sharding}: {best.step_s:.3g} s a step", fontsize=10)
+    figure.suptitle(f"{report.question}\n{best.layout}, {best.sharding}: {best.step_s:.3g} s per step", fontsize=10)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
@@ -47,7 +47,7 @@ def _memory(axis: Any, plan: Plan) -> None:
     axis.annotate("capacity", (0, plan.capacity_bytes / _GIGA), xytext=(0, -9), textcoords="offset points", fontsize=8)
     axis.set_xticks(list(stages) if len(plan.memory) <= 16 else [])
     axis.set_xlabel("pipeline stage")
-    axis.set_ylabel("GB on each device")
+    axis.set_ylabel("GB per device")
     axis.legend(frameon=False, fontsize=7, ncols=7, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
@@ -64,19 +64,19 @@ def _time(axis: Any, report: PlanReport) -> None:
     axis.set_yticks(list(rows), [f"{plan.layout}\n{plan.sharding}, {plan.schedule}" for plan in report.plans])
     axis.tick_params(axis="y", labelsize=7)
     axis.invert_yaxis()
-    axis.set_xlabel("seconds of a step")
+    axis.set_xlabel("step time, seconds")
     axis.legend(frameon=False, fontsize=7, ncols=6, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 def _pipeline(axis: Any, plan: Plan) -> None:
-    count = min(plan.micro_batches, _MOST_MICRO_BATCHES)
+    count = min(plan.micro_batches, _MAX_MICRO_BATCHES)
     drawn = "gpipe" if plan.schedule == "gpipe" else "1f1b"
     for slot in timeline(plan.layout.pp, count, drawn, 1.0, 2.0):
         color = "#1b7f5c" if slot.kind == "forward" else "#6fb59b"
         axis.barh(slot.stage, slot.end_s - slot.start_s, left=slot.start_s, color=color, edgecolor="white", height=0.85)
     axis.invert_yaxis()
     axis.set_ylabel("stage")
-    axis.set_xlabel("time, in forwards of a micro-batch; dark: forward, light: backward")
+    axis.set_xlabel("time, in forward passes of a micro-batch; dark: forward, light: backward")
     shown = "" if count == plan.micro_batches else f"; the first {count} of {plan.micro_batches} micro-batches"
     note = "" if drawn == plan.schedule or plan.layout.pp == 1 else f", drawn as {drawn}"
-    axis.set_title(f"{plan.schedule}{note}{shown}; bubble of the step {100 * plan.bubble:.1f} %", fontsize=9)
+    axis.set_title(f"{plan.schedule}{note}{shown}; bubble {100 * plan.bubble:.1f} % of the step", fontsize=9)

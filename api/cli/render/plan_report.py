@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def print_report(report: "PlanReport") -> None:
-    """The best plans as a table, why others lost, and the sizes of the best."""
+    """Print the best plans as a table, the reasons against other kinds, and the sizes of the best plan."""
     print(report.question)
     print()
     print_table(
@@ -23,23 +23,25 @@ def print_report(report: "PlanReport") -> None:
         [_row(each) for each in report.plans],
     )
     print()
-    print_table(("OTHER KINDS", "LAYOUT", "WHY NOT"), [(each.kind, str(each.layout), each.why) for each in report.lost])
+    print_table(
+        ("REJECTED KINDS", "LAYOUT", "WHY NOT"), [(each.kind, str(each.layout), each.why) for each in report.lost]
+    )
     print()
     sizes = ", ".join(f"{size.gpus} ({number(size.tokens_s)} tokens/s)" for size in report.ladder)
     runnable = next((each for each in report.plans if not each.obstacles), None)
     if runnable is None:
-        print(f"no job can run any of these yet: {report.plans[0].obstacles[0]}")
+        print(f"no job can run any of these plans yet: {report.plans[0].obstacles[0]}")
     else:
-        which = "the best" if runnable is report.plans[0] else "the best that a job can run"
-        print(f"{which}, in a job spec: {json.dumps(runnable.spec)}")
-    print(f"the best runs on so many devices too: {sizes}")
+        which = "the best plan" if runnable is report.plans[0] else "the best plan that a job can run"
+        print(f"{which} in a job spec: {json.dumps(runnable.spec)}")
+    print(f"the best plan also runs on these numbers of devices: {sizes}")
     if report.measured_values:
         at = datetime.fromtimestamp(report.measured_values[0].time_s, UTC)
         names = ", ".join(each.name for each in report.measured_values)
-        print(f"measured {at:%Y-%m-%d %H:%M} UTC by {report.measured_values[0].job_id}, not from the table: {names}")
+        print(f"measured values ({at:%Y-%m-%d %H:%M} UTC by {report.measured_values[0].job_id}): {names}")
     best = report.plans[0]
     if best.cost_per_billion_tokens is not None:
-        print(f"cost of 10⁹ tokens: {best.cost_per_billion_tokens:,.0f}, at a goodput of {100 * best.goodput:.2f} %")
+        print(f"cost per 10⁹ tokens: {best.cost_per_billion_tokens:,.0f}, at a goodput of {100 * best.goodput:.2f} %")
 
 
 def _row(plan: "Plan") -> tuple[str, ...]:
@@ -58,17 +60,17 @@ def _row(plan: "Plan") -> tuple[str, ...]:
 
 
 def print_job_plan(found: "JobPlan") -> None:
-    """Print the planner's choice for a job, and its predictions beside the measured values."""
+    """Print the planner's choice for a job, and its predictions next to the measured values."""
     if found.report is None:
-        print("the spec says the layout itself: nothing was chosen")
+        print("the spec sets the layout: the planner chose nothing")
     else:
-        fixed = f", with {', '.join(found.given)} as given" if found.given else ""
-        print(f"chosen when it was submitted, for {_requested(found.requested or {})}{fixed}")
+        fixed = f", with {', '.join(found.given)} from the spec" if found.given else ""
+        print(f"chosen at submission, for {_requested(found.requested or {})}{fixed}")
         print_report(found.report)
     print()
     _print_trials(found)
     if not found.generations:
-        print(f"nothing is predicted of it: {found.why_not}" if found.why_not else "nothing is predicted yet")
+        print(f"no prediction: {found.why_not}" if found.why_not else "no prediction yet")
         return
     header = ("GENERATION", "RANKS", "DEVICE", *(name.upper() for name in FIGURES.values()))
     rows = [
@@ -77,7 +79,7 @@ def print_job_plan(found: "JobPlan") -> None:
     ]
     print_table(header, rows)
     if found.why_not:
-        print(f"nothing is predicted of the newest: {found.why_not}")
+        print(f"no prediction for the newest generation: {found.why_not}")
 
 
 def _print_trials(plan: "JobPlan") -> None:
@@ -89,14 +91,14 @@ def _print_trials(plan: "JobPlan") -> None:
     ]
     print_table(("TRIED", "PREDICTED", "MEASURED"), rows)
     if plan.kept_why:
-        print(f"{'kept ' + str(plan.kept) if plan.kept else 'given up'}: {plan.kept_why}")
+        print(f"{'chosen: ' + str(plan.kept) if plan.kept else 'stopped'}: {plan.kept_why}")
     print()
 
 
 def _requested(requested: Mapping[str, Any]) -> str:
     ranks = requested.get("ranks")
     if not isinstance(ranks, dict):
-        return "all ranks that the cluster held"
+        return "all ranks of the cluster"
     if ranks["min"] == ranks["max"]:
         return f"{ranks['target']} ranks"
     return f"{ranks['target']} ranks, {ranks['min']} to {ranks['max']}"

@@ -1,4 +1,4 @@
-"""Why a job waits, failed or is slow, on one screen. Pure: lines from what the server explains, as plain data."""
+"""Explanation of a job that waits, failed or is slow, on one screen. Pure: renders the server's answer as lines."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ _FRAMES_SHOWN = 8
 
 
 def render_why(why: Mapping[str, Any]) -> list[str]:
-    """Lines: the answer first, then what it rests on, then what to do."""
+    """Return lines: the answer first, then the evidence, then the advice."""
     lines = [str(why["summary"])]
     lines += [_condition(condition) for condition in why["conditions"]]
     lines += _choice(why.get("choice") or {})
@@ -24,7 +24,7 @@ def render_why(why: Mapping[str, Any]) -> list[str]:
 
 
 def _time(goodput: float | None, seconds: Mapping[str, float]) -> list[str]:
-    """Where the time went, most first; the share of it that counts, once it is late enough to say."""
+    """Return the time spent, largest part first, with the goodput if it is available."""
     spent = sorted(((kind, value) for kind, value in seconds.items() if value > 0), key=lambda item: -item[1])
     if not spent:
         return []
@@ -37,20 +37,20 @@ def _condition(condition: Mapping[str, Any]) -> str:
 
 
 def _choice(choice: Mapping[str, Any]) -> list[str]:
-    """Where it is and why there."""
+    """Describe the placement and the reasons for it."""
     if not choice:
         return []
-    lines = [f"  it is in {choice['inside']}"]
+    lines = [f"  placed in {choice['inside']}"]
     if choice["axes"]:
         parts = ", ".join(
             f"{axis['name']} {_milliseconds(axis['seconds'])} {_axis_scope(axis)}" for axis in choice["axes"]
         )
-        lines[0] += f": {_milliseconds(choice['communication_s'])} of communication a step, as predicted ({parts})"
+        lines[0] += f": predicted communication {_milliseconds(choice['communication_s'])} per step ({parts})"
     return lines + [f"    not {each['what']}: {each['why']}" for each in choice["rejected"]]
 
 
 def _axis_scope(axis: Mapping[str, Any]) -> str:
-    return "inside of nodes" if axis["leaves"] == "device" else f"out of each {axis['leaves']}"
+    return "within nodes" if axis["leaves"] == "device" else f"between {axis['leaves']}s"
 
 
 def _milliseconds(seconds: float) -> str:
@@ -64,14 +64,14 @@ def _error(error: Mapping[str, Any]) -> list[str]:
     lines = [f"  {error.get('kind', 'error')}: {error.get('message', '')}" + (f" ({where})" if where else "")]
     traceback = str(error.get("traceback") or "").splitlines()
     if len(traceback) > _TRACEBACK_LINES:
-        left_out = f"… {len(traceback) - _TRACEBACK_LINES} lines more with --json"
+        left_out = f"… {len(traceback) - _TRACEBACK_LINES} more lines with --json"
         traceback = [left_out, *traceback[-_TRACEBACK_LINES:]]
     return lines + ["    " + line for line in traceback]
 
 
 def _cost(why: Mapping[str, Any]) -> str:
-    """What they cost in all."""
-    took = "" if why["mean_recovery_s"] is None else f", back after {duration(why['mean_recovery_s'])} on average"
+    """Describe the total cost of the incidents."""
+    took = "" if why["mean_recovery_s"] is None else f", mean recovery time {duration(why['mean_recovery_s'])}"
     lost = ", ".join(f"{steps_lost_text(count)} to {cause}" for cause, count in why["steps_lost"].items() if count)
     return f"{took}{', ' if lost else ''}{lost}"
 
@@ -89,22 +89,22 @@ def _incidents(why: Mapping[str, Any]) -> list[str]:
     newest = incidents[-1]
     lines += _stacks(newest.get("evidence") or {})
     if newest.get("evidence_bytes"):
-        lines.append(f"    all that is known of it: regroup evidence {job} {newest['number']}")
+        lines.append(f"    all evidence: regroup evidence {job} {newest['number']}")
     return lines
 
 
 def _describe_recovery(incident: Mapping[str, Any]) -> str:
     durations, times = incident.get("durations") or {}, incident.get("times") or {}
     if (total := durations.get("total")) is not None:
-        return f"back in {duration(total)}, {steps_lost_text(incident.get('steps_lost'))}"
+        return f"recovered in {duration(total)}, {steps_lost_text(incident.get('steps_lost'))}"
     if times.get("ended_s") is None:
-        return "not back"
+        return "not recovered yet"
     formed_s = times.get("formed_s")
     return ended_text(None if formed_s is None else formed_s - times["fault_s"])
 
 
 def _stacks(evidence: Mapping[str, Any]) -> list[str]:
-    """Where the main thread of a rank that stood out in a hang was, or of the first one if none did."""
+    """Show the main thread's stack of the outlier ranks of a hang, or of the first rank if there are none."""
     ranks = evidence.get("ranks") or {}
     shown = [str(rank) for rank in evidence.get("outlier_ranks") or ()] or sorted(ranks)[:1]
     lines: list[str] = []

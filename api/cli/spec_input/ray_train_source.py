@@ -1,4 +1,4 @@
-"""A Ray Train program as a job spec: what its source says it wants, read without running it. Pure."""
+"""Conversion of a Ray Train program to a job spec. Reads the source without running it. Pure."""
 
 import ast
 from collections.abc import Collection, Mapping, Sequence
@@ -10,33 +10,33 @@ from regroup.api.cli.spec_input.torchrun_args import Flags, script_spec
 from regroup.service.domain.errors import FieldIssue, SpecError
 
 UNLIMITED_FAILURES = 1_000_000
-"""Failures allowed where the program says -1, which is any number."""
+"""Number of allowed failures for Ray Train's -1, which means unlimited."""
 _NOT_LITERAL: Any = object()
-"""The source does not say it in plain values."""
+"""Marks an argument that is not a literal or a constant of the module."""
 
 
 @dataclass(frozen=True)
 class DeclaredRun:
-    """What a program's source says of its run. None: it does not say so in plain values."""
+    """Settings that a program's source declares. None: the source computes the value."""
 
     workers: tuple[int, int] | None = (1, 1)
     """Smallest and largest number of workers."""
     use_gpu: bool | None = False
     resources: Mapping[str, float] | None = None
-    """Of one worker, in Ray's words; Ray Train's own if absent."""
+    """Resources of one worker under Ray's names; None for Ray Train's default."""
     max_failures: int | None = 0
 
 
 def parse_declared_run(source: str) -> DeclaredRun:
-    """What `ScalingConfig` and `FailureConfig` are given in `source`: literals, or constants of the module.
+    """Parse the arguments of `ScalingConfig` and `FailureConfig` in `source`: literals, or constants of the module.
 
     Raises:
-        SpecError: this is no Python.
+        SpecError: `source` is not valid Python.
     """
     try:
         module = ast.parse(source)
     except (SyntaxError, ValueError) as error:
-        raise SpecError([FieldIssue("workload.entrypoint", f"is no Python: {error}")]) from error
+        raise SpecError([FieldIssue("workload.entrypoint", f"is not valid Python: {error}")]) from error
     constants = _constants(module)
 
     def declared_value(of: str, argument: str, default: object, position: int | None = None) -> Any:
@@ -64,13 +64,18 @@ def ray_train_spec(
     cwd: PurePath,
     name: str,
 ) -> dict[str, Any]:
-    """The spec of a job that runs `program`, its path first: what its source wants, but for what was `told`.
+    """Return the spec of a job that runs `program`, with the settings that its source declares.
 
     Args:
-        told: fields of the spec that flags or settings give.
+        program: Path of the program, then its arguments.
+        declared: Settings from the program's source.
+        flags: Values of torchrun's flags.
+        overridden: Fields of the spec that flags or `--set` determine; `declared` does not change them.
+        cwd: Folder that the program runs in.
+        name: Name of the job.
 
     Raises:
-        SpecError: neither the source nor a flag says what has to be known.
+        SpecError: neither the source nor a flag sets a required value.
     """
     spec = script_spec(program, flags, cwd=cwd, name=name)
     spec["workload"]["kind"] = "ray_train"
@@ -95,7 +100,7 @@ def _resources(use_gpu: bool, of_a_worker: Mapping[str, float]) -> dict[str, Any
 
 def _require(value: Any, argument: str, flag: str) -> Any:
     if value is None:
-        message = f"the program's source does not say it in plain values: give {flag}"
+        message = f"is neither a literal nor a constant in the program's source: use {flag}"
         raise SpecError([FieldIssue(f"ScalingConfig({argument})", message)])
     return value
 
@@ -105,7 +110,7 @@ def _is_overridden(field: str, overridden: Collection[str]) -> bool:
 
 
 def _constants(module: ast.Module) -> dict[str, Any]:
-    """Names that the module gives a literal, once and at its top."""
+    """Return the module's top-level names that are assigned once, with their literal values."""
     stored = [node.id for node in ast.walk(module) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     found: dict[str, Any] = {}
     for line in module.body:

@@ -1,4 +1,4 @@
-"""A spec file as the person wrote it, made into the mapping that is sent: `--set` values and the two placeholders."""
+"""Conversion of a spec file to the mapping that is sent: apply `--set` values and replace the two placeholders."""
 
 import re
 import sysconfig
@@ -14,10 +14,10 @@ _PLACEHOLDER = re.compile(r"\$(\$)?\{(\w+)\}")
 
 
 def read_spec(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """The mapping in `path` with `settings` (`path=value`) applied and placeholders filled in.
+    """Read the mapping in `path`, apply `settings` (`path=value`) and replace placeholders.
 
     Raises:
-        SpecError: the file is not a readable mapping, a setting is malformed, or a placeholder has no meaning.
+        SpecError: the file is not a readable mapping, a setting is malformed, or a placeholder is unknown.
     """
     try:
         data: object = yaml.safe_load(path.read_text())
@@ -26,7 +26,7 @@ def read_spec(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SpecError([FieldIssue("", f"cannot parse as YAML or JSON: {error}", str(path))]) from error
     if not isinstance(data, dict):
-        raise SpecError([FieldIssue("", "a spec file holds a mapping of fields", str(path))])
+        raise SpecError([FieldIssue("", "a spec file must contain a mapping of fields", str(path))])
     spec = cast(dict[str, Any], data)
     for setting in settings:
         set_value(spec, setting)
@@ -34,15 +34,15 @@ def read_spec(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def placeholders(path: Path) -> dict[str, str]:
-    """What `${NAME}` means in the strings of the spec at `path`; nothing else is looked up, no environment variable."""
+    """Return the values of the placeholders `${NAME}` in the spec at `path`. Environment variables are not included."""
     return {"PYTHON_STDLIB": sysconfig.get_path("stdlib"), "SPEC_DIR": str(path.resolve().parent)}
 
 
 def set_value(spec: dict[str, Any], setting: str) -> None:
-    """Apply one `path=value` to `spec`; the value is read as YAML, so `3` is a number and `[a, b]` a list.
+    """Apply one `path=value` to `spec`. The value is parsed as YAML, so `3` is a number and `[a, b]` a list.
 
     Raises:
-        SpecError: no `=`, or the path runs through something that is no mapping or list.
+        SpecError: `=` is missing, or a part of the path is neither a mapping nor a list.
     """
     path, separator, text = setting.partition("=")
     if not separator or not path:
@@ -70,14 +70,14 @@ def _child(at: Any, part: str, path: str, setting: str) -> Any:
     items = cast(list[Any], at) if isinstance(at, list) else []
     if part.isdecimal() and int(part) < len(items):
         return items[int(part)]
-    raise SpecError([FieldIssue("--set", f"there is no {path} in this spec to set", setting)])
+    raise SpecError([FieldIssue("--set", f"this spec has no field {path}", setting)])
 
 
 def fill_in(value: object, meanings: Mapping[str, str], path: str = "") -> object:
-    """`value` with `${NAME}` replaced in every string; `$${NAME}` stays as `${NAME}`.
+    """Return `value` with `${NAME}` replaced in every string; `$${NAME}` becomes `${NAME}`.
 
     Raises:
-        SpecError: a name without a meaning.
+        SpecError: a placeholder is unknown.
     """
     if isinstance(value, dict):
         fields = cast(dict[str, object], value)
@@ -92,8 +92,8 @@ def fill_in(value: object, meanings: Mapping[str, str], path: str = "") -> objec
         if escaped:
             return match[0][1:]
         if name not in meanings:
-            legal = ", ".join(f"${{{name}}}" for name in meanings)
-            message = f"placeholder without a meaning; there are {legal}, and $${{X}} for a literal ${{X}}"
+            valid = ", ".join(f"${{{name}}}" for name in meanings)
+            message = f"unknown placeholder ${{{name}}}: use {valid}, or $${{X}} for a literal ${{X}}"
             raise SpecError([FieldIssue(path, message, value)])
         return meanings[name]
 

@@ -1,4 +1,4 @@
-"""torchrun's command line as a job spec. Pure."""
+"""Conversion of torchrun's command line to a job spec. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -13,21 +13,27 @@ _NAME_LENGTH = 56
 
 @dataclass(frozen=True)
 class Flags:
-    """What torchrun was told before its program."""
+    """Values of torchrun's flags."""
 
     nnodes: str = "1:1"
-    """`N`, or `MIN:MAX`."""
+    """Number of nodes: `N`, or `MIN:MAX`."""
     nproc_per_node: str = "1"
     max_restarts: int = 0
     module: bool = False
-    """The program is a module, as after `python -m`."""
+    """True if the program is a module, as after `python -m`."""
 
 
 def script_spec(program: Sequence[str], flags: Flags, *, cwd: PurePath, name: str) -> dict[str, Any]:
-    """The spec of a job that runs `program`, its path or module first, as torchrun would from the folder `cwd`.
+    """Return the spec of a job that runs `program` as torchrun would in the folder `cwd`.
+
+    Args:
+        program: Path or module of the program, then its arguments.
+        flags: Values of torchrun's flags.
+        cwd: Folder that the program runs in.
+        name: Name of the job.
 
     Raises:
-        SpecError: a flag says what no job can be.
+        SpecError: a flag has an invalid value.
     """
     what, *args = program
     least, most = _nodes(flags.nnodes)
@@ -42,7 +48,7 @@ def script_spec(program: Sequence[str], flags: Flags, *, cwd: PurePath, name: st
 
 
 def job_name(program: str, flags: Flags, unique: str) -> str:
-    """A legal job name that tells which program it is; `unique` tells runs of it apart."""
+    """Return a valid job name made of the program's name and `unique`, which distinguishes its runs."""
     stem = program if flags.module else PurePath(program).stem
     return f"{re.sub('[^a-z0-9]+', '-', stem.lower()).strip('-')[:_NAME_LENGTH] or 'script'}-{unique}"
 
@@ -58,6 +64,6 @@ def _nodes(text: str) -> tuple[int, int]:
 
 def _number(text: str, flag: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text)):
-        message = "needs a number from 1; how many devices the nodes have is not known where this is typed"
+        message = "must be an integer ≥ 1; `gpu` and `auto` are not supported, since this machine may not be a node"
         raise SpecError([FieldIssue(flag, message, text)])
     return int(text)

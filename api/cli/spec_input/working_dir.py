@@ -1,4 +1,4 @@
-"""`--working-dir`: a folder of code that goes along with a spec."""
+"""`--working-dir`: a folder of code that is uploaded with a spec."""
 
 import os
 import sys
@@ -17,22 +17,29 @@ if TYPE_CHECKING:
     from regroup.api.client.client import Client
 
 _QUIET_S = 1.0
-"""A shorter upload is not worth a word."""
+"""Uploads shorter than this print no progress."""
 _LINE_S = 5.0
-"""Between two lines of progress where nobody sees a line change."""
+"""Interval between two lines of progress if standard error is not a terminal."""
 
 WorkingDir = Annotated[
     Path | None,
     typer.Option(
         "--working-dir",
         metavar="DIR",
-        help="Send this folder along: the ranks' working directory, first on their sys.path. See docs/guides/code.md.",
+        help="Upload this folder. It becomes the ranks' working directory and the first entry of their sys.path. "
+        "See docs/guides/code.md.",
     ),
 ]
 
 
 def with_working_dir(data: Mapping[str, Any], working_dir: Path | None, base: Path) -> dict[str, Any]:
-    """The spec with `--working-dir` in it, and what the spec itself says relative to `base`, the spec file's folder."""
+    """Return the spec with `--working-dir`, or with its own working directory.
+
+    Args:
+        data: The spec.
+        working_dir: Folder from the command line.
+        base: Folder of the spec file; the spec's own working directory is relative to it.
+    """
     from regroup.api.client.uploads import working_dir_of
 
     if working_dir is None and (own := working_dir_of(data)) is not None:
@@ -41,7 +48,12 @@ def with_working_dir(data: Mapping[str, Any], working_dir: Path | None, base: Pa
 
 
 def for_program(spec: Mapping[str, Any], working_dir: Path | None, cwd: Path) -> dict[str, Any]:
-    """The spec of a program that was typed in `cwd`, moved into the folder that is sent along, if one is.
+    """Return the spec of a program with its path relative to the uploaded folder, if there is one.
+
+    Args:
+        spec: The spec of the program.
+        working_dir: Folder to upload, relative to `cwd`.
+        cwd: Folder in which the command was typed.
 
     Raises:
         SpecError: the program is not in that folder.
@@ -58,10 +70,10 @@ def for_program(spec: Mapping[str, Any], working_dir: Path | None, cwd: Path) ->
 
 
 def upload_code(client: "Client", data: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec with its folder uploaded and the archive's address in its place; long uploads show how far they are.
+    """Upload the spec's folder and return the spec with the archive's address instead. Long uploads print progress.
 
     Raises:
-        ArchiveError: the folder cannot travel, or is larger than the server takes.
+        ArchiveError: the folder cannot be archived, or is larger than the server accepts.
     """
     from regroup.api.client.uploads import with_code_uploaded
 
@@ -69,10 +81,10 @@ def upload_code(client: "Client", data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_code_address(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec as `uploaded` would make it, with nothing sent: to be checked.
+    """Return the spec with the address of the folder's archive, without an upload, so that it can be validated.
 
     Raises:
-        ArchiveError: the folder cannot travel.
+        ArchiveError: the folder cannot be archived.
     """
     from regroup.api.client.code_archive import pack
     from regroup.api.client.uploads import with_code_uploaded
@@ -82,7 +94,7 @@ def with_code_address(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _progress_printer() -> Callable[[int, int], None]:
-    """Progress on standard error: one line that changes on a terminal, few lines elsewhere."""
+    """Return a function that prints progress on standard error: one changing line on a terminal, else a few lines."""
     from regroup.api.client.code_archive import format_mebibytes
 
     started_s = printed_s = time.monotonic()

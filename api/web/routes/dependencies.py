@@ -1,4 +1,4 @@
-"""What the routes are given: the services of this app, the job that a path names, who asks."""
+"""Dependencies of the routes: the services of this app, the job in a path, the actor."""
 
 from typing import Annotated, cast
 
@@ -11,30 +11,30 @@ from regroup.service.spec.types import Name
 from regroup.service.store.records import JobRow
 
 ACTOR = "local"
-"""Who asks, until there is access control: whoever reaches loopback."""
+"""Actor of all requests: any process that can reach loopback, since there is no access control yet."""
 
 
 def get_services(request: Request) -> Services:
-    """The services this app was made with."""
+    """Return the services that this app was created with."""
     return cast(Services, request.app.state.services)
 
 
 def get_jobs(request: Request) -> Jobs:
-    """What can be asked of jobs."""
+    """Return the operations on jobs."""
     return get_services(request).jobs
 
 
 def get_page_tokens(request: Request) -> PageTokens:
-    """Makes and reads page tokens."""
+    """Return the page tokens of this app."""
     return cast(PageTokens, request.app.state.page_tokens)
 
 
 async def get_named_job(
     jobs: Annotated[Jobs, Depends(get_jobs)],
-    job: Annotated[str, Path(description="id, or name: the live job of that name, else the latest", max_length=64)],
-    project: Annotated[Name, Query(description="where a name is looked up")] = "default",
+    job: Annotated[str, Path(description="Id, or name: the live job of that name, else the newest one", max_length=64)],
+    project: Annotated[Name, Query(description="Project in which the name is looked up")] = "default",
 ) -> JobRow:
-    """The job that the path names."""
+    """Return the job that the path names."""
     return await jobs.get(job, project)
 
 

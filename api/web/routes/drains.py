@@ -1,4 +1,4 @@
-"""/v1/nodes/{node}/drain: have a node empty, see how far that is, take it back."""
+"""/v1/nodes/{node}/drain: drain a node, get the progress, cancel the drain."""
 
 from typing import Annotated
 
@@ -9,14 +9,16 @@ from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ACTOR, TheServices
 from regroup.service.operations import drains
 
-NodeReference = Annotated[str, Path(description="name or id of a node", max_length=256)]
+NodeReference = Annotated[str, Path(description="Name or id of a node", max_length=256)]
 router = APIRouter(prefix="/v1/nodes/{node}", tags=["drain"], responses=responses("conflict"))
 
 
 @router.post("/drain", status_code=202, responses=responses("conflict", "body_too_large", "malformed_json"))
 async def start(node: NodeReference, request: DrainRequest, services: TheServices) -> Drain:
-    """Have a node empty before a deadline. Nothing new is placed there; each job that is there goes on on another node
-    from where it stands, and where there is none it saves its last step and queues. Nothing of it counts as a failure.
+    """Drain a node before a deadline.
+
+    No new rank is placed on the node. Each job on it continues on another node from its current step. If no other node
+    has capacity, the job saves its last step and queues. A drain does not count as a failure.
     """
     started = await drains.drain_node(
         services.store,
@@ -32,11 +34,11 @@ async def start(node: NodeReference, request: DrainRequest, services: TheService
 
 @router.get("/drain")
 async def get(node: NodeReference, services: TheServices) -> Drain:
-    """How far a drain is, also one that Ray itself has begun. 404 if the node is not drained."""
+    """Get the progress of a drain, including one that Ray started. 404 if the node is not being drained."""
     return Drain.model_validate(await drains.get_drain(services.store, services.cluster, node))
 
 
 @router.delete("/drain", status_code=204)
 async def undrain(node: NodeReference, services: TheServices) -> None:
-    """Let a node be used again. What has left it stays where it is."""
+    """Cancel the drain of a node, so that it accepts ranks again. Jobs that have left it stay on their new nodes."""
     await drains.undrain_node(services.store, services.cluster, node)

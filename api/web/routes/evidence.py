@@ -1,4 +1,4 @@
-"""/v1/jobs/{job}/incidents/{number}/evidence: what is known of one incident, to be downloaded."""
+"""/v1/jobs/{job}/incidents/{number}/evidence: download the evidence of an incident."""
 
 from typing import Annotated, Any
 
@@ -18,8 +18,11 @@ router = APIRouter(prefix="/v1/jobs/{job}/incidents", tags=["jobs"], responses=r
 async def evidence(
     job: NamedJob, number: Annotated[int, Path(ge=1, lt=2**31)], services: TheServices
 ) -> StreamingResponse:
-    """All that is known of an incident, the oldest is 1: stacks, last collectives, output and resources of its ranks as
-    far as they could be had, spec, generations, history. Its `summary.txt` says what is missing, and why."""
+    """Download the evidence of an incident as a zip file; the oldest incident is number 1.
+
+    The file contains the ranks' stacks, last collectives, output and resources as far as they could be collected, and
+    the job's spec, generations and history. Its `summary.txt` lists the missing parts and the reasons.
+    """
     incident = await find_incident(services.store, job, number)
     name = f"{job.name}-incident-{number}.zip"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -1,4 +1,4 @@
-"""/v1/jobs/{job}/exec: a command beside the ranks, as server-sent events."""
+"""/v1/jobs/{job}/exec: run a command on the node of a rank, with its output as server-sent events."""
 
 import time
 from collections.abc import AsyncGenerator
@@ -16,7 +16,10 @@ from regroup.api.web.routes.streams import HEARTBEAT_S
 from regroup.service.operations import exec
 from regroup.service.ports.cluster import Cluster
 
-_STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "It runs"}
+_STREAM: dict[str, Any] = {
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    "description": "The command runs",
+}
 router = APIRouter(prefix="/v1/jobs/{job}", tags=["exec"], responses=responses())
 
 
@@ -26,10 +29,11 @@ router = APIRouter(prefix="/v1/jobs/{job}", tags=["exec"], responses=responses()
     responses={200: _STREAM, **responses("conflict", "body_too_large", "malformed_json")},
 )
 async def run(job: NamedJob, command: ExecRequest, services: TheServices) -> StreamingResponse:
-    """Run a command on the node of a rank, with the rank's environment and folder, beside its generation.
+    """Run a command on the node of a rank, with the rank's environment and folder, while its generation runs.
 
-    Events: `started`, `output` (standard output and error as they come), `exit`. It ends with all that it started when
-    the request is closed, at its timeout, and with the job. Generations come and go meanwhile.
+    Events: `started`, `output` (standard output and error as they arrive), `exit`. The command and all processes that
+    it started are stopped when the request is closed, at the timeout, and when the job ends. The end of a generation
+    does not stop it.
     """
     requested = exec.Command(tuple(command.command), command.rank, command.timeout, command.stdin)
     running = await exec.start_command(

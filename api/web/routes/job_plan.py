@@ -1,4 +1,4 @@
-"""/v1/jobs/{job}/plan: what the planner chose for a job, and how far off it was."""
+"""/v1/jobs/{job}/plan: the planner's choice for a job, and the error of its predictions."""
 
 from fastapi import APIRouter
 
@@ -11,6 +11,9 @@ router = APIRouter(prefix="/v1/jobs", tags=["plans"], responses=responses())
 
 @router.get("/{job}/plan")
 async def plan(job: NamedJob, jobs: TheJobs) -> JobPlan:
-    """What was planned of a job whose layout was left open, and why; and of every generation of a job that the planner
-    can describe, predicted step time, memory and bubble beside the measured ones."""
+    """Get the plan of a job: the chosen layout with the reasons, and predictions with the measured values.
+
+    The choice exists only for a job whose spec did not set its layout. Predictions of step time, memory and bubble
+    exist for every generation that the planner can model.
+    """
     return JobPlan.model_validate(await jobs.plan(job))

@@ -1,4 +1,4 @@
-"""/v1/jobs: submit, list, look at, cancel."""
+"""/v1/jobs: submit, list, get and cancel jobs."""
 
 from typing import Annotated
 
@@ -38,7 +38,7 @@ async def create(
     jobs: TheJobs,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$")] = None,
 ) -> Job:
-    """Submit a job. The same `Idempotency-Key` and spec within 24 hours name the same job."""
+    """Submit a job. Requests with the same `Idempotency-Key` and spec within 24 hours return the same job."""
     submitted = await jobs.submit(spec, actor=ACTOR, key=idempotency_key)
     response.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
     response.headers["ETag"] = etag(submitted.job)
@@ -51,14 +51,14 @@ async def create(
 async def list_(
     jobs: TheJobs,
     tokens: TheTokens,
-    state: Annotated[list[JobState] | None, Query(description="any of these")] = None,
+    state: Annotated[list[JobState] | None, Query(description="Jobs in any of these states")] = None,
     project: Name | None = None,
     name: Name | None = None,
-    label: Annotated[list[str] | None, Query(description="KEY=VALUE; all of these")] = None,
+    label: Annotated[list[str] | None, Query(description="KEY=VALUE; jobs with all of these labels")] = None,
     page_size: Annotated[int, Query(ge=1, le=200)] = 50,
     page_token: Annotated[str, Query(max_length=500)] = "",
 ) -> JobList:
-    """List jobs, newest first. A page token belongs to the filters it was given for."""
+    """List jobs, newest first. A page token is valid only with the same filters."""
     job_filter = JobFilter(frozenset(state or ()), project, name, _labels(label or []))
     filters = {"state": state or [], "project": [project or ""], "name": [name or ""], "label": label or []}
     after = tokens.read(page_token, filters) if page_token else None
@@ -67,11 +67,11 @@ async def list_(
     return JobList(jobs=[job_summary(job) for job in page.jobs], next_page_token=next_page_token)
 
 
-@router.get("/{job}", response_model=Job, responses={304: {"description": "The job is as in If-None-Match"}})
+@router.get("/{job}", response_model=Job, responses={304: {"description": "The job matches If-None-Match"}})
 async def get(
     job: NamedJob, response: Response, jobs: TheJobs, if_none_match: Annotated[str | None, Header()] = None
 ) -> Job | Response:
-    """A job, whole."""
+    """Get a job with all its fields."""
     if if_none_match is not None and etag(job) in (part.strip() for part in if_none_match.split(",")):
         return Response(status_code=304, headers={"ETag": etag(job)})
     response.headers["ETag"] = etag(job)
@@ -82,7 +82,7 @@ async def get(
 async def cancel(
     job: NamedJob, response: Response, jobs: TheJobs, if_match: Annotated[str | None, Header()] = None
 ) -> Job:
-    """Ask a job to stop. A queued job ends at once; any other ends once all its ranks are gone."""
+    """Cancel a job. A queued job ends immediately; any other job ends when all its ranks have exited."""
     cancelled = await jobs.cancel(job, actor=ACTOR, version=expected_version(if_match))
     response.headers["ETag"] = etag(cancelled)
     response.headers["Location"] = f"/v1/jobs/{cancelled.id}"
@@ -91,13 +91,13 @@ async def cancel(
 
 @router.post("/{job}/release", status_code=202, responses=responses("conflict"))
 async def release(job: NamedJob, jobs: TheJobs) -> Job:
-    """Let go of the nodes of a job that failed and is held (`hold_on_failure`)."""
+    """Release the nodes of a failed job that holds them (`hold_on_failure`)."""
     return job_detail(await jobs.detail(await jobs.release(job, actor=ACTOR)))
 
 
 @router.get("/{job}/why")
 async def why(job: NamedJob, jobs: TheJobs) -> Why:
-    """Why a job waits, failed or is slow, and what to do."""
+    """Explain why a job waits, failed or is slow, and what to do."""
     found = await jobs.why(job)
     same = {name: getattr(job, name) for name in ("id", "state", "reason", "phase", "error")}
     return Why.model_validate({**vars(found), **same, "incidents": presenters.incidents(found.incidents)})
@@ -105,46 +105,46 @@ async def why(job: NamedJob, jobs: TheJobs) -> Why:
 
 @router.get("/{job}/stacks")
 async def stacks(job: NamedJob, services: TheServices) -> Stacks:
-    """Where every thread of every rank is now, also of a rank that hangs. 404 if the job has no ranks."""
+    """Get the current stack of every thread of every rank, even if a rank hangs. 404 if the job has no ranks."""
     found = await services.cluster.stacks(job.id)
     return Stacks(ranks=[rank_stack(int(rank), found[rank]) for rank in sorted(found, key=int)])
 
 
 @router.get("/{job}/incidents")
 async def incidents(job: NamedJob, jobs: TheJobs) -> IncidentList:
-    """Incidents, oldest first."""
+    """List incidents, oldest first."""
     return IncidentList(incidents=presenters.incidents(await jobs.incidents(job)))
 
 
 @router.get("/{job}/generations")
 async def generations(job: NamedJob, jobs: TheJobs) -> GenerationList:
-    """Generations, oldest first."""
+    """List generations, oldest first."""
     return GenerationList(generations=[Generation.model_validate(item) for item in await jobs.generations(job)])
 
 
 @router.get("/{job}/ledger")
 async def ledger(job: NamedJob, jobs: TheJobs) -> Ledger:
-    """The account of the job's samples."""
+    """Get the ledger of the job's samples."""
     found = await jobs.ledger(job)
     return Ledger.model_validate({**vars(found), "samples_hash": f"{found.samples_hash:016x}"})
 
 
 @router.get("/{job}/checkpoints")
 async def checkpoints(job: NamedJob, jobs: TheJobs, removed: bool = False) -> CheckpointList:
-    """Checkpoints by step; those no longer in storage only with `removed`."""
+    """List checkpoints by step. Those that are no longer in storage are included only with `removed`."""
     found = await jobs.checkpoints(job, removed)
     return CheckpointList(checkpoints=[Checkpoint.model_validate(item) for item in found])
 
 
 @router.put("/{job}/checkpoints/{step}/pin")
 async def pin(job: NamedJob, step: CheckpointStep, jobs: TheJobs) -> Checkpoint:
-    """Keep a checkpoint from retention."""
+    """Pin a checkpoint, so that retention does not remove it."""
     return Checkpoint.model_validate(await jobs.pin(job, step, True, actor=ACTOR))
 
 
 @router.delete("/{job}/checkpoints/{step}/pin")
 async def unpin(job: NamedJob, step: CheckpointStep, jobs: TheJobs) -> Checkpoint:
-    """Let retention have a checkpoint again."""
+    """Unpin a checkpoint, so that retention may remove it."""
     return Checkpoint.model_validate(await jobs.pin(job, step, False, actor=ACTOR))
 
 

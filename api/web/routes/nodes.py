@@ -1,4 +1,4 @@
-"""/v1/nodes: which there are, whether they are trusted with ranks; closing and opening them."""
+"""/v1/nodes: list nodes with their health, cordon and uncordon them."""
 
 from typing import Annotated
 
@@ -9,26 +9,26 @@ from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ACTOR, TheServices
 from regroup.service.operations.nodes import NodeState
 
-NodeName = Annotated[str, Path(description="its name, or Ray's name or id of now", max_length=253)]
+NodeName = Annotated[str, Path(description="Name of the node, or its current name or id in Ray", max_length=253)]
 Order = Annotated[NodeOrder, Body()]
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"], responses=responses())
 
 
 @router.get("")
 async def list_(services: TheServices) -> NodeList:
-    """Nodes that take ranks, with what is free, the jobs there, and why nothing new is placed on one."""
+    """List the nodes for ranks, with free capacity, jobs, and the reason why a node accepts no new ranks."""
     return NodeList(nodes=[_node(state) for state in await services.nodes.list_nodes()])
 
 
 @router.post("/{name}/cordon", responses=responses("body_too_large", "malformed_json"))
 async def cordon(name: NodeName, services: TheServices, order: Order = NodeOrder()) -> Node:  # noqa: B008
-    """Place nothing new on a node until it is uncordoned. What runs there runs on."""
+    """Place no new ranks on a node until it is uncordoned. Running jobs continue."""
     return _node(await services.nodes.cordon(name, order.reason, actor=ACTOR))
 
 
 @router.post("/{name}/uncordon", responses=responses("body_too_large", "malformed_json"))
 async def uncordon(name: NodeName, services: TheServices, order: Order = NodeOrder()) -> Node:  # noqa: B008
-    """Trust a node again, whether it was cordoned or quarantined; what happened before is forgiven."""
+    """End the cordon or quarantine of a node and clear its faults."""
     return _node(await services.nodes.uncordon(name, order.reason, actor=ACTOR))
 
 

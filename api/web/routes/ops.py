@@ -1,4 +1,4 @@
-"""For those who run the server: health, version, metrics."""
+"""Routes for the operators of the server: health, version, metrics."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,13 +19,13 @@ router = APIRouter(tags=["ops"], responses=responses())
 
 @router.get("/livez")
 async def livez() -> Health:
-    """The loop turns. Asks nothing remote."""
+    """Report that the event loop runs. Checks nothing remote."""
     return Health(status="ok")
 
 
-@router.get("/readyz", responses={503: {"model": Health, "description": "A part does not answer"}})
+@router.get("/readyz", responses={503: {"model": Health, "description": "A dependency does not respond"}})
 async def readyz(services: TheServices, response: Response, verbose: bool = False) -> Health:
-    """Everything that requests need answers: database, cluster, leader."""
+    """Check all dependencies of requests: database, cluster, leader."""
     checks: dict[str, Callable[[], Awaitable[str]]] = {
         "database": lambda: _database(services),
         "cluster": lambda: _cluster(services),
@@ -40,13 +40,13 @@ async def readyz(services: TheServices, response: Response, verbose: bool = Fals
 
 @router.get("/version")
 async def version() -> Version:
-    """What serves."""
+    """Get the version of the server and of the API."""
     return Version(version=__version__, api="v1")
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def metrics(services: TheServices) -> Response:
-    """Prometheus exposition."""
+    """Get metrics in the Prometheus text format."""
     return Response(await services.render_metrics(), media_type=CONTENT_TYPE_LATEST)
 
 

@@ -1,4 +1,4 @@
-"""/v1/plans: which layout suits a model on a cluster, before it runs."""
+"""/v1/plans: find layouts for a model on a cluster before it runs."""
 
 import asyncio
 
@@ -14,8 +14,10 @@ router = APIRouter(prefix="/v1/plans", tags=["plans"], responses=responses("malf
 
 @router.post("")
 async def create(request: PlanRequest, services: TheServices) -> PlanReport:
-    """The fastest layouts of a model on so many devices, with time and memory taken apart. Nothing is stored or run.
+    """Find the fastest layouts of a model on a number of devices, with breakdowns of time and memory.
 
-    What a probe has measured of such devices counts in place of the hardware table; `measured_values` lists them."""
+    Stores and runs nothing. Values that a probe measured on such devices replace those of the hardware table;
+    `measured_values` lists them.
+    """
     probes = await services.probes.newest()
     return PlanReport.model_validate(await asyncio.to_thread(plan, request, probes))

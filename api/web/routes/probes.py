@@ -1,4 +1,4 @@
-"""/v1/probes: measure the cluster, and what was measured."""
+"""/v1/probes: measure the cluster, and list the measured values."""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ async def create(
     request: Annotated[ProbeRequest, Body()] = ProbeRequest(),  # noqa: B008
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$")] = None,
 ) -> Job:
-    """Submit a job that measures the nodes it gets. Its result is listed here once it has SUCCEEDED."""
+    """Submit a job that measures its nodes. Its result is listed here when it has SUCCEEDED."""
     submitted = await services.probes.submit(request, actor=ACTOR, key=idempotency_key)
     response.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
     response.headers["ETag"] = etag(submitted.job)
@@ -33,5 +33,8 @@ async def create(
 
 @router.get("")
 async def list_(services: TheServices) -> ProbeList:
-    """The newest result of each kind of device: nodes, levels of the topology, collectives, products, what is odd."""
+    """List the newest result of each device type.
+
+    A result contains nodes, topology levels, collectives, matrix products and anomalies.
+    """
     return ProbeList(probes=[Probe.model_validate(each) for each in await services.probes.newest()])

@@ -1,4 +1,4 @@
-"""/v1/projects: what projects may hold and ask for."""
+"""/v1/projects: quotas, limits and defaults of projects."""
 
 from typing import Annotated
 
@@ -12,25 +12,28 @@ from regroup.service.spec.project_limits import ProjectLimits
 from regroup.service.spec.types import Name
 from regroup.service.store.records import ProjectRow
 
-ProjectName = Annotated[Name, Path(description="of the project")]
+ProjectName = Annotated[Name, Path(description="Name of the project")]
 router = APIRouter(prefix="/v1/projects", tags=["projects"], responses=responses())
 
 
 @router.get("")
 async def list_(services: TheServices) -> ProjectList:
-    """Projects that were set up, or have jobs that did not end."""
+    """List projects that have settings or unfinished jobs."""
     return ProjectList(projects=[_project(state) for state in await services.projects.list_projects()])
 
 
 @router.get("/{name}")
 async def get(name: ProjectName, services: TheServices) -> Project:
-    """A project. One that was not set up may hold and ask for everything."""
+    """Get a project. A project without settings has no limits."""
     return _project(await services.projects.get(name))
 
 
 @router.put("/{name}", responses=responses("body_too_large", "malformed_json"))
 async def put(name: ProjectName, settings: ProjectSettings, services: TheServices) -> Project:
-    """Set a project up, or change it. It holds from the next turn on: what runs runs on, also above a lowered limit."""
+    """Create a project, or replace its settings.
+
+    The settings apply to the next scheduling decisions. Running jobs continue, even above a lowered limit.
+    """
     fields = settings.model_dump(mode="json", exclude={"admits"})
     admits = settings.admits.model_dump(mode="json", exclude_none=True)
     return _project(await services.projects.put(ProjectRow(name, admits=admits, **fields)))
@@ -38,7 +41,7 @@ async def put(name: ProjectName, settings: ProjectSettings, services: TheService
 
 @router.delete("/{name}", status_code=204, responses=responses("conflict"))
 async def delete(name: ProjectName, services: TheServices) -> None:
-    """Forget a project that has no jobs which did not end."""
+    """Delete the settings of a project that has no unfinished jobs."""
     await services.projects.remove(name)
 
 

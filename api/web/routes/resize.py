@@ -1,4 +1,4 @@
-"""/v1/jobs/{job}/resize: another size for a job that waits or runs."""
+"""/v1/jobs/{job}/resize: resize a queued or running job."""
 
 from fastapi import APIRouter
 
@@ -14,9 +14,12 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 @router.post("/{job}/resize", status_code=202, responses=responses("conflict", "body_too_large", "malformed_json"))
 async def resize(job: NamedJob, request: ResizeRequest, jobs: TheJobs, services: TheServices) -> Job:
-    """Have a job go on at another size: its ranks end after a step that they agree on, and others go on from the state
-    that those left in memory. No step is lost, and nothing of it counts as a failure. Where there is no room the wish
-    stays, and the condition `Resized` says what it waits for."""
+    """Resize a queued or running job.
+
+    Its ranks stop after an agreed step, and the new ranks continue from the state that the old ones left in memory. No
+    step is lost, and a resize does not count as a failure. If there is no capacity, the request remains pending and the
+    condition `Resized` shows the reason.
+    """
     spec, now = job.parsed_spec(), services.clock()
     if request.dp is not None:
         layout = resize_operations.layout_for(spec, resize_operations.Size(request.dp, request.tp, request.pp))

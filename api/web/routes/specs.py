@@ -1,4 +1,4 @@
-"""/v1/spec: the published schema of a job spec, and a check without submitting."""
+"""/v1/spec: the published schema of a job spec, and validation without submission."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ router = APIRouter(prefix="/v1/spec", tags=["spec"], responses=responses("malfor
 
 @router.get("/schema")
 async def schema() -> dict[str, Any]:
-    """JSON Schema of a job spec, for editors."""
+    """Get the JSON Schema of a job spec, for example for editors."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **JobSpec.model_json_schema()}
 
 
 @router.post("/validate")
 async def validate(spec: JobSpec, jobs: TheJobs) -> ValidatedSpec:
-    """Check a spec and fill in its defaults, and its layout if that is `auto`; nothing is submitted."""
+    """Validate a spec and return it with its defaults, and with a layout if that is `auto`. Submits nothing."""
     if spec.layout.auto is not None:
         spec = (await jobs.resolve_layout(spec)).spec
     return ValidatedSpec(spec=spec, ladder=list(spec.ladder))

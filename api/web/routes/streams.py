@@ -1,6 +1,6 @@
-"""What grows while a job runs: events, steps, logs. Each as a list, or followed as server-sent events.
+"""Events, steps and logs of a job, as a list or as a stream of server-sent events.
 
-A stream resumes after `Last-Event-ID`; it ends with an event `end` once the job is over and all is told.
+A stream resumes after `Last-Event-ID`. It ends with an event `end` when the job has ended and all entries are sent.
 """
 
 import time
@@ -20,11 +20,11 @@ from regroup.service.operations.logs import LogPosition, read_chunk, stream_log
 from regroup.service.store import records
 
 HEARTBEAT_S = 15.0
-_STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Found"}
+_STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Entries"}
 router = APIRouter(prefix="/v1/jobs/{job}", tags=["streams"], responses=responses())
 
-Follow = Annotated[bool, Query(description="stream what comes, as server-sent events")]
-LastEventId = Annotated[str | None, Header(max_length=100, description="go on after this id of the stream")]
+Follow = Annotated[bool, Query(description="Stream entries as server-sent events as they arrive")]
+LastEventId = Annotated[str | None, Header(max_length=100, description="Resume the stream after this id")]
 T = TypeVar("T")
 
 
@@ -37,7 +37,7 @@ async def events(
     follow: Follow = False,
     last_event_id: LastEventId = None,
 ) -> EventList | StreamingResponse:
-    """The job's history: events numbered above `after`."""
+    """Get the job's history: events numbered above `after`."""
     if follow:
         items = jobs.follow_events(job, _resume_position(last_event_id, after))
         return EventSourceResponse(_stream(items, "event", lambda event: (str(event.number), _event(event))))
@@ -53,8 +53,11 @@ async def steps(
     follow: Follow = False,
     last_event_id: LastEventId = None,
 ) -> StepList | StreamingResponse:
-    """Step metrics. As a list: committed steps above step `after`. Followed: every row numbered above `after` as it
-    comes; a row of a later generation replaces those of its step and beyond."""
+    """Get the metrics of steps.
+
+    The list contains committed steps above step `after`. The stream contains every row numbered above `after`; a row of
+    a later generation replaces the rows of its step and of later steps.
+    """
     if follow:
         items = jobs.follow_steps(job, _resume_position(last_event_id, after))
         return EventSourceResponse(_stream(items, "step", lambda row: (str(row.number), _step(row))))
@@ -66,13 +69,15 @@ async def logs(
     job: NamedJob,
     services: TheServices,
     rank: Annotated[int, Query(ge=0, lt=2**31)] = 0,
-    generation: Annotated[int | None, Query(ge=1, lt=2**31, description="the newest, and then on, if absent")] = None,
+    generation: Annotated[
+        int | None, Query(ge=1, lt=2**31, description="If absent: the newest, and with `follow` all later ones")
+    ] = None,
     stream: Literal["stdout", "stderr"] = "stdout",
     offset: After = 0,
     follow: Follow = False,
     last_event_id: LastEventId = None,
 ) -> StreamingResponse:
-    """A rank's output: plain text, or followed from generation to generation."""
+    """Get a rank's output as plain text, or as a stream across generations."""
     newest = max(1, job.generation)
     position = LogPosition(generation or newest, offset)
     if follow:
@@ -109,7 +114,7 @@ async def _stream(
     items: AsyncIterator[T | None], kind: str, to_wire: Callable[[T], tuple[str, BaseModel]]
 ) -> AsyncGenerator[bytes]:
     last_sent_s = time.monotonic()
-    yield KEEPALIVE_COMMENT  # headers go out now, not with the first event
+    yield KEEPALIVE_COMMENT  # sends the headers now, not with the first event
     async for item in items:
         if item is not None:
             position, wire = to_wire(item)
@@ -126,7 +131,7 @@ def _resume_position(last_event_id: str | None, after: int) -> int:
     if last_event_id is None:
         return after
     if not last_event_id.isdecimal() or len(last_event_id) > 15:
-        raise HTTPException(400, f"Last-Event-ID {last_event_id!r} is not a number that this stream gave")
+        raise HTTPException(400, f"Last-Event-ID {last_event_id!r} is not an id of this stream")
     return int(last_event_id)
 
 

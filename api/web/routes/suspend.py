@@ -1,4 +1,4 @@
-"""/v1/jobs/{job}/suspend and /resume: a job that holds nothing for as long as people want."""
+"""/v1/jobs/{job}/suspend and /resume: release the nodes of a job until it is resumed."""
 
 from fastapi import APIRouter
 
@@ -13,9 +13,11 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 @router.post("/{job}/suspend", status_code=202, responses=responses("conflict", "body_too_large", "malformed_json"))
 async def suspend(job: NamedJob, jobs: TheJobs, services: TheServices, request: SuspendRequest | None = None) -> Job:
-    """Have a job hold nothing until it is resumed. One that queues is suspended at once; any other ends after a step
-    that its ranks agree on, saves that step to durable storage and gives all up. No step is lost, and nothing of it
-    counts as a failure."""
+    """Suspend a job: it uses no nodes until it is resumed.
+
+    A queued job is suspended immediately. Any other job stops after an agreed step, saves that step to durable storage
+    and releases its nodes. No step is lost, and a suspension does not count as a failure.
+    """
     why = (request or SuspendRequest()).reason
     suspended = await services.store.queue.suspend(job.id, why, now=services.clock(), actor=ACTOR)
     return job_detail(await jobs.detail(suspended))
@@ -23,7 +25,9 @@ async def suspend(job: NamedJob, jobs: TheJobs, services: TheServices, request: 
 
 @router.post("/{job}/resume", status_code=202, responses=responses("conflict"))
 async def resume(job: NamedJob, jobs: TheJobs, services: TheServices) -> Job:
-    """Have a suspended job queue again; when it has its turn it goes on from its newest checkpoint. One that has not
-    let go yet stays where it is."""
+    """Queue a suspended job again. When it is admitted, it continues from its newest checkpoint.
+
+    A job that has not released its nodes yet keeps them.
+    """
     resumed = await services.store.queue.resume(job.id, now=services.clock(), actor=ACTOR)
     return job_detail(await jobs.detail(resumed))

@@ -1,4 +1,4 @@
-"""/v1/topology: where the nodes are."""
+"""/v1/topology: the topology of the cluster."""
 
 from fastapi import APIRouter
 
@@ -11,5 +11,5 @@ router = APIRouter(prefix="/v1/topology", tags=["topology"], responses=responses
 
 @router.get("")
 async def get(services: TheServices) -> Topology:
-    """The tree of domains that placement sees, how fast ranks reach each other, and what does not fit together."""
+    """Get the tree of domains that placement uses, the bandwidth between ranks, and inconsistencies."""
     return Topology.model_validate(await services.topology())

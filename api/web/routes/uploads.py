@@ -1,4 +1,4 @@
-"""/v1/uploads: code on its way into the blob store, in pieces, as often as the network needs."""
+"""/v1/uploads: resumable uploads of code archives to the blob store, in pieces."""
 
 from typing import Annotated
 
@@ -13,26 +13,29 @@ from regroup.service.blobs.store import ArchiveKey, BlobStore, OffsetError
 
 
 def blobs_of(request: Request) -> BlobStore:
-    """Where archives of code are kept."""
+    """Return the store of code archives."""
     return get_services(request).blobs
 
 
 TheBlobStore = Annotated[BlobStore, Depends(blobs_of)]
 UploadId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}-[1-9]\d{0,14}$")]
-_THERE = {200: {"model": Upload, "description": "The archive is there already"}}
+_STORED = {200: {"model": Upload, "description": "The archive is already stored"}}
 _BYTES = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}, "required": True}
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"], responses=responses("archive_too_large"))
 
 
 @router.get("")
 async def limits(blobs: TheBlobStore) -> UploadLimits:
-    """What this server takes."""
+    """Get the largest sizes that this server accepts."""
     return UploadLimits(archive_bytes=blobs.limit_bytes, piece_bytes=MAX_PIECE_BYTES)
 
 
-@router.post("", status_code=201, responses={**responses("malformed_json"), **_THERE})
+@router.post("", status_code=201, responses={**responses("malformed_json"), **_STORED})
 async def create(new: NewUpload, response: Response, blobs: TheBlobStore) -> Upload:
-    """Announce an archive: answers where its upload stands, whoever began it, or that the archive is there."""
+    """Start or resume the upload of an archive, also one that another client started.
+
+    Returns the current offset, or that the archive is already stored.
+    """
     upload = await blobs.start_upload(ArchiveKey(new.sha256, new.size_bytes))
     response.status_code = 200 if upload.complete else 201
     return _wire(upload, response)
@@ -40,7 +43,7 @@ async def create(new: NewUpload, response: Response, blobs: TheBlobStore) -> Upl
 
 @router.get("/{upload}")
 async def get(upload: UploadId, response: Response, blobs: TheBlobStore) -> Upload:
-    """How far an upload is. One that brought nothing for a day begins again at 0."""
+    """Get the offset of an upload. An upload that received nothing for a day starts again at 0."""
     return _wire(await blobs.start_upload(ArchiveKey.from_id(upload)), response)
 
 
@@ -55,9 +58,10 @@ async def append(
     blobs: TheBlobStore,
     upload_offset: Annotated[int, Header(ge=0, lt=2**53)],
 ) -> Upload | Response:
-    """Add the bytes that follow. The last ones complete it; with all there and no answer, send none to ask again.
+    """Append bytes at `Upload-Offset`. The last bytes complete the upload.
 
-    `Upload-Offset` of a 409 says where to go on.
+    If all bytes were sent but no answer arrived, repeat the request with an empty body. The `Upload-Offset` of a 409 is
+    the offset at which to continue.
     """
     try:
         return _wire(await blobs.append(ArchiveKey.from_id(upload), upload_offset, await request.body()), response)

@@ -161,7 +161,7 @@ def test_a_requirements_file_goes_along_as_lines(cli, spec, tmp_path) -> None:
     assert done.json["spec"]["environment"] == environment
     for arguments in ((spec, "--requirements", "nowhere.txt"), ("--requirements", "nowhere.txt", "train.py")):
         done = cli("run", *arguments)
-        assert done.code == 3 and "--requirements: cannot read it: No such file" in done.err
+        assert done.code == 3 and "--requirements: cannot read the file: No such file" in done.err
 
 
 def test_one_idempotency_key_makes_one_job(cli, spec) -> None:
@@ -258,7 +258,7 @@ def test_a_whole_life_as_each_verb_tells_it(cli, server, story, job) -> None:
 
     watched = cli("watch", job)
     assert watched.code == 0, watched.err
-    assert "  back in 0.8 s, 0 steps lost" in watched.out and "generation 2" in watched.out
+    assert "  recovered in 0.8 s, 0 steps lost" in watched.out and "generation 2" in watched.out
     assert "step 150/300" in watched.out and "checkpoint of step 150 saved" in watched.out
 
     final = cli("watch", job, "--json").json
@@ -280,7 +280,7 @@ def test_a_whole_life_as_each_verb_tells_it(cli, server, story, job) -> None:
     assert [event["number"] for event in events] == list(range(1, len(events) + 1))
     history = cli("events", job).out
     assert "SIGKILL rank 1 at step 149" in history
-    assert "n1 imported in 2.5 s, ranks by exec: preload 'm' started 1 thread(s)" in history
+    assert "n1: imports 2.5 s, launcher exec: preload 'm' started 1 thread(s)" in history
     assert "n1 installed /v/bin/python (3.11.7) in 5.8 s" in history
 
     assert [c["step"] for c in cli("checkpoints", job, "--json").json] == [150]

@@ -17,7 +17,7 @@ VIEW = JobView(
 def test_the_screen_is_drawn_as_html_and_as_text() -> None:
     incident = Incident("i1", "SIGKILL", 1, 3, {"fault_s": 1.0, "first_step_s": 1.5}, steps_lost=0)
     bundle = render(replace(VIEW, incidents=(incident,)), now_s=10.0)
-    assert "step 5/10" in bundle["text/plain"] and "back in 0.5 s, 0 steps lost" in bundle["text/plain"]
+    assert "step 5/10" in bundle["text/plain"] and "recovered in 0.5 s, 0 steps lost" in bundle["text/plain"]
     assert bundle["text/html"].startswith("<pre") and "<span style=" in bundle["text/html"]
     assert "loss 0.2" in bundle["text/html"]
 

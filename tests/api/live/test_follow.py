@@ -91,7 +91,7 @@ def test_without_a_terminal_a_line_each_with_its_time(story, whole, capsys: pyte
     feed = capsys.readouterr().out.splitlines()
     assert all(line.startswith("[   0.") for line in feed)
     texts = [line.partition("] ")[2] for line in feed]
-    assert texts.count("  back in 0.8 s, 0 steps lost") == 1
+    assert texts.count("  recovered in 0.8 s, 0 steps lost") == 1
     assert any(text.startswith("state SUCCEEDED") for text in texts)
 
 
@@ -100,4 +100,4 @@ def test_a_terminal_gets_the_screen_and_keeps_the_last_view(story) -> None:
     with Screen(console) as out:
         out.show(story.view([]))
         out.show(story.view([*story.until_the_kill, *story.the_return]))
-    assert "back in 0.8 s, 0 steps lost" in console.export_text()
+    assert "recovered in 0.8 s, 0 steps lost" in console.export_text()

@@ -41,13 +41,13 @@ def test_the_return(story) -> None:
     assert view.generation == 2 and all(r.is_alive for r in view.ranks)
     incident = view.incidents[0]
     assert len(view.incidents) == 1 and incident.is_over
-    assert incident.summary() == "back in 0.8 s, 0 steps lost"
+    assert incident.summary() == "recovered in 0.8 s, 0 steps lost"
     assert incident.elapsed("dead_s") == pytest.approx(0.04)
 
 
 def test_one_step_lost_is_singular_and_a_hopeless_incident_says_so(story) -> None:
     lost = story.view([story.incident(story.back_at, steps_lost=1)]).incidents[0]
-    assert lost.summary() == "back in 0.8 s, 1 step lost"
+    assert lost.summary() == "recovered in 0.8 s, 1 step lost"
     assert (
         story.view([story.incident(story.killed_at, recovery_action="fail")]).incidents[0].summary() == "not recovered"
     )
@@ -117,4 +117,4 @@ def test_an_incident_whose_job_ended_without_another_step_is_over(story) -> None
     (incident,) = story.view([*story.until_the_kill, story.incident(times)]).incidents
     assert incident.is_over and incident.summary() == "restarted in 1.0 s, no step since"
     (never,) = story.view([*story.until_the_kill, story.incident({"fault_s": 1.0, "ended_s": 9.0})]).incidents
-    assert never.summary() == "not back before the job ended"
+    assert never.summary() == "not recovered before the job ended"

@@ -35,7 +35,7 @@ def test_a_life_is_told_in_order_each_thing_once(story) -> None:
         "  formed 0.3 s",
         "  restored 0.4 s",
         "  first step 0.8 s",
-        "  back in 0.8 s, 0 steps lost",
+        "  recovered in 0.8 s, 0 steps lost",
         "step 150/300  loss 2.0823  held-out 2.1823",
         "state SUCCEEDED (completed)",
     ]
@@ -49,7 +49,7 @@ def test_step_lines_are_few_in_a_long_run_and_keep_every_held_out_loss(story) ->
 
 def test_an_incident_told_late_is_told_whole(story) -> None:
     lines = describe_changes(story.view([]), story.view([story.incident(story.back_at, steps_lost=0)]))
-    assert lines[0].startswith("incident") and lines[-1] == "  back in 0.8 s, 0 steps lost" and len(lines) == 7
+    assert lines[0].startswith("incident") and lines[-1] == "  recovered in 0.8 s, 0 steps lost" and len(lines) == 7
 
 
 def test_an_incident_is_told_with_the_cause_that_it_is_found_to_have_had(story) -> None:

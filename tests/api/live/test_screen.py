@@ -27,7 +27,7 @@ def test_a_kill_is_seen_on_the_board_and_its_phases_tick(story) -> None:
 
 def test_the_return_is_one_line(story) -> None:
     text = drawn(story.view([*story.until_the_kill, *story.the_return]))
-    assert "first step 0.8 s" in text and "back in 0.8 s, 0 steps lost" in text
+    assert "first step 0.8 s" in text and "recovered in 0.8 s, 0 steps lost" in text
     assert "■ 1 training" in text and "✖" not in text
 
 

@@ -52,9 +52,9 @@ def test_the_commands_that_recover_from_memory(run: Shell, tmp_path: Path) -> No
     said = dict(zip(verbs[:-1], map(run, typed[:-1]), strict=True))
     assert re.search(r"^job_\w+", said["submit"], re.MULTILINE)
     assert re.search(rf"{TIME}incident: rank 1 killed by signal 9 after step 149$", said["watch"], re.MULTILINE)
-    assert re.search(rf"{TIME}  back in \S+ m?s, [01] steps? lost$", said["watch"], re.MULTILINE)
+    assert re.search(rf"{TIME}  recovered in \S+ m?s, [01] steps? lost$", said["watch"], re.MULTILINE)
     assert said["watch"].splitlines()[-1].endswith(" SUCCEEDED")
-    assert "SUCCEEDED" in said["why"] and "1 incident, back after " in said["why"]
+    assert "SUCCEEDED" in said["why"] and "1 incident, mean recovery time " in said["why"]
     assert said["logs"] == "", "the trainer writes nothing to standard output"
     assert said_by_the_python_example(run, tmp_path) == "SUCCEEDED 30\n"
     record = json.loads((tmp_path / "state/ray.json").read_text())
@@ -102,11 +102,11 @@ def test_the_demo_without_a_terminal(no_leaks: None, tmp_path: Path) -> None:
         )  # fmt: skip
         left = [name for name in os.listdir(own) if name.startswith(("regroup-", "rg-"))]
     assert (done.returncode, left) == (0, []), done.stdout + done.stderr
-    events, after = done.stdout.split("ending the server and its Ray …\n")
+    events, after = done.stdout.split("stopping the server and its Ray …\n")
     assert [line for line in events.splitlines() if not re.match(TIME, line)] == []
-    for title in ("incident: rank 1 killed by signal 9", "  back in ", "state SUCCEEDED"):
+    for title in ("incident: rank 1 killed by signal 9", "  recovered in ", "state SUCCEEDED"):
         assert re.search(TIME + title, events, re.MULTILINE), title
-    assert "nothing is left running" in after and "bitwise equal" in after and "regroup run " in after
+    assert "no process of the demo is left" in after and "bitwise equal" in after and "regroup run " in after
     assert (tmp_path / "demo/loss.png").read_bytes().startswith(b"\x89PNG")
     found = json.loads((tmp_path / "demo/summary.json").read_text())
     assert found["is_confirmed"] and found["bitwise_equal"]

@@ -36,9 +36,9 @@ def test_a_detector_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("typed", "text"),
     [
-        (["run", "meteor"], "no scenario is called so"),
+        (["run", "meteor"], "no scenario has this name"),
         (["run", "rank-killed", "meteor"], "meteor"),
-        (["run"], "name one, or say --all"),
+        (["run"], "needs at least one name, or --all"),
         (["soak", "--mix", "meteor=1"], "no cause of a soak is called 'meteor'"),
         (["soak", "--mix", "hang"], "CAUSE=NUMBER"),
     ],

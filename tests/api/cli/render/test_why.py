@@ -27,7 +27,7 @@ def test_a_failed_job_gives_one_clean_traceback_that_fits_a_screen() -> None:
              "traceback": "\n".join(f"line {n}" for n in range(40))}  # fmt: skip
     lines = text(error=error)
     assert lines[1] == "  ValueError: shapes differ (rank 2, step 7, phase forward)"
-    assert lines[2] == "    … 15 lines more with --json" and lines[3] == "    line 15" and lines[-1] == "    line 39"
+    assert lines[2] == "    … 15 more lines with --json" and lines[3] == "    line 15" and lines[-1] == "    line 39"
     assert len(lines) < 40
 
 
@@ -39,10 +39,10 @@ def test_a_slow_job_shows_goodput_and_incidents() -> None:
     seconds = {"queued": 0.0, "starting": 5.0, "training": 62.0, "recovering": 0.8}
     cost = {"mean_recovery_s": 0.8, "steps_lost": {"rank_exit": 0, "agent_lost": 3}}
     assert text(incidents=incidents, goodput=0.62, seconds=seconds, **cost)[1:] == [
-        "  2 incidents, back after 0.8 s on average, 3 steps lost to agent_lost",
-        "    SIGKILL of rank 1 after step 149: back in 0.8 s, 0 steps lost",
-        "    node silent after step 160: not back",
-        "    all that is known of it: regroup evidence j1 2",
+        "  2 incidents, mean recovery time 0.8 s, 3 steps lost to agent_lost",
+        "    SIGKILL of rank 1 after step 149: recovered in 0.8 s, 0 steps lost",
+        "    node silent after step 160: not recovered yet",
+        "    all evidence: regroup evidence j1 2",
         "  goodput 62%: training 1 m 2 s, starting 5.0 s, recovering 0.8 s",
     ]
 

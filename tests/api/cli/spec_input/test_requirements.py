@@ -48,5 +48,5 @@ def test_a_file_named_in_the_spec_is_found_beside_it(tmp_path: Path) -> None:
     spec = {"environment": {"base": "none", "requirements_file": "requirements.txt"}}
     assert with_requirements(spec, None, tmp_path) == {"environment": {"base": "none", "requirements": ["torch"]}}
     assert with_requirements({"name": "job"}, None, tmp_path) == {"name": "job"}
-    with pytest.raises(SpecError, match="requirements or requirements_file"):
+    with pytest.raises(SpecError, match="conflicts with requirements"):
         with_requirements({"environment": {"requirements": ["x"], "requirements_file": "y"}}, None, tmp_path)

@@ -65,9 +65,9 @@ def test_names_are_legal_and_tell_the_program() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--no-python", "x.py"], "run a Python file or -m"),
-        (["spec.yaml", "--nnodes", "2"], "a spec file says itself"),
-        (["spec.yaml", "more"], "a spec file takes no arguments: more"),
+        (["--no-python", "x.py"], "Run a Python file"),
+        (["spec.yaml", "--nnodes", "2"], "do not apply to a spec file"),
+        (["spec.yaml", "more"], "a spec file accepts no arguments: more"),
         (["--nnodez", "2", "x.py"], "No such option: --nnodez"),
         (["--standalone"], "Missing argument"),
     ],
@@ -85,7 +85,7 @@ def test_options_after_a_program_are_the_programs_and_after_a_spec_ours(capsys: 
     nobody = "http://127.0.0.1:1"
     with pytest.raises(SystemExit):
         main(["run", "--server", nobody, "--nproc_per_node", "0", "x.py", "--help", "--no-such-option"])
-    assert "--nproc-per-node: needs a number from 1" in capsys.readouterr().err
+    assert "--nproc-per-node: must be an integer" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["run", "nowhere.yaml", "--server", nobody, "--set", "a=b"])
     assert "cannot read the spec" in capsys.readouterr().err

@@ -136,7 +136,7 @@ async def test_predicted_and_measured_stand_side_by_side(live: Any, capsys: pyte
         assert left.value.code in (0, None)
         text = capsys.readouterr().out
         assert "0.5 s, 0.4 s predicted (-20%)" in text, text
-    assert "chosen when it was submitted, for 4 ranks" in text and "OTHER KINDS" in text
+    assert "chosen at submission, for 4 ranks" in text and "REJECTED KINDS" in text
     with pytest.raises(SystemExit):
         await asyncio.to_thread(main, ["plan", "--job", "gpt", "--json", "--server", live.url])
     assert json.loads(capsys.readouterr().out)["generations"][0]["device"] == "cpu"

@@ -100,7 +100,7 @@ async def test_the_tree_shows_what_is_inside_of_nodes_and_which_of_them_a_fabric
         ("      cores", "NUMA 0, cores 0-1"),
         ("rack rack-b", "4/4 CPUs free"), ("  gpu_domain f.1", "4/4 CPUs free"), ("    node node-b", "4/4 CPUs free"),
         ("      cores", "NUMA 0, cores 0-1"),
-        ("rack rack-c", "4/4 CPUs free"), ("  gpu_domain (not known)", "4/4 CPUs free"),
+        ("rack rack-c", "4/4 CPUs free"), ("  gpu_domain (unknown)", "4/4 CPUs free"),
         ("    node node-c", "4/4 CPUs free"),
     ]  # fmt: skip
     assert ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8" and ranges([]) == ""

@@ -28,7 +28,7 @@ async def test_the_tree_with_what_is_free_and_what_does_not_fit(live: Any) -> No
         live.cluster.add_node(each)
     found = await live.client(lambda client: client.topology())
     assert list(tree_lines(found.domains)) == [
-        ("rack (not known)", "4/4 GPUs, 8/8 CPUs free"), ("  node d", "4/4 GPUs, 8/8 CPUs free"),
+        ("rack (unknown)", "4/4 GPUs, 8/8 CPUs free"), ("  node d", "4/4 GPUs, 8/8 CPUs free"),
         ("rack r1", "8/8 GPUs, 16/16 CPUs free"), ("  node a", "4/4 GPUs, 8/8 CPUs free"),
         ("  node b", "4/4 GPUs, 8/8 CPUs free"),
     ]  # fmt: skip
@@ -50,7 +50,7 @@ async def test_why_tells_where_a_job_is_and_what_else_there_was(live: Any) -> No
     why = await live.client(lambda client: client.why(job["id"]))
     assert why.choice is not None and why.choice.inside == "rack r1"
     lines = render_why(why.model_dump(mode="json"))
-    assert any(line.startswith("  it is in rack r1: ") and "out of each gpu_domain" in line for line in lines)
+    assert any(line.startswith("  placed in rack r1: ") and "between gpu_domains" in line for line in lines)
     assert "    not one node: the largest has capacity for 4 of 8 ranks" in lines
 
 
