@@ -1,1 +1,1 @@
-"""The Python client: runs on a laptop or in a notebook and speaks to the REST API."""
+"""The Python client of the REST API, for example for scripts and notebooks."""

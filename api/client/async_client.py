@@ -33,11 +33,11 @@ from regroup.service.spec.job import JobSpec
 class AsyncClient:
     """One server.
 
-    A job is given by its id or its name. A name means the live job of that name in `project`, else its latest.
+    A job is given by its id or its name. A name means the live job of that name in `project`, else its newest.
 
     Args:
         url: URL of the server, e.g. `http://127.0.0.1:8500`.
-        patience_s: How long a request is repeated while the server is unavailable.
+        patience_s: Time for which a request is repeated while the server is unavailable.
         transport: Replaces the network in tests.
     """
 
@@ -79,7 +79,7 @@ class AsyncClient:
         return await self._transport.run(job_control.cancel(job, project, etag))
 
     async def release(self, job: str, *, project: str = "default") -> schemas.Job:
-        """Release the nodes of a failed job that is held (`hold_on_failure`)."""
+        """Release the nodes of a failed job that holds them (`hold_on_failure`)."""
         return await self._transport.run(job_control.release(job, project))
 
     async def resize(
@@ -111,18 +111,18 @@ class AsyncClient:
         return await self._transport.run(job_control.resume(job, project))
 
     async def wait(self, job: str, *, timeout_s: float | None = None, project: str = "default") -> schemas.Job:
-        """Wait until a job is over. Raises WaitTimeoutError after `timeout_s`."""
+        """Wait until a job has ended. Raises WaitTimeoutError after `timeout_s`."""
         return await self._transport.run(job_control.wait(job, project, timeout_s))
 
     async def wait_for_resize(self, job: str, *, timeout_s: float = 600.0, project: str = "default") -> Layout | None:
-        """Wait until no resize of a job is pending, or the job is over, and return its layout.
+        """Wait until no resize of a job is pending, or the job has ended, and return its layout.
 
-        The layout is the old one if the resize was withdrawn or the job ended first. Raises WaitTimeoutError.
+        The layout is the old one if the resize was cancelled or the job ended first. Raises WaitTimeoutError.
         """
         return await self._transport.run(job_control.wait_for_resize(job, project, timeout_s))
 
     async def wait_for_suspend(self, job: str, *, timeout_s: float = 600.0, project: str = "default") -> schemas.Job:
-        """Wait until a job is suspended, or over, or its suspension was withdrawn. Raises WaitTimeoutError."""
+        """Wait until a job is suspended, has ended, or its suspension was cancelled. Raises WaitTimeoutError."""
         return await self._transport.run(job_control.wait_for_suspend(job, project, timeout_s))
 
     # ------------------------------------------------------------ jobs: inspect
@@ -143,7 +143,7 @@ class AsyncClient:
         return await self._transport.run(job_control.get(job, project))
 
     async def why(self, job: str, *, project: str = "default") -> schemas.Why:
-        """Return why a job is waiting, failed or slow, and the remedy."""
+        """Explain why a job waits, failed or is slow, and what to do."""
         return await self._transport.run(job_queries.why(job, project))
 
     async def stacks(self, job: str, *, project: str = "default") -> list[RankStack]:
@@ -160,10 +160,10 @@ class AsyncClient:
         stdin: bytes = b"",
         project: str = "default",
     ) -> AsyncIterator[ExecEvent]:
-        """Run a command beside a rank: yield `ExecStarted`, `ExecOutput` as it is written, and `ExecExit`.
+        """Run a command on the node of a rank: yield `ExecStarted`, `ExecOutput` as it arrives, and `ExecExit`.
 
-        Closing the iterator ends the command. Raises UnavailableError if the connection is lost: the server ends the
-        command within 30 s.
+        Closing the iterator stops the command. Raises UnavailableError if the connection is lost; the server then stops
+        the command within 30 s.
         """
         return self._transport.exec(job_queries.exec(job, command, project, rank=rank, timeout=timeout, stdin=stdin))
 
@@ -180,7 +180,7 @@ class AsyncClient:
         return await self._transport.run(job_queries.generations(job, project))
 
     async def ledger(self, job: str, *, project: str = "default") -> schemas.Ledger:
-        """Return the account that proves that every committed step saw each of its samples exactly once."""
+        """Return the ledger, which proves that every committed step used each of its samples exactly once."""
         return await self._transport.run(job_queries.ledger(job, project))
 
     async def checkpoints(
@@ -198,7 +198,7 @@ class AsyncClient:
         return await self._transport.run(job_queries.unpin_checkpoint(job, step, project))
 
     async def job_plan(self, job: str, *, project: str = "default") -> JobPlan:
-        """Return the planner's choice for a job, and its predictions beside the measured values."""
+        """Return the planner's choice for a job, and its predictions next to the measured values."""
         return await self._transport.run(plans.job_plan(job, project))
 
     # ------------------------------------------------------------ jobs: events, steps, logs
@@ -206,7 +206,7 @@ class AsyncClient:
     def events(
         self, job: str, *, after: int = 0, follow: bool = False, project: str = "default"
     ) -> AsyncIterator[schemas.Event]:
-        """List events numbered above `after`; with `follow`, wait for more until the job is over."""
+        """List events numbered above `after`; with `follow`, wait for more until the job ends."""
         if follow:
             return self._transport.follow(job_queries.follow_events(job, project, after))
         return self._transport.pages(job_queries.events(job, project, after))
@@ -216,8 +216,8 @@ class AsyncClient:
     ) -> AsyncIterator[schemas.Step]:
         """List committed steps above step `after`.
 
-        With `follow`: yield every row numbered above `after` until the job is over. A row of a later generation
-        replaces the rows of its step and beyond.
+        With `follow`: yield every row numbered above `after` until the job ends. A row of a later generation
+        replaces the rows of its step and of later steps.
         """
         if follow:
             return self._transport.follow(job_queries.follow_steps(job, project, after))
@@ -250,7 +250,7 @@ class AsyncClient:
         Args:
             path: The folder.
             on_progress: Called with the bytes uploaded and the bytes in total.
-            also: Another folder, whose content is added.
+            extra_folder: Another folder, whose content is added to the archive.
 
         Raises:
             ArchiveError: The folder cannot be packed, or is larger than the server accepts.
@@ -272,7 +272,7 @@ class AsyncClient:
         return await self._transport.run(nodes.topology())
 
     async def cordon(self, node: str, *, reason: str = "") -> Node:
-        """Place nothing new on a node until it is uncordoned. Running jobs continue."""
+        """Place no new ranks on a node until it is uncordoned. Running jobs continue."""
         return await self._transport.run(nodes.cordon(node, reason))
 
     async def uncordon(self, node: str, *, reason: str = "") -> Node:
@@ -285,7 +285,7 @@ class AsyncClient:
         Args:
             node: Name or id of the node.
             deadline_s: Time until the node goes away, in seconds or as a text such as `15m`.
-            reason: Text for people, shown with every job that moves.
+            reason: Text for people, shown with every job that is relocated.
         """
         return await self._transport.run(nodes.drain(node, deadline_s, reason))
 
@@ -298,17 +298,17 @@ class AsyncClient:
         return await self._transport.run(nodes.drain_status(node))
 
     async def wait_for_drain(self, node: str) -> Drain:
-        """Wait until a draining node is empty or its deadline has passed: then `jobs` names the jobs still on it."""
+        """Wait until a draining node is empty or its deadline has passed: then `jobs` lists the jobs still on it."""
         return await self._transport.run(nodes.wait_for_drain(node))
 
     # ------------------------------------------------------------ projects
 
     async def projects(self) -> list[Project]:
-        """List the projects that are configured or have live jobs."""
+        """List the projects that have settings or unfinished jobs."""
         return await self._transport.run(projects.projects())
 
     async def project(self, name: str) -> Project:
-        """Return a project. A project that is not configured has no limits."""
+        """Return a project. A project without settings has no limits."""
         return await self._transport.run(projects.project(name))
 
     async def set_project(self, name: str, settings: ProjectSettings | Mapping[str, Any]) -> Project:
@@ -316,20 +316,20 @@ class AsyncClient:
         return await self._transport.run(projects.set_project(name, settings))
 
     async def delete_project(self, name: str) -> None:
-        """Delete the settings of a project that has no live jobs."""
+        """Delete the settings of a project that has no unfinished jobs."""
         return await self._transport.run(projects.delete_project(name))
 
     # ------------------------------------------------------------ planner and server
 
     async def plan(self, **question: Any) -> PlanReport:
-        """Find the fastest layouts for a model. Takes the fields of `PlanRequest` as keywords.
+        """Find the fastest layouts for a model. Accepts the fields of `PlanRequest` as keywords.
 
-        Raises ApiError if the question is invalid or nothing fits; it names the constraint.
+        Raises ApiError if the request is invalid or no layout fits; the error names the constraint.
         """
         return await self._transport.run(plans.plan(question))
 
     async def probe(self, **request: Any) -> schemas.Job:
-        """Submit a job that measures the cluster. Takes the fields of `ProbeRequest` as keywords.
+        """Submit a job that measures the cluster. Accepts the fields of `ProbeRequest` as keywords.
 
         Raises ApiError if another probe is pending, or no open node has such a device.
         """
@@ -340,7 +340,7 @@ class AsyncClient:
         return await self._transport.run(plans.probes())
 
     async def health(self) -> schemas.Health:
-        """Return the health of each component, also of a server that is not ready."""
+        """Return the health of each component, even if the server is not ready."""
         return await self._transport.run(server.health())
 
     async def version(self) -> schemas.Version:

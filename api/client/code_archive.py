@@ -1,7 +1,8 @@
-"""A folder as an archive: the same content gives the same bytes, on every machine and at any time.
+"""Reproducible archives of folders: the same content gives the same bytes, on every machine and at any time.
 
-Sorted names, one owner, one time, two modes, and no compression, whose output differs between versions: so an address
-says what the code is, and an upload that broke off goes on with an archive made anew.
+An archive has sorted names, one owner, one time and two modes. It is not compressed, because the output of compressors
+differs between versions. Therefore an address identifies the code, and an interrupted upload can resume with an archive
+that was packed again.
 """
 
 import hashlib
@@ -20,14 +21,14 @@ ALWAYS_IGNORED = (
     ".git/", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "venv/", "node_modules/",
     ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".ipynb_checkpoints/", ".DS_Store",
 )  # fmt: skip
-"""Patterns before those of the ignore file, which may take one back: `!venv/`."""
-_TIME_S = 315532800  # 1980: wheels and zip files know no earlier time
+"""Patterns that precede those of the ignore file. The ignore file can negate one: `!venv/`."""
+_TIME_S = 315532800  # 1980: wheels and zip files cannot represent an earlier time
 _SHOWN = 5
 _CHUNK_BYTES = 4 * 2**20
 
 
 class ArchiveError(RegroupError):
-    """The folder cannot travel as it is."""
+    """The folder cannot be archived in its current form."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Entry:
     """One file, folder or symbolic link of the tree."""
 
     name: str
-    """Relative to the folder, with slashes."""
+    """Path relative to the folder, with slashes."""
     path: Path
     mode: int
     size_bytes: int
@@ -51,7 +52,7 @@ class Archive:
 
     @property
     def address(self) -> str:
-        """As a spec names it: `code.archive`."""
+        """Address for `code.archive` of a spec."""
         return f"sha256:{self.sha256}"
 
 
@@ -59,17 +60,20 @@ def pack(folder: Path, file: Path, limit_bytes: int | None = None, extra_folder:
     """Write the archive of `folder` to `file`.
 
     Args:
-        also: another folder, whose content is put beside that of `folder`.
+        folder: Folder to pack.
+        file: File to write.
+        limit_bytes: Largest size of the archive; None for no limit.
+        extra_folder: Another folder, whose content is added.
 
     Raises:
-        ArchiveError: there is nothing to pack, it would be larger than `limit_bytes`, a symbolic link leads outside,
-            something cannot be read, or `also` has a name of `folder`.
+        ArchiveError: the archive would be empty or larger than `limit_bytes`, a symbolic link leads outside, a file
+            cannot be read, or both folders contain the same name.
     """
     entries = list(list_entries(folder))
     if extra_folder is not None:
         entries += _extra_entries(folder, entries, extra_folder)
     if not any(stat.S_ISREG(entry.mode) for entry in entries):
-        raise ArchiveError(f"{folder} holds no file to send, or {IGNORE_FILE} leaves none of them")
+        raise ArchiveError(f"{folder} contains no file to upload, or {IGNORE_FILE} excludes all of them")
     _check_size(folder, entries, limit_bytes)
     try:
         with tarfile.open(file, "w", format=tarfile.GNU_FORMAT) as tar:
@@ -84,22 +88,22 @@ def pack(folder: Path, file: Path, limit_bytes: int | None = None, extra_folder:
 
 
 def archive_of(file: Path) -> Archive:
-    """An archive that is there already."""
+    """Return the checksum and the size of an existing archive."""
     with file.open("rb") as reader:
         return Archive(file, hashlib.file_digest(reader, "sha256").hexdigest(), file.stat().st_size)
 
 
 def list_entries(folder: Path) -> Iterator[Entry]:
-    """What belongs to `folder`, in the archive's order; nothing below an ignored folder is looked at.
+    """List the entries of `folder` in the archive's order, without those below ignored folders.
 
     Raises:
-        ArchiveError: `folder` is none, or holds what cannot travel.
+        ArchiveError: `folder` is not a folder, or contains an entry that cannot be archived.
     """
     from pathspec import GitIgnoreSpec
 
     root = folder.resolve()
     if not root.is_dir():
-        raise ArchiveError(f"{folder} is not a folder: name the one that holds the code")
+        raise ArchiveError(f"{folder} is not a folder: name the folder that contains the code")
     own = root / IGNORE_FILE
     lines = own.read_text(errors="replace").splitlines() if own.is_file() else []
     ignored = GitIgnoreSpec.from_lines([*ALWAYS_IGNORED, *lines])
@@ -110,7 +114,7 @@ def _extra_entries(folder: Path, entries: list[Entry], extra_folder: Path) -> li
     taken = {entry.name for entry in entries}
     more = list(list_entries(extra_folder))
     if twice := sorted(taken & {entry.name for entry in more}):
-        raise ArchiveError(f"{folder} has a {twice[0]} of its own, and that name is needed here: rename it")
+        raise ArchiveError(f"{folder} contains {twice[0]}, but regroup needs this name: rename it")
     return more
 
 
@@ -129,7 +133,7 @@ def _below(root: Path, prefix: str, is_ignored: Callable[[str], bool]) -> Iterat
         if stat.S_ISLNK(found.st_mode):
             _check_link(root, relative)
         elif not is_folder and not stat.S_ISREG(found.st_mode):
-            raise ArchiveError(f"{path} is neither file, folder nor symbolic link: add it to {IGNORE_FILE}")
+            raise ArchiveError(f"{path} is not a file, folder or symbolic link: add it to {IGNORE_FILE}")
         yield Entry(relative, path, found.st_mode, found.st_size if stat.S_ISREG(found.st_mode) else 0)
         if is_folder:
             yield from _below(root, relative + "/", is_ignored)
@@ -141,8 +145,8 @@ def _check_link(root: Path, name: str) -> None:
     outside = posixpath.isabs(target) or lexical.split("/")[0] == ".."
     if outside or not Path(os.path.realpath(root / name)).is_relative_to(root):  # Path.resolve raises for loops
         raise ArchiveError(
-            f"{root / name} is a symbolic link to {target}, which leads out of the folder or is absolute: no node has "
-            f"what it points to; put a copy in its place, or add it to {IGNORE_FILE}"
+            f"{root / name} is a symbolic link to {target}, which is absolute or outside of the folder. The target "
+            f"does not exist on the nodes: replace the link with a copy, or add it to {IGNORE_FILE}"
         )
 
 
@@ -163,7 +167,7 @@ def _add(tar: tarfile.TarFile, entry: Entry) -> None:
 
 
 def _check_size(folder: Path, entries: list[Entry], limit_bytes: int | None) -> None:
-    """Before anything is written: somebody may have named a folder of a terabyte."""
+    """Check the size before anything is written, because the folder may be very large."""
     total = sum(512 + -(-entry.size_bytes // 512) * 512 for entry in entries)
     if limit_bytes is not None and total > limit_bytes:
         raise _too_large(folder, entries, total, limit_bytes)
@@ -171,14 +175,14 @@ def _check_size(folder: Path, entries: list[Entry], limit_bytes: int | None) -> 
 
 def _too_large(folder: Path, entries: list[Entry], size_bytes: int, limit_bytes: int) -> ArchiveError:
     return ArchiveError(
-        f"{folder} makes an archive of {format_mebibytes(size_bytes)}; the server accepts "
+        f"the archive of {folder} has {format_mebibytes(size_bytes)}; the server accepts "
         f"{format_mebibytes(limit_bytes)}. Largest: {', '.join(_largest(entries))}. List what the code does not need "
         f"in {IGNORE_FILE}, and put data in storage that the nodes can access"
     )
 
 
 def _largest(entries: list[Entry]) -> list[str]:
-    """The largest files, and the folders that are large by many small ones."""
+    """Describe the largest files, and the folders that are large because of many small files."""
     sizes: dict[str, int] = {}
     files_below: dict[str, int] = {}
     for entry in entries:
@@ -195,5 +199,5 @@ def _largest(entries: list[Entry]) -> list[str]:
 
 
 def format_mebibytes(size_bytes: int) -> str:
-    """For people, e.g. `1.5 MiB`."""
+    """Format a size for people, e.g. `1.5 MiB`."""
     return f"{size_bytes / 2**20:.1f} MiB"

@@ -1,4 +1,4 @@
-"""Finding the server, and what following needs of it."""
+"""Discovery of the server, and a feed of a job's events for live views."""
 
 import json
 import os
@@ -11,13 +11,13 @@ from regroup.api.live.follow import Feed
 from regroup.service.domain.errors import UnavailableError
 
 _PATIENCE_S = 3.0
-"""For one question: whoever typed it is waiting."""
+"""Retry time of a single request, short because a user waits for the answer."""
 _FOLLOW_PATIENCE_S = 120.0
-"""A server may restart while somebody watches; the job goes on meanwhile."""
+"""Retry time while a client follows a job: the server may restart, and the job continues meanwhile."""
 
 
 def address(server: str | None) -> str | None:
-    """URL of the server to talk to: as given, else as written by the server of this machine; None if there is none."""
+    """Return the given URL, else the URL of this machine's server, else None."""
     if server:
         return server
     try:
@@ -27,16 +27,16 @@ def address(server: str | None) -> str | None:
 
 
 def connect(server: str | None, *, patient: bool = False) -> Client:
-    """A client of the server to talk to; a `patient` one outlasts a restart of the server.
+    """Return a client of the server. A `patient` client retries long enough to outlast a restart of the server.
 
     Raises:
-        UnavailableError: none was named and none was started here.
+        UnavailableError: no server was given, and none was started on this machine.
     """
     url = address(server)
     if url is None:
         raise UnavailableError(
-            f"no server: none was started with {_state_dir()} as its state directory; "
-            "start one with `regroup serve`, or name one with --server or REGROUP_SERVER"
+            f"no server was started with the state directory {_state_dir()}: "
+            "start one with `regroup serve`, or set --server or REGROUP_SERVER"
         )
     return Client(url, patience_s=_FOLLOW_PATIENCE_S if patient else _PATIENCE_S)
 
@@ -61,5 +61,5 @@ class _ClientFeed:
 
 
 def feed(client: Client, job_id: str) -> Feed:
-    """What following a job needs, read through `client`."""
+    """Return a feed that reads the job, its events and its steps through `client`."""
     return _ClientFeed(client, job_id)

@@ -12,7 +12,7 @@ _MAX_DETAIL = 200  # characters of a response that is not a problem
 
 
 class ApiError(RegroupError):
-    """The server refused a request. `problem` holds the reason."""
+    """The server rejected a request. `problem` contains the reason."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem

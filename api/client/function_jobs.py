@@ -1,7 +1,7 @@
-"""`regroup.submit`: a function of this process, defined in a module or in a notebook cell, as a job.
+"""`regroup.submit`: submit a function of this process as a job, from a module or a notebook cell.
 
-It travels inside the job's code archive: the pickled function, the cloudpickle that wrote it, and a module
-`regroup_submitted` that reads it back (`workers/rank/submitted_function.py`). To the service it is a job of kind
+The job's code archive contains the pickled function, the version of cloudpickle that wrote it, and a module
+`regroup_submitted` that loads it (`workers/rank/submitted_function.py`). For the service this is a job of kind
 `function`.
 """
 
@@ -25,7 +25,7 @@ from regroup.api.client.job import Job
 from regroup.service.domain.errors import FieldIssue, SpecError
 
 MODULE = "regroup_submitted"
-"""Name of the module that the function is found in, on the nodes."""
+"""Name of the module that contains the function on the nodes."""
 _SOURCE = '''"""Written by regroup.submit: the function that was submitted."""
 
 from pathlib import Path
@@ -34,10 +34,10 @@ from regroup.workers.rank.submitted_function import load
 
 {name} = load(Path(__file__).parent)
 '''
-_DECIDED_HERE = {
+_DERIVED_FIELDS = {
     "workload": "it is the function",
-    "code": "it is made from the function; say working_dir to send a folder along",
-    "training": "say steps, global_batch and micro_batch",
+    "code": "it is generated from the function; use working_dir to upload a folder as well",
+    "training": "use steps, global_batch and micro_batch",
 }
 
 
@@ -55,25 +55,26 @@ def submit(
     url: str | None = None,
     **spec: Any,
 ) -> Job:
-    """Submit a training function, with everything it uses, as a job.
+    """Submit a training function, with everything that it uses, as a job.
 
     Args:
-        function: takes a `regroup.Context`; see docs/guides/functions.md.
-        steps: optimizer updates of the whole job.
-        global_batch: samples of a step, on any number of ranks.
-        micro_batch: samples of a forward.
-        name: of the job; the function's if absent.
-        dp: ranks, a number or {min, target, max}: `layout.dp` of the spec.
-        args: plain data, which the function finds in `run.args`.
-        preload: modules that the zygote imports, so that no recovery has to; those that the function uses are.
-        working_dir: folder that goes along; what the function imports from there is found.
-        url: the server; else REGROUP_SERVER, else the one that runs on this machine.
-        spec: further fields of a job spec, e.g. env, secrets, checkpoint, faults.
+        function: Function with one argument, a `regroup.Context`; see docs/guides/functions.md.
+        steps: Number of optimizer updates of the job.
+        global_batch: Samples per step over all ranks, independent of their number.
+        micro_batch: Samples per forward pass.
+        name: Name of the job; None for the function's name.
+        dp: Number of ranks, or {min, target, max}: `layout.dp` of the spec.
+        args: Plain data for `run.args` of the function.
+        preload: Modules that the zygote imports in advance, in addition to those of the function. This makes
+            recoveries faster.
+        working_dir: Folder to upload, from which the function can import modules.
+        url: URL of the server; None for REGROUP_SERVER, or else this machine's server.
+        spec: Other fields of a job spec, e.g. env, secrets, checkpoint, faults.
 
     Raises:
-        SpecError: a field is wrong; it is named.
-        PickleError: the function uses what cannot travel; it is named.
-        ApiError: the server refuses the job; it says which field.
+        SpecError: a field is invalid. The error names it.
+        PickleError: the function uses an object that cannot be pickled. The error names it.
+        ApiError: the server rejected the job. The error names the field.
     """
     _check_callable(function)
     attribute = _attribute(function)
@@ -92,7 +93,7 @@ def submit(
 
 
 def write(packed: PickledFunction, name: str, folder: Path) -> None:
-    """Put the function, called `name`, into `folder` as a module that needs nothing but regroup's workers."""
+    """Write the function into `folder`, under `name`, as a module that depends only on regroup's workers."""
     package = folder / MODULE
     package.mkdir()
     about = {"python": platform.python_version(), "cloudpickle": cloudpickle.__version__, "sources": packed.sources}
@@ -111,10 +112,10 @@ def _spec(
     preload: Sequence[str],
     more: Mapping[str, Any],
 ) -> dict[str, Any]:
-    issues = [FieldIssue(key, f"does not go with a function: {why}", more[key]) for key, why in _DECIDED_HERE.items()
-              if key in more]  # fmt: skip
+    issues = [FieldIssue(key, f"cannot be set for a function: {why}", more[key])
+              for key, why in _DERIVED_FIELDS.items() if key in more]  # fmt: skip
     if dp is not None and "layout" in more:
-        issues.append(FieldIssue("layout", "say dp or layout, not both", more["layout"]))
+        issues.append(FieldIssue("layout", "conflicts with dp: remove one of them", more["layout"]))
     issues += _not_plain("args", args)
     if issues:
         raise SpecError(issues)
@@ -130,10 +131,12 @@ def _spec(
 
 
 def _not_plain(path: str, value: Any) -> list[FieldIssue]:
-    """What in `value` JSON does not carry unchanged."""
+    """Return an issue for each part of `value` that JSON does not represent exactly."""
     if isinstance(value, Mapping):
         items = cast(Mapping[object, Any], value).items()
-        invalid = [FieldIssue(path, "names of args are strings", key) for key, _ in items if not isinstance(key, str)]
+        invalid = [
+            FieldIssue(path, "names of args must be strings", key) for key, _ in items if not isinstance(key, str)
+        ]
         return invalid + [issue for key, inner in items for issue in _not_plain(f"{path}.{key}", inner)]
     if isinstance(value, list | tuple):
         return [
@@ -144,21 +147,22 @@ def _not_plain(path: str, value: Any) -> list[FieldIssue]:
     if value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value)):
         return []
     kind = type(value).__name__
-    return [FieldIssue(path, f"args are plain numbers, strings, lists and mappings; a {kind} is not", value)]
+    return [FieldIssue(path, f"is a {kind}; args can contain only finite numbers, strings, lists and mappings", value)]
 
 
 def _check_callable(function: Callable[..., Any]) -> None:
     if not callable(function):
-        raise SpecError([FieldIssue("function", "is not callable: give a function that takes a Context", function)])
+        raise SpecError([FieldIssue("function", "is not callable: pass a function that takes a Context", function)])
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise SpecError([FieldIssue("function", "is a coroutine or generator, which nobody would run", function)])
+        message = "is a coroutine or generator function: pass a function that runs the training when it is called"
+        raise SpecError([FieldIssue("function", message, function)])
     try:
         inspect.signature(function).bind(None)
     except TypeError as error:
-        message = f"is called with one argument, a regroup.Context: {error}"
+        message = f"must accept one argument, a regroup.Context: {error}"
         raise SpecError([FieldIssue("function", message, function)]) from None
     except ValueError:
-        return  # written in C, it does not say
+        return  # a function in C may have no signature
 
 
 def _attribute(function: Callable[..., Any]) -> str:

@@ -1,4 +1,7 @@
-"""A function as bytes, by cloudpickle, and in words why it cannot be: the object, and how the function comes by it."""
+"""Pickling of functions with cloudpickle.
+
+An error names the object that cannot be pickled, and the chain of references from the function to it.
+"""
 
 import contextlib
 import importlib.metadata
@@ -20,49 +23,50 @@ from regroup.api.client.code_archive import format_mebibytes
 from regroup.service.domain.errors import RegroupError
 
 LIMIT_BYTES = 64 * 2**20
-"""Of a pickled function. Every node reads it into its zygote; data belongs into storage that the nodes reach."""
+"""Largest size of a pickled function. Every node loads it into its zygote; data belongs in shared storage."""
 _SHOWN = 3
-_DEEPEST = 8
+_MAX_DEPTH = 8
 
 
 class PickleError(RegroupError):
-    """The function cannot travel as it is."""
+    """The function cannot be pickled in its current form."""
 
 
 @dataclass(frozen=True)
 class PickledFunction:
-    """A function on its way."""
+    """A pickled function with the sources of its code."""
 
     data: bytes
     sources: Mapping[str, list[str]]
-    """Lines of the files, or notebook cells, that it and what it calls were written in, by file name."""
+    """Lines of the files or notebook cells that define it and the functions it calls, by file name."""
 
 
 def pickle_function(function: Callable[..., Any], working_dir: Path | None = None) -> PickledFunction:
-    """`function` with everything it uses that is not importable on the nodes.
+    """Pickle `function` with everything that it uses and that the nodes cannot import.
 
     Args:
-        working_dir: folder that goes along: what is imported from there is.
+        function: Function to pickle.
+        working_dir: Folder that is uploaded with it; modules in it are importable on the nodes.
 
     Raises:
-        PickleError: something it uses cannot travel, or it is larger than `LIMIT_BYTES`.
+        PickleError: an object that it uses cannot be pickled, or the result is larger than `LIMIT_BYTES`.
     """
     writer = _Writer(working_dir)
     try:
         data = writer.write(function)
-    except Exception as error:  # each object refuses in its own way
+    except Exception as error:  # objects that cannot be pickled raise errors of any class
         raise PickleError(_why(function, error, working_dir)) from error
     if len(data) > LIMIT_BYTES:
         raise PickleError(
-            f"{_name(function)} and what it uses are {format_mebibytes(len(data))}; the limit is "
+            f"{_name(function)} and the objects that it uses have {format_mebibytes(len(data))}; the limit is "
             f"{format_mebibytes(LIMIT_BYTES)}. Largest: {', '.join(_largest(function, working_dir))}. Put data in "
             "storage that the nodes can access, pass its path in args, and read it in the function"
         )
     return PickledFunction(data, writer.sources)
 
 
-class _RefusedError(Exception):
-    """Would pickle, and be of no use on a node."""
+class _UnusableError(Exception):
+    """The object can be pickled, but would not work on a node."""
 
 
 class _Writer:
@@ -71,15 +75,19 @@ class _Writer:
         self._working_dir = working_dir
 
     def write(self, thing: object) -> bytes:
-        """The bytes of `thing`."""
+        """Pickle `thing`."""
         file = io.BytesIO()
         _Pickler(file, self._check).dump(thing)
         return file.getvalue()
 
     def _check(self, thing: Any) -> None:
-        """Look at every object on its way in."""
+        """Check an object before it is pickled, and collect its source.
+
+        Raises:
+            _UnusableError: the object would not work on a node.
+        """
         if reason := _reason_unusable(thing):
-            raise _RefusedError(reason)
+            raise _UnusableError(reason)
         if isinstance(thing, FunctionType) and thing.__module__ == "__main__":
             file = thing.__code__.co_filename
             if lines := linecache.getlines(file):
@@ -88,7 +96,7 @@ class _Writer:
         if isinstance(thing, FunctionType | type):
             module = sys.modules.get(thing.__module__)
         if module is not None and (reason := _reason_not_importable(module, self._working_dir)):
-            raise _RefusedError(reason)
+            raise _UnusableError(reason)
 
 
 class _Pickler(cloudpickle.CloudPickler):
@@ -102,23 +110,23 @@ class _Pickler(cloudpickle.CloudPickler):
 
 
 def _reason_unusable(thing: Any) -> str:
-    """Why an object that can be pickled is of no use to a rank; empty if it may be."""
+    """Return the reason why an object would not work in a rank although it can be pickled; empty if there is none."""
     kind = type(thing)
     home = str(kind.__module__)
     if home.partition(".")[0] == "ray":
-        return f"a live {kind.__name__} of Ray: ranks are not connected to a Ray cluster"
+        return f"a live {kind.__name__} of Ray; ranks are not connected to a Ray cluster"
     if home.startswith("regroup.api."):
-        return f"a regroup {kind.__name__}, a connection to the server: pass a job's id in args instead"
+        return f"a regroup {kind.__name__} with a connection to the server; pass the job's id in args instead"
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(thing, torch.Tensor):
         device = thing.device
         if device.type not in ("cpu", "meta"):
-            return f"a tensor on {device}: ranks have devices of their own, so move it with .cpu(), or make it from run"
+            return f"a tensor on {device}; ranks have their own devices: call .cpu(), or create it in the function"
     return ""
 
 
 def _reason_not_importable(module: ModuleType, working_dir: Path | None) -> str:
-    """Why a module that is pickled by its name will not be found; empty if it may be."""
+    """Return the reason why a node cannot import a module that is pickled by name; empty if there is none."""
     top = module.__name__.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None) or getattr(module, "__file__", None)
     if top in ("__main__", "regroup") or file is None or module.__name__ in cloudpickle.list_registry_pickle_by_value():
@@ -129,7 +137,7 @@ def _reason_not_importable(module: ModuleType, working_dir: Path | None) -> str:
     folder = path.parent.parent if path.name == "__init__.py" else path.parent
     if working_dir is not None and working_dir.resolve() == folder:
         return ""
-    return f"module {top} of {path}, which no node has: say working_dir={str(folder)!r}, and that folder goes along"
+    return f"module {top} in {path}, which the nodes do not have: use working_dir={str(folder)!r} to upload the folder"
 
 
 def _is_installed(path: Path) -> bool:
@@ -151,17 +159,17 @@ def _installed_folders() -> tuple[Path, ...]:
 
 @cache
 def _distributed() -> frozenset[str]:
-    """Packages that are installed, those too whose files are elsewhere."""
+    """Return the names of all installed packages, including those in editable mode."""
     return frozenset(importlib.metadata.packages_distributions())
 
 
-# ------------------------------------------------------------ in words
+# ------------------------------------------------------------ error messages
 
 
 def _why(function: Callable[..., Any], error: Exception, working_dir: Path | None) -> str:
     path, found = [_name(function)], error
     chain: list[object] = [function]
-    while len(chain) < _DEEPEST and not _reason_unusable(chain[-1]):
+    while len(chain) < _MAX_DEPTH and not _reason_unusable(chain[-1]):
         for name, value in _used_by(chain[-1]):
             is_visited = any(value is thing for thing in chain)
             if not is_visited and (deeper := _error_of(value, working_dir)) is not None:
@@ -172,9 +180,9 @@ def _why(function: Callable[..., Any], error: Exception, working_dir: Path | Non
         else:
             break
     uses = ", which uses ".join(path)
-    if isinstance(found, _RefusedError):
+    if isinstance(found, _UnusableError):
         return f"{uses}: {found}"
-    return f"{uses}: {found}. Make it inside the function, in every rank, or pass what it is made from in args"
+    return f"{uses}: {found}. Create it inside the function on every rank, or pass plain data in args to create it from"
 
 
 def _error_of(thing: object, working_dir: Path | None) -> Exception | None:
@@ -193,14 +201,14 @@ def _largest(function: Callable[..., Any], working_dir: Path | None) -> list[str
 
 
 def _used_by(thing: object) -> Iterator[tuple[str, object]]:
-    """What an object brings along, by the name that it has there."""
+    """Yield the objects that an object references, with their names."""
     if isinstance(thing, partial):
         yield "its function", thing.func
         yield from ((f"argument {number}", value) for number, value in enumerate(thing.args))
         yield from thing.keywords.items()
     elif isinstance(thing, FunctionType):
         for name, cell in zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True):
-            with contextlib.suppress(ValueError):  # nothing is in it yet
+            with contextlib.suppress(ValueError):  # an empty cell
                 yield name, cell.cell_contents
         names = sorted(_names_in(thing.__code__) & thing.__globals__.keys())
         yield from ((name, thing.__globals__[name]) for name in names)
@@ -216,7 +224,7 @@ def _used_by(thing: object) -> Iterator[tuple[str, object]]:
 
 
 def _names_in(code: CodeType) -> set[str]:
-    """Names that code may look up in its globals, that of functions inside it too."""
+    """Return the global names that code may use, including those in nested functions."""
     inner = (_names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return set(code.co_names).union(*inner)
 

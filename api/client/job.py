@@ -1,4 +1,4 @@
-"""`regroup.Job`: one job, as a notebook or a script holds it. A thin layer over the client."""
+"""`regroup.Job`: a job in a notebook or a script. A thin layer over the client."""
 
 import os
 from typing import Any
@@ -13,7 +13,7 @@ from regroup.service.domain.states import JobState
 
 
 class JobNotSucceededError(RegroupError):
-    """The job ended otherwise than asked; `job` is its last state."""
+    """The job failed or was cancelled; `job` is its final state."""
 
     def __init__(self, job: jobs.Job) -> None:
         self.job = job
@@ -26,11 +26,12 @@ class JobNotSucceededError(RegroupError):
 
 
 class Job:
-    """A job that was submitted before, here or elsewhere.
+    """A submitted job.
 
     Args:
-        job: its id, or its name: then the newest of that name.
-        url: the server; else REGROUP_SERVER, else the one that runs on this machine.
+        job: Id of the job, or a name: then the newest job of that name.
+        url: URL of the server; None for REGROUP_SERVER, or else this machine's server.
+        project: Project in which a name is looked up.
     """
 
     def __init__(self, job: str, *, url: str | None = None, project: str = "default") -> None:
@@ -42,64 +43,64 @@ class Job:
         return f"regroup.Job({self.id!r}, name={self.name!r})"
 
     def close(self) -> None:
-        """Give back the connections; the job goes on."""
+        """Close the connections. The job continues."""
         self._client.close()
 
-    # ------------------------------------------------------------ now
+    # ------------------------------------------------------------ current state
 
     @property
     def details(self) -> jobs.Job:
-        """Everything the server says of it now."""
+        """All fields of the job as the server reports them now."""
         return self._client.get(self.id)
 
     @property
     def status(self) -> str:
-        """Its state now, e.g. `RUNNING`."""
+        """Current state, e.g. `RUNNING`."""
         return str(self.details.state)
 
     @property
     def incidents(self) -> list[jobs.Incident]:
-        """What befell it and what it cost, oldest first."""
+        """Incidents of the job with their costs, oldest first."""
         return self._client.incidents(self.id)
 
     def evidence(self, number: int) -> bytes:
-        """What was known of incident `number`: a zip file."""
+        """Return the evidence of incident `number` as the bytes of a zip file."""
         return self._client.evidence(self.id, number)
 
     def steps(self) -> list[dict[str, Any]]:
-        """Its committed steps in order, one mapping each: step, loss, duration_s, learning_rate, …"""
+        """Return the committed steps in order, one mapping for each: step, loss, duration_s, learning_rate, …."""
         return [row.model_dump(mode="json") for row in self._client.steps(self.id)]
 
     def logs(self, *, rank: int = 0, generation: int | None = None, stream: str = "stdout") -> str:
-        """What a rank has printed: in one generation, the newest if None."""
+        """Return the output of a rank in one generation; None for the newest."""
         return "".join(self._client.logs(self.id, rank=rank, generation=generation, stream=stream))
 
     def why(self) -> jobs.Why:
-        """Why it waits, failed or is slow, and what to do."""
+        """Explain why the job waits, failed or is slow, and what to do."""
         return self._client.why(self.id)
 
-    # ------------------------------------------------------------ until it is over
+    # ------------------------------------------------------------ watch and wait
 
     def watch(self) -> None:
-        """Show it live until it is over: in a notebook one picture that changes, on a terminal a screen, else lines."""
+        """Show the job live until it ends: in a notebook cell, on a terminal screen, or else as lines."""
         view = JobView(self.id, self.name, self.details.steps)
         with NotebookCell() if is_notebook() else display() as out:
             follow(feed(self._client, self.id), view, out)
 
     def wait(self, timeout_s: float | None = None) -> jobs.Job:
-        """Everything the server says of it once it is over.
+        """Wait until the job ends, and return all its fields.
 
         Raises:
-            WaitTimeoutError: it was not over after `timeout_s`.
+            WaitTimeoutError: the job did not end within `timeout_s`.
         """
         return self._client.wait(self.id, timeout_s=timeout_s)
 
     def result(self, timeout_s: float | None = None) -> dict[str, Any]:
-        """What the function left in `run.result`, once the job is over.
+        """Wait until the job ends, and return the function's `run.result`.
 
         Raises:
-            JobNotSucceededError: it failed or was cancelled; the message ends with the function's traceback.
-            WaitTimeoutError: it was not over after `timeout_s`.
+            JobNotSucceededError: the job failed or was cancelled. The message ends with the function's traceback.
+            WaitTimeoutError: the job did not end within `timeout_s`.
         """
         job = self.wait(timeout_s)
         if job.state is not JobState.SUCCEEDED:
@@ -107,13 +108,13 @@ class Job:
         return job.result
 
     def cancel(self) -> None:
-        """Ask it to stop; its devices are given back once every rank is gone."""
+        """Cancel the job. Its devices are released when every rank has exited."""
         self._client.cancel(self.id)
 
     def suspend(self, reason: str = "on request") -> None:
-        """Have it save its next step and hold nothing until it is resumed."""
+        """Suspend the job: it saves its next step and releases its nodes until it is resumed."""
         self._client.suspend(self.id, reason=reason)
 
     def resume(self) -> None:
-        """Have it queue again, to go on from its newest checkpoint."""
+        """Queue the suspended job again. It continues from its newest checkpoint."""
         self._client.resume(self.id)

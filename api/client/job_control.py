@@ -44,7 +44,7 @@ def cancel(job: str, project: str, etag: str | None) -> Request[Job]:
 
 
 def release(job: str, project: str) -> Request[Job]:
-    """Release the nodes of a failed job that is held."""
+    """Release the nodes of a failed job that holds them."""
     return _action(job, "release", project)
 
 
@@ -67,18 +67,18 @@ def resize(
 
 
 def requested_layout(job: Job) -> Layout | None:
-    """Return the layout that a job is being resized to, None if no resize is pending."""
+    """Return the layout that a job is being resized to, or None if no resize is pending."""
     requested = job.intents.get("resize")
     return Layout(**requested["layout"]) if requested else None
 
 
 def wait(job: str, project: str, timeout_s: float | None) -> Operation[Job]:
-    """Poll a job until it is over."""
+    """Poll a job until it has ended."""
     return (yield from _wait_until(job, project, timeout_s, lambda found: found.state.is_terminal, _progress))
 
 
 def wait_for_suspend(job: str, project: str, timeout_s: float) -> Operation[Job]:
-    """Poll a job until it is suspended, or over, or no longer to be suspended."""
+    """Poll a job until it is suspended, has ended, or its suspension was cancelled."""
 
     def is_done(found: Job) -> bool:
         return found.state == JobState.SUSPENDED or found.state.is_terminal or "suspend" not in found.intents
@@ -87,7 +87,7 @@ def wait_for_suspend(job: str, project: str, timeout_s: float) -> Operation[Job]
 
 
 def wait_for_resize(job: str, project: str, timeout_s: float) -> Operation[Layout | None]:
-    """Poll a job until no resize is pending, or the job is over."""
+    """Poll a job until no resize is pending, or the job has ended."""
 
     def is_done(found: Job) -> bool:
         return requested_layout(found) is None or found.state.is_terminal

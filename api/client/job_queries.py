@@ -1,4 +1,4 @@
-"""Requests that read a job: its history, its state now, its output."""
+"""Requests that read a job: its history, current state and output."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -138,7 +138,7 @@ def follow_log(job: str, project: str, rank: int, generation: int | None, stream
 def exec(
     job: str, command: Sequence[str], project: str, *, rank: int, timeout: float | str | None, stdin: bytes
 ) -> ExecCall:
-    """Run a command beside a rank."""
+    """Run a command on the node of a rank."""
     body = {
         "command": list(command),
         "rank": rank,

@@ -24,12 +24,12 @@ def topology() -> Request[Topology]:
 
 
 def cordon(node: str, reason: str) -> Request[Node]:
-    """Close a node to new ranks."""
+    """Cordon a node."""
     return Request("POST", url_path("nodes", node, "cordon"), to_model(Node), body={"reason": reason})
 
 
 def uncordon(node: str, reason: str) -> Request[Node]:
-    """Open a node to new ranks."""
+    """Uncordon a node."""
     return Request("POST", url_path("nodes", node, "uncordon"), to_model(Node), body={"reason": reason})
 
 

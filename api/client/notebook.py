@@ -1,4 +1,4 @@
-"""Watching from a notebook: the screen of `regroup watch` as the output of a cell, drawn anew in its place."""
+"""The screen of `regroup watch` as the output of a notebook cell, which is updated in place."""
 
 import io
 import sys
@@ -12,20 +12,20 @@ from regroup.api.live.job_view import JobView
 from regroup.api.live.screen import screen
 
 _WIDTH = 110
-"""Characters; what a cell of a usual notebook shows without wrapping."""
-_BETWEEN_S = 0.25
+"""Width in characters, small enough that a common notebook does not wrap lines."""
+_INTERVAL_S = 0.25
 _CODE = "<pre style=\"line-height:1.2;font-family:Menlo,'DejaVu Sans Mono',consolas,monospace\">{code}</pre>"
 
 
 def is_notebook() -> bool:
-    """Whether this process is a kernel, whose cells show more than text."""
+    """Return True if this process is a notebook kernel, whose cells can show HTML."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return hasattr(shell, "kernel")
 
 
 class NotebookCell(AbstractContextManager["NotebookCell"]):
-    """The output of the cell that runs."""
+    """The output of the current cell."""
 
     def __init__(self) -> None:
         self._view: JobView | None = None
@@ -36,9 +36,9 @@ class NotebookCell(AbstractContextManager["NotebookCell"]):
         self._render()
 
     def show(self, view: JobView) -> None:
-        """Show `view`, some times a second at most; the last one stays."""
+        """Show `view`, at most four times per second. The last view remains."""
         self._view = view
-        if time.monotonic() - self._rendered_s >= _BETWEEN_S:
+        if time.monotonic() - self._rendered_s >= _INTERVAL_S:
             self._render()
 
     def _render(self) -> None:
@@ -55,7 +55,7 @@ class NotebookCell(AbstractContextManager["NotebookCell"]):
 
 
 def render(view: JobView, *, now_s: float) -> dict[str, str]:
-    """The screen by MIME type: HTML with colours, and plain text."""
+    """Render the screen by MIME type: HTML with colours, and plain text."""
     console = Console(file=io.StringIO(), record=True, width=_WIDTH, force_jupyter=False)
     console.print(screen(view, now_s=now_s, width=_WIDTH))
     return {

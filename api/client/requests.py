@@ -1,7 +1,7 @@
-"""Requests as values, and operations of several requests: built and parsed here, executed by a transport.
+"""Requests as values, and operations of several requests. A transport executes them.
 
 A function of this package returns a `Request`, or an `Operation`: a generator that yields effects and returns the
-result. `Client` and `AsyncClient` execute both with a transport of their own, so each is written once.
+result. `Client` and `AsyncClient` execute both with their own transports, so that each request is written only once.
 """
 
 import random
@@ -77,7 +77,7 @@ Operation: TypeAlias = Generator[Effect, Any, T]
 
 @dataclass(frozen=True)
 class Page(Generic[T]):
-    """Some items of a list, and the cursor of the next page: None at the end."""
+    """Items of one page of a list, and the cursor of the next page, or None at the end."""
 
     items: Sequence[T]
     next_cursor: str | None
@@ -100,12 +100,12 @@ class Retry:
         self.reset()
 
     def reset(self) -> None:
-        """Start over after a success."""
+        """Reset delay and deadline after a success."""
         self._deadline_s = time.monotonic() + self._patience_s
         self._delay_s = _FIRST_DELAY_S
 
     def next_delay_s(self) -> float | None:
-        """Return the delay before the next attempt, None if the patience is exhausted."""
+        """Return the delay before the next attempt, or None if the patience is exhausted."""
         if time.monotonic() + self._delay_s > self._deadline_s:
             return None
         delay_s = self._delay_s * random.uniform(0.5, 1.0)
@@ -123,7 +123,7 @@ def send_with_retries(request: Request[Any], retry: Retry, server: object) -> Op
     """Repeat a request while the server is unavailable. Each request that it yields is one attempt.
 
     Raises:
-        ApiError: The server refused the request.
+        ApiError: The server rejected the request.
         ServerUnreachableError: The server did not respond within the patience of `retry`.
     """
     while True:

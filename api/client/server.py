@@ -9,7 +9,7 @@ _NOT_READY = frozenset({503})
 
 
 def health() -> Request[Health]:
-    """Get the health of each component, also of a server that is not ready."""
+    """Get the health of each component, even if the server is not ready."""
     params = {"verbose": True}
     return Request("GET", "/readyz", to_model(Health), params=params, accepted_statuses=_NOT_READY)
 

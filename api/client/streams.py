@@ -1,4 +1,4 @@
-"""Streams of server-sent events: what to request, how to parse it, and when to reconnect."""
+"""Streams of server-sent events: requests, parsing, and reconnection."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from regroup.service.domain.errors import UnavailableError
 T = TypeVar("T")
 _HEARTBEAT_S = 15.0
 STREAM_TIMEOUT = httpx2.Timeout(3 * _HEARTBEAT_S, connect=CONNECT_TIMEOUT_S)
-_TERMINATED = "the server ends the command within 30 s"
+_TERMINATED = "the server stops the command within 30 s"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Follower(Generic[T]):
         """Return the reason to reconnect after a response that is not a success.
 
         Raises:
-            ApiError: The server refused the request for good.
+            ApiError: The server rejected the request, and a repetition would not help.
         """
         if response.status_code not in RETRIED_STATUSES:
             raise error_from(response)
@@ -83,13 +83,13 @@ class Follower(Generic[T]):
         """
         delay_s = self._retry.next_delay_s()
         if delay_s is None:
-            raise ServerUnreachableError(f"the stream {self._stream.path} of {self._server} broke off: {reason}")
+            raise ServerUnreachableError(f"lost the stream {self._stream.path} of {self._server}: {reason}")
         return delay_s
 
 
 @dataclass(frozen=True)
 class ExecCall:
-    """A command to run beside a rank. It is never sent twice."""
+    """A command to run on the node of a rank. It is never sent twice."""
 
     path: str
     params: Params

@@ -1,4 +1,4 @@
-"""Upload a folder or an archive of code: announce it, then send pieces from where the upload stands."""
+"""Upload a folder or an archive of code: start or resume the upload, then send pieces from its current offset."""
 
 import shutil
 import tempfile
@@ -33,7 +33,7 @@ def announce(archive: Archive) -> Request[Upload]:
 
 
 def append(upload_id: str, offset_bytes: int, data: bytes) -> Request[Upload | None]:
-    """Send one piece. The result is None if the upload stands at another offset.
+    """Send one piece. The result is None if the upload is at another offset.
 
     This happens if a response was lost, or if another client uploads the same archive.
     """
@@ -50,7 +50,7 @@ def append(upload_id: str, offset_bytes: int, data: bytes) -> Request[Upload | N
 def upload_folder(
     folder: Path, on_progress: Progress | None = None, extra_folder: Path | None = None
 ) -> Operation[str]:
-    """Pack `folder`, with the content of `also`, and upload it. The result is the address of the archive.
+    """Pack `folder`, with the content of `extra_folder`, and upload it. The result is the address of the archive.
 
     Raises:
         ArchiveError: The folder cannot be packed, or is larger than the server accepts.
@@ -98,13 +98,13 @@ def _piece_reader(file: Path, offset_bytes: int) -> Callable[[], bytes]:
 
 
 def with_code_uploaded(spec: Mapping[str, Any], upload: Callable[[Path], str]) -> dict[str, Any]:
-    """Return `spec` with the folder of `code.working_dir` uploaded, and the archive's address in its place."""
+    """Upload the folder of `code.working_dir`, and return `spec` with the archive's address instead."""
     folder = working_dir_of(spec)
     return dict(spec) if folder is None else {**spec, "code": {"archive": upload(folder)}}
 
 
 def working_dir_of(spec: Mapping[str, Any]) -> Path | None:
-    """Return the folder that a spec names as its code, None if it names none."""
+    """Return the folder that a spec names as its code, or None if it names none."""
     code: object = spec.get("code")
     if not isinstance(code, dict) or code.keys() != {"working_dir"}:
         return None  # the server reports any other error

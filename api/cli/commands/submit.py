@@ -92,7 +92,7 @@ def cancel(job: Job, server: Server = None, as_json: AsJson = False) -> None:
 
 
 def release(job: Job, server: Server = None, as_json: AsJson = False) -> None:
-    """Release the nodes of a failed job that is held (`hold_on_failure`)."""
+    """Release the nodes of a failed job that holds them (`hold_on_failure`)."""
     run_action(
         server,
         lambda client: client.release(job),

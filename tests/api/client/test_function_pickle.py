@@ -40,9 +40,9 @@ def test_globals_closures_and_functions_of_other_cells_travel() -> None:
 @pytest.mark.parametrize(
     ("make", "because"),
     [
-        (threading.Lock, r"lock\): cannot pickle '_thread.lock' object\. Make it inside"),
+        (threading.Lock, r"lock\): cannot pickle '_thread.lock' object\. Create it inside"),
         (socket.socket, r"socket\): cannot pickle 'socket' object"),
-        (Client, r"Client\): a regroup Client, a connection to the server: pass a job's id"),
+        (Client, r"Client\): a regroup Client with a connection to the server; pass a job's id"),
     ],
 )
 def test_what_cannot_travel_is_named(make: Callable[[], Any], because: str) -> None:
@@ -72,7 +72,7 @@ def test_the_way_to_it_is_named_through_functions_objects_and_closures() -> None
 
 
 def test_a_tensor_on_a_device_is_refused_and_one_on_the_host_travels() -> None:
-    with pytest.raises(PickleError, match=r"weights \(FakeOnCuda\): a tensor on cuda:0: ranks have devices"):
+    with pytest.raises(PickleError, match=r"weights \(FakeOnCuda\): a tensor on cuda:0; ranks have their own devices"):
         pickle_function(in_a_cell("def train(run):\n    return weights", weights=FakeOnCuda(torch.zeros(2))))
     train = in_a_cell("def train(run):\n    return weights", weights=torch.arange(3))
     assert cloudpickle.loads(pickle_function(train).data)(None).tolist() == [0, 1, 2]
@@ -128,6 +128,6 @@ def test_too_much_data_is_refused_with_the_largest_of_it(monkeypatch: pytest.Mon
     monkeypatch.setattr(function_pickle, "LIMIT_BYTES", 2**20)
     train = in_a_cell("def train(run):\n    return table, note", table=bytes(2**20), note="small")
     with pytest.raises(
-        PickleError, match=r"train and what it uses are 1\.0 MiB; .* Largest: table \(1\.0 MiB\), note \(0\.0 MiB\)"
+        PickleError, match=r"train and the objects that it uses have 1\.0 MiB; .* Largest: table \(1\.0 MiB\), note \(0\.0 MiB\)"
     ):
         pickle_function(train)
