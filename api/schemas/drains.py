@@ -8,29 +8,29 @@ from regroup.service.spec.types import Duration
 
 
 class DrainRequest(BaseModel):
-    """Have a node empty."""
+    """A request to drain a node."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     deadline_s: Annotated[Duration, Field(le=7 * 86400.0)] = 600.0
-    """Within so many seconds, or e.g. `15m`; after that it may be gone."""
+    """Time until the node may go away, in seconds or e.g. `15m`."""
     reason: str = Field("on request", min_length=1, max_length=200)
-    """For people: shown with every job that moves."""
+    """Text for people, shown with every job that is relocated."""
 
 
 class Drain(BaseModel):
-    """A node that is about to leave, and who is still there."""
+    """The drain of a node, and the jobs that are still on it."""
 
     model_config = ConfigDict(from_attributes=True, frozen=True)
 
     node_id: str
     node: str
-    """Its name."""
+    """Name of the node."""
     by: str
-    """`request`, or `ray`: the cluster itself has said so."""
+    """Origin of the drain: `request`, or `ray` if Ray itself drains the node."""
     reason: str
     requested_at: float | None
     deadline_at: float | None
-    """Unix seconds; it may be gone from then on."""
+    """Time from which the node may be gone, in Unix seconds."""
     jobs: list[str]
-    """Ids of jobs that still hold a part of it; it is empty when there are none."""
+    """Ids of the jobs that still use the node; empty when the node is drained."""

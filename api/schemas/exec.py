@@ -1,4 +1,4 @@
-"""Wire models of `/v1/jobs/{job}/exec`: a command, and what it writes as server-sent events."""
+"""Wire models of `/v1/jobs/{job}/exec`: a command, and its output as server-sent events."""
 
 import base64
 import binascii
@@ -18,23 +18,23 @@ def _strict(value: object) -> object:
         try:
             base64.b64decode(value, validate=True)
         except binascii.Error as error:
-            raise PydanticCustomError("base64", "needs base64: {why}", {"why": str(error)}) from error
+            raise PydanticCustomError("base64", "is not valid base64: {why}", {"why": str(error)}) from error
     return value
 
 
 class ExecRequest(BaseModel):
-    """A command to run in the place of a rank: on its node, with its environment, in its folder."""
+    """A command to run on the node of a rank, with its environment and in its folder."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     command: Annotated[list[Argument], Field(min_length=1, max_length=1000)]
-    """Program and arguments; no shell reads them."""
+    """Program and arguments. The command runs without a shell."""
     rank: int = Field(default=0, ge=0, lt=2**31)
-    """In whose place."""
+    """Rank whose node, environment and folder are used."""
     timeout: Duration | None = None
-    """It is ended after so long, with exit code 124."""
+    """Time after which the command is stopped, with exit code 124."""
     stdin: Annotated[Base64Bytes, BeforeValidator(_strict), Field(max_length=MAX_STDIN_BYTES)] = b""
-    """What it reads from standard input, in base64."""
+    """Standard input of the command, in base64."""
 
 
 class ExecStarted(BaseModel):
@@ -45,29 +45,29 @@ class ExecStarted(BaseModel):
     node: str
     """Name of the node."""
     generation: int
-    """Whose rank's place it has."""
+    """Generation of the rank."""
 
 
 class ExecOutput(BaseModel):
-    """Event `output`: some bytes that it wrote."""
+    """Event `output`: bytes that the command wrote."""
 
     model_config = ConfigDict(frozen=True)
 
     stream: str
     """`stdout` or `stderr`."""
     data: Base64Bytes
-    """In base64."""
+    """Bytes in base64."""
 
 
 class ExecExit(BaseModel):
-    """Event `exit`, the last: how it ended."""
+    """Event `exit`, the last one: the end of the command."""
 
     model_config = ConfigDict(frozen=True)
 
     code: int
     """Exit code, negative for a signal."""
     why: str
-    """`exited`, `timeout`, `ended` (the job is over, or nobody read) or `lost` (with its agent)."""
+    """Reason: `exited`, `timeout`, `ended` (the job ended or the client left) or `lost` (its agent was lost)."""
 
 
 ExecEvent = ExecStarted | ExecOutput | ExecExit
@@ -76,4 +76,4 @@ EVENTS: dict[str, type[ExecStarted] | type[ExecOutput] | type[ExecExit]] = {
     "output": ExecOutput,
     "exit": ExecExit,
 }
-"""By the name of the event."""
+"""Models by name of the event."""

@@ -1,4 +1,4 @@
-"""Wire models of what was planned of a job, and predicted of its generations. Seconds, bytes, fractions."""
+"""Wire models of the plan of a job and the predictions for its generations. Units: seconds, bytes, fractions."""
 
 from typing import Any
 
@@ -13,60 +13,60 @@ class _Wire(BaseModel):
 
 
 class StepMetrics(_Wire):
-    """What a step takes; null where it is not known."""
+    """Cost of a step; null for unknown values."""
 
     step_s: float | None
     peak_bytes: float | None
-    """Most memory that a rank has: on a GPU of what torch gives out, on a CPU of the process."""
+    """Peak memory of a rank: allocated by torch on a GPU, used by the process on a CPU."""
     bubble: float | None
-    """Part of forward and backward in which a rank of the pipeline computes nothing; null without a pipeline."""
+    """Fraction of forward and backward in which a pipeline rank is idle; null without a pipeline."""
 
 
 class Prediction(_Wire):
-    """One generation."""
+    """Predictions and measured values of one generation."""
 
     generation: int
     ranks: int
     device: str
-    """What it was predicted for, in the hardware table's words."""
+    """Device of the prediction, as named in the hardware table."""
     predicted: StepMetrics
-    """Written down when the generation formed."""
+    """Prediction that was recorded when the generation was formed."""
     measured: StepMetrics
-    """Medians of its newest steps, of memory the most; null while there are none."""
+    """Medians of the newest steps, and the maximum for memory; null before the first step."""
     relative_error: StepMetrics
-    """Predicted over measured, less one: above 0, too much was predicted."""
+    """Predicted / measured - 1: positive if the prediction was too high."""
 
 
 class Trial(_Wire):
-    """A candidate that was run for a few steps."""
+    """A candidate layout that was tried for a few steps."""
 
     layout: Layout
     predicted_s: float
-    """Of a step."""
+    """Predicted time of a step."""
     measured_s: float | None
-    """Median of its steps; null: it could not be tried."""
+    """Median time of a step; null if the candidate could not be tried."""
     generation: int
     why: str
-    """Why it could not."""
+    """Reason why the candidate could not be tried."""
 
 
 class JobPlan(_Wire):
-    """What was planned of a job, and what came of it."""
+    """The plan of a job, its trials and its predictions."""
 
     requested: dict[str, Any] | None
-    """`layout.auto` of the spec that was submitted; null where it said the layout itself, and there is no report."""
+    """`layout.auto` of the submitted spec; null if the spec sets the layout: then there is no report."""
     given: list[str]
-    """Fields that it had fixed; all else was chosen."""
+    """Fields that the spec sets; the planner chose all others."""
     planned_s: float | None
-    """When, in Unix seconds."""
+    """Time of the plan, in Unix seconds."""
     report: PlanReport | None
-    """The best plans that the job could run, the first of which it runs, and why others lost."""
+    """The best plans that the job can run, of which it runs the first, and the reasons against others."""
     trials: list[Trial]
-    """The journal of `refine: measure`, in the order in which they were run."""
+    """Trials of `refine: measure`, in the order in which they ran."""
     kept: Layout | None
-    """What the trials came to; null as long as they go on, or where they were given up."""
+    """Layout chosen by the trials; null while they continue, or if they were stopped."""
     kept_why: str
     generations: list[Prediction]
-    """Those of which something was predicted, oldest first."""
+    """Generations that have a prediction, oldest first."""
     why_not: str
-    """Why nothing is predicted of its newest generation; empty if something is, or that has yet to come."""
+    """Reason why the newest generation has no prediction; empty if it has one, or if the prediction is pending."""

@@ -1,4 +1,7 @@
-"""Wire models v1. Fields are added freely and never change their meaning; take enums as open. Times: Unix seconds."""
+"""Wire models v1. Times are in Unix seconds.
+
+New fields may be added at any time, but a field never changes its meaning. Clients must accept unknown enum values.
+"""
 
 from typing import Annotated, Any
 
@@ -16,7 +19,7 @@ class _Wire(BaseModel):
 
 
 class Condition(_Wire):
-    """Why a job is as it is: `reason` for programs, `message` for people."""
+    """A condition of a job: `reason` for programs, `message` for people."""
 
     type: str
     status: bool
@@ -26,7 +29,7 @@ class Condition(_Wire):
 
 
 class Phase(_Wire):
-    """How far starting has come."""
+    """Phase of the start, and its progress."""
 
     phase: str
     fraction: float | None = None
@@ -35,11 +38,11 @@ class Phase(_Wire):
 
 
 class Incident(_Wire):
-    """One cause, its evidence, the recovery action taken, its times and losses."""
+    """An incident: its cause, evidence, recovery action, times and losses."""
 
     id: str
     number: int = 0
-    """From 1 on, oldest first: names its evidence, `GET …/incidents/{number}/evidence`."""
+    """Number of the incident; the oldest is 1. Its evidence is at `GET …/incidents/{number}/evidence`."""
     cause: str
     reason: str | None = None
     rank: int | None = None
@@ -51,18 +54,18 @@ class Incident(_Wire):
     at_step: int | None = None
     steps_lost: int | None = None
     times: dict[str, float | None] = {}
-    """When it struck, was seen, …: fault_s, seen_s, dead_s, decided_s, formed_s, restored_s, first_step_s;
-    ended_s where the job ended before another step."""
+    """Unix times of the fault, its detection and the recovery: fault_s, seen_s, dead_s, decided_s, formed_s, restored_s,
+    first_step_s; ended_s if the job ended before another step."""
     durations: dict[str, float | None] = {}
-    """Seconds: detect, teardown, decide, form, restore, first_step, total."""
+    """Durations in seconds: detect, teardown, decide, form, restore, first_step, total."""
     evidence_bytes: int | None = None
-    """Of what nodes left of it; None: they have not yet; 0: there is nothing, or it was given up for newer ones."""
+    """Size of the nodes' evidence. None: not collected yet. 0: there is none, or newer evidence replaced it."""
     evidence_missing: dict[str, str] = {}
-    """Nodes of which there is nothing, and why."""
+    """Nodes without evidence, and the reasons."""
 
 
 class RankPlacement(_Wire):
-    """Where one rank of the newest generation runs."""
+    """Placement of one rank of the newest generation."""
 
     rank: int
     node_id: str = ""
@@ -70,11 +73,11 @@ class RankPlacement(_Wire):
     address: str = ""
     local_rank: int = 0
     device: int | str = ""
-    """Index of its device on the node."""
+    """Index of the rank's device on the node."""
 
 
 class Digest(_Wire):
-    """Hex digests of the result: equal digests, equal runs."""
+    """Hex digests of the result. Runs with equal digests are bitwise equal."""
 
     parameters: str | None = None
     samples: str | None = None
@@ -92,58 +95,58 @@ class JobSummary(_Wire):
     reason: str
     message: str
     version: int
-    """Number of its newest event; `If-Match` compares it."""
+    """Number of the newest event; `If-Match` compares it."""
     step: int
-    """Committed steps."""
+    """Number of committed steps."""
     steps: int | None
-    """Steps it asked for; null for a script that did not say."""
+    """Number of steps in total; null for a script that does not report it."""
     generation: int
     layout: Layout | None
     loss: float | None
     validation_loss: float | None
     tokens_per_s: float | None
     mfu: float | None = None
-    """Model operations of the newest step over what its devices could have done in that time; null if not known."""
+    """Model FLOPs of the newest step, divided by the peak FLOPs of its devices in that time; null if unknown."""
     exposed_communication: float | None = None
-    """Part of the newest forward and backward in which ranks waited for each other, on average; CPUs only."""
+    """Mean fraction of the newest forward and backward in which ranks waited for each other; CPUs only."""
     peak_bytes: float | None = None
-    """Most memory that a rank had in the newest step."""
+    """Peak memory of a rank in the newest step."""
     pipeline_idle: float | None = None
-    """Part of the newest forward and backward in which a rank of the pipeline computed nothing; null without one."""
+    """Fraction of the newest forward and backward in which a pipeline rank was idle; null without a pipeline."""
     mirrored_step: int | None = None
-    """Committed steps in the state that other nodes hold a copy of; null while there is none."""
+    """Number of committed steps in the state that is mirrored on other nodes; null before the first mirror."""
     eta_s: float | None
-    """Seconds to the last step at the present rate."""
+    """Time to the last step at the current rate, in seconds."""
     goodput: float | None
-    """Share of its seconds since the start that made committed steps."""
+    """Fraction of the time since the start that produced committed steps."""
     created_at: float
     started_at: float | None
-    """Its devices were held for the first time."""
+    """Time of the first allocation of devices."""
     finished_at: float | None
 
 
 class Job(JobSummary):
-    """A job, whole."""
+    """A job with all its fields."""
 
     error: dict[str, Any] | None
     digest: Digest
     parameter_count: int | None
     result: dict[str, Any] = {}
-    """What training code left in `run.result`, beside digests and counts; empty until it is done."""
+    """`run.result` of the training code, without digests and counts; empty until the job succeeds."""
     conditions: list[Condition]
     phase: Phase | None
     intents: dict[str, Any]
-    """What was asked and is not done yet, e.g. `cancel`."""
+    """Pending requests, e.g. `cancel`."""
     incidents: list[Incident]
     placement: list[RankPlacement]
     prediction: Prediction | None = None
-    """Of its newest generation, beside what its steps took; null where the planner cannot describe the job."""
+    """Prediction for the newest generation and the measured values; null if the planner cannot model the job."""
     rank_phases: dict[str, tuple[int, str]]
-    """Rank → step and phase it was last seen in; empty when nothing runs."""
+    """Rank → newest known step and phase; empty if no rank runs."""
     storage_uri: str
     resume_uri: str | None
     spec: JobSpec
-    """As submitted, with the layout if that was `auto`; secrets are references."""
+    """Spec as submitted, with the chosen layout if it was `auto`. Secrets are references."""
 
 
 class JobList(_Wire):
@@ -151,11 +154,11 @@ class JobList(_Wire):
 
     jobs: list[JobSummary]
     next_page_token: str
-    """Empty at the end."""
+    """Token of the next page; empty on the last page."""
 
 
 class Event(_Wire):
-    """One entry of a job's history; numbers are gapless."""
+    """One entry of a job's history. The numbers have no gaps."""
 
     job_id: str
     number: int
@@ -173,17 +176,17 @@ class EventList(_Wire):
 
 
 class Step(_Wire):
-    """One committed step. A number that was not finite, or that nobody said, is null."""
+    """One committed step. Values that were not finite or not reported are null."""
 
     number: int
-    """Place among all rows of the job: where a stream is resumed."""
+    """Position among all rows of the job, at which a stream can be resumed."""
     generation: int
     step: int
     time_s: float
     duration_s: float | None
     loss: float | None
     tokens: int | None
-    """Null, as are samples and their hash, where the training code does not say: in scripts."""
+    """Number of tokens; null for scripts, which do not report it. The same applies to samples and their hash."""
     samples: int | None
     samples_hash: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None
     """Sum modulo 2**64 of hash(epoch, index) over its samples, in hex."""
@@ -195,13 +198,13 @@ class Step(_Wire):
 
 
 class StepList(_Wire):
-    """Committed steps in order; what a later generation did again is left out."""
+    """Committed steps in order, without rows that a later generation replaced."""
 
     steps: list[Step]
 
 
 class IncidentList(_Wire):
-    """Oldest first."""
+    """Incidents, oldest first."""
 
     incidents: list[Incident]
 
@@ -214,14 +217,14 @@ class Generation(_Wire):
     world_size: int
     ranks: list[RankPlacement]
     start_step: int
-    """Committed steps it started from."""
+    """Number of committed steps at the start."""
     restore: dict[str, Any]
     cause: str
     time_s: float
 
 
 class GenerationList(_Wire):
-    """Oldest first."""
+    """Generations, oldest first."""
 
     generations: list[Generation]
 
@@ -243,13 +246,13 @@ class Checkpoint(_Wire):
 
 
 class CheckpointList(_Wire):
-    """By step."""
+    """Checkpoints, ordered by step."""
 
     checkpoints: list[Checkpoint]
 
 
 class Ledger(_Wire):
-    """The account of a job's samples, folded over its committed steps."""
+    """The ledger of a job's samples, summed over its committed steps."""
 
     exact: bool
     steps: int
@@ -260,7 +263,7 @@ class Ledger(_Wire):
 
 
 class Why(_Wire):
-    """Why a job waits, failed or is slow, and what to do."""
+    """Explanation of a job that waits, failed or is slow, with advice."""
 
     id: str
     state: JobState
@@ -273,56 +276,56 @@ class Why(_Wire):
     incidents: list[Incident]
     queue_position: int | None
     estimated_start: str | None
-    """ISO 8601, to the minute; null if it does not queue or cannot be told."""
+    """ISO 8601, to the minute; null if the job is not queued or the start cannot be estimated."""
     recovery_s: float
     mean_recovery_s: float | None
-    """From a failure to the next step (MTTR); null before one was mended."""
+    """Mean time from a failure to the next step (MTTR); null before the first recovery."""
     steps_lost: dict[str, int]
-    """Steps done again, by the reason of the incidents that cost them."""
+    """Number of repeated steps, by the reason of the incidents that caused them."""
     stall_ratio: float | None
     seconds: dict[str, float] = {}
-    """Where its time went, by class; they sum to its age."""
+    """Time spent, by class. The sum is the age of the job."""
     goodput: float | None
-    """None as long as it is too early to say."""
+    """Goodput; null while the job is too young for a meaningful value."""
     choice: Choice | None = None
-    """Why its nodes are these; null while it has none."""
+    """Reasons for the placement; null if the job has no nodes."""
 
 
 class LogPiece(_Wire):
-    """Some of a rank's output."""
+    """A piece of a rank's output."""
 
     generation: int
     rank: int
     stream: str
     offset: int
-    """Byte at which it begins."""
+    """Offset of the first byte."""
     text: str
 
 
 class ValidatedSpec(_Wire):
-    """A legal spec with every default filled in, and the sizes it may run at."""
+    """A valid spec with all defaults, and the layouts that it can run with."""
 
     spec: JobSpec
     ladder: list[Layout]
 
 
 class Version(_Wire):
-    """What serves."""
+    """Versions of the server and of the API."""
 
     version: str
     api: str
 
 
 class Health(_Wire):
-    """Whether it serves."""
+    """Health of the server."""
 
     status: str
     checks: dict[str, str] = {}
-    """With `verbose`: what each part says."""
+    """Results by component: all with `verbose`, else only failures."""
 
 
 class InvalidField(_Wire):
-    """One wrong field of a request."""
+    """An invalid field of a request."""
 
     pointer: str
     """JSON pointer into the body, or the name of a parameter."""
@@ -331,40 +334,40 @@ class InvalidField(_Wire):
 
 
 class NewUpload(_Wire):
-    """An archive of code that somebody wants to bring."""
+    """An archive of code that a client wants to upload."""
 
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     size_bytes: int = Field(ge=1, lt=2**53)
 
 
 class Upload(_Wire):
-    """An archive on its way."""
+    """The upload of an archive."""
 
     id: str
-    """Of what it brings: the same archive is the same upload, whoever brings it."""
+    """Id, derived from the content. Clients that upload the same archive share one upload."""
     archive: str
-    """What a spec says as `code.archive` once it is complete."""
+    """Value for `code.archive` of a spec when the upload is complete."""
     size_bytes: int
     offset_bytes: int
-    """Where it goes on."""
+    """Offset at which the upload continues."""
     complete: bool
-    """The archive is stored and verified."""
+    """True if the archive is stored and verified."""
 
 
 class UploadLimits(_Wire):
-    """What the server takes."""
+    """The largest sizes that the server accepts."""
 
     archive_bytes: int
-    """Largest archive."""
+    """Largest size of an archive."""
     piece_bytes: int
-    """Largest body of one request."""
+    """Largest body of a request."""
 
 
 class Problem(_Wire):
-    """What went wrong, for programs (`code`) and people (`detail`)."""
+    """An error, for programs (`code`) and people (`detail`)."""
 
     type: str
-    """Stable URN of the kind of problem."""
+    """Stable URN of the type of problem."""
     title: str
     status: int
     detail: str

@@ -10,36 +10,36 @@ class _Wire(BaseModel):
 
 
 class NodeFault(_Wire):
-    """One thing that speaks against a node."""
+    """A fault of a node."""
 
     kind: str
     time_s: float
     job_id: str
-    """Empty if no job saw it."""
+    """Id of the affected job; empty if there was none."""
     message: str
 
 
 class NodeHealth(_Wire):
-    """Whether a node is trusted with ranks."""
+    """Health of a node, which decides if it accepts ranks."""
 
     status: Literal["open", "cordoned", "quarantined", "fenced"]
     score: float
-    """What its faults come to now; each counts half as much after a half-life of use."""
+    """Sum of the node's faults. The weight of a fault halves with each half-life of use."""
     why: str
-    """Why nothing new is placed there, for people; empty if it is open."""
+    """Reason why the node accepts no new ranks, for people; empty if it is open."""
     until_s: float | None
-    """The quarantine, or the fence, ends by itself then; null if it is open, or cordoned."""
+    """Time at which the quarantine or the fence expires; null if the node is open or cordoned."""
     cordoned_by: str | None
-    """Who cordoned it."""
+    """Actor that cordoned the node."""
     cordoned_at_s: float | None
     quarantines: int
-    """How many there were of late, a present one included: the next is twice as long."""
+    """Number of recent quarantines, including the current one. Each is twice as long as the one before."""
     faults: list[NodeFault]
-    """Oldest first."""
+    """Faults, oldest first."""
 
 
 class NodeJob(_Wire):
-    """A job that holds devices of a node."""
+    """A job that uses devices of a node."""
 
     id: str
     name: str
@@ -47,14 +47,14 @@ class NodeJob(_Wire):
 
 
 class Node(_Wire):
-    """A node of the cluster, or one that has left it and is remembered."""
+    """A node of the cluster, or a recorded node that has left it."""
 
     name: str
-    """What it is called for good; its health belongs to that."""
+    """Permanent name of the node; the health belongs to this name."""
     node_id: str | None
-    """Ray's, of now; null while the cluster has no such node."""
+    """Current id in Ray; null if the node is not in the cluster."""
     node_name: str | None
-    """Ray's, of now."""
+    """Current name in Ray."""
     address: str | None
     cpus: float
     free_cpus: float
@@ -63,21 +63,21 @@ class Node(_Wire):
     memory_bytes: int
     free_memory_bytes: int
     is_draining: bool
-    """It is about to leave."""
+    """True if the node is being drained."""
     jobs: list[NodeJob]
     spare_for: str
-    """Project that has it kept ready for jobs of its own that lose a node; empty if none has."""
+    """Project that reserves the node as a spare for its running jobs; empty if there is none."""
     health: NodeHealth
 
 
 class NodeList(_Wire):
-    """Nodes by name."""
+    """Nodes, ordered by name."""
 
     nodes: list[Node]
 
 
 class NodeOrder(BaseModel):
-    """Why a node is closed or opened."""
+    """The reason for a cordon or uncordon of a node."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""Wire models of `/v1/plans`. Seconds, bytes, fractions."""
+"""Wire models of `/v1/plans`. Units: seconds, bytes, fractions."""
 
 from typing import Any
 
@@ -24,14 +24,14 @@ class Degrees(_Wire):
 
 
 class Plan(_Wire):
-    """One plan, taken apart."""
+    """A plan with its breakdown of time and memory."""
 
     layout: Degrees
     kind: str
     sharding: str
     micro_batch: int
     micro_batches: int
-    """Of a step on each data rank."""
+    """Number per step on each data-parallel rank."""
     checkpointing: str
     schedule: str
     stages_per_rank: int
@@ -40,29 +40,29 @@ class Plan(_Wire):
     tokens_s_gpu: float
     mfu: float
     bubble: float
-    """Idle share of the pipeline."""
+    """Idle fraction of the pipeline."""
     goodput: float
-    """Share of time in committed steps, with the failures that so many devices have."""
+    """Fraction of time in committed steps, with the failure rate of this number of devices."""
     snapshot_stall_s: float
     cost_per_billion_tokens: float | None
     """Null if no price was given."""
     time: dict[str, float]
-    """Seconds of a step by what they go to."""
+    """Parts of the step time, in seconds."""
     memory: list[dict[str, float]]
-    """Bytes on a device of each pipeline stage by what they hold, and `total`."""
+    """Parts of the memory of a device, in bytes, and `total`; for each pipeline stage."""
     peak_bytes: float
     capacity_bytes: float
     host_bytes: float
-    """Of a node, for snapshots and mirrors."""
+    """Memory of a node for snapshots and mirrors."""
     why: str
     spec: dict[str, dict[str, Any]]
-    """The parts of a job spec that say this plan."""
+    """Sections of a job spec for this plan."""
     obstacles: list[str]
-    """What keeps the built-in trainer from running it; empty if it can."""
+    """Reasons why the built-in trainer cannot run the plan; empty if it can."""
 
 
 class LostPlan(_Wire):
-    """The best of a kind of layout that is not among the best plans."""
+    """The best plan of a kind of layout that is not among the best plans."""
 
     kind: str
     layout: Degrees
@@ -84,20 +84,20 @@ class LadderSize(_Wire):
 
 
 class MeasuredValue(_Wire):
-    """A number of the hardware that was measured, and what it stands in for."""
+    """A measured property of the hardware, and the table's value that it replaces."""
 
     name: str
     value: float
     table: float
-    """What would have counted."""
+    """Value of the hardware table."""
     time_s: float
-    """When it was measured, Unix seconds."""
+    """Time of the measurement, in Unix seconds."""
     job_id: str
-    """By which probe."""
+    """Id of the probe's job."""
 
 
 class PlanReport(_Wire):
-    """The best plans, the fastest first; why other kinds lost; the sizes the best can move between."""
+    """The best plans, fastest first, the reasons against other kinds, and the sizes that the best plan can run with."""
 
     question: str
     parameters: int
@@ -105,6 +105,6 @@ class PlanReport(_Wire):
     lost: list[LostPlan]
     ladder: list[LadderSize]
     measured_values: list[MeasuredValue]
-    """What of the hardware was measured by a probe; all else is the table's."""
+    """Properties of the hardware that a probe measured; all others are from the hardware table."""
     markdown: str
-    """The same for people, as a page."""
+    """The report for people, as a Markdown page."""

@@ -1,4 +1,4 @@
-"""Wire models of `/v1/probes`. Bytes, seconds, operations a second."""
+"""Wire models of `/v1/probes`. Units: bytes, seconds, FLOP/s."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -10,43 +10,43 @@ class _Wire(BaseModel):
 
 
 class ProbedNode(_Wire):
-    """A node by itself, all of its devices at work; of its slowest device."""
+    """Measured values of a node: those of its slowest device, while all its devices are busy."""
 
     name: str
     ranks: int
     domains: list[str]
-    """Zone, block, rack and gpu_domain, empty where not known."""
+    """Zone, block, rack and gpu_domain; empty if unknown."""
     flops: dict[str, float]
-    """Of large matrix products, by dtype."""
+    """FLOP/s of large matrix products, by dtype."""
     memory_bytes_s: float
 
 
 class ProbedLevel(_Wire):
-    """The way out of domains of a level, as its devices share it: medians."""
+    """The links out of the domains of a level, per device while all devices send: medians."""
 
     level: Level
     bytes_s: float
     latency_s: float
     slowest_bytes_s: float
     pairs: int
-    """Of nodes; 0 for what is inside of nodes."""
+    """Number of measured pairs of nodes; 0 for links within nodes."""
 
 
 class ProbedCollective(_Wire):
-    """One collective at one size, on the rank that took longest."""
+    """One collective at one size: the time of the slowest rank."""
 
     name: str
     scope: str
-    """`all` ranks, or those of each `node` among themselves, all nodes at once."""
+    """`all`: one group of all ranks. `node`: one group per node, all at the same time."""
     ranks: int
     size_bytes: int
     seconds: float
     bus_bytes_s: float
-    """As nccl-tests counts it."""
+    """Bus bandwidth as defined by nccl-tests."""
 
 
 class ProbedMatmul(_Wire):
-    """Products of square matrices, by the median device."""
+    """FLOP/s of products of square matrices: the median over devices."""
 
     dtype: str
     side: int
@@ -54,7 +54,7 @@ class ProbedMatmul(_Wire):
 
 
 class ProbedBlock(_Wire):
-    """Forward and backward of the built-in transformer's block in 32 bits, on all ranks at once."""
+    """Forward and backward of a block of the built-in transformer in fp32, on all ranks at the same time."""
 
     batch: int
     sequence: int
@@ -65,17 +65,17 @@ class ProbedBlock(_Wire):
 
 
 class ProbedStep(_Wire):
-    """A whole step of a tiny model, which has next to nothing to compute."""
+    """A complete step of a tiny model with almost no computation."""
 
     kind: str
-    """How it was spread: `ddp`, `fsdp`, `tp` in pairs, `pp` in two stages."""
+    """Parallelism: `ddp`, `fsdp`, `tp` in pairs, or `pp` in two stages."""
     layers: int
     micro_batches: int
     seconds: float
 
 
 class Anomaly(_Wire):
-    """Node or link that is an outlier."""
+    """A node or a link that is an outlier."""
 
     kind: str
     """`node` or `link`."""
@@ -86,30 +86,30 @@ class Anomaly(_Wire):
 
 
 class Probe(_Wire):
-    """What one probe has measured."""
+    """The measured values of a probe."""
 
     job_id: str
     time_s: float
-    """When it ended, Unix seconds."""
+    """Time at which the probe ended, in Unix seconds."""
     kind: str
     """`cpu` or `cuda`."""
     device: str
-    """As the driver calls it."""
+    """Device type as named by the driver."""
     ranks: int
     nodes: list[ProbedNode]
     levels: list[ProbedLevel]
-    """The innermost first; only those that were measured."""
+    """Measured levels, innermost first."""
     collectives: list[ProbedCollective]
     matmuls: list[ProbedMatmul]
     anomalies: list[Anomaly]
     blocks: list[ProbedBlock]
-    """Of CPUs, like the next two."""
+    """Blocks; measured only on CPUs, as are `steps` and `alone_flops`."""
     steps: list[ProbedStep]
     alone_flops: float | None
-    """Operations a second of one rank's products while all others wait."""
+    """FLOP/s of one rank's matrix products while all other ranks wait."""
 
 
 class ProbeList(_Wire):
-    """The newest of each kind of device."""
+    """The newest probe of each device type."""
 
     probes: list[Probe]

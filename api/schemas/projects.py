@@ -10,39 +10,39 @@ Devices = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class ProjectSettings(BaseModel):
-    """What a project may hold and ask for."""
+    """Quotas, limits and defaults of a project."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     guaranteed: Devices = 0
-    """It gets so many whenever it asks: jobs of others that borrowed them are shrunk or suspended."""
+    """Number of devices that the project always gets: jobs that borrowed them are shrunk or suspended."""
     borrowable: Devices | None = None
-    """How many of the guaranteed others may use while it does not; all if null. The rest is never lent."""
+    """Number of guaranteed devices that others may use while the project does not; all if null."""
     limit: Devices | None = None
-    """The most it may hold; null: what there is."""
+    """Largest number of devices that the project may use; null for no limit."""
     weight: float = Field(default=1.0, gt=0, le=1e6)
-    """Its share beside other projects, among jobs of one priority."""
+    """Share of the project compared with other projects, among jobs of the same priority."""
     spares: int = Field(default=0, ge=0, le=10_000)
-    """Idle nodes that are kept ready for its running jobs, whichever loses one."""
+    """Number of spare nodes for the project's running jobs."""
     admits: ProjectLimits = ProjectLimits()
-    """What its jobs may ask for."""
+    """Limits on the specs of the project's jobs."""
     defaults: dict[str, Any] = {}
-    """Spec fields that its jobs have where they do not say otherwise."""
+    """Default values of spec fields for the project's jobs."""
 
 
 class Project(ProjectSettings):
-    """A project, and who uses it."""
+    """A project with its settings and its use."""
 
     name: str
     allocated: int
-    """Devices that its jobs hold."""
+    """Number of devices that its jobs use."""
     running: int
-    """Jobs that hold devices."""
+    """Number of jobs that use devices."""
     queued: int
-    """Jobs that wait."""
+    """Number of queued jobs."""
 
 
 class ProjectList(BaseModel):
-    """Projects that were set up, or have jobs that did not end; by name."""
+    """Projects that have settings or unfinished jobs, ordered by name."""
 
     projects: list[Project]

@@ -9,25 +9,25 @@ from regroup.service.spec.types import Positive
 
 
 class ResizeRequest(BaseModel):
-    """The size that a job is to go on at."""
+    """The requested size of a job."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     dp: Positive | None = None
-    """Data-parallel degree, between `layout.dp.min` and `layout.dp.max` of the spec. Or give `ranks`."""
+    """Data-parallel degree, between `layout.dp.min` and `layout.dp.max` of the spec. Set this or `ranks`."""
     ranks: Positive | None = None
-    """So many of them in all: the planner says how they are split, of a job that it can describe."""
+    """Total number of ranks. The planner chooses the degrees; it must be able to model the job."""
     tp: Positive | None = None
-    """Tensor-parallel degree; that of the spec if absent. Other than that for the built-in trainer only."""
+    """Tensor-parallel degree; unchanged from the spec if absent. Only the built-in trainer can change it."""
     pp: Positive | None = None
-    """Likewise, of the pipeline."""
+    """Pipeline-parallel degree; unchanged from the spec if absent. Only the built-in trainer can change it."""
     reason: str = Field("resized on request", min_length=1, max_length=200)
-    """For people: shown with the change."""
+    """Text for people, shown with the change."""
 
     @model_validator(mode="after")
     def _one_size(self) -> Self:
         if (self.dp is None) == (self.ranks is None):
             raise PydanticCustomError("size", "set exactly one of dp and ranks")
         if self.ranks is not None and (self.tp or self.pp):
-            raise PydanticCustomError("size", "with ranks the planner chooses tp and pp: leave them out, or give dp")
+            raise PydanticCustomError("size", "with ranks the planner chooses tp and pp: omit them, or set dp instead")
         return self

@@ -7,23 +7,23 @@ from pydantic import BaseModel, ConfigDict
 
 
 class RankStack(BaseModel):
-    """Where every thread of one rank is."""
+    """The stacks of all threads of a rank."""
 
     model_config = ConfigDict(frozen=True)
 
     rank: int
     node: str
-    """Name of its node."""
+    """Name of the rank's node."""
     pid: int
     step: int | None
-    """The step it works on."""
+    """Current step of the rank."""
     phase: str | None
     text: str
-    """Python stacks, newest call first; or why it does not answer."""
+    """Python stacks, newest call first; or the reason why the rank does not respond."""
 
 
 class Stacks(BaseModel):
-    """Where a job's ranks are now, in rank order."""
+    """Current stacks of a job's ranks, in rank order."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -31,6 +31,6 @@ class Stacks(BaseModel):
 
 
 def rank_stack(rank: int, found: Mapping[str, Any]) -> RankStack:
-    """One rank's stacks as its agent told them."""
+    """Convert the stacks of a rank from its agent's answer."""
     step, phase = found["place"] or (None, None)
     return RankStack(rank=rank, node=found["node"], pid=found["pid"], step=step, phase=phase, text=found["text"])

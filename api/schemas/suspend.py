@@ -4,9 +4,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class SuspendRequest(BaseModel):
-    """Have a job hold nothing."""
+    """A request to suspend a job."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     reason: str = Field(default="on request", min_length=1, max_length=200)
-    """For people: shown with the job."""
+    """Text for people, shown with the job."""

@@ -1,4 +1,4 @@
-"""Wire models of `/v1/topology`, and of why a job is where it is."""
+"""Wire models of `/v1/topology`, and of the reasons for a job's placement."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -10,35 +10,35 @@ class _Wire(BaseModel):
 
 
 class Link(_Wire):
-    """The way out of a domain."""
+    """The link out of a domain."""
 
     bytes_per_s: float
-    """Of each device in it, one way, when all send at once."""
+    """Bandwidth per device, in one direction, when all devices of the domain send."""
     latency_s: float
 
 
 class LevelInfo(_Wire):
-    """A kind of domain."""
+    """A level of domains."""
 
     level: Level
     label: str
-    """Of Ray nodes, that names their domain of this level; empty for nodes and devices."""
+    """Label of Ray nodes that names their domain of this level; empty for nodes and devices."""
     link: Link
     measured_s: float | None
-    """When a probe measured that, Unix seconds; null where it is the table's."""
+    """Time at which a probe measured the link, in Unix seconds; null if the value is from the hardware table."""
 
 
 class Island(_Wire):
-    """Devices of a node that reach each other best; of a node without GPUs its cores."""
+    """Devices of a node with the fastest links to each other; cores if the node has no GPUs."""
 
     link: str
-    """What joins them: `nvswitch`, `nvlink`, or `numa`, where no NVLink does."""
+    """Link between the devices: `nvswitch`, `nvlink`, or `numa` without NVLink."""
     gpus: list[int]
-    """As the driver numbers them."""
+    """Indices of the GPUs as numbered by the driver."""
     numa: list[int]
-    """NUMA nodes that they are at, where known."""
+    """NUMA nodes of the devices, if known."""
     cores: str
-    """Of these NUMA nodes, as the kernel lists them."""
+    """Cores of these NUMA nodes, in the kernel's list format."""
 
 
 class Domain(_Wire):
@@ -46,7 +46,7 @@ class Domain(_Wire):
 
     level: Level
     name: str
-    """Empty for nodes of which it is not known."""
+    """Name of the domain; empty for nodes whose domain is unknown."""
     nodes: int
     cpus: float
     free_cpus: float
@@ -54,48 +54,48 @@ class Domain(_Wire):
     free_gpus: float
     children: list["Domain"]
     islands: list[Island]
-    """Of a node that a probe has looked into: what is inside of it."""
+    """Islands inside a node that a probe inspected."""
 
 
 class Topology(_Wire):
-    """Where the nodes that take ranks are, as placement sees it."""
+    """Topology of the nodes for ranks, as placement uses it."""
 
     levels: list[LevelInfo]
-    """The largest first."""
+    """Levels, largest first."""
     domains: list[Domain]
-    """Levels that nothing names are left out."""
+    """Largest domains. Levels that no node names are omitted."""
     problems: list[str]
-    """What does not fit together, and what is made of it."""
+    """Inconsistencies, and the way they are resolved."""
 
 
 class AxisCost(_Wire):
-    """What one axis of the layout costs at a placement."""
+    """Cost of one axis of the layout at a placement."""
 
     name: str
     degree: int
     wire_bytes: float
-    """That a rank sends to the next of its group in a step, as counted."""
+    """Bytes that a rank sends to the next rank of its group per step."""
     leaves: Level
-    """The largest kind of domain that its groups leave; `device`: they stay on their nodes."""
+    """Largest level whose domains the axis's groups cross; `device` if the groups stay on their nodes."""
     seconds: float
 
 
 class Rejected(_Wire):
-    """Another way to place the job."""
+    """An alternative placement of the job."""
 
     what: str
     why: str
 
 
 class Choice(_Wire):
-    """Why the job's nodes are these. Predicted, to tell placements apart; not a forecast of its step time."""
+    """Reasons for a job's placement. The predictions compare placements; they do not forecast the step time."""
 
     inside: str
-    """The smallest domain that all its ranks are in."""
+    """Smallest domain that contains all ranks."""
     communication_s: float
-    """Of a step."""
+    """Predicted communication time per step."""
     axes: list[AxisCost]
-    """As ranks follow each other on the ground, neighbours first."""
+    """Axes in the order of the ranks' physical distance, nearest first."""
     broken: int
-    """Devices more than before that were left free on nodes which others use, too; fewer if below 0."""
+    """Change in the number of free devices on partly used nodes; negative if there are fewer."""
     rejected: list[Rejected]

@@ -27,7 +27,7 @@ def test_options_are_refused_with_the_line(line: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError) as raised:
         read(written(tmp_path, f"torch\n{line}\n"))
     (issue,) = raised.value.issues
-    assert issue.value == line and "options of pip are not taken" in issue.message
+    assert issue.value == line and "options of pip are not supported" in issue.message
 
 
 def test_a_file_that_is_not_there_or_empty_is_named(tmp_path: Path) -> None:
