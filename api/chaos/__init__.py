@@ -1,1 +1,1 @@
-"""Carries out the plans of `service.chaos` on a service of its own on this machine."""
+"""Execution of the fault plans of `service.chaos` on a dedicated local service."""

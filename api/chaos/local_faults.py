@@ -1,7 +1,7 @@
-"""Failures that come from outside a job: parts of the platform on this machine are killed, frozen or damaged.
+"""External faults: kill, freeze or damage parts of the platform on this machine.
 
-Only what `regroup serve` started on one state directory is ever struck: its server, and processes that carry the mark
-of its local Ray. Nodes of a cluster that others run cannot be struck from here.
+Faults affect only processes that `regroup serve` started on one state directory: its server, and processes with the
+mark of its local Ray. Nodes of other clusters cannot be affected.
 """
 
 import json
@@ -20,26 +20,26 @@ from regroup.service.server import control_plane
 _CONTROL, _RAYLET = "control", "raylet"
 _SUPERVISOR, _AGENTS = b"ray::SupervisorActor", (b"ray::NodeAgent", b"ray::StandbyAgent")
 _RANK_MEMORY = "memfd:regroup-"
-"""An agent that has formed ranks holds such memory; one in waiting does not."""
+"""Prefix of the memory of an agent with ranks; a standby agent has no such memory."""
 _SINGLE_PROCESS_TIMEOUT_S = 10.0
 _RAYLET_EXIT_TIMEOUT_S = 5.0
-"""A raylet that Ray has given up hears so with its first words."""
+"""Time in which a thawed raylet exits if Ray has declared its node dead."""
 
 
 @dataclass(frozen=True)
 class Injection:
-    """What was done, and when."""
+    """An injected fault."""
 
     time_s: float
-    """Unix seconds right before the signal, or the write."""
+    """Time directly before the signal or the write, in Unix seconds."""
     what: str
-    """For people."""
+    """Description for people."""
     frozen: tuple[Process, ...] = ()
-    """Processes that were stopped and wait to be thawed."""
+    """Stopped processes, which `thaw` resumes."""
 
 
 class LocalFaults:
-    """What can be done to the platform of one state directory."""
+    """The external faults for the platform of one state directory."""
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
@@ -52,29 +52,33 @@ class LocalFaults:
         return _kill([record.process], f"server, process {record.pid}")
 
     def kill_supervisor(self) -> Injection:
-        """SIGKILL the supervisor; there must be one job."""
+        """SIGKILL the supervisor. Exactly one job must run."""
         found = self._find_single("supervisor", lambda: self._processes_titled(_CONTROL, (_SUPERVISOR,)))
         return _kill([found], f"supervisor, process {found.pid}")
 
     def kill_agent(self, node: str) -> Injection:
-        """SIGKILL the agent that runs ranks on a node; what is below it is left to whoever notices."""
+        """SIGKILL the agent that runs ranks on a node, but not its child processes."""
         found = self._find_single(f"agent on {node}", lambda: self._agent_processes(node))
         return _kill([found], f"agent on {node}, process {found.pid}")
 
     def kill_node(self, node: str) -> Injection:
-        """SIGKILL everything that runs on a node, its raylet first."""
+        """SIGKILL all processes of a node, its raylet first."""
         found = self._node_processes(node)
         return _kill(found, f"node {node}, {len(found)} processes")
 
     def freeze_node(self, node: str) -> Injection:
-        """SIGSTOP everything that runs on a node: silent, with every connection open. `thaw` it."""
+        """SIGSTOP all processes of a node: they stop responding, but their connections stay open. See `thaw`."""
         found = self._node_processes(node)
         at_s = time.time()
         processes.send(found, signal.SIGSTOP)
         return Injection(at_s, f"froze node {node}, {len(found)} processes", tuple(found))
 
     def thaw(self, injection: Injection) -> bool:
-        """SIGCONT what was frozen and still lives. Whether the node stays: one that Ray has missed meanwhile ends."""
+        """SIGCONT the frozen processes that are still alive.
+
+        Returns:
+            True if the node stays alive. It exits if Ray has declared it dead meanwhile.
+        """
         processes.send(injection.frozen, signal.SIGCONT)
         raylets = [process for process in injection.frozen if process.name == _RAYLET]
         deadline = time.monotonic() + _RAYLET_EXIT_TIMEOUT_S
@@ -103,11 +107,11 @@ class LocalFaults:
         ]
 
     def _find_single(self, what: str, find: Callable[[], list[Process]]) -> Process:
-        """The one process of a kind, once those of former jobs are gone."""
+        """Wait until the processes of earlier jobs have exited, and return the only process of a kind."""
         deadline = time.monotonic() + _SINGLE_PROCESS_TIMEOUT_S
         while len(found := find()) != 1:
             if time.monotonic() > deadline:
-                raise ConflictError(f"there are {len(found)} processes that are {what}; one job must run, and no other")
+                raise ConflictError(f"found {len(found)} processes for {what}, not 1: run exactly one job")
             time.sleep(0.02)
         return found[0]
 
@@ -115,8 +119,8 @@ class LocalFaults:
         cluster = ray_cluster.load(self._state_dir)
         if cluster is None:
             raise NotFoundError(
-                f"no local Ray was started on {self._state_dir}: only nodes of `regroup serve --local-nodes N` can be "
-                "struck from outside"
+                f"no local Ray was started on {self._state_dir}: external faults need nodes of "
+                "`regroup serve --local-nodes N`"
             )
         return cluster
 
@@ -134,7 +138,7 @@ def flip_byte(checkpoint_uri: str) -> Injection:
 
 
 def truncate(checkpoint_uri: str) -> Injection:
-    """Cut a checkpoint's largest file in half."""
+    """Truncate a checkpoint's largest file to half of its size."""
     shard = _largest_file(checkpoint_uri)
     injection = Injection(time.time(), f"truncated {shard}")
     with shard.open("r+b") as file:

@@ -1,4 +1,4 @@
-"""What is written down of a job that was struck: all that the API says of it, and what was left of it elsewhere."""
+"""Record of a job with injected faults: the API's data, its leftovers, and the number of loadable checkpoints."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -17,17 +17,17 @@ _CLEANUP_TIMEOUT_S = 30.0
 
 
 class CheckpointCounter:
-    """How many of a job's checkpoints verify, looked at again and again while it runs."""
+    """Counter of a job's loadable checkpoints, updated repeatedly while the job runs."""
 
     def __init__(self, find: Callable[[str], Sequence[str]] = list_loadable_checkpoints) -> None:
-        """`find`: which there are in a job's storage."""
+        """Count the checkpoints that `find` returns for a storage URI."""
         self._find = find
         self.fewest: int | None = None
-        """At any look since the first one was there; None if there was none, or they are not on this machine."""
+        """Smallest count since the first checkpoint; None before it, or if the storage is not on this machine."""
         self._counted_s = 0.0
 
     def update(self, job: Job) -> None:
-        """Verify them all, once a second and at the job's end."""
+        """Verify all checkpoints, at most once per second and at the end of the job."""
         if time.monotonic() - self._counted_s < _VERIFY_EVERY_S and not JobState(job.state).is_terminal:
             return
         self._counted_s = time.monotonic()
@@ -44,7 +44,7 @@ def record_job(
     injected: Sequence[InjectedFault] = (),
     fewest_loadable: int | None = None,
 ) -> Record:
-    """The record of a job that is over, once nothing is left that names it or half a minute has passed."""
+    """Wait until an ended job has no leftovers, for at most 30 s, and return its record."""
     job = client.get(job_id)
     deadline = time.monotonic() + _CLEANUP_TIMEOUT_S
     while (left := leftovers.find_leftovers([job.id])) and time.monotonic() < deadline:

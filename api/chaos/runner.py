@@ -1,4 +1,4 @@
-"""Runs one plan: submits the job, lets each blow fall when its step has come, and writes down what was seen."""
+"""Execution of one fault plan: submit the job, inject each external fault at its step, and record the result."""
 
 import contextlib
 import time
@@ -22,10 +22,10 @@ _POLL_S, _FAST_POLL_S = 0.2, 0.02
 _CANCEL_TIMEOUT_S = 60.0
 _LAST_EVENTS = 8
 _RECOVERED_STEPS = 3
-"""So many steps after a blow the job counts as recovered."""
+"""Number of steps after a node loss until the job counts as recovered."""
 
 _MAX_LOST_STEPS = 200
-"""No blow costs more steps: so far back is looked for those that are done again."""
+"""Upper bound of the steps that a fault costs. Repeated steps are searched only in this range."""
 
 Notify = Callable[[str], None]
 
@@ -35,7 +35,7 @@ def run_plan(
 ) -> Record:
     """Run the job of `spec` under `plan`, and wait for its end.
 
-    A job that is not over within `within_s` is cancelled.
+    A job that does not end within `timeout_s` is cancelled.
     """
     with service.client() as client:
         job = client.submit({**spec, **plan.spec_fields, "faults": [dict(fault) for fault in plan.faults]})
@@ -53,7 +53,7 @@ class _Run:
         self.checkpoint_counter = CheckpointCounter()
         self._pending = deque(plan.external_faults)
         self._broken_nodes: list[Injection] = []
-        """Nodes that were lost and have yet to be thawed and replaced."""
+        """Lost nodes that were not thawed or replaced yet."""
         self._incidents = 0
 
     def watch(self, deadline_s: float) -> None:
@@ -79,7 +79,7 @@ class _Run:
         self._repair_nodes()
 
     def _report_state(self) -> None:
-        """What is known of a job that should be over: nobody can look later."""
+        """Report the state of a job that exceeded its time limit, since its processes end when it is cancelled."""
         for event in list(self.client.events(self.job_id))[-_LAST_EVENTS:]:
             self.notify(f"  {event.type} of generation {event.generation}: {event.data}")
         with contextlib.suppress(ApiError):
@@ -132,14 +132,14 @@ class _Run:
                 return harm.get(damage, local_faults.delete_shard)(newest)
 
     def _wait_for_step(self) -> None:
-        """Look closely for the first step after a blow: its time is a figure."""
+        """Poll frequently for the first step after a fault, because its time is reported."""
         deadline = time.monotonic() + 60
         while self.injected[-1].resumed_s is None and time.monotonic() < deadline:
             self._observe(self.client.get(self.job_id))
             time.sleep(_FAST_POLL_S)
 
     def _observe(self, job: Job) -> None:
-        """Note that training went on after the last blow, and put right what it broke."""
+        """Record that training resumed after the last fault, and repair lost nodes."""
         for incident in job.incidents[self._incidents :]:
             self.notify(f"step {incident.at_step}: {incident.cause}")
         self._incidents = len(job.incidents)
@@ -166,6 +166,6 @@ class _Run:
 
 
 def _node_name(job: Job, number: int) -> str:
-    """Name of a job's node, in the order of its ranks."""
+    """Return the name of a job's node, numbered in the order of its ranks."""
     names = list(dict.fromkeys(place.node_name for place in job.placement))
     return names[number % len(names)]

@@ -1,4 +1,4 @@
-"""A `regroup serve` of a command's own on this machine: started, restarted, and ended with all that it started."""
+"""A dedicated `regroup serve` on this machine: start, restart, and stop it with all its processes."""
 
 import json
 import socket
@@ -19,23 +19,23 @@ _START_TIMEOUT_S = 120.0
 _DOWN_TIMEOUT_S = 90.0
 _EXIT_TIMEOUT_S = 10.0
 _FAULT_SETTINGS = {"REGROUP_ALLOW_FAULTS": "true", "REGROUP_QUARANTINE_S": "0"}
-"""Its nodes are killed on purpose: that is no fault of theirs. Not for `serve` alone: `down` reads settings, too."""
+"""Settings of the server and of `regroup down`. Injected faults must not quarantine the nodes."""
 _CLIENT_PATIENCE_S = 60.0
-"""The server is killed on purpose, and takes some seconds to come back."""
+"""Retry time of clients: a killed server needs some seconds to restart."""
 
 
 class LocalService:
-    """A context: on leaving, everything that it started has ended."""
+    """A context manager. At its end, all processes that it started have exited."""
 
     def __init__(
         self, folder: Path, *, nodes: int, slots: int = 2, environment: Mapping[str, str] | None = None
     ) -> None:
-        """Serve from `folder`/state. `environment`: settings, REGROUP_*."""
+        """Serve from `folder`/state, with the settings (REGROUP_*) in `environment`."""
         self.state_dir = folder / "state"
         self.slots = slots
         self.faults = LocalFaults(self.state_dir)
         self.killed: Mapping[int, str] = {}
-        """What did not end by itself and was killed on leaving: pid → command."""
+        """Processes that had to be killed at the end: pid → command."""
         self._nodes, self._log = nodes, folder / "server.log"
         self._environment = {
             **marked_processes.marked_environment(self.state_dir),
@@ -58,10 +58,10 @@ class LocalService:
         self._end()
 
     def start(self) -> None:
-        """Serve, on the same port each time: clients go on where they were.
+        """Start the server, always on the same port so that clients can continue.
 
         Raises:
-            UnavailableError: the server ended, or did not answer in time; with the end of its log.
+            UnavailableError: the server exited, or did not start in time. The error contains the end of its log.
         """
         record = self.state_dir / "server.json"
         record.unlink(missing_ok=True)
@@ -79,22 +79,22 @@ class LocalService:
         self.url = str(json.loads(record.read_text())["url"])
 
     def client(self) -> Client:
-        """A client that waits for a server that is being started again."""
+        """Return a client that waits for a server that is restarting."""
         return Client(self.url, patience_s=_CLIENT_PATIENCE_S)
 
     def restart(self) -> None:
-        """Serve again after the server was killed."""
+        """Start the server again after it was killed."""
         if self._server is not None:
             self._server.wait(_EXIT_TIMEOUT_S)
         self.start()
 
     def add_node(self) -> str:
-        """Start one more node, in the place of one that was lost; its name."""
+        """Start a replacement for a lost node, and return its name."""
         given: dict[str, Any] = {"local_nodes": self._nodes, "slots_per_node": self.slots}
         return ray_cluster.add_node(Settings(state_dir=self.state_dir, **given))
 
     def log(self) -> str:
-        """What the server printed."""
+        """Return the output of the server."""
         return self._log.read_text(errors="replace")
 
     def _end(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs scenarios and soaks on a service of their own, each beside its control run."""
+"""Execution of scenarios and soaks on a dedicated service, each with its control run."""
 
 import shutil
 import sysconfig
@@ -22,27 +22,28 @@ from regroup.service.domain.errors import UnavailableError
 _SLOTS = RANKS // NODES
 _START_S, _PER_STEP_S, _PER_FAULT_S = 180.0, 0.5, 30.0
 _DISABLED_START_S, _DISABLED_PER_FAULT_S, _DISABLED_CONTROL_FACTOR = 20.0, 10.0, 3.0
-"""Patience with what a detector that is off may never notice: beside this, so many times the control run."""
+"""Parts of the timeout if a detector is disabled: constants in seconds, and a multiple of the control run's time."""
 _CALIBRATION_STEPS = 60
 _SOAK_INTERVAL_S = 20.0
-"""A fault about so often."""
+"""Approximate interval between faults."""
 _TEXT_MODULES = ("argparse", "ast", "calendar", "dataclasses", "datetime", "difflib", "enum", "heapq")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A scenario to be run."""
+    """A scenario to run."""
 
     scenario: Scenario
     seed: int
     disable_detectors: tuple[Detector, ...] = ()
-    """Detectors that are off; nobody waits long for what is not noticed then."""
+    """Disabled detectors. Timeouts are short then, because faults may remain undetected."""
 
 
 def run_cases(cases: Sequence[Case], notify: Notify) -> Iterator[tuple[Case, Outcome]]:
-    """Each outcome as soon as it is there. Scenarios that need a spare node come last, on a service that has one.
+    """Run the cases and yield each outcome as soon as it is available.
 
-    The seed strikes; an undisturbed run is the same for all seeds.
+    Scenarios that need a spare node run last, on a service that has one. The seed affects only the faults, so that all
+    seeds share one control run.
     """
     for spares in sorted({case.scenario.spares for case in cases}):
         with _service(spares) as (service, root):
@@ -65,9 +66,9 @@ def run_cases(cases: Sequence[Case], notify: Notify) -> Iterator[tuple[Case, Out
 
 
 def run_soak(minutes: float, seed: int, mix: Mapping[str, float], notify: Notify) -> Outcome:
-    """A job of about so many minutes with a fault of the mix every 20 s, and its control run before it."""
+    """Run a job of about `minutes` with a fault from `mix` every 20 s, after its control run."""
     with _service(spares=1) as (service, root):
-        notify("measuring how long a step takes")
+        notify("measuring the step time")
         measured = _run(service, root, FaultPlan("calibration", seed, _CALIBRATION_STEPS), notify)
         durations = sorted(row["duration_s"] for row in measured.rows if row["duration_s"] is not None)
         step_s = durations[len(durations) // 2]
@@ -81,7 +82,7 @@ def run_soak(minutes: float, seed: int, mix: Mapping[str, float], notify: Notify
 
 @contextmanager
 def _service(spares: int) -> Generator[tuple[LocalService, Path]]:
-    """A service in a temporary folder, which is kept if what runs in it fails."""
+    """Start a service in a temporary folder, which remains for inspection after an error."""
     root = Path(tempfile.mkdtemp(prefix="regroup-chaos-"))
     service = LocalService(root, nodes=NODES + spares, slots=_SLOTS)
     try:
@@ -92,7 +93,7 @@ def _service(spares: int) -> Generator[tuple[LocalService, Path]]:
             yield service, root
         if service.killed:
             killed = "; ".join(f"{pid} {command[:100]}" for pid, command in service.killed.items())
-            raise UnavailableError(f"the service did not end by itself, and was killed: {killed}")
+            raise UnavailableError(f"the service did not exit and was killed: {killed}")
     except BaseException as error:
         error.add_note(f"the server's log and state are in {root}")
         raise

@@ -17,10 +17,10 @@ def plot(
     x_max: float | None = None,
     marks: Sequence[float] = (),
 ) -> list[str]:
-    """Draw `points` (x ascending from 0) into `height` lines of `width` characters, y labels included.
+    """Draw `points` (x ascending from 0) in `height` lines of `width` characters, including y labels.
 
     Args:
-        x_max: right edge of the x axis; the last point's x if absent.
+        x_max: right edge of the x axis; None for the last point's x.
         marks: x values at which a vertical bar is drawn.
     """
     label_width = 7
@@ -54,7 +54,7 @@ def plot(
 
 
 def _segment(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
-    """Dots of the straight line from `start` to `end`, both included."""
+    """Return the dots of the straight line from `start` to `end`, both included."""
     count = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1)
     return [
         (round(start[0] + (end[0] - start[0]) * i / count), round(start[1] + (end[1] - start[1]) * i / count))

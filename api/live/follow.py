@@ -1,4 +1,4 @@
-"""Following a job to its end: folds what its streams bring into the view, shows it as a screen or as lines."""
+"""Live views of a job: apply its event and step streams to a view until it ends, and show it as a screen or lines."""
 
 import sys
 import threading
@@ -17,37 +17,37 @@ from regroup.api.live.line_log import describe_changes
 from regroup.api.live.screen import screen
 
 _POLL_S = 1.0
-"""What no stream tells is asked so often: what each rank is at, how far starting is."""
+"""Interval of requests for data that no stream contains: phases of ranks, progress of the start."""
 _BATCH_S = 0.05
-"""What comes within this is shown at once."""
+"""Entries that arrive within this time are shown together."""
 
 
 class Feed(Protocol):
-    """What following needs of a server, as plain data."""
+    """Data of a job from the server, as plain data."""
 
     def job(self) -> Mapping[str, Any]:
-        """The job as it is now."""
+        """Return the current state of the job."""
         ...
 
     def events(self) -> Iterator[Mapping[str, Any]]:
-        """All events as they come, until the job is over."""
+        """Yield all events as they arrive, until the job ends."""
         ...
 
     def steps(self) -> Iterator[Mapping[str, Any]]:
-        """All step rows as they come, those done again too, until the job is over."""
+        """Yield all step rows as they arrive, including repeated steps, until the job ends."""
         ...
 
 
 class Display(Protocol):
-    """Where a view is shown."""
+    """A destination for views."""
 
     def show(self, view: JobView) -> None:
-        """Show `view` in place of the one before."""
+        """Show `view` instead of the previous one."""
         ...
 
 
 def follow(feed: Feed, start: JobView, out: Display) -> JobView:
-    """Show the job until it is over; returns its last view."""
+    """Show the job until it ends, and return its last view."""
     reader = _StreamReader(feed)
     view = apply_job(start, feed.job())
     polled_s = time.monotonic()
@@ -63,7 +63,7 @@ def follow(feed: Feed, start: JobView, out: Display) -> JobView:
 
 
 class _StreamReader:
-    """Both streams of a job, each read by a thread of its own."""
+    """Reader of both streams of a job, each in a separate thread."""
 
     def __init__(self, feed: Feed) -> None:
         self._queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
@@ -74,14 +74,14 @@ class _StreamReader:
 
     @property
     def is_ended(self) -> bool:
-        """Both streams have been read to their ends."""
+        """True if both streams were read to their ends."""
         return not self._open
 
     def wait(self, timeout_s: float) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-        """Events and step rows that have come, shortly after the first of them, at the latest after `timeout_s`.
+        """Return new events and step rows, shortly after the first one arrives or after `timeout_s`.
 
         Raises:
-            ApiError, ServerUnreachableError: a stream broke off.
+            ApiError, ServerUnreachableError: a stream was lost.
         """
         found: dict[str, list[Mapping[str, Any]]] = {"event": [], "step": []}
         until_s = time.monotonic() + timeout_s
@@ -102,12 +102,12 @@ class _StreamReader:
             for item in stream():
                 self._queue.put((kind, item))
             self._queue.put(("end", None))
-        except Exception as error:  # goes on in the thread that waits
+        except Exception as error:  # raised again in the thread that waits
             self._queue.put(("broken", error))
 
 
 class Screen(AbstractContextManager["Screen"]):
-    """A terminal: the whole screen, drawn anew, with the last view left standing at the end."""
+    """A display on a terminal: a screen that is updated in place. The last view remains at the end."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -122,7 +122,7 @@ class Screen(AbstractContextManager["Screen"]):
         self._live.__exit__(*error)
 
     def show(self, view: JobView) -> None:
-        """Show `view` from now on."""
+        """Show `view` at the next refresh."""
         self._view = view
 
     def _draw(self) -> Any:
@@ -130,7 +130,7 @@ class Screen(AbstractContextManager["Screen"]):
 
 
 class Lines:
-    """No terminal: a line for everything new, with the seconds since the first."""
+    """A display without a terminal: one line for each change, with the time since the start in seconds."""
 
     def __init__(self, *, prefix: str = "") -> None:
         self._before: JobView | None = None
@@ -138,7 +138,7 @@ class Lines:
         self._prefix = prefix
 
     def show(self, view: JobView) -> None:
-        """Print what is new since the last view."""
+        """Print the changes since the last view."""
         before = self._before
         if before is None or before.name != view.name:  # the first of a job
             before = replace(view, state="", activity="", generation=0, incidents=(), steps=(), checkpoint_step=None)
@@ -153,5 +153,5 @@ class Lines:
 
 
 def display() -> AbstractContextManager[Screen | Lines]:
-    """A screen on a terminal, lines elsewhere."""
+    """Return a screen if standard output is a terminal, else lines."""
     return Screen(Console()) if sys.stdout.isatty() else nullcontext(Lines())

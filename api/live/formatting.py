@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as people read them. Pure."""
+"""Formatting of numbers, sizes and times for people. Pure."""
 
 import math
 
@@ -6,7 +6,7 @@ _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def duration(seconds: float) -> str:
-    """`20 ms`, `0.8 s`, `12 s`, `3 m 20 s`, `2 h 5 m`, `3 d 4 h`."""
+    """Format a duration: `20 ms`, `0.8 s`, `12 s`, `3 m 20 s`, `2 h 5 m`, `3 d 4 h`."""
     if seconds < 0:
         return "-" + duration(-seconds)
     if 0 < seconds < 0.0995:
@@ -25,12 +25,12 @@ def duration(seconds: float) -> str:
 
 
 def ago(then_s: float | None, now_s: float) -> str:
-    """`3 m 20 s ago`, from Unix seconds; `-` if it never was."""
+    """Format the time since `then_s`, in Unix seconds: `3 m 20 s ago`, or `-` for None."""
     return "-" if then_s is None else f"{duration(max(0.0, now_s - then_s))} ago"
 
 
 def number(value: float) -> str:
-    """`950`, `12.3k`, `1.24M`."""
+    """Format a number: `950`, `12.3k`, `1.24M`."""
     for scale, letter in _SCALES:
         if abs(value) >= scale:
             return f"{value / scale:.3g}{letter}"
@@ -38,7 +38,7 @@ def number(value: float) -> str:
 
 
 def size(size_bytes: float) -> str:
-    """`512 B`, `1.5 MiB`."""
+    """Format a size: `512 B`, `1.5 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size_bytes < 1024:
             return f"{size_bytes:.3g} {unit}"
@@ -47,7 +47,7 @@ def size(size_bytes: float) -> str:
 
 
 def layout_text(layout: dict[str, int]) -> str:
-    """`dp_shard=4`: the degrees above one, else `1 rank`."""
+    """Format the degrees above one, e.g. `dp_shard=4`, or `1 rank` if there are none."""
     degrees = {name: degree for name, degree in layout.items() if name != "micro_batch" and degree > 1}
     split = " × ".join(f"{name}={degree}" for name, degree in degrees.items()) or "1 rank"
     return f"{split}, micro-batch {layout['micro_batch']}" if layout.get("micro_batch") else split

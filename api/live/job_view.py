@@ -1,4 +1,4 @@
-"""What the watch screen shows, as one value folded from events. Pure: no clock, no client, no terminal."""
+"""View of a job for the watch screen: a value that events update. Pure: no clock, no client, no terminal."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ INCIDENT_PHASES = (
     ("restored", "restored_s"),
     ("first step", "first_step_s"),
 )
-"""The phases of an incident that tick on the screen: word, and the key of its time."""
+"""Phases of an incident on the screen: label, and key of the time."""
 
 TERMINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 _RATE_STEPS = 20
@@ -22,19 +22,19 @@ _RATE_STEPS = 20
 
 @dataclass(frozen=True)
 class Rank:
-    """One rank on the board."""
+    """One rank of the view."""
 
     rank: int
     node: str
-    """Name of its node."""
+    """Name of the rank's node."""
     phase: str = "waiting"
     is_alive: bool | None = None
-    """None until its generation has formed."""
+    """None if the generation was not formed yet."""
 
 
 @dataclass(frozen=True)
 class Incident:
-    """One cause and its times (Unix seconds, filled as they happen)."""
+    """An incident with its times in Unix seconds, which are added as they happen."""
 
     id: str
     cause: str
@@ -46,29 +46,29 @@ class Incident:
     steps_lost: int | None = None
 
     def elapsed(self, key: str) -> float | None:
-        """Seconds from the fault (when it was seen, if nobody knows better) to the phase `key`."""
+        """Return the seconds from the fault to the phase `key`. If the fault's time is unknown, from its detection."""
         start = self.times.get("fault_s", self.times.get("seen_s"))
         then = self.times.get(key)
         return None if start is None or then is None else max(0.0, then - start)
 
     @property
     def title(self) -> str:
-        """What happened, to whom, when."""
+        """Cause, rank and step of the incident."""
         who = "" if self.rank is None or f"rank {self.rank}" in self.cause else f" of rank {self.rank}"
         return f"{self.cause}{who} after step {self.at_step}"
 
     @property
     def is_settled(self) -> bool:
-        """All of its ranks are dead and were heard to their ends: its cause will not be another."""
+        """True if all ranks are dead and their reports were received, so that the cause is final."""
         return not self.times.keys() <= {"fault_s", "seen_s"}
 
     @property
     def is_over(self) -> bool:
-        """Training is back, or the job ended."""
+        """True if training resumed, or the job ended."""
         return "first_step_s" in self.times or "ended_s" in self.times
 
     def summary(self) -> str:
-        """`back in 0.8 s, 0 steps lost`, or the phase it is in."""
+        """Return e.g. `recovered in 0.8 s, 0 steps lost`, or the current phase."""
         back = self.elapsed("first_step_s")
         if back is not None:
             return f"recovered in {duration(back)}, {steps_lost_text(self.steps_lost)}"
@@ -82,7 +82,7 @@ class Incident:
 
 @dataclass(frozen=True)
 class Step:
-    """One committed step, as far as the screen needs it."""
+    """The values of a committed step that the screen needs."""
 
     step: int
     generation: int
@@ -95,36 +95,36 @@ class Step:
 
 @dataclass(frozen=True)
 class JobView:
-    """A job at one moment, as the screen shows it."""
+    """The state of a job at one time, as the screen shows it."""
 
     job_id: str
     name: str
     steps_total: int | None
-    """None for a script that did not say."""
+    """Number of steps in total; None for a script that does not report it."""
     state: str = "QUEUED"
     reason: str = ""
     message: str = ""
     error: Mapping[str, Any] | None = None
     activity: str = ""
-    """What starting is busy with, e.g. `data 40 %`."""
+    """Current activity of the start, e.g. `data 40 %`."""
     generation: int = 0
     layout: Mapping[str, int] = field(default_factory=dict[str, int])
     ranks: tuple[Rank, ...] = ()
     incidents: tuple[Incident, ...] = ()
     steps: tuple[Step, ...] = ()
-    """Committed steps in order; a later generation's row has replaced an earlier one's."""
+    """Committed steps in order. Rows of later generations replace earlier ones."""
     checkpoint_step: int | None = None
     prediction: Mapping[str, Any] | None = None
-    """Of its newest generation, beside what its steps took."""
+    """Prediction for the newest generation, and the measured values."""
 
     @property
     def is_over(self) -> bool:
-        """The job is in a terminal state."""
+        """True if the job is in a terminal state."""
         return self.state in TERMINAL
 
     @property
     def step(self) -> int:
-        """Committed steps."""
+        """Number of committed steps."""
         return self.steps[-1].step if self.steps else 0
 
     @property
@@ -139,7 +139,7 @@ class JobView:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Over the last steps of the newest generation, so that a recovery does not count as slowness."""
+        """Rate over the last steps of the newest generation, so that recoveries do not reduce it."""
         recent = [s for s in self.steps[-_RATE_STEPS:] if s.generation == self.steps[-1].generation]
         tokens = [s.tokens for s in recent[1:] if s.tokens is not None]
         if not tokens or recent[-1].time_s <= recent[0].time_s:
@@ -148,12 +148,12 @@ class JobView:
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation of the newest step that tells."""
+        """Model FLOPs utilisation of the newest step."""
         return self.steps[-1].mfu if self.steps else None
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds to the last step at the present rate; None while unknown or over."""
+        """Time to the last step at the current rate, in seconds; None if unknown, or if the job has ended."""
         recent = [s for s in self.steps[-_RATE_STEPS:] if s.generation == self.steps[-1].generation]
         if self.is_over or len(recent) < 2 or self.steps_total is None:
             return None
@@ -161,12 +161,16 @@ class JobView:
 
 
 def steps_lost_text(count: int | None) -> str:
-    """`1 step lost`; only a script may leave it unknown."""
+    """Format the number of lost steps: `1 step lost`. None, which only scripts have, is unknown."""
     return "steps lost unknown" if count is None else f"{count} step{'' if count == 1 else 's'} lost"
 
 
 def ended_text(formed_s: float | None) -> str:
-    """Of an incident whose job ended before another step; `formed_s`: from the fault until its ranks were back."""
+    """Describe an incident whose job ended before another step.
+
+    Args:
+        formed_s: Time from the fault until the ranks were formed again; None if they were not.
+    """
     return (
         "not recovered before the job ended"
         if formed_s is None
@@ -175,18 +179,18 @@ def ended_text(formed_s: float | None) -> str:
 
 
 def step_text(step: int, total: int | None) -> str:
-    """`step 3/10`, or `step 3` where nobody knows how many there will be."""
+    """Format a step: `step 3/10`, or `step 3` if the total is unknown."""
     return f"step {step}" if total is None else f"step {step}/{total}"
 
 
 def initial_view(name: str, steps_total: int, nodes: list[str], ranks_per_node: int, activity: str) -> JobView:
-    """The board before there is a cluster: ranks in their places, waiting."""
+    """Return the view of a job before the cluster exists, with all ranks waiting."""
     ranks = [Rank(n * ranks_per_node + i, node) for n, node in enumerate(nodes) for i in range(ranks_per_node)]
     return JobView("", name, steps_total, state="", ranks=tuple(ranks), activity=activity)
 
 
 def apply_event(view: JobView, event: Mapping[str, Any]) -> JobView:
-    """The view after one event `{type, generation, time_s, data}`; what it does not know leaves it as it is."""
+    """Return the view after an event `{type, generation, time_s, data}`. Unknown types do not change it."""
     data: Mapping[str, Any] = event.get("data") or {}
     match event.get("type"):
         case "state":
@@ -208,7 +212,7 @@ def apply_event(view: JobView, event: Mapping[str, Any]) -> JobView:
 
 
 def apply_steps(view: JobView, rows: Sequence[Mapping[str, Any]]) -> JobView:
-    """The view after committed steps, in order; a generation replaces what it repeats."""
+    """Return the view after committed steps. Steps of a later generation replace earlier ones."""
     if not rows:
         return view
     steps = list(view.steps)
@@ -229,7 +233,7 @@ def apply_steps(view: JobView, rows: Sequence[Mapping[str, Any]]) -> JobView:
 def _step(row: Mapping[str, Any]) -> Step:
     loss, tokens = row.get("loss"), row.get("tokens")
     if loss is None and tokens is not None:
-        loss = math.nan  # whoever counts tokens has a loss: it was not finite
+        loss = math.nan  # code that counts tokens always reports a loss, so it was not finite
     return Step(
         step=int(row["step"]),
         generation=int(row["generation"]),
@@ -242,7 +246,7 @@ def _step(row: Mapping[str, Any]) -> Step:
 
 
 def apply_job(view: JobView, job: Mapping[str, Any]) -> JobView:
-    """The view with what only the job itself says: who it is, and what starting is busy with, what each rank does."""
+    """Return the view with data that only the job contains: its id, the activity of the start, phases of ranks."""
     phase = job.get("phase")
     if phase and job.get("state") in ("PLACING", "STARTING"):
         view = apply_event(view, {"type": "phase", "data": phase})

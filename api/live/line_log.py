@@ -1,4 +1,4 @@
-"""Watching without a terminal: one line for each thing that happened between two views. Pure."""
+"""Log lines for the changes between two views of a job, for use without a terminal. Pure."""
 
 import math
 
@@ -7,11 +7,11 @@ from regroup.api.live.job_view import INCIDENT_PHASES, Incident, JobView, Step, 
 from regroup.api.live.predictions import format_comparisons
 
 _STEP_LINES = 20
-"""So many step lines in a run of any length, beside the first, the last and those with a held-out loss."""
+"""Approximate number of step lines per run, in addition to the first, the last and those with a held-out loss."""
 
 
 def describe_changes(before: JobView, after: JobView) -> list[str]:
-    """Lines for what is new in `after`, in the order a reader expects: cause, generation, steps, the end last."""
+    """Return lines for the changes in `after`: incidents first, then state, generation, steps, and the end last."""
     lines: list[str] = []
     printed_phases = {incident.id: incident for incident in before.incidents}
     for incident in after.incidents:
@@ -44,7 +44,7 @@ def _state(view: JobView) -> str:
 
 
 def new_steps(before: JobView, after: JobView) -> list[Step]:
-    """Steps that `after` has and `before` has not."""
+    """Return the steps of `after` that are not in `before`."""
     last = before.steps[-1] if before.steps else None
     fresh: list[Step] = []
     for step in reversed(after.steps):
@@ -55,7 +55,7 @@ def new_steps(before: JobView, after: JobView) -> list[Step]:
 
 
 def _is_printed(step: Step, total: int | None) -> bool:
-    if total is None:  # seldomer and seldomer: 1, 2, …, 9, 10, 20, …, 90, 100, 200, …
+    if total is None:  # at decreasing frequency: 1, 2, …, 9, 10, 20, …, 90, 100, 200, …
         return step.step % 10 ** (len(str(step.step)) - 1) == 0
     every = max(1, math.ceil(total / _STEP_LINES))
     return step.step in (1, total) or step.step % every == 0 or step.validation_loss is not None

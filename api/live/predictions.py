@@ -1,4 +1,4 @@
-"""Predicted figures beside measured ones, as people read them. Pure."""
+"""Formatting of predictions with the measured values, for people. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 from regroup.api.live.formatting import duration, size
 
 FIGURES: Mapping[str, str] = {"step_s": "step", "peak_bytes": "memory", "bubble": "bubble"}
-"""Field of a prediction → what it is called."""
+"""Field of a prediction → label."""
 
 
 def format_cells(prediction: Mapping[str, Any]) -> list[str]:
-    """Each figure as `0.52 s, 0.48 s predicted (-8 %)`."""
+    """Format each value as `0.52 s, 0.48 s predicted (-8 %)`."""
     return [_cell(prediction, name) for name in FIGURES]
 
 
 def format_comparisons(prediction: Mapping[str, Any]) -> list[str]:
-    """What can be compared, each as `step 0.52 s, 0.48 s predicted (-8 %)`."""
+    """Format each value that was both predicted and measured as `step 0.52 s, 0.48 s predicted (-8 %)`."""
     found = [name for name in FIGURES if prediction["measured"].get(name) is not None]
     return [f"{FIGURES[name]} {_cell(prediction, name)}" for name in found if prediction["predicted"][name] is not None]
 

@@ -1,4 +1,4 @@
-"""The live screen of one job, drawn from its view. Pure: values in, rich renderables out."""
+"""The live screen of a job: converts its view to rich renderables. Pure."""
 
 import math
 
@@ -22,13 +22,13 @@ _STATE_STYLE = {
 }
 _PLOT_HEIGHT = 8
 _POINTS = 500
-"""More than a terminal can tell apart; the screen is drawn several times a second."""
+"""Number of points of the curve: more than a terminal can resolve, but few enough to draw several times per second."""
 
 _INCIDENTS_SHOWN = 4
 
 
 def screen(view: JobView, *, now_s: float, width: int) -> RenderableType:
-    """The whole screen for a terminal `width` characters wide."""
+    """Render the screen for a terminal with a width of `width` characters."""
     parts: list[RenderableType] = [_title(view), _progress(view)]
     left = max(40, int(width * 0.58))
     body = Table.grid(expand=True, padding=(0, 1))
@@ -86,7 +86,7 @@ def _curve(view: JobView, width: int) -> RenderableType:
 
 
 def loss_line(view: JobView) -> str:
-    """`loss 2.31 · held-out 2.44`."""
+    """Format the newest losses, e.g. `loss 2.31 · held-out 2.44`."""
     parts = ["loss –" if view.loss is None or math.isnan(view.loss) else f"loss {view.loss:.4g}"]
     if view.validation_loss is not None:
         parts.append(f"held-out {view.validation_loss:.4g}")
@@ -113,7 +113,7 @@ def _incidents(view: JobView, now_s: float) -> RenderableType:
     rows = [_incident(incident, now_s) for incident in view.incidents[-_INCIDENTS_SHOWN:]]
     hidden = len(view.incidents) - len(rows)
     if hidden:
-        rows.insert(0, Text(f"{hidden} earlier, all in `regroup get --json`", style="dim"))
+        rows.insert(0, Text(f"{hidden} earlier incidents, see `regroup get --json`", style="dim"))
     return Group(*rows)
 
 

@@ -54,8 +54,8 @@ class Incident(_Wire):
     at_step: int | None = None
     steps_lost: int | None = None
     times: dict[str, float | None] = {}
-    """Unix times of the fault, its detection and the recovery: fault_s, seen_s, dead_s, decided_s, formed_s, restored_s,
-    first_step_s; ended_s if the job ended before another step."""
+    """Unix times of the fault, its detection and the recovery: fault_s, seen_s, dead_s, decided_s, formed_s,
+    restored_s, first_step_s; ended_s if the job ended before another step."""
     durations: dict[str, float | None] = {}
     """Durations in seconds: detect, teardown, decide, form, restore, first_step, total."""
     evidence_bytes: int | None = None
