@@ -1,10 +1,13 @@
 """Record of a job with injected faults: the API's data, its leftovers, and the number of loadable checkpoints."""
 
+import json
 import time
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from regroup.api.chaos.checkpoint_check import list_loadable_checkpoints
 from regroup.api.client.client import Client
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.fault_plan import FaultPlan
@@ -12,8 +15,21 @@ from regroup.service.chaos.observation import InjectedFault, Record
 from regroup.service.domain.states import JobState
 from regroup.service.local import leftovers
 
+_MANIFEST = "manifest.json"
 _VERIFY_EVERY_S = 1.0
 _CLEANUP_TIMEOUT_S = 30.0
+
+
+def list_loadable_checkpoints(storage_uri: str) -> list[str]:
+    """Return the names of the intact checkpoints in a job's storage; none if the storage is not on this machine.
+
+    A checkpoint is intact if every file of its manifest exists with the right size and checksum.
+    """
+    place = urlsplit(storage_uri)
+    if place.scheme not in ("file", ""):
+        return []
+    folders = Path(place.path, "checkpoints").glob(f"*/{_MANIFEST}")
+    return sorted(manifest.parent.name for manifest in folders if _is_loadable(manifest))
 
 
 class CheckpointCounter:
@@ -67,3 +83,16 @@ def record_job(
         leftovers=tuple(left),
         fewest_loadable=fewest_loadable,
     )
+
+
+def _is_loadable(manifest: Path) -> bool:
+    try:
+        files = json.loads(manifest.read_text())["files"]
+        return all(_is_intact(manifest.parent / entry["name"], entry) for entry in files)
+    except (OSError, ValueError):  # removed by retention, or damaged
+        return False
+
+
+def _is_intact(path: Path, entry: Mapping[str, Any]) -> bool:
+    data = path.read_bytes()
+    return (len(data), zlib.crc32(data)) == (entry["size_bytes"], entry["crc32"])

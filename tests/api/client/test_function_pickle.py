@@ -128,6 +128,7 @@ def test_too_much_data_is_refused_with_the_largest_of_it(monkeypatch: pytest.Mon
     monkeypatch.setattr(function_pickle, "LIMIT_BYTES", 2**20)
     train = in_a_cell("def train(run):\n    return table, note", table=bytes(2**20), note="small")
     with pytest.raises(
-        PickleError, match=r"train and the objects that it uses have 1\.0 MiB; .* Largest: table \(1\.0 MiB\), note \(0\.0 MiB\)"
+        PickleError,
+        match=r"train and the objects that it uses have 1\.0 MiB; .* Largest: table \(1\.0 MiB\), note \(0\.0 MiB\)",
     ):
         pickle_function(train)

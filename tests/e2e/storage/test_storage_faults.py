@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from s3fs import S3FileSystem
 
-from regroup.api.chaos.checkpoint_check import list_loadable_checkpoints
+from regroup.api.chaos.recorder import list_loadable_checkpoints
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.jobs.invariant_checks import judged

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
-from regroup.api.chaos.checkpoint_check import list_loadable_checkpoints
-from regroup.api.chaos.recorder import CheckpointCounter, record_job
+from regroup.api.chaos.recorder import CheckpointCounter, list_loadable_checkpoints, record_job
 from regroup.api.client.client import Client
 from regroup.api.client.errors import ApiError, ServerUnreachableError
 from regroup.api.schemas.jobs import Job

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from regroup.api.client.sse import EventParser
+from regroup.api.client.streams import EventParser
 
 
 async def read_until(live, path, enough, headers=None):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from regroup.api.chaos import local_faults
-from regroup.api.chaos.checkpoint_check import list_loadable_checkpoints
+from regroup.api.chaos.recorder import list_loadable_checkpoints
 from regroup.service.domain.errors import ConflictError
 
 
