@@ -20,7 +20,7 @@ class RegroupError(Exception):
 
 @dataclass(frozen=True)
 class FieldIssue:
-    """One invalid field: its path, the problem and its value."""
+    """One invalid field: its path, the problem and its value, if it has one."""
 
     path: str
     """Dotted path into the spec, for example `layout.dp.max`."""
@@ -28,7 +28,8 @@ class FieldIssue:
     value: object = None
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.message} (got {self.value!r})"
+        got = "" if self.value is None else f" (got {self.value!r})"
+        return f"{self.path}: {self.message}{got}"
 
 
 class SpecError(RegroupError, ValueError):

@@ -119,9 +119,8 @@ _KINDS = ("builtin", "script", "ray_train", "function")
 
 def _check_kind(value: object) -> object:
     if isinstance(value, dict) and (kind := cast(dict[str, object], value).get("kind")) not in _KINDS:
-        raise PydanticCustomError(
-            "kind", "kind must be one of {kinds}; got {kind}", {"kinds": ", ".join(_KINDS), "kind": kind}
-        )
+        got = "" if kind is None else f"; got {kind}"
+        raise PydanticCustomError("kind", "kind must be one of {kinds}{got}", {"kinds": ", ".join(_KINDS), "got": got})
     return value
 
 

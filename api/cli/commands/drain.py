@@ -56,11 +56,7 @@ def drain(
 
 def undrain(node: Node, server: Server = None) -> None:
     """End the drain of a node, so that it accepts ranks again."""
-    from regroup.api.client.discovery import connect
-
-    with connect(server) as client:
-        client.undrain(node)
-    print(f"{node} accepts ranks again")
+    run_action(server, lambda client: client.undrain(node), lambda _: f"{node} accepts ranks again", as_json=False)
 
 
 def _describe(drain: "Drain") -> str:

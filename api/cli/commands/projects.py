@@ -1,11 +1,16 @@
 """Commands of `regroup projects`: quotas, limits and defaults of projects."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regroup.api.cli.common.action import run_action
 from regroup.api.cli.common.options import AsJson, Server
 from regroup.api.cli.common.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from regroup.api.client.client import Client
+    from regroup.api.schemas.projects import Project as ProjectModel
 
 app = typer.Typer(
     help="Set quotas, limits and defaults of projects; see docs/guides/queue.md.",
@@ -60,29 +65,27 @@ def projects_get(project: Project, server: Server = None, as_json: AsJson = Fals
 def projects_set(project: Project, changes: Changes, server: Server = None, as_json: AsJson = False) -> None:
     """Create a project, or change the given settings. Running jobs continue."""
     from regroup.api.cli.spec_input.spec_file import set_value
-    from regroup.api.client.discovery import connect
     from regroup.api.schemas.projects import ProjectSettings
 
-    with connect(server) as client:
+    def call(client: "Client") -> "ProjectModel":
         fields = set(ProjectSettings.model_fields)
         settings: dict[str, Any] = client.project(project).model_dump(mode="json", include=fields)
         for change in changes:
             set_value(settings, change)
-        found = client.set_project(project, settings)
-    if as_json:
-        print_json(found)
-        return
-    over = found.limit is not None and found.allocated > found.limit
-    print(f"{found.name} is set" + (f"; it holds {found.allocated} now, nothing more starts there" if over else ""))
+        return client.set_project(project, settings)
+
+    run_action(server, call, _describe_settings, as_json=as_json)
 
 
 def projects_delete(project: Project, server: Server = None) -> None:
     """Delete the settings of a project that has no unfinished jobs."""
-    from regroup.api.client.discovery import connect
+    run_action(server, lambda client: client.delete_project(project), lambda _: f"{project} deleted", as_json=False)
 
-    with connect(server) as client:
-        client.delete_project(project)
-    print(f"{project} is forgotten")
+
+def _describe_settings(project: "ProjectModel") -> str:
+    is_over = project.limit is not None and project.allocated > project.limit
+    over = f"; it uses {project.allocated} devices, so no job starts until it uses fewer" if is_over else ""
+    return f"{project.name} saved{over}"
 
 
 def _or(value: object, none: str) -> str:

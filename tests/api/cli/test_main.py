@@ -392,7 +392,7 @@ def test_nodes_are_listed_closed_and_opened(cli, server) -> None:
 
 
 def test_projects_are_set_field_by_field(cli: Callable[..., Done]) -> None:
-    assert cli("projects", "set", "small", "limit=4", "admits.devices=[cpu]").out == "small is set\n"
+    assert cli("projects", "set", "small", "limit=4", "admits.devices=[cpu]").out == "small saved\n"
     assert cli("projects", "set", "small", "guaranteed=2").code == 0
     shown = cli("projects", "get", "small", "--json").json
     assert (shown["limit"], shown["guaranteed"], shown["admits"]["devices"]) == (4, 2, ["cpu"])

@@ -342,7 +342,7 @@ def test_debugging(typed: Typed, shell: Shell, client: Client, tmp_path: Path) -
 def test_measuring(typed: Typed, shell: Shell, client: Client) -> None:
     """Queued, placed and run like any job, on both nodes; what it measured is known then."""
     said = typed.next()
-    assert "4 ranks of " in said and "out of a gpu_domain" in said and "all_to_all" in said
+    assert "4 ranks of " in said and "between gpu_domains" in said and "all_to_all" in said
     assert typed.next() in said
     (probe,) = json.loads(shell("regroup probe show --json"))["probes"]
     assert {each["name"] for each in probe["nodes"]} == {"local-1", "local-2"}
@@ -358,11 +358,11 @@ def test_measuring(typed: Typed, shell: Shell, client: Client) -> None:
 @pytest.mark.slow
 @types("docs/guides/queue.md#0")
 def test_a_project_is_set_up_and_forgotten(typed: Typed) -> None:
-    assert typed.next() == "vision is set\n"
-    assert typed.next() == "vision is set\n"
+    assert typed.next() == "vision saved\n"
+    assert typed.next() == "vision saved\n"
     (listed,) = [line.split() for line in typed.next().splitlines() if line.startswith("vision")]
     assert listed == ["vision", "0", "8", "all", "16", "1", "1", "0", "0"], "guaranteed, limit, and one spare"
-    assert typed.next() == "vision is forgotten\n"
+    assert typed.next() == "vision deleted\n"
 
 
 @pytest.mark.slow

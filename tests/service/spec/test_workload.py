@@ -25,7 +25,7 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
     ("workload", "fields", "path", "says"),
     [
         (BUILTIN, {}, "training", "required by the built-in trainer"),
-        ({"data": {}}, {}, "workload", "kind must be one of builtin, script, ray_train, function; got None"),
+        ({"data": {}}, {}, "workload", "kind must be one of builtin, script, ray_train, function"),
         (
             {"kind": "pipeline"},
             {},
