@@ -73,7 +73,7 @@ def becomes(pid: int, *states: str) -> None:
         time.sleep(0.01)
 
 
-def test_a_frozen_node_stands_still_with_all_below_it_and_goes_on(state: Path, raylet) -> None:
+def test_a_frozen_node_stops_with_all_its_processes_and_resumes(state: Path, raylet) -> None:
     injection, spared, foreign = raylet(1), raylet(2), raylet(1, "another-cluster")
     children = below(injection.pid)
     assert len(children) == 1
@@ -88,7 +88,7 @@ def test_a_frozen_node_stands_still_with_all_below_it_and_goes_on(state: Path, r
         becomes(pid, "S")
 
 
-def test_a_killed_node_is_gone_with_all_below_it(state: Path, raylet) -> None:
+def test_a_killed_node_loses_all_its_processes(state: Path, raylet) -> None:
     injection, spared = raylet(2), raylet(1)
     (child,) = below(injection.pid)
     LocalFaults(state).kill_node("local-2")
@@ -99,7 +99,7 @@ def test_a_killed_node_is_gone_with_all_below_it(state: Path, raylet) -> None:
         LocalFaults(state).kill_node("local-2")
 
 
-def test_without_a_local_cluster_nothing_is_struck(tmp_path: Path) -> None:
+def test_faults_need_a_local_cluster(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="regroup serve --local-nodes"):
         LocalFaults(tmp_path).kill_node("local-1")
     with pytest.raises(NotFoundError, match="no server runs"):

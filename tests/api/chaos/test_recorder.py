@@ -25,7 +25,7 @@ def storage(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("harm", [local_faults.flip_byte, local_faults.truncate, local_faults.delete_shard])
-def test_what_is_damaged_does_not_verify(storage: Path, harm) -> None:
+def test_a_damaged_checkpoint_is_not_loadable(storage: Path, harm) -> None:
     newest = storage / "checkpoints/step-16.gen-1"
     assert list_loadable_checkpoints(storage.as_uri()) == ["step-16.gen-1", "step-8.gen-1"]
     assert str(newest / "shard-0") in harm(newest.as_uri()).what
@@ -38,6 +38,6 @@ def test_without_a_manifest_there_is_no_checkpoint(storage: Path) -> None:
     assert list_loadable_checkpoints((storage / "another").as_uri()) == []
 
 
-def test_what_is_not_on_this_machine_is_not_touched() -> None:
+def test_a_checkpoint_on_another_machine_is_not_changed() -> None:
     with pytest.raises(ConflictError, match="is not on this machine"):
         local_faults.flip_byte("s3://bucket/jobs/j/checkpoints/step-8.gen-1")

@@ -141,19 +141,19 @@ def job(cli: Callable[..., Done], spec: Path) -> str:
     return cli("submit", spec).out.strip()
 
 
-def test_submit_prints_the_id_alone_and_the_hint_beside_it(cli, spec) -> None:
+def test_submit_prints_only_the_id_and_the_hint_on_standard_error(cli, spec) -> None:
     done = cli("submit", spec)
     assert done.code == 0 and len(done.out.split()) == 1
     assert f"regroup watch {done.out.strip()}" in done.err
 
 
-def test_submit_json_is_the_job_with_what_was_set(cli, spec) -> None:
+def test_submit_json_is_the_job_with_its_settings(cli, spec) -> None:
     done = cli("submit", spec, "--json", "--set", "training.steps=7", "--set", "labels={team: a}")
     assert done.err == ""
     assert done.json["state"] == "QUEUED" and done.json["steps"] == 7 and done.json["labels"] == {"team": "a"}
 
 
-def test_a_requirements_file_goes_along_as_lines(cli, spec, tmp_path) -> None:
+def test_a_requirements_file_is_sent_as_lines(cli, spec, tmp_path) -> None:
     file = tmp_path / "requirements.txt"
     file.write_text("torch==2.13.0  # pinned\n")
     done = cli("submit", spec, "--requirements", file, "--set", "environment.base=none", "--json")
@@ -164,7 +164,7 @@ def test_a_requirements_file_goes_along_as_lines(cli, spec, tmp_path) -> None:
         assert done.code == 3 and "--requirements: cannot read the file: No such file" in done.err
 
 
-def test_one_idempotency_key_makes_one_job(cli, spec) -> None:
+def test_one_idempotency_key_creates_one_job(cli, spec) -> None:
     first, second = (cli("submit", spec, "--idempotency-key", spec.parent.name).out for _ in range(2))
     assert first == second
 
@@ -176,14 +176,14 @@ def test_one_idempotency_key_makes_one_job(cli, spec) -> None:
         ("layout.dp=9", "layout.dp: must not exceed the number of micro-batches per step: dp=9"),
     ],
 )
-def test_a_refused_spec_names_field_value_and_what_is_legal(cli, spec, setting: str, line: str) -> None:
+def test_an_invalid_spec_names_field_value_and_valid_values(cli, spec, setting: str, line: str) -> None:
     for verb in ("submit", "validate", "run"):
         done = cli(verb, spec, "--json", "--set", setting)
         assert done.code == 3 and done.out == "" and line in done.err
         assert all(each.startswith("error: ") for each in done.err.splitlines())
 
 
-def test_faults_are_refused_by_a_server_that_does_not_allow_them(cli, spec) -> None:
+def test_a_server_rejects_faults_unless_it_allows_them(cli, spec) -> None:
     done = cli("submit", spec, "--json", "--set", "faults=[{at: {rank: 0, step: 1}}]")
     assert done.code == 7 and "--allow-faults" in done.err and done.out == ""
 
@@ -193,12 +193,12 @@ def test_a_second_live_job_of_a_name_is_a_conflict(cli, spec, job) -> None:
     assert done.code == 6 and "live job named" in done.err
 
 
-def test_validate_fills_in_the_defaults(cli, spec) -> None:
+def test_validate_returns_the_defaults(cli, spec) -> None:
     assert cli("validate", spec).out == f"{spec} is a valid spec\n"
     assert cli("validate", spec, "--json").json["spec"]["snapshot"]["every_steps"] == "auto"
 
 
-def test_ls_and_get_find_it_by_id_and_by_name(cli, spec, job) -> None:
+def test_jobs_and_get_find_a_job_by_id_and_name(cli, spec, job) -> None:
     name = yaml.safe_load(spec.read_text())["name"]
     assert any(line.startswith(job) and name in line and "QUEUED" in line for line in cli("jobs").out.splitlines())
     assert [each["id"] for each in cli("jobs", "--name", name, "--json").json] == [job]
@@ -209,7 +209,7 @@ def test_ls_and_get_find_it_by_id_and_by_name(cli, spec, job) -> None:
 
 
 @pytest.mark.parametrize("verb", ["get", "why", "steps", "events", "checkpoints", "cancel", "watch", "logs", "stacks"])
-def test_no_such_job_is_one_line_and_its_own_code(cli, verb: str) -> None:
+def test_an_unknown_job_gives_one_line_and_its_exit_code(cli, verb: str) -> None:
     done = cli(verb, "no-such-job", "--json")
     assert done.code == 4 and done.out == "" and done.err.startswith("error: ") and "no-such-job" in done.err
     assert len(done.err.splitlines()) == 1
@@ -222,7 +222,7 @@ def test_cancel_and_wait(cli, spec, job) -> None:
     assert done.code == 1 and "state CANCELLED (cancelled_by_user)" in done.out and f"regroup why {job}" in done.err
 
 
-def test_why_says_what_a_pending_job_waits_for(cli, server, job) -> None:
+def test_why_shows_the_reason_of_a_pending_job(cli, server, job) -> None:
     condition = Condition("Placeable", False, "no_room", "needs 4 ranks, 2 are free")
     server.do(server.store.set_conditions(server.lease, job, [condition], now=1000.0))
     text = cli("why", job).out
@@ -230,7 +230,7 @@ def test_why_says_what_a_pending_job_waits_for(cli, server, job) -> None:
     assert cli("why", job, "--json").json["conditions"][0]["reason"] == "no_room"
 
 
-def test_a_whole_life_as_each_verb_tells_it(cli, server, story, job) -> None:
+def test_every_command_shows_a_job_with_an_incident(cli, server, story, job) -> None:
     server.start_job(job)
     node = {
         "kind": "node",
@@ -290,7 +290,7 @@ def test_a_whole_life_as_each_verb_tells_it(cli, server, story, job) -> None:
     assert "SUCCEEDED" in shown and "digest parameters" in shown
 
 
-def test_wait_returns_the_final_job_and_its_success(cli, server, story, spec) -> None:
+def test_wait_returns_the_final_job(cli, server, story, spec) -> None:
     def succeed_when_it_is_there() -> None:
         name = yaml.safe_load(spec.read_text())["name"]
 
@@ -313,7 +313,7 @@ def test_wait_returns_the_final_job_and_its_success(cli, server, story, spec) ->
     assert done.code == 0 and done.err == "" and done.json["state"] == "SUCCEEDED"
 
 
-def test_a_failure_exits_one_and_why_shows_one_traceback(cli, server, story, job) -> None:
+def test_a_failed_job_exits_with_1_and_why_shows_one_traceback(cli, server, story, job) -> None:
     server.start_job(job)
     error = {"kind": "ValueError", "message": "shapes differ", "traceback": "Traceback: …", "rank": 2, "step": 1}
     failed = story.state("FAILED", "user_error", message="rank 2 raised", error=error)
@@ -343,7 +343,7 @@ Path(target, "manifest.json").write_text(json.dumps(manifest))
     return target
 
 
-def test_export_writes_the_parameters_and_refuses_what_is_damaged(
+def test_export_writes_parameters_and_rejects_damaged_checkpoints(
     cli, server, story, job, checkpoint, tmp_path
 ) -> None:
     saved = {"step": 150, "generation": 2, "uri": checkpoint.as_uri(), "size_bytes": 1, "files": 1}
@@ -370,7 +370,7 @@ def test_stacks_show_one_rank_or_all(cli, server, job) -> None:
     assert cli("stacks", job, "--rank", "1", "--json").json["rank"] == 1
 
 
-def test_nodes_are_listed_closed_and_opened(cli, server) -> None:
+def test_nodes_are_listed_cordoned_and_uncordoned(cli, server) -> None:
     server.cluster.add_node(Node("1" * 40, "local-1", "10.0.0.1", cpus=4, free_cpus=4))
     # The server writes its log here, too.
     assert cli("cordon", "local-1", "--reason", "its fan").out.splitlines()[-1] == "local-1 cordoned"

@@ -15,7 +15,7 @@ from regroup.service.domain.errors import FieldIssue, NotFoundError, SpecError
 HEAVY = ("torch", "ray", "numpy", "fastapi", "matplotlib")
 
 
-def test_starting_imports_nothing_heavy_and_pydantic_waits_for_a_verb() -> None:
+def test_startup_imports_neither_torch_nor_ray_nor_pydantic() -> None:
     code = f"""
 import sys
 from regroup.api.cli.main import main
@@ -29,7 +29,7 @@ assert not loaded, loaded
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
-def test_a_verb_of_the_client_imports_nothing_heavy_either(tmp_path: Path) -> None:
+def test_a_client_command_imports_neither_torch_nor_ray(tmp_path: Path) -> None:
     code = f"""
 import sys
 from regroup.api.cli.main import main
@@ -51,7 +51,7 @@ def run(*arguments: str) -> int | str | None:
     return ended.value.code
 
 
-def test_the_verbs_are_these() -> None:
+def test_the_list_of_commands() -> None:
     assert [verb.__name__ for _, verbs in VERBS for verb in verbs] == [
         "serve", "down", "demo", "submit", "run", "validate", "resize", "suspend", "resume", "cancel", "release",
         "jobs", "get", "why", "watch", "logs", "stacks", "exec",
@@ -61,13 +61,15 @@ def test_the_verbs_are_these() -> None:
     ]  # fmt: skip
 
 
-def test_a_wrong_command_line_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_command_line_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("submit") == exit_codes.USAGE
     assert run("sumbit", "x") == exit_codes.USAGE  # codespell:ignore sumbit
     assert capsys.readouterr().out == ""
 
 
-def test_a_refused_spec_is_a_line_a_field_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_spec_gives_one_line_per_field_on_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     spec = tmp_path / "bad.yaml"
     spec.write_text("name: Bad\nworkload: {kind: builtin, data: {train: [x]}}\ntraning: {}\n")
     assert run("validate", str(spec), "--json", "--set", "layout.dp=0") == 3
@@ -81,13 +83,13 @@ def test_a_refused_spec_is_a_line_a_field_on_standard_error(tmp_path: Path, caps
     assert all(line.startswith("error: ") for line in lines)
 
 
-def test_a_setting_of_the_server_is_refused_by_its_flag(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_setting_of_the_server_names_its_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("serve", "--host", "0.0.0.0") == 3
     err = capsys.readouterr().err
     assert err.startswith("error: --host: ") and "loopback" in err and "(got '0.0.0.0')" in err
 
 
-def test_errors_have_codes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_have_distinct_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_codes.report(NotFoundError("no job 'x'")) == 4
     assert exit_codes.report(SpecError([FieldIssue("a.b", "is wrong", "v" * 500)])) == 3
     first, second = capsys.readouterr().err.splitlines()
@@ -96,9 +98,7 @@ def test_errors_have_codes_of_their_own(capsys: pytest.CaptureFixture[str]) -> N
     assert {3, 4} <= set(exit_codes.MEANINGS)
 
 
-def test_the_server_is_the_one_named_else_the_one_of_this_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_server_is_the_given_one_or_the_local_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGROUP_STATE_DIR", str(tmp_path))
     assert address(None) is None
     (tmp_path / "server.json").write_text(json.dumps({"url": "http://127.0.0.1:4711", "pid": 1}))
@@ -108,7 +108,7 @@ def test_the_server_is_the_one_named_else_the_one_of_this_machine(
     assert address(None) is None
 
 
-def test_no_server_says_how_to_start_one(
+def test_an_error_without_a_server_tells_how_to_start_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("REGROUP_STATE_DIR", str(tmp_path))

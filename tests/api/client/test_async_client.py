@@ -81,7 +81,7 @@ async def test_steps_and_logs_are_followed_to_the_end(live: Any, make_spec: Any,
         assert "".join(await collect(client.logs(job.id, follow=True))) == "hello\n"
 
 
-async def test_a_command_runs_beside_a_rank_and_ends_with_its_iterator(live: Any, make_spec: Any) -> None:
+async def test_a_command_ends_when_its_iterator_is_closed(live: Any, make_spec: Any) -> None:
     async with AsyncClient(live.url, patience_s=5.0) as client:
         job = await client.submit(make_spec())
         await live.run(job.id)
@@ -108,14 +108,14 @@ async def test_a_folder_of_code_is_uploaded_before_the_job(live: Any, tmp_path: 
     assert address.startswith("sha256:") and seen[-1][0] == seen[-1][1]
 
 
-async def test_errors_carry_the_problem(live: Any, make_spec: Any) -> None:
+async def test_errors_contain_the_problem(live: Any, make_spec: Any) -> None:
     async with AsyncClient(live.url, patience_s=5.0) as client:
         with pytest.raises(ApiError) as refused:
             await client.submit(make_spec(colour="red"))
     assert (refused.value.problem.status, refused.value.problem.errors[0].pointer) == (422, "/colour")
 
 
-async def test_a_repeated_submit_keeps_its_key_and_the_patience_ends() -> None:
+async def test_a_repeated_submission_has_the_same_key_until_patience_ends() -> None:
     seen: list[httpx2.Request] = []
 
     def refuse(request: httpx2.Request) -> httpx2.Response:

@@ -51,13 +51,13 @@ async def test_a_job_from_submit_to_end(live, make_spec, job_events):
     }  # fmt: skip
 
 
-async def test_listing_goes_through_the_pages(live, monkeypatch):
+async def test_a_listing_reads_all_pages(live, monkeypatch):
     ids = [(await live.submit(name=f"job-{number}"))["id"] for number in range(55)]
     assert await live.client(lambda client: [job.id for job in client.jobs(state=["QUEUED"])]) == ids[::-1]
     assert await live.client(lambda client: [job.id for job in client.jobs(name="job-7")]) == [ids[7]]
 
 
-async def test_errors_carry_the_problem(live, make_spec):
+async def test_errors_contain_the_problem(live, make_spec):
     def call_client(client):
         with pytest.raises(ApiError) as refused:
             client.submit(make_spec(colour="red"))
@@ -85,7 +85,7 @@ def answering(*answers):
     return httpx2.MockTransport(handle), seen
 
 
-def test_a_repeated_submit_keeps_its_key():
+def test_a_repeated_submission_has_the_same_key():
     version = {"version": "1", "api": "v1"}
     problem = {"type": "urn:x", "title": "t", "status": 409, "detail": "d", "code": "conflict"}
     transport, seen = answering(
@@ -109,7 +109,7 @@ def test_patience_ends():
         client.get("gpt")
 
 
-def test_a_stream_that_breaks_off_goes_on_after_the_last_id():
+def test_an_interrupted_stream_resumes_after_the_last_id():
     def event(number: int) -> str:
         body = {"job_id": "j", "number": number, "type": "note", "time_s": 1, "generation": 1, "actor": "a", "data": {}}
         return f"event: event\ndata: {json.dumps(body)}\nid: {number}\n\n"
@@ -123,13 +123,13 @@ def test_a_stream_that_breaks_off_goes_on_after_the_last_id():
     assert [request.headers["Last-Event-ID"] for request in seen] == ["0", "2", "2"]
 
 
-def test_an_answer_of_another_server_is_named():
+def test_an_error_names_an_answer_of_another_server():
     transport, _ = answering(httpx2.Response(404, text="<html>"))
     with Client(transport=transport) as client, pytest.raises(ApiError, match="is this a regroup server"):
         client.get("gpt")
 
 
-def test_the_client_is_light():
+def test_the_client_imports_neither_torch_nor_ray():
     heavy = ("torch", "ray", "sqlalchemy", "fastapi")
     code = f"import regroup.api.client.client, sys; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -44,11 +44,11 @@ def names(tmp_path: Path) -> Pack:
     return packed
 
 
-def test_what_is_made_or_kept_by_others_stays_behind(tree: Path, names: Pack) -> None:
+def test_generated_files_and_caches_are_not_packed(tree: Path, names: Pack) -> None:
     assert names(tree) == ["data", "model", "model/net.py", "run.sh", "train.py"]
 
 
-def test_the_same_content_is_the_same_archive(tree: Path, tmp_path: Path) -> None:
+def test_the_same_content_gives_the_same_archive(tree: Path, tmp_path: Path) -> None:
     first = pack(tree, tmp_path / "first.tar")
     assert first.address == f"sha256:{hashlib.sha256((tmp_path / 'first.tar').read_bytes()).hexdigest()}"
     assert first.size_bytes == (tmp_path / "first.tar").stat().st_size
@@ -69,7 +69,7 @@ def test_the_same_content_is_the_same_archive(tree: Path, tmp_path: Path) -> Non
     assert pack(copy, tmp_path / "fourth.tar").address != first.address, "a program is not the file that it was"
 
 
-def test_the_ignore_file_speaks_as_gitignore_does(tree: Path, names: Pack) -> None:
+def test_the_ignore_file_has_the_syntax_of_gitignore(tree: Path, names: Pack) -> None:
     for name in ("notes.txt", "keep.txt", "model/weights.bin", "runs/1/log", "deep/runs/log"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(name)
@@ -81,7 +81,7 @@ def test_the_ignore_file_speaks_as_gitignore_does(tree: Path, names: Pack) -> No
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../secret", "model/../../secret", "model/back/../../secret"])
-def test_a_link_that_leads_out_is_refused(tree: Path, names: Pack, target: str) -> None:
+def test_a_link_out_of_the_folder_is_rejected(tree: Path, names: Pack, target: str) -> None:
     (tree / "model" / "back").symlink_to("..")
     (tree / "out").symlink_to(target)
     with pytest.raises(ArchiveError, match=r"out is a symbolic link to .*\.regroupignore"):
@@ -90,15 +90,13 @@ def test_a_link_that_leads_out_is_refused(tree: Path, names: Pack, target: str) 
     assert "out" not in names(tree)
 
 
-def test_a_link_to_nothing_or_to_itself_is_only_a_link(tree: Path, names: Pack) -> None:
+def test_a_broken_or_circular_link_is_packed_as_a_link(tree: Path, names: Pack) -> None:
     (tree / "gone").symlink_to("not/here")
     (tree / "loop").symlink_to("loop")
     assert {"gone", "loop"} <= set(names(tree))
 
 
-def test_over_the_limit_the_largest_are_named_before_anything_is_written(
-    tree: Path, names: Pack, tmp_path: Path
-) -> None:
+def test_an_error_above_the_limit_names_the_largest_files(tree: Path, names: Pack, tmp_path: Path) -> None:
     (tree / "weights.bin").write_bytes(bytes(3 * 2**20))
     (tree / "images").mkdir()
     for number in range(20):
@@ -112,7 +110,7 @@ def test_over_the_limit_the_largest_are_named_before_anything_is_written(
         names(tree, pack(tree, tmp_path / "whole.tar").size_bytes - 1)
 
 
-def test_what_is_no_code_is_refused(tree: Path, names: Pack, tmp_path: Path) -> None:
+def test_a_folder_without_code_is_rejected(tree: Path, names: Pack, tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match=r"nowhere is not a folder"):
         names(tmp_path / "nowhere")
     (tmp_path / "empty" / ".git").mkdir(parents=True)

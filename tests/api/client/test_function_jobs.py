@@ -54,7 +54,7 @@ async def test_a_function_is_a_job_of_kind_function_with_an_archive(live: Any, t
     await asyncio.to_thread(job.close)
 
 
-async def test_a_handle_tells_what_the_server_knows_and_cancels(live: Any, job_events: Any) -> None:
+async def test_a_job_object_shows_the_state_and_cancels(live: Any, job_events: Any) -> None:
     job = await submit(live)
     await live.run(job.id)
     await live.report(job.id, job_events.step(1, 2, loss=1.5))
@@ -67,7 +67,7 @@ async def test_a_handle_tells_what_the_server_knows_and_cancels(live: Any, job_e
     assert (await asyncio.to_thread(lambda: job.details)).intents == {"cancel": True}
 
 
-async def test_the_result_is_what_the_function_left(live: Any, job_events: Any) -> None:
+async def test_the_result_is_the_run_result_of_the_function(live: Any, job_events: Any) -> None:
     job = await submit(live)
     await live.run(job.id)
     left = {"step": 10, "parameters": "aa", "samples": "bb", "parameter_count": 3, "accuracy": 0.9}
@@ -91,10 +91,10 @@ async def test_the_result_of_a_failed_job_raises_with_its_traceback(live: Any, j
         ({"args": {"lr": float("nan")}}, r"args\.lr: is a float; args can contain only finite"),
         ({"code": {"working_dir": "."}}, "code: cannot be set for a function: .* use working_dir"),
         ({"training": {"steps": 3}}, "training: .* use steps, global_batch and micro_batch"),
-        ({"dp": 2, "layout": {"dp": 2}}, "layout: say dp or layout"),
+        ({"dp": 2, "layout": {"dp": 2}}, "layout: conflicts with dp"),
     ],
 )
-async def test_a_wrong_field_is_named_before_anything_is_sent(live: Any, fields: dict[str, Any], text: str) -> None:
+async def test_an_invalid_field_is_named_before_any_request(live: Any, fields: dict[str, Any], text: str) -> None:
     with pytest.raises(SpecError, match=text):
         await submit(live, **fields)
 
@@ -103,7 +103,7 @@ async def test_a_wrong_field_is_named_before_anything_is_sent(live: Any, fields:
     ("fields", "path"),
     [({"global_batch": 5}, "global_batch"), ({"colour": "red"}, "colour"), ({"name": "My Job"}, "name")],
 )
-async def test_what_the_server_refuses_is_named_too(live: Any, fields: dict[str, Any], path: str) -> None:
+async def test_an_error_names_a_field_that_the_server_rejects(live: Any, fields: dict[str, Any], path: str) -> None:
     with pytest.raises(ApiError) as refused:
         await submit(live, **fields)
     assert any(path in f"{wrong.pointer} {wrong.detail}" for wrong in refused.value.problem.errors)
@@ -120,19 +120,19 @@ async def coroutine(run: regroup.Context) -> None: ...
         ("train", "not callable"),
     ],
 )
-async def test_what_is_no_training_function_is_refused(live: Any, function: Any, text: str) -> None:
+async def test_an_object_that_is_not_a_training_function_is_rejected(live: Any, function: Any, text: str) -> None:
     with pytest.raises(SpecError, match=text):
         await submit(live, function)
 
 
-async def test_a_folder_with_a_module_of_that_name_is_refused(live: Any, tmp_path: Path) -> None:
+async def test_a_folder_with_a_reserved_module_name_is_rejected(live: Any, tmp_path: Path) -> None:
     (tmp_path / MODULE).mkdir()
     (tmp_path / MODULE / "__init__.py").touch()
     with pytest.raises(Exception, match=f"contains {MODULE}"):
         await submit(live, working_dir=tmp_path)
 
 
-def test_importing_regroup_imports_nothing_heavy() -> None:
+def test_importing_regroup_imports_neither_torch_nor_ray() -> None:
     code = "import sys, regroup; print([m for m in ('torch', 'ray', 'httpx2', 'pydantic', 'rich') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"

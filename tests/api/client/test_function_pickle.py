@@ -25,7 +25,7 @@ def in_a_cell(source: str, **names: Any) -> Callable[..., Any]:
     return names["train"]
 
 
-def test_globals_closures_and_functions_of_other_cells_travel() -> None:
+def test_globals_closures_and_functions_of_other_cells_are_pickled() -> None:
     rate = 0.5
     scaled = in_a_cell("def train(x):\n    return factor * x", factor=3)
 
@@ -42,10 +42,10 @@ def test_globals_closures_and_functions_of_other_cells_travel() -> None:
     [
         (threading.Lock, r"lock\): cannot pickle '_thread.lock' object\. Create it inside"),
         (socket.socket, r"socket\): cannot pickle 'socket' object"),
-        (Client, r"Client\): a regroup Client with a connection to the server; pass a job's id"),
+        (Client, r"Client\): a regroup Client with a connection to the server; pass the job's id"),
     ],
 )
-def test_what_cannot_travel_is_named(make: Callable[[], Any], because: str) -> None:
+def test_an_error_names_an_object_that_cannot_be_pickled(make: Callable[[], Any], because: str) -> None:
     thing = make()
     with pytest.raises(PickleError, match=rf"train, which uses mine \({because}"):
         pickle_function(in_a_cell("def train(run):\n    return mine", mine=thing))
@@ -53,7 +53,7 @@ def test_what_cannot_travel_is_named(make: Callable[[], Any], because: str) -> N
         thing.close()
 
 
-def test_the_way_to_it_is_named_through_functions_objects_and_closures() -> None:
+def test_an_error_names_the_references_to_the_object() -> None:
     deep = in_a_cell("class Store:\n    pass\ndef train(run):\n    return store", lock=threading.Lock())
     deep.__globals__["store"] = deep.__globals__["Store"]()
     deep.__globals__["store"].parts = {"guard": [deep.__globals__["lock"]]}
@@ -71,7 +71,7 @@ def test_the_way_to_it_is_named_through_functions_objects_and_closures() -> None
     )
 
 
-def test_a_tensor_on_a_device_is_refused_and_one_on_the_host_travels() -> None:
+def test_a_tensor_is_pickled_on_the_host_and_rejected_on_a_device() -> None:
     with pytest.raises(PickleError, match=r"weights \(FakeOnCuda\): a tensor on cuda:0; ranks have their own devices"):
         pickle_function(in_a_cell("def train(run):\n    return weights", weights=FakeOnCuda(torch.zeros(2))))
     train = in_a_cell("def train(run):\n    return weights", weights=torch.arange(3))
@@ -86,14 +86,14 @@ class FakeOnCuda(torch.Tensor):
         return torch.device("cuda", 0)
 
 
-def test_live_objects_of_ray_are_refused() -> None:
+def test_live_objects_of_ray_are_rejected() -> None:
     handle = types.new_class("ActorHandle")
     handle.__module__ = "ray.actor"
     with pytest.raises(PickleError, match=r"actor \(ActorHandle\): a live ActorHandle of Ray"):
         pickle_function(in_a_cell("def train(run):\n    return actor", actor=handle()))
 
 
-def test_a_module_of_the_notebooks_folder_needs_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_of_the_notebooks_folder_needs_working_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_model.py").write_text("WIDTH = 7\ndef width():\n    return WIDTH\n")
     monkeypatch.syspath_prepend(tmp_path)
     import my_model  # type: ignore[import-not-found]
@@ -103,7 +103,7 @@ def test_a_module_of_the_notebooks_folder_needs_the_folder(tmp_path: Path, monke
         ("def train(run):\n    return width()", {"width": my_model.width}),
     ):
         train = in_a_cell(source, **names)
-        with pytest.raises(PickleError, match=rf"module my_model of .*my_model\.py, .* working_dir='{tmp_path}'"):
+        with pytest.raises(PickleError, match=rf"module my_model in .*my_model\.py, .* working_dir='{tmp_path}'"):
             pickle_function(train)
         assert cloudpickle.loads(pickle_function(train, tmp_path).data)(None) == 7
         cloudpickle.register_pickle_by_value(my_model)
@@ -117,14 +117,14 @@ def test_a_module_of_the_notebooks_folder_needs_the_folder(tmp_path: Path, monke
             assert cloudpickle.loads(data)(None) == 7
 
 
-def test_what_is_installed_goes_by_its_name() -> None:
+def test_installed_modules_are_pickled_by_name() -> None:
     import numpy
 
     train = in_a_cell("def train(run):\n    return numpy, torch.nn, json", numpy=numpy, torch=torch, json=types)
     assert len(pickle_function(train).data) < 2000
 
 
-def test_too_much_data_is_refused_with_the_largest_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_names_the_largest_data_above_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function_pickle, "LIMIT_BYTES", 2**20)
     train = in_a_cell("def train(run):\n    return table, note", table=bytes(2**20), note="small")
     with pytest.raises(

@@ -14,7 +14,7 @@ VIEW = JobView(
 )
 
 
-def test_the_screen_is_drawn_as_html_and_as_text() -> None:
+def test_the_screen_is_rendered_as_html_and_text() -> None:
     incident = Incident("i1", "SIGKILL", 1, 3, {"fault_s": 1.0, "first_step_s": 1.5}, steps_lost=0)
     bundle = render(replace(VIEW, incidents=(incident,)), now_s=10.0)
     assert "step 5/10" in bundle["text/plain"] and "recovered in 0.5 s, 0 steps lost" in bundle["text/plain"]
@@ -22,7 +22,7 @@ def test_the_screen_is_drawn_as_html_and_as_text() -> None:
     assert "loss 0.2" in bundle["text/html"]
 
 
-def test_a_cell_has_one_output_that_changes_and_the_last_view_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_updates_one_output_and_the_last_view_remains(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[dict[str, str]] = []
 
     class Handle:
@@ -42,5 +42,5 @@ def test_a_cell_has_one_output_that_changes_and_the_last_view_stays(monkeypatch:
     assert "view-0 " in shown[0]["text/plain"] and "view-49 " in shown[-1]["text/plain"]
 
 
-def test_this_is_no_notebook() -> None:
+def test_the_test_process_is_not_a_notebook() -> None:
     assert not is_notebook()

@@ -59,7 +59,7 @@ def stored(live: Any, address: str) -> bytes:
     return (folder / "sha256" / address.removeprefix("sha256:")).read_bytes()
 
 
-async def test_a_folder_arrives_and_is_sent_once(live: Any, project: Path) -> None:
+async def test_a_folder_is_uploaded_once(live: Any, project: Path) -> None:
     shown: list[tuple[int, int]] = []
     first, second = Network(), Network()
     address = await over(
@@ -73,7 +73,7 @@ async def test_a_folder_arrives_and_is_sent_once(live: Any, project: Path) -> No
     assert (len(first.sent_bytes), second.sent_bytes) == (3, [])
 
 
-async def test_an_upload_that_broke_off_goes_on_where_it_stands(live: Any, project: Path) -> None:
+async def test_an_interrupted_upload_resumes_at_its_offset(live: Any, project: Path) -> None:
     with pytest.raises(ServerUnreachableError, match="broken"):
         await over(live, Network(breaks_after=2), lambda client: client.upload_working_dir(project))
     later = Network()
@@ -82,13 +82,13 @@ async def test_an_upload_that_broke_off_goes_on_where_it_stands(live: Any, proje
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3])
-async def test_a_lost_answer_costs_no_byte_twice(live: Any, project: Path, lost: int) -> None:
+async def test_a_lost_answer_repeats_no_byte(live: Any, project: Path, lost: int) -> None:
     network = Network(loses=(lost,))
     address = await over(live, network, lambda client: client.upload_working_dir(project))
     assert len(stored(live, address)) > 2 * PIECE_BYTES and len(network.sent_bytes) == 4
 
 
-async def test_a_spec_that_names_a_folder_is_submitted_with_its_address(
+async def test_a_spec_with_a_folder_is_submitted_with_its_address(
     live: Any, make_spec: Callable[..., dict[str, Any]], project: Path
 ) -> None:
     spec = make_spec(code={"working_dir": str(project)})
@@ -99,7 +99,7 @@ async def test_a_spec_that_names_a_folder_is_submitted_with_its_address(
         await live.client(lambda client: client.submit(make_spec("x", code={"working_dir": ".", "archive": "a"})))
 
 
-async def test_what_is_too_large_is_refused_by_what_this_server_takes(live: Any, project: Path) -> None:
+async def test_an_upload_above_the_limit_of_the_server_is_rejected(live: Any, project: Path) -> None:
     object.__setattr__(live.services.settings, "upload_limit_bytes", 2**20)
     network = Network()
     with pytest.raises(ArchiveError, match=r"accepts 1\.0 MiB\. Largest: weights\.bin \(8\.0 MiB\)"):
@@ -109,6 +109,6 @@ async def test_what_is_too_large_is_refused_by_what_this_server_takes(live: Any,
     assert network.sent_bytes == []
 
 
-async def test_a_file_that_is_not_there_is_named(live: Any, tmp_path: Path) -> None:
+async def test_an_error_names_a_missing_file(live: Any, tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match=r"nowhere\.tar cannot be read"):
         await live.client(lambda client: client.upload_archive(tmp_path / "nowhere.tar"))

@@ -17,13 +17,13 @@ def test_half_of_the_steps_fill_half_of_the_width() -> None:
     assert 55 <= max(len(line) for line in lines) <= 58
 
 
-def test_a_mark_stands_in_its_column_and_hides_no_point() -> None:
+def test_a_mark_is_in_its_column_and_hides_no_point() -> None:
     to_json, marked = (plot([(0, 2.0), (100, 1.0)], width=47, height=4, marks=m) for m in ([], [50.0]))
     assert sum(line.count("┊") for line in marked) >= 3
     assert [line.replace("┊", " ").rstrip() for line in marked] == to_json
 
 
-def test_nothing_finite_draws_the_axis_only() -> None:
+def test_only_the_axis_is_drawn_without_finite_values() -> None:
     for points in ([], [(1.0, math.nan)]):
         lines = plot(points, width=20, height=3)
         assert lines[:2] == ["", ""] and lines[2].strip() == "·" * 13

@@ -57,7 +57,7 @@ def whole(story) -> list[dict[str, Any]]:
     return [*story.until_the_kill, *story.the_return, story.state("SUCCEEDED", "completed")]
 
 
-def test_it_follows_to_the_end_and_asks_each_stream_once(story, whole) -> None:
+def test_a_job_is_followed_to_its_end_with_one_request_per_stream(story, whole) -> None:
     out, feed = RecordedViews(), FakeFeed(whole, first=len(whole))
     last = follow(feed, story.view([]), out)
     assert last.is_over and last.job_id == "j1" and last.step == 150 and last.incidents[0].is_over
@@ -65,7 +65,7 @@ def test_it_follows_to_the_end_and_asks_each_stream_once(story, whole) -> None:
     assert [view.step for view in out.views] == sorted(view.step for view in out.views)
 
 
-def test_what_comes_is_shown_while_more_is_awaited(story, whole) -> None:
+def test_entries_are_shown_while_the_stream_is_open(story, whole) -> None:
     out, feed = RecordedViews(), FakeFeed(whole, first=len(story.until_the_kill))
     following = threading.Thread(target=follow, args=(feed, story.view([]), out))
     following.start()
@@ -77,7 +77,7 @@ def test_what_comes_is_shown_while_more_is_awaited(story, whole) -> None:
     assert not following.is_alive()
 
 
-def test_a_stream_that_breaks_off_ends_the_watching_with_its_error(story, whole) -> None:
+def test_an_error_of_a_stream_ends_the_follower(story, whole) -> None:
     class Broken(FakeFeed):
         def steps(self) -> Iterator[Mapping[str, Any]]:
             raise ServerUnreachableError("gone for two minutes")
@@ -86,7 +86,7 @@ def test_a_stream_that_breaks_off_ends_the_watching_with_its_error(story, whole)
         follow(Broken(whole), story.view([]), RecordedViews())
 
 
-def test_without_a_terminal_a_line_each_with_its_time(story, whole, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_each_line_has_its_time(story, whole, capsys: pytest.CaptureFixture[str]) -> None:
     follow(FakeFeed(whole, first=len(whole)), story.view([]), Lines())
     feed = capsys.readouterr().out.splitlines()
     assert all(line.startswith("[   0.") for line in feed)
@@ -95,7 +95,7 @@ def test_without_a_terminal_a_line_each_with_its_time(story, whole, capsys: pyte
     assert any(text.startswith("state SUCCEEDED") for text in texts)
 
 
-def test_a_terminal_gets_the_screen_and_keeps_the_last_view(story) -> None:
+def test_a_terminal_shows_the_screen_and_the_last_view_remains(story) -> None:
     console = Console(width=100, height=40, force_terminal=True, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
     with Screen(console) as out:
         out.show(story.view([]))

@@ -19,7 +19,7 @@ from regroup.api.live.formatting import ago, duration, layout_text, number, size
         (-2.0, "-2.0 s"),
     ],
 )
-def test_durations_carry_few_figures_and_a_unit(seconds: float, text: str) -> None:
+def test_durations_have_few_digits_and_a_unit(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 

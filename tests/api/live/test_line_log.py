@@ -17,7 +17,7 @@ def reported(story, events: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def test_a_life_is_told_in_order_each_thing_once(story) -> None:
+def test_each_change_is_logged_once_and_in_order(story) -> None:
     events = [*story.until_the_kill, *story.the_return, story.state("SUCCEEDED", "completed")]
     lines = reported(story, events)
     assert lines[:4] == [
@@ -42,29 +42,29 @@ def test_a_life_is_told_in_order_each_thing_once(story) -> None:
     assert len(lines) == len(set(lines))
 
 
-def test_step_lines_are_few_in_a_long_run_and_keep_every_held_out_loss(story) -> None:
+def test_a_long_run_has_few_step_lines_but_all_held_out_losses(story) -> None:
     lines = reported(story, [story.step(s) for s in range(1, 300)])
     assert len(lines) == 1 + 19 + 4  # the first, every 15th, and 50, 100, 200, 250 between them
 
 
-def test_an_incident_told_late_is_told_whole(story) -> None:
+def test_a_late_incident_is_logged_completely(story) -> None:
     lines = describe_changes(story.view([]), story.view([story.incident(story.back_at, steps_lost=0)]))
     assert lines[0].startswith("incident") and lines[-1] == "  recovered in 0.8 s, 0 steps lost" and len(lines) == 7
 
 
-def test_an_incident_is_told_with_the_cause_that_it_is_found_to_have_had(story) -> None:
+def test_an_incident_is_logged_with_its_final_cause(story) -> None:
     """Who died of a death may be heard of before who died first: until all ranks are dead, nobody knows."""
     early = story.incident({"fault_s": 115.0, "seen_s": 115.02}, cause="Connection reset by peer", rank=2)
     lines = reported(story, [story.state("RUNNING", "first_step"), early, story.incident(story.killed_at)])
     assert lines[1:] == ["incident: SIGKILL of rank 1 after step 149", "  seen 20 ms", "  dead 40 ms"]
 
 
-def test_a_failure_gives_reason_and_error(story) -> None:
+def test_a_failure_is_logged_with_reason_and_error(story) -> None:
     end = story.state("FAILED", "user_error", message="rank 2 raised", error={"kind": "ValueError", "message": "no"})
     assert reported(story, [end]) == ["state FAILED (user_error · rank 2 raised)", "error ValueError: no"]
 
 
-def test_of_a_script_only_what_is_known_is_told() -> None:
+def test_only_known_values_of_a_script_are_logged() -> None:
     view = JobView("j", "train", None, generation=1)
     unknown = {"generation": 1, "time_s": 1.0, "loss": None, "tokens": None}
     after = apply_steps(view, [{**unknown, "step": step, "time_s": float(step)} for step in range(1, 31)])
@@ -83,7 +83,7 @@ def rendered(view: JobView) -> str:
     return console.export_text()
 
 
-def test_at_the_end_it_is_said_how_far_off_the_prediction_was(story) -> None:
+def test_the_error_of_the_prediction_is_logged_at_the_end(story) -> None:
     foretold = {"step_s": 0.09, "peak_bytes": 2.0**30, "bubble": None}
     found = {"step_s": 0.1, "peak_bytes": None, "bubble": None}
     prediction = {"predicted": foretold, "measured": found, "relative_error": {"step_s": -0.1, "peak_bytes": None}}

@@ -69,7 +69,7 @@ async def test_a_body_that_is_too_large(live):
         ({"Origin": "http://localhost:3000"}, 200),
     ],
 )
-async def test_only_loopback_may_knock(live, headers, status):
+async def test_only_loopback_hosts_are_allowed(live, headers, status):
     assert (await live.http.get("/livez", headers=headers)).status_code == status
 
 
@@ -84,7 +84,7 @@ async def test_health(live):
     assert (await live.http.get("/metrics")).headers["Content-Type"].startswith("text/plain")
 
 
-async def test_our_own_failure_says_nothing_of_the_inside(live, monkeypatch):
+async def test_an_internal_error_reveals_no_details(live, monkeypatch):
     async def broken(*_: object) -> None:
         raise RuntimeError("password=hunter2")
 
@@ -94,7 +94,7 @@ async def test_our_own_failure_says_nothing_of_the_inside(live, monkeypatch):
     assert "hunter2" not in answer.text
 
 
-async def test_a_database_that_is_away(live, monkeypatch):
+async def test_an_unavailable_database(live, monkeypatch):
     async def away(*_: object) -> None:
         raise UnavailableError("the database does not answer")
 
@@ -113,12 +113,12 @@ async def test_spec_schema_and_validation(live, make_spec):
     assert answer["spec"]["seed"] == 0
 
 
-def test_the_committed_description_is_the_apis():
+def test_the_committed_openapi_description_is_current():
     committed = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text())
     assert committed == json.loads(json.dumps(openapi())), "run make docs"
 
 
-def test_no_name_in_the_description_tells_where_the_code_lies():
+def test_no_name_in_the_description_contains_a_module_path():
     """Two models of one name are told apart by their modules; a moved file would then change the contract."""
     named = openapi()["components"]["schemas"]
     assert [name for name in named if "__" in name] == []

@@ -85,7 +85,7 @@ def url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
-def test_the_api_is_as_described(case: schemathesis.Case, url: str):
+def test_the_api_matches_its_description(case: schemathesis.Case, url: str):
     case.query.pop("follow", None)  # a stream of a job that never ends
     if "job" in case.path_parameters and len(str(case.path_parameters["job"])) % 2:
         case.path_parameters["job"] = "known"

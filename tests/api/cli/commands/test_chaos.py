@@ -8,7 +8,7 @@ from regroup.api.cli.main import main
 from regroup.service.chaos.scenarios import ELSEWHERE, SCENARIOS
 
 
-def test_the_list_has_every_scenario_and_says_why_others_are_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_has_all_scenarios_and_the_reasons_for_missing_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as done:
         main(["chaos", "list"])
     shown = capsys.readouterr().out
@@ -25,7 +25,7 @@ def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert {each["number"] for each in found["elsewhere"]} == {each.number for each in ELSEWHERE}
 
 
-def test_a_detector_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_detector_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as done:
         main(["chaos", "detectors", "smell"])
     assert done.value.code != 0
@@ -43,7 +43,7 @@ def test_a_detector_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[s
         (["soak", "--mix", "hang"], "CAUSE=NUMBER"),
     ],
 )
-def test_what_cannot_be_run_is_refused(capsys: pytest.CaptureFixture[str], typed: list[str], text: str) -> None:
+def test_invalid_requests_are_rejected(capsys: pytest.CaptureFixture[str], typed: list[str], text: str) -> None:
     with pytest.raises(SystemExit) as done:
         main(["chaos", *typed])
     assert done.value.code == 3

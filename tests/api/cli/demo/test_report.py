@@ -25,7 +25,7 @@ def runs(story) -> Callable[..., tuple[Run, Run]]:
     return both
 
 
-def test_entropy_is_that_of_single_bytes_without_the_held_out_files(tmp_path: Path) -> None:
+def test_the_entropy_counts_single_bytes_without_held_out_files(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_bytes(b"abab")
     (tmp_path / "held.py").write_bytes(b"z" * 100)
     both = [str(tmp_path / "*.py")]
@@ -33,12 +33,12 @@ def test_entropy_is_that_of_single_bytes_without_the_held_out_files(tmp_path: Pa
     assert unigram_entropy(both, []) != pytest.approx(math.log(2))
 
 
-def test_the_demo_holds_when_everything_was_found_to_be_so(runs) -> None:
+def test_the_demo_is_confirmed_if_all_claims_hold(runs) -> None:
     disturbed, control = runs()
     assert judge(disturbed, control, entropy=3.07).is_confirmed
 
 
-def test_each_claim_can_fail_alone(runs, story) -> None:
+def test_each_claim_can_fail_separately(runs, story) -> None:
     disturbed, control = runs()
     assert not judge(disturbed, runs({"parameters": "ac", "samples": "cd"})[1], 3.07).bitwise_equal
     assert not judge(disturbed, control, entropy=2.1).below_entropy
@@ -63,7 +63,7 @@ def test_picture_and_summary_are_written(runs, tmp_path: Path) -> None:
     assert read["seconds"] == {"until_served": 9.0, "run": 40.0, "control": 38.0}
 
 
-def test_the_example_is_a_legal_spec_and_the_control_run_differs_by_its_fault_only() -> None:
+def test_the_example_is_valid_and_its_control_run_differs_only_in_faults() -> None:
     specs = plan(None)
     disturbed, control = parse_spec(dict(specs.disturbed)), parse_spec(dict(specs.control))
     assert disturbed.faults[0].at.step == disturbed.training.steps // 2
@@ -72,13 +72,13 @@ def test_the_example_is_a_legal_spec_and_the_control_run_differs_by_its_fault_on
     assert "$" not in json.dumps(specs.disturbed)
 
 
-def test_other_steps_move_the_fault_along() -> None:
+def test_the_fault_stays_half_way_for_other_numbers_of_steps() -> None:
     specs = plan(60)
     assert (specs.disturbed["training"]["steps"], specs.disturbed["faults"][0]["at"]["step"]) == (60, 30)
     parse_spec(dict(specs.disturbed))
 
 
-def test_every_text_of_the_example_is_there_and_none_is_on_both_sides() -> None:
+def test_all_texts_of_the_example_exist_and_are_train_or_held_out() -> None:
     data = plan(None).disturbed["workload"]["data"]
     train = [set(matching(pattern)) for pattern in data["train"]]
     held_out = {path for pattern in data["validation"] for path in matching(pattern)}

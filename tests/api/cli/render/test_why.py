@@ -14,7 +14,7 @@ def text(**changes: Any) -> list[str]:
     return render_why({**BASE, **changes})
 
 
-def test_a_pending_job_tells_what_it_waits_for_and_what_to_do() -> None:
+def test_a_pending_job_shows_its_reason_and_advice() -> None:
     condition = {"type": "Placeable", "status": False, "reason": "no_room", "message": "needs 4 ranks, 2 are free"}
     met = {"type": "Validated", "status": True, "reason": "ok", "message": ""}
     assert text(summary="Queued for 60 s.", conditions=[condition, met], advice=["Add a node."]) == [
@@ -22,7 +22,7 @@ def test_a_pending_job_tells_what_it_waits_for_and_what_to_do() -> None:
     ]  # fmt: skip
 
 
-def test_a_failed_job_gives_one_clean_traceback_that_fits_a_screen() -> None:
+def test_a_failed_job_shows_one_traceback_that_fits_a_screen() -> None:
     error = {"kind": "ValueError", "message": "shapes differ", "rank": 2, "step": 7, "phase": "forward",
              "traceback": "\n".join(f"line {n}" for n in range(40))}  # fmt: skip
     lines = text(error=error)
@@ -47,11 +47,11 @@ def test_a_slow_job_shows_goodput_and_incidents() -> None:
     ]
 
 
-def test_a_young_job_shows_its_time_without_a_share() -> None:
+def test_a_young_job_shows_its_time_without_goodput() -> None:
     assert text(seconds={"starting": 15.0, "training": 0.2})[1:] == ["  so far: starting 15 s, training 0.2 s"]
 
 
-def test_a_hang_shows_where_the_rank_that_stands_out_is() -> None:
+def test_a_hang_shows_the_stack_of_the_outlier_rank() -> None:
     stack = 'Thread 0x1 (x):\n  File "a.py", line 1 in a\n\nCurrent thread 0x2 (x):\n  File "t.py", line 9 in think\n'
     ranks = {"0": {"stack": "other"}, "1": {"node": "n1", "step": 3, "phase": "forward", "stack": stack}}
     hang = {"cause": "no rank moved on", "rank": 1, "at_step": 2, "evidence": {"outlier_ranks": [1], "ranks": ranks},

@@ -46,16 +46,16 @@ def spec_of(declared: DeclaredRun, overridden: Collection[str] = (), **flags: An
         ("FailureConfig(max_failures=retries)", DeclaredRun(max_failures=None)),
     ],
 )
-def test_plain_values_are_read_and_others_are_not_guessed(source: str, declared: DeclaredRun) -> None:
+def test_literal_values_are_parsed_and_others_are_not_guessed(source: str, declared: DeclaredRun) -> None:
     assert parse_declared_run(source) == declared
 
 
-def test_a_source_that_is_no_python_is_refused() -> None:
+def test_a_source_that_is_not_python_is_rejected() -> None:
     with pytest.raises(SpecError, match="is not valid Python"):
         parse_declared_run("def (:")
 
 
-def test_the_ranges_become_the_ladder() -> None:
+def test_ranges_of_workers_become_the_ladder() -> None:
     spec = spec_of(DeclaredRun((2, 8), True, {"CPU": 4, "memory": 2e9}, 3))
     assert spec["workload"] == {
         "kind": "ray_train", "entrypoint": "/home/me/train.py", "args": ["--lr", "1"], "cwd": "/home/me",
@@ -66,7 +66,7 @@ def test_the_ranges_become_the_ladder() -> None:
     assert spec_of(DeclaredRun(max_failures=-1))["recovery"] == {"budgets": {"user_error": UNLIMITED_FAILURES}}
 
 
-def test_flags_and_settings_go_before_the_source() -> None:
+def test_flags_and_settings_override_the_source() -> None:
     unread = DeclaredRun(None, None, None, None)
     spec = spec_of(unread, ("layout.dp", "resources.device", "recovery"), nproc_per_node="2", max_restarts=5)
     assert spec["layout"] == {"dp": {"min": 2, "target": 2, "max": 2}}
@@ -79,12 +79,12 @@ def test_flags_and_settings_go_before_the_source() -> None:
     ("declared", "declared_value"),
     [(DeclaredRun(None), "--nproc-per-node"), (DeclaredRun((1, 1), None), "--set resources.device")],
 )
-def test_what_the_source_does_not_say_names_the_flag(declared: DeclaredRun, declared_value: str) -> None:
+def test_an_error_for_a_missing_value_names_the_flag(declared: DeclaredRun, declared_value: str) -> None:
     with pytest.raises(SpecError, match=declared_value):
         spec_of(declared)
 
 
-def test_run_says_which_flag_the_program_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_names_the_flag_that_the_program_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.py").write_text("ScalingConfig(num_workers=workers)")
     with pytest.raises(SystemExit) as left:
         main(["run", "--server", "http://127.0.0.1:1", "--ray-train", str(tmp_path / "train.py"), "--lr", "1"])

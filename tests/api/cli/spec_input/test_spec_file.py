@@ -18,13 +18,13 @@ from regroup.service.domain.errors import SpecError
         ("storage_uri=null", {"training": {"keep": 1}, "storage_uri": None}),
     ],
 )
-def test_set_reads_values_as_yaml_and_makes_the_path(setting: str, expected: dict[str, Any]) -> None:
+def test_set_parses_yaml_values_and_creates_the_path(setting: str, expected: dict[str, Any]) -> None:
     spec: dict[str, Any] = {"training": {"keep": 1}}
     set_value(spec, setting)
     assert spec == expected
 
 
-def test_set_reaches_into_lists() -> None:
+def test_set_changes_items_of_lists() -> None:
     spec = {"faults": [{"at": {"step": 1}}], "preload": ["a", "b"]}
     set_value(spec, "faults.0.at.step=9")
     set_value(spec, "preload.1=c")
@@ -32,20 +32,20 @@ def test_set_reaches_into_lists() -> None:
 
 
 @pytest.mark.parametrize("setting", ["steps", "=3", "name.deeper=1", "faults.4.at=1", "faults.x=1", "a=[1"])
-def test_a_setting_that_fits_nowhere_is_refused_with_itself(setting: str) -> None:
+def test_an_impossible_setting_is_rejected_with_its_text(setting: str) -> None:
     with pytest.raises(SpecError) as refused:
         set_value({"name": "x", "faults": [{}]}, setting)
     assert refused.value.issues[0].path == "--set" and refused.value.issues[0].value == setting
 
 
-def test_placeholders_are_filled_in_everywhere_and_only_the_two() -> None:
+def test_only_defined_placeholders_are_replaced_in_all_strings() -> None:
     filled = fill_in({"a": ["${X}/b", 3], "c": "$${X} ${X}"}, {"X": "/x"})
     assert filled == {"a": ["/x/b", 3], "c": "${X} /x"}
     with pytest.raises(SpecError, match=r"a\.0: unknown placeholder \$\{HOME\}: use \$\{X\}"):
         fill_in({"a": ["${HOME}"]}, {"X": "/x"})
 
 
-def test_a_file_is_read_set_and_filled(tmp_path: Path) -> None:
+def test_a_file_is_read_with_settings_and_placeholders(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text("name: a\ndata: ['${PYTHON_STDLIB}/json', '${SPEC_DIR}/text']\n")
     assert read_spec(path, ["name=b"]) == {
@@ -55,13 +55,13 @@ def test_a_file_is_read_set_and_filled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["a: [", "- a list", "", "\ufffe\x00"])
-def test_what_is_no_mapping_is_refused_by_file(tmp_path: Path, content: str) -> None:
+def test_a_file_without_a_mapping_is_rejected_by_name(tmp_path: Path, content: str) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text(content)
     with pytest.raises(SpecError, match=r"spec\.yaml"):
         read_spec(path)
 
 
-def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_missing_file_is_rejected_by_name(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"No such file.*gone\.yaml"):
         read_spec(tmp_path / "gone.yaml")

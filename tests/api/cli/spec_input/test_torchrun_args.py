@@ -20,7 +20,7 @@ def spec_of(program: Sequence[str], **flags: Any) -> dict[str, Any]:
     return spec
 
 
-def test_a_program_runs_where_it_was_typed() -> None:
+def test_a_program_runs_in_the_current_folder() -> None:
     spec = spec_of(["train.py", "--lr", "0.1"])
     assert spec["workload"] == {
         "kind": "script", "entrypoint": "/home/me/train.py", "args": ["--lr", "0.1"], "cwd": "/home/me",
@@ -33,7 +33,7 @@ def test_a_program_runs_where_it_was_typed() -> None:
     ("nnodes", "per_node", "dp"),
     [("1:1", "1", (1, 1)), ("2", "8", (16, 16)), ("2:4", "8", (16, 32))],
 )
-def test_nodes_times_ranks_are_the_sizes_it_may_have(nnodes: str, per_node: str, dp: tuple[int, int]) -> None:
+def test_possible_sizes_are_nodes_times_ranks_per_node(nnodes: str, per_node: str, dp: tuple[int, int]) -> None:
     least, most = dp
     spec = spec_of(["x.py"], nnodes=nnodes, nproc_per_node=per_node, max_restarts=3)
     assert spec["layout"]["dp"] == {"min": least, "target": most, "max": most}
@@ -49,13 +49,13 @@ def test_nodes_times_ranks_are_the_sizes_it_may_have(nnodes: str, per_node: str,
         ({"nproc_per_node": "0"}, "--nproc-per-node"),
     ],
 )
-def test_a_flag_that_no_job_can_have_is_named(flags: dict[str, str], path: str) -> None:
+def test_an_error_names_an_invalid_flag(flags: dict[str, str], path: str) -> None:
     with pytest.raises(SpecError) as refused:
         script_spec(["x.py"], Flags(**flags), cwd=HOME, name="x")
     assert refused.value.issues[0].path == path
 
 
-def test_names_are_legal_and_tell_the_program() -> None:
+def test_job_names_are_valid_and_contain_the_program() -> None:
     assert job_name("src/Train_GPT.py", Flags(), "a1") == "train-gpt-a1"
     assert job_name("my.pkg.train", Flags(module=True), "a1") == "my-pkg-train-a1"
     assert job_name("_.py", Flags(), "a1") == "script-a1"
@@ -72,7 +72,7 @@ def test_names_are_legal_and_tell_the_program() -> None:
         (["--standalone"], "Missing argument"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_sent(
+def test_invalid_arguments_are_rejected_before_any_request(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
@@ -81,7 +81,7 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_options_after_a_program_are_the_programs_and_after_a_spec_ours(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_after_a_program_are_its_own_but_not_after_a_spec(capsys: pytest.CaptureFixture[str]) -> None:
     nobody = "http://127.0.0.1:1"
     with pytest.raises(SystemExit):
         main(["run", "--server", nobody, "--nproc_per_node", "0", "x.py", "--help", "--no-such-option"])

@@ -55,7 +55,7 @@ def spec(make_spec: Callable[..., dict[str, Any]], project: Path) -> Callable[..
     return written
 
 
-async def test_submit_sends_the_folder_along(
+async def test_submit_uploads_the_folder(
     cli: Cli, spec: Callable[..., Path], project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project)
@@ -72,7 +72,7 @@ async def test_submit_sends_the_folder_along(
     assert done == 0 and json.loads(out)["spec"]["code"]["archive"] != address
 
 
-async def test_run_sends_the_folder_of_a_program_or_a_spec(
+async def test_run_uploads_the_folder_of_a_program_or_a_spec(
     live: Any, cli: Cli, spec: Callable[..., Path], project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def ran(*arguments: object) -> dict[str, Any]:
@@ -94,7 +94,7 @@ async def test_run_sends_the_folder_of_a_program_or_a_spec(
     assert (await ran(spec(), "--working-dir", "."))["code"]["archive"] != sent["code"]["archive"]
 
 
-async def test_a_folder_that_cannot_travel_is_refused_before_a_job_is_made(
+async def test_an_invalid_folder_is_rejected_before_submission(
     cli: Cli, spec: Callable[..., Path], project: Path
 ) -> None:
     (project / "out").symlink_to("/etc")
@@ -103,14 +103,16 @@ async def test_a_folder_that_cannot_travel_is_refused_before_a_job_is_made(
     assert (await cli("get", "gpt"))[0] == 4
 
 
-async def test_validate_packs_and_sends_nothing(live: Any, cli: Cli, spec: Callable[..., Path], project: Path) -> None:
+async def test_validate_packs_the_folder_but_uploads_nothing(
+    live: Any, cli: Cli, spec: Callable[..., Path], project: Path
+) -> None:
     done, out, _ = await cli("validate", spec(code={"working_dir": "."}), "--json")
     assert done == 0 and json.loads(out)["spec"]["code"]["archive"].startswith("sha256:")
     assert "blobs" not in os.listdir(live.services.settings.state_dir)
     assert (await cli("validate", spec(code={"working_dir": "nowhere"})))[0] == 1
 
 
-async def test_a_long_upload_shows_how_far_it_is(
+async def test_a_long_upload_shows_its_progress(
     cli: Cli, spec: Callable[..., Path], project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directory, "_QUIET_S", 0.0)
@@ -120,7 +122,7 @@ async def test_a_long_upload_shows_how_far_it_is(
     assert done == 0 and err.splitlines()[:2] == ["code: 4.0 MiB of 6.0 MiB", "code: 6.0 MiB of 6.0 MiB"]
 
 
-def test_a_program_moves_into_the_folder_that_is_sent(tmp_path: Path) -> None:
+def test_the_path_of_a_program_is_relative_to_the_uploaded_folder(tmp_path: Path) -> None:
     (tmp_path / "project" / "sub").mkdir(parents=True)
     (tmp_path / "project" / "sub" / "train.py").touch()
     cwd = tmp_path / "project" / "sub"
@@ -142,6 +144,6 @@ def test_a_program_moves_into_the_folder_that_is_sent(tmp_path: Path) -> None:
         relocated(".", entrypoint="/usr/bin/python")
 
 
-def test_a_spec_without_a_folder_is_as_it_was() -> None:
+def test_a_spec_without_a_folder_is_unchanged() -> None:
     assert with_working_dir({"name": "x"}, None, Path()) == {"name": "x"}
     assert with_working_dir({"code": {"archive": "a"}}, None, Path("/b")) == {"code": {"archive": "a"}}

@@ -20,7 +20,7 @@ async def held(live: Any, job_id: str) -> None:
     await live.services.store.apply(live.lease, placed, now=5.0, allocate=allocate)
 
 
-async def test_a_node_is_drained_looked_at_and_used_again(live: Any, make_spec: Any) -> None:
+async def test_a_node_is_drained_inspected_and_undrained(live: Any, make_spec: Any) -> None:
     live.cluster.add_node(NODE)
     job = (await live.http.post("/v1/jobs", json=make_spec())).json()["id"]
     await held(live, job)
@@ -40,7 +40,7 @@ async def test_a_node_is_drained_looked_at_and_used_again(live: Any, make_spec: 
     assert await live.services.store.drains() == []
 
 
-async def test_what_cannot_be_drained_is_said(live: Any) -> None:
+async def test_a_drain_that_is_impossible_is_rejected(live: Any) -> None:
     live.cluster.add_node(NODE)
     live.cluster.add_node(Node(id="c" * 40, name="control", address="h", is_control=True))
     live.cluster.add_node(Node(id="b" * 40, name="twin", address="h"))
@@ -56,7 +56,7 @@ async def test_what_cannot_be_drained_is_said(live: Any) -> None:
         assert (await live.http.post("/v1/nodes/local-1/drain", json=wrong)).status_code == 422
 
 
-async def test_what_ray_drains_is_shown_and_cannot_be_taken_back(live: Any) -> None:
+async def test_a_drain_by_ray_is_shown_and_cannot_be_cancelled(live: Any) -> None:
     live.cluster.add_node(NODE)
     live.cluster.drain_node(NODE.id, 99.0)
     drain = (await live.http.get("/v1/nodes/local-1/drain")).json()
@@ -65,14 +65,14 @@ async def test_what_ray_drains_is_shown_and_cannot_be_taken_back(live: Any) -> N
     assert answer.status_code == 409 and "Ray itself" in answer.json()["detail"]
 
 
-async def test_the_client_waits_until_nobody_is_left(live: Any) -> None:
+async def test_the_client_waits_until_no_job_is_left(live: Any) -> None:
     live.cluster.add_node(NODE)
     assert (await live.client(lambda client: client.drain("local-1", deadline_s=9))).jobs == []
     assert (await live.client(lambda client: client.wait_for_drain("local-1"))).node_id == NODE.id
     await live.client(lambda client: client.undrain("local-1"))
 
 
-async def test_a_node_that_ends_when_it_is_empty_has_been_waited_for(live: Any, make_spec: Any) -> None:
+async def test_the_wait_ends_if_the_empty_node_leaves_the_cluster(live: Any, make_spec: Any) -> None:
     live.cluster.add_node(NODE)
     live.cluster.drain_node(NODE.id, None)
     job = (await live.http.post("/v1/jobs", json=make_spec())).json()["id"]

@@ -36,7 +36,7 @@ def zipped(data: bytes) -> dict[str, str]:
         return {name: archive.read(name).decode() for name in archive.namelist()}
 
 
-async def test_a_bundle_holds_what_nodes_left_and_what_the_database_knows(live, job_events):
+async def test_a_bundle_contains_evidence_of_nodes_and_the_database(live, job_events):
     job = await live.submit()
     await live.run(job["id"])
     await live.report(job["id"], incident(), job_events.formed(2, 2))
@@ -68,7 +68,7 @@ async def test_a_bundle_holds_what_nodes_left_and_what_the_database_knows(live, 
     assert await live.client(lambda client: zipped(client.evidence("gpt", 1))) == files
 
 
-async def test_what_is_missing_is_said_in_the_bundle(live):
+async def test_the_bundle_lists_missing_evidence(live):
     job = await live.submit()
     await live.run(job["id"])
     path = f"/v1/jobs/{job['id']}/incidents/1/evidence"
@@ -85,7 +85,7 @@ async def test_what_is_missing_is_said_in_the_bundle(live):
     assert "the server cannot read " in zipped((await live.http.get(path)).content)["summary.txt"]
 
 
-async def test_an_incident_that_never_was_is_404(live):
+async def test_an_unknown_incident_is_404(live):
     job_id = (await live.submit())["id"]
     answer = await live.http.get(f"/v1/jobs/{job_id}/incidents/1/evidence")
     assert answer.status_code == 404 and answer.json()["detail"].endswith("has no incident 1: it has had no incidents")

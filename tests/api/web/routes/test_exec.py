@@ -17,7 +17,7 @@ async def running(live) -> str:
     return job_id
 
 
-async def test_output_comes_as_bytes_then_the_exit_code(live):
+async def test_output_arrives_as_bytes_before_the_exit_code(live):
     job_id = await running(live)
     live.cluster.outputs = [("stdout", b"\x00\xff\n"), ("stderr", b"bad"), {"code": 3, "why": "exited"}]
     found = await live.client(
@@ -34,7 +34,7 @@ async def test_output_comes_as_bytes_then_the_exit_code(live):
     assert (order["command"], order["timeout_s"], order["stdin"]) == (["python", "-V"], 90.0, b"\x01in")
 
 
-async def test_the_history_says_who_ran_what(live):
+async def test_the_history_contains_actor_and_command(live):
     job_id = await running(live)
     live.cluster.outputs = [{"code": 0, "why": "exited"}]
     await live.client(lambda client: list(client.exec(job_id, ["env"])))
@@ -43,7 +43,7 @@ async def test_the_history_says_who_ran_what(live):
     assert event.data == {"command": ["env"], "rank": 0, "node": "a"}
 
 
-async def test_what_cannot_run_is_refused_before_the_first_byte(live, job_events):
+async def test_an_invalid_command_is_rejected_before_the_first_byte(live, job_events):
     queued = (await live.submit(name="queued"))["id"]
     body = {"command": ["true"]}
     answer = await live.http.post(f"/v1/jobs/{queued}/exec", json=body)
@@ -60,7 +60,7 @@ async def test_what_cannot_run_is_refused_before_the_first_byte(live, job_events
     assert not [event for event in await live.store.events(job_id) if event.type == "exec"]
 
 
-async def test_whoever_hangs_up_ends_the_command(live):
+async def test_closing_the_connection_stops_the_command(live):
     job_id = await running(live)
     live.cluster.outputs = [("stdout", b"x")]
 
@@ -77,7 +77,7 @@ async def test_whoever_hangs_up_ends_the_command(live):
             await asyncio.sleep(0.02)
 
 
-async def test_a_lost_agent_is_an_end_and_not_a_silence(live):
+async def test_a_lost_agent_ends_the_stream(live):
     job_id = await running(live)
 
     def lose(client):
@@ -89,7 +89,7 @@ async def test_a_lost_agent_is_an_end_and_not_a_silence(live):
     assert await live.client(lose) == [ExecExit(code=-9, why="lost")]
 
 
-async def test_a_server_that_goes_away_is_told(live, monkeypatch):
+async def test_a_server_that_stops_raises_an_error(live, monkeypatch):
     job_id = await running(live)
 
     async def broken(*_):

@@ -26,7 +26,7 @@ async def submitted(live: Any, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("nodes")
-async def test_what_is_stored_is_what_was_chosen_and_why_stands_beside_it(live: Any) -> None:
+async def test_the_job_stores_the_chosen_layout_and_the_reason(live: Any) -> None:
     job = await submitted(live, AUTO)
     layout, training = job["spec"]["layout"], job["spec"]["training"]
     assert layout["auto"] is None
@@ -44,7 +44,7 @@ async def test_what_is_stored_is_what_was_chosen_and_why_stands_beside_it(live: 
 
 
 @pytest.mark.usefixtures("nodes")
-async def test_the_same_request_is_the_same_job_whatever_the_cluster_is_by_then(live: Any) -> None:
+async def test_a_repeated_request_returns_the_job_even_if_the_cluster_changed(live: Any) -> None:
     headers = {"Idempotency-Key": "k"}
     first = await live.http.post("/v1/jobs", json=auto_json(), headers=headers)
     live.cluster.remove_node("n1")
@@ -54,7 +54,7 @@ async def test_the_same_request_is_the_same_job_whatever_the_cluster_is_by_then(
 
 
 @pytest.mark.usefixtures("nodes")
-async def test_validating_chooses_and_keeps_nothing(live: Any) -> None:
+async def test_validation_chooses_a_layout_and_stores_nothing(live: Any) -> None:
     answer = await live.http.post("/v1/spec/validate", json=auto_json())
     assert answer.status_code == 200, answer.text
     largest = answer.json()["ladder"][-1]
@@ -79,7 +79,7 @@ async def test_validating_chooses_and_keeps_nothing(live: Any) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("nodes")
-async def test_what_cannot_be_planned_names_the_field_and_the_limit(
+async def test_an_impossible_plan_names_the_field_and_the_limit(
     live: Any, spec: dict[str, Any], pointer: str, message: str | None
 ) -> None:
     answer = await live.http.post("/v1/jobs", json=spec)
@@ -89,13 +89,13 @@ async def test_what_cannot_be_planned_names_the_field_and_the_limit(
     assert message is None or any(message in each["detail"] for each in errors), errors
 
 
-async def test_a_cluster_that_does_not_answer_is_no_wrong_spec(live: Any) -> None:
+async def test_an_unavailable_cluster_is_not_an_invalid_spec(live: Any) -> None:
     live.cluster.reachable = False
     assert (await live.http.post("/v1/jobs", json=auto_json())).status_code == 503
     assert (await live.http.post("/v1/jobs", json={**auto_json({"dp": 2}, micro_batch=1)})).status_code == 201
 
 
-async def test_a_project_bounds_what_is_chosen(live: Any) -> None:
+async def test_a_project_limits_the_chosen_layout(live: Any) -> None:
     for node in gpu_nodes(2):
         live.cluster.add_node(node)
     answer = await live.http.put("/v1/projects/default", json={"guaranteed": 0, "limit": 6, "admits": {"max_ranks": 4}})
@@ -119,7 +119,7 @@ async def ran(live: Any, job_id: str) -> None:
 
 
 @pytest.mark.usefixtures("nodes")
-async def test_predicted_and_measured_stand_side_by_side(live: Any, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_predicted_and_measured_values_are_shown_together(live: Any, capsys: pytest.CaptureFixture[str]) -> None:
     job_id = (await submitted(live, AUTO))["id"]
     assert (await live.http.get(f"/v1/jobs/{job_id}")).json()["prediction"] is None
     await ran(live, job_id)
@@ -142,7 +142,7 @@ async def test_predicted_and_measured_stand_side_by_side(live: Any, capsys: pyte
     assert json.loads(capsys.readouterr().out)["generations"][0]["device"] == "cpu"
 
 
-async def test_a_job_that_says_its_layout_has_predictions_and_no_plan(live: Any) -> None:
+async def test_a_job_with_a_fixed_layout_has_predictions_but_no_plan(live: Any) -> None:
     job_id = (await live.submit())["id"]
     await ran(live, job_id)
     plan = (await live.http.get(f"/v1/jobs/{job_id}/plan")).json()
@@ -154,7 +154,7 @@ async def test_a_job_that_says_its_layout_has_predictions_and_no_plan(live: Any)
 
 
 @pytest.mark.usefixtures("nodes")
-async def test_a_parsed_spec_is_sent_with_what_it_leaves_open(live: Any) -> None:
+async def test_a_parsed_spec_is_sent_without_its_defaults(live: Any) -> None:
     spec = auto()
     job = await live.client(lambda client: client.submit(spec))
     assert job.spec.layout.auto is None

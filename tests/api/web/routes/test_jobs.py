@@ -23,7 +23,7 @@ async def test_submit_and_get(live, make_spec):
     assert (await live.http.get("/v1/jobs/gpt?project=other")).status_code == 404
 
 
-async def test_a_running_job_shows_its_numbers(live, job_events):
+async def test_a_running_job_shows_its_metrics(live, job_events):
     job_id = (await live.submit())["id"]
     await live.run(job_id)
     times = {"fault_s": 1.0, "seen_s": 1.1}
@@ -76,7 +76,7 @@ async def test_one_key_one_job(live, make_spec):
         ({"workload": {"kind": "script", "entrypoint": "/x.py", "cwd": "here"}}, "/workload/cwd", "here"),
     ],
 )
-async def test_a_wrong_field_is_named_with_its_value(live, make_spec, fields, pointer, value):
+async def test_an_invalid_field_is_named_with_its_value(live, make_spec, fields, pointer, value):
     answer = await live.http.post("/v1/jobs", json=make_spec(**fields))
     problem = answer.json()
     assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
@@ -86,14 +86,14 @@ async def test_a_wrong_field_is_named_with_its_value(live, make_spec, fields, po
     assert "s3cr3t" not in answer.text
 
 
-async def test_numbers_that_json_cannot_hold_are_refused(live, make_spec):
+async def test_numbers_that_json_cannot_represent_are_rejected(live, make_spec):
     body = json.dumps(make_spec()).replace('"steps": 10', '"steps": 10, "optimizer": {"lr": Infinity}')
     answer = await live.http.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_spec")
 
 
 @pytest.mark.parametrize("part", [{"faults": [{"at": {"rank": 0, "step": 1}}]}, {"disable_detectors": ["hang"]}])
-async def test_a_rehearsal_needs_a_server_that_allows_it(live, make_spec, part):
+async def test_faults_need_a_server_that_allows_them(live, make_spec, part):
     answer = await live.http.post("/v1/jobs", json=make_spec(**part))
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
     assert all(word in answer.json()["detail"] for word in ("--allow-faults", f"`{next(iter(part))}`"))
@@ -118,7 +118,7 @@ async def test_listing(live):
     assert (await live.http.get("/v1/jobs?state=SLEEPING")).json()["errors"][0]["pointer"] == "query/state/0"
 
 
-async def test_cancel_under_a_version(live, job_events):
+async def test_cancel_with_a_version(live, job_events):
     waiting = (await live.submit(name="waiting"))["id"]
     answer = await live.http.post(f"/v1/jobs/{waiting}/cancel")
     assert (answer.status_code, answer.json()["state"]) == (202, "CANCELLED")
@@ -197,7 +197,7 @@ async def test_why(live, job_events):
     assert failed["advice"] and "Fix the code" in failed["advice"][0]
 
 
-async def test_a_held_job_says_so_until_it_is_let_go(live, job_events):
+async def test_a_held_job_has_a_condition_until_it_is_released(live, job_events):
     job_id = (await live.submit())["id"]
     await live.run(job_id)
     refused = await live.http.post(f"/v1/jobs/{job_id}/release")

@@ -21,7 +21,7 @@ async def named(live: Any) -> dict[str, Any]:
     return {each.name: each for each in await live.client(lambda client: client.nodes())}
 
 
-async def test_nodes_with_what_is_free_and_who_is_there(live: Any) -> None:
+async def test_nodes_show_free_capacity_and_jobs(live: Any) -> None:
     live.cluster.add_node(Node("c" * 40, "control", "10.0.0.9", is_control=True))
     live.cluster.add_node(node(1))
     live.cluster.add_node(node(2, labels={MACHINE_LABEL: "rack-7/m2"}, is_draining=True))
@@ -39,7 +39,7 @@ async def test_nodes_with_what_is_free_and_who_is_there(live: Any) -> None:
     assert (second.name, second.node_name, second.is_draining) == ("rack-7/m2", "local-2", True)
 
 
-async def test_an_admin_closes_a_node_and_opens_it(live: Any) -> None:
+async def test_a_node_is_cordoned_and_uncordoned(live: Any) -> None:
     live.cluster.add_node(node(1))
     closed = await live.client(lambda client: client.cordon("local-1", reason="its fan"))
     assert (closed.health.status, closed.health.why) == ("cordoned", "cordoned by local: its fan")
@@ -53,7 +53,7 @@ async def test_an_admin_closes_a_node_and_opens_it(live: Any) -> None:
     ]  # fmt: skip
 
 
-async def test_a_node_that_is_gone_is_remembered_with_what_it_did_and_can_be_forgiven(live: Any) -> None:
+async def test_a_lost_node_keeps_its_faults_until_it_is_uncordoned(live: Any) -> None:
     now = time.time()
     for number in range(3):
         loss = NodeEvent("m1", NodeEventKind.NODE_LOST, now - 600 + 60 * number, f"{number}", "j", "", "Ray lost it")
@@ -70,14 +70,14 @@ async def test_a_node_that_is_gone_is_remembered_with_what_it_did_and_can_be_for
     assert await named(live) == {}
 
 
-async def test_an_unknown_node_is_named_with_those_that_are_there(live: Any) -> None:
+async def test_an_error_for_an_unknown_node_lists_the_nodes(live: Any) -> None:
     live.cluster.add_node(node(1))
     with pytest.raises(ApiError, match="no node 'local-7'; nodes: local-1") as refused:
         await live.client(lambda client: client.cordon("local-7"))
     assert refused.value.problem.code == "not_found"
 
 
-async def test_the_body_may_be_left_out(live: Any) -> None:
+async def test_the_body_is_optional(live: Any) -> None:
     live.cluster.add_node(node(1))
     assert (await live.http.post("/v1/nodes/local-1/cordon")).json()["health"]["status"] == "cordoned"
     assert (await live.http.post("/v1/nodes/local-1/cordon", json={"until": 3})).status_code == 422

@@ -15,7 +15,7 @@ QUESTION: dict[str, Any] = {
 COMMAND = ["plan", "llama3-70b", "--device", "A100", "--gpus", "64", "--batch", "512", "--sequence", "4096"]
 
 
-async def test_a_question_is_answered(live: Any) -> None:
+async def test_a_request_returns_plans(live: Any) -> None:
     report = await live.client(lambda client: client.plan(**QUESTION))
     best = report.plans[0]
     degrees = best.layout.model_dump().values()
@@ -38,7 +38,7 @@ async def test_a_question_is_answered(live: Any) -> None:
         ({"colour": "red"}, "/colour", ""),
     ],
 )
-async def test_nonsense_is_a_problem_that_points_at_the_field(
+async def test_an_invalid_request_points_at_the_field(
     live: Any, change: dict[str, Any], pointer: str, detail: str
 ) -> None:
     with pytest.raises(ApiError) as refused:
@@ -58,7 +58,7 @@ def test_the_command_needs_no_server(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_sizes_come_from_a_file_and_the_answer_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sizes_are_read_from_a_file_and_the_answer_is_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "model.yaml"
     path.write_text("layers: 6\nhidden: 512\nheads: 8\nvocabulary: 32000\n")
     with pytest.raises(SystemExit, match="0"):
@@ -66,7 +66,7 @@ def test_sizes_come_from_a_file_and_the_answer_as_json(tmp_path: Path, capsys: p
     assert json.loads(capsys.readouterr().out)["plans"]
 
 
-def test_the_command_names_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_the_command_names_the_invalid_value(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([*COMMAND[:4], "--gpus", "0", "--batch", "a lot"])
     with pytest.raises(SystemExit):

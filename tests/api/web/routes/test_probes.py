@@ -29,7 +29,7 @@ async def probed(live: Any, result: dict[str, Any]) -> str:
     return job.id
 
 
-async def test_a_probe_takes_what_fits_on_the_open_nodes(live: Any) -> None:
+async def test_a_probe_uses_all_ranks_that_fit_on_the_open_nodes(live: Any) -> None:
     for each in (node("a"), node("b"), node("c")):
         live.cluster.add_node(each)
     live.cluster.add_node(Node("d" * 40, "control", "10.0.0.9", cpus=64, is_control=True))
@@ -43,7 +43,7 @@ async def test_a_probe_takes_what_fits_on_the_open_nodes(live: Any) -> None:
         await live.client(lambda client: client.probe())
 
 
-async def test_devices_are_gpus_where_there_are_any(live: Any) -> None:
+async def test_the_device_is_cuda_if_the_cluster_has_gpus(live: Any) -> None:
     with pytest.raises(ApiError, match="no open node has capacity"):
         await live.client(lambda client: client.probe())
     for each in (node("a"), node("b", gpus=3)):
@@ -55,7 +55,7 @@ async def test_devices_are_gpus_where_there_are_any(live: Any) -> None:
     assert (await live.store.job(job.id)).parsed_spec().layout.dp.target == 5
 
 
-async def test_the_newest_result_is_shown_by_node_and_level(live: Any) -> None:
+async def test_the_newest_result_is_shown_per_node_and_level(live: Any) -> None:
     for each in (node("a"), node("b")):
         live.cluster.add_node(each)
     assert await live.client(lambda client: client.probes()) == []
@@ -76,7 +76,7 @@ async def test_the_newest_result_is_shown_by_node_and_level(live: Any) -> None:
     assert 'regroup_probe_anomalies{kind="cpu",what="node"} 1.0' in text
 
 
-async def test_plans_and_the_topology_go_by_what_was_measured(live: Any) -> None:
+async def test_plans_and_topology_use_measured_values(live: Any) -> None:
     for each in (node("a"), node("b")):
         live.cluster.add_node(each)
     question = {"model": "gpt2", "device": "cpu", "gpus": 4, "global_batch": 8, "sequence": 64, "precision": "fp32"}
@@ -90,7 +90,7 @@ async def test_plans_and_the_topology_go_by_what_was_measured(live: Any) -> None
     assert levels["block"].measured_s is None and levels["block"].link.bytes_per_s < 0.7e9
 
 
-async def test_the_tree_shows_what_is_inside_of_nodes_and_which_of_them_a_fabric_joins(live: Any) -> None:
+async def test_the_tree_shows_islands_in_nodes_and_nodes_in_a_fabric(live: Any) -> None:
     for each in (node("a"), node("b"), node("c")):
         live.cluster.add_node(each)
     await probed(live, probe_result(2, fabric="f.1"))
@@ -106,7 +106,7 @@ async def test_the_tree_shows_what_is_inside_of_nodes_and_which_of_them_a_fabric
     assert ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8" and ranges([]) == ""
 
 
-async def test_what_cannot_be_read_does_not_count(live: Any) -> None:
+async def test_an_unreadable_result_is_ignored(live: Any) -> None:
     for each in (node("a"), node("b")):
         live.cluster.add_node(each)
     good = await probed(live, probe_result(2))
@@ -115,6 +115,6 @@ async def test_what_cannot_be_read_does_not_count(live: Any) -> None:
     assert shown.job_id == good
 
 
-async def test_a_job_of_somebody_elses_with_the_label_does_not_count(live: Any) -> None:
+async def test_a_job_of_another_user_with_the_label_is_ignored(live: Any) -> None:
     await live.submit(labels={"regroup.io/probe": "cpu"})
     assert await live.client(lambda client: client.probes()) == []

@@ -9,7 +9,7 @@ from regroup.api.schemas.projects import ProjectSettings
 from regroup.service.domain.states import JobState, Reason, check_transition
 
 
-async def test_a_project_is_set_up_shown_changed_and_forgotten(live: Any) -> None:
+async def test_a_project_is_created_shown_changed_and_deleted(live: Any) -> None:
     made = await live.client(lambda client: client.set_project("vision", ProjectSettings(guaranteed=8, limit=16)))
     assert (made.name, made.guaranteed, made.borrowable, made.limit, made.allocated) == ("vision", 8, None, 16, 0)
     job = await live.submit(project="vision")
@@ -37,7 +37,7 @@ async def test_a_project_is_set_up_shown_changed_and_forgotten(live: Any) -> Non
         ({"defaults": {"name": "x"}}, "/defaults/name"),
     ],
 )
-async def test_numbers_that_contradict_each_other_are_refused(live: Any, settings: Any, pointer: str) -> None:
+async def test_contradictory_numbers_are_rejected(live: Any, settings: Any, pointer: str) -> None:
     answer = await live.http.put("/v1/projects/vision", json=settings)
     assert answer.status_code == 422, answer.text
     assert [wrong["pointer"] for wrong in answer.json()["errors"]] == [pointer]
@@ -60,7 +60,7 @@ async def test_numbers_that_contradict_each_other_are_refused(live: Any, setting
         ),
     ],
 )
-async def test_what_a_project_does_not_admit_is_refused_with_the_numbers(
+async def test_a_job_outside_its_projects_limits_is_rejected_with_numbers(
     live: Any, make_spec: Any, admits: Any, fields: Any, status: int, text: str
 ) -> None:
     assert (await live.http.put("/v1/projects/small", json={"admits": admits})).status_code == 200
@@ -68,13 +68,13 @@ async def test_what_a_project_does_not_admit_is_refused_with_the_numbers(
     assert answer.status_code == status and text in answer.text
 
 
-async def test_a_job_that_its_project_could_never_hold_is_refused(live: Any, make_spec: Any) -> None:
+async def test_a_job_larger_than_its_projects_limit_is_rejected(live: Any, make_spec: Any) -> None:
     await live.http.put("/v1/projects/small", json={"limit": 3})
     answer = await live.http.post("/v1/jobs", json=make_spec(project="small", layout={"dp": 4}))
     assert answer.status_code == 422 and "is 3, this job needs at least 4" in answer.text
 
 
-async def test_defaults_stand_where_a_spec_says_nothing(live: Any) -> None:
+async def test_defaults_apply_if_the_spec_does_not_set_the_field(live: Any) -> None:
     defaults = {"priority": "low", "checkpoint": {"every_steps": 50}, "resources": {"cpus": 2}}
     await live.http.put("/v1/projects/small", json={"defaults": defaults})
     job = await live.submit(project="small", checkpoint={"keep_last": 1}, priority="high")
@@ -83,7 +83,7 @@ async def test_defaults_stand_where_a_spec_says_nothing(live: Any) -> None:
     assert (spec.checkpoint.every_steps, spec.checkpoint.keep_last) == (50, 1)
 
 
-async def test_a_job_comes_after_others_by_id(live: Any, make_spec: Any) -> None:
+async def test_a_job_depends_on_others_by_id(live: Any, make_spec: Any) -> None:
     first = await live.submit(name="first")
     then = await live.submit(name="then", depends_on=["first"])
     assert (await live.store.job(then["id"])).spec["depends_on"] == [first["id"]]

@@ -32,7 +32,7 @@ async def comes(live: Any, job: str, dp: int) -> None:
     await live.store.intend(job, lambda _: {"resize": None}, now=9.0, actor="test")
 
 
-async def test_a_size_is_wanted_once_and_again(live: Any) -> None:
+async def test_a_resize_is_requested_and_repeated(live: Any) -> None:
     job = await running(live)
     answer = await live.http.post(f"/v1/jobs/{job}/resize", json={"dp": 3, "reason": "two nodes came"})
     assert answer.status_code == 202
@@ -44,7 +44,7 @@ async def test_a_size_is_wanted_once_and_again(live: Any) -> None:
     assert back.json()["intents"]["resize"]["layout"] == split(1), "that is wanted now, though it is so already"
 
 
-async def test_what_cannot_be_is_said(live: Any) -> None:
+async def test_an_impossible_request_is_rejected(live: Any) -> None:
     job = await running(live)
     answer = await live.http.post(f"/v1/jobs/{job}/resize", json={"dp": 9})
     assert answer.status_code == 422 and "nearest legal: 3 and 4" in answer.text
@@ -57,7 +57,7 @@ async def test_what_cannot_be_is_said(live: Any) -> None:
     assert (await live.http.post("/v1/jobs/nobody/resize", json={"dp": 2})).status_code == 404
 
 
-async def test_the_client_waits_until_it_is_so(live: Any) -> None:
+async def test_the_client_waits_until_the_job_is_resized(live: Any) -> None:
     job = await running(live)
     reported = await live.client(lambda client: client.resize(job, 2))
     assert reported.intents["resize"]["layout"] == split(2)
@@ -91,7 +91,7 @@ async def test_the_command(live: Any, capsys: Any) -> None:
     assert "nearest legal: 3 and 4" in capsys.readouterr().err
 
 
-async def test_so_many_ranks_are_split_as_the_planner_says(live: Any, capsys: Any) -> None:
+async def test_the_planner_chooses_the_degrees_for_a_number_of_ranks(live: Any, capsys: Any) -> None:
     for node in cpu_nodes(2, 2):
         live.cluster.add_node(node)
     answer = await live.http.post(

@@ -6,7 +6,7 @@ FOUND = {
 }
 
 
-async def test_ranks_come_in_order_with_what_they_do(live):
+async def test_ranks_are_in_order_with_step_and_phase(live):
     job_id = (await live.submit())["id"]
     live.cluster.running[job_id] = FOUND
     answer = await live.http.get(f"/v1/jobs/{job_id}/stacks")

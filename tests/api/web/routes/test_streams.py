@@ -22,7 +22,7 @@ async def read_until(live, path, enough, headers=None):
     raise AssertionError(f"the stream broke off: {raw!r}")
 
 
-async def test_events_come_as_they_happen_and_end_with_the_job(live, job_events):
+async def test_events_arrive_as_they_happen_and_end_with_the_job(live, job_events):
     job_id = (await live.submit())["id"]
     following = asyncio.create_task(read_until(live, f"/v1/jobs/{job_id}/events?follow=true", 100))
     await live.run(job_id)
@@ -49,7 +49,7 @@ async def test_a_stream_resumes_after_the_last_id(live, job_events):
     assert (bad.status_code, bad.json()["code"]) == (400, "bad_request")
 
 
-async def test_steps_come_with_those_done_again(live, job_events):
+async def test_the_step_stream_includes_repeated_steps(live, job_events):
     job_id = (await live.submit())["id"]
     await live.run(job_id)
     following = asyncio.create_task(read_until(live, f"/v1/jobs/{job_id}/steps?follow=true", 100))
@@ -79,7 +79,7 @@ async def test_an_idle_stream_is_kept_alive(live, monkeypatch):
     assert EventParser().feed(raw) == []
 
 
-async def test_logs_follow_from_generation_to_generation(live, job_events):
+async def test_the_log_stream_continues_across_generations(live, job_events):
     job_id = (await live.submit())["id"]
     path = f"/v1/jobs/{job_id}/logs"
     assert (await live.http.get(path)).status_code == 404
@@ -103,7 +103,7 @@ async def test_logs_follow_from_generation_to_generation(live, job_events):
         assert (await live.http.get(f"{path}?follow=true", headers={"Last-Event-ID": bad})).status_code == 400
 
 
-async def test_logs_of_an_ended_job_come_from_storage(live, job_events, tmp_path):
+async def test_logs_of_an_ended_job_are_read_from_storage(live, job_events, tmp_path):
     job = await live.submit(storage_uri=f"file://{tmp_path}/kept")
     path = f"/v1/jobs/{job['id']}/logs"
     logs = tmp_path / "kept" / "jobs" / job["id"] / "logs"
@@ -132,7 +132,7 @@ async def test_logs_of_an_ended_job_come_from_storage(live, job_events, tmp_path
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 7))
-def test_events_are_read_wherever_the_bytes_are_cut(cut):
+def test_events_are_parsed_from_chunks_of_any_size(cut):
     raw = ': hello\n\nevent: log\nid: 7\ndata: {"text": "a\u2028b"}\n\ndata: x\ndata: y\n\n'.encode()
     parser = EventParser()
     found = [event for part in (raw[:cut], raw[cut : cut + 3], raw[cut + 3 :]) for event in parser.feed(part)]

@@ -18,7 +18,7 @@ async def lets_go(live: Any, job: str, job_events: Any) -> None:
     await live.report(job, job_events.state("RESIZING", "suspended"), job_events.state("QUEUED", "suspended"))
 
 
-async def test_a_job_that_queues_is_suspended_at_once_and_resumed(live: Any) -> None:
+async def test_a_queued_job_is_suspended_immediately_and_resumed(live: Any) -> None:
     job = (await live.submit())["id"]
     response = (await live.http.post(f"/v1/jobs/{job}/suspend")).json()
     assert (response["state"], response["reason"], response["message"]) == ("SUSPENDED", "suspended", "on request")
@@ -33,7 +33,7 @@ async def test_a_job_that_queues_is_suspended_at_once_and_resumed(live: Any) -> 
     assert (await live.http.post(f"/v1/jobs/{job}/resume")).json()["version"] == back.json()["version"]
 
 
-async def test_a_job_that_runs_lets_go_first(live: Any, job_events: Any) -> None:
+async def test_a_running_job_releases_its_nodes_before_it_is_suspended(live: Any, job_events: Any) -> None:
     job = (await live.submit())["id"]
     await live.run(job)
     response = (await live.http.post(f"/v1/jobs/{job}/suspend", json={"reason": "for the night"})).json()
@@ -45,7 +45,7 @@ async def test_a_job_that_runs_lets_go_first(live: Any, job_events: Any) -> None
     assert states(events)[-3:] == [("RESIZING", "suspended"), ("QUEUED", "suspended"), ("SUSPENDED", "suspended")]
 
 
-async def test_a_wish_taken_back_in_time_leaves_the_job_where_it_is(live: Any, job_events: Any) -> None:
+async def test_an_early_resume_cancels_the_suspension(live: Any, job_events: Any) -> None:
     job = (await live.submit())["id"]
     await live.run(job)
     await live.http.post(f"/v1/jobs/{job}/suspend")
@@ -55,7 +55,7 @@ async def test_a_wish_taken_back_in_time_leaves_the_job_where_it_is(live: Any, j
     assert (await live.http.get(f"/v1/jobs/{job}")).json()["state"] == "QUEUED", "too late to stay, so it queues"
 
 
-async def test_what_cannot_be_is_said(live: Any, job_events: Any) -> None:
+async def test_an_impossible_request_is_rejected(live: Any, job_events: Any) -> None:
     job = (await live.submit())["id"]
     for wrong in ({"reason": ""}, {"why": "x"}):
         assert (await live.http.post(f"/v1/jobs/{job}/suspend", json=wrong)).status_code == 422, wrong
@@ -95,7 +95,7 @@ async def test_the_commands(live: Any, job_events: Any, capsys: pytest.CaptureFi
     assert "gpt is QUEUED at step 1" in capsys.readouterr().out
 
 
-async def test_the_handle_of_a_job(live: Any) -> None:
+async def test_the_methods_of_a_job_object(live: Any) -> None:
     job = (await live.submit())["id"]
 
     def rests() -> list[str]:

@@ -22,7 +22,7 @@ def node(name: str, rack: str = "", gpus: float = 4) -> Node:
     return Node(name * 40, name, "10.0.0.1", cpus=8, free_cpus=8, gpus=gpus, free_gpus=gpus, labels=labels)
 
 
-async def test_the_tree_with_what_is_free_and_what_does_not_fit(live: Any) -> None:
+async def test_the_tree_shows_free_capacity_and_inconsistencies(live: Any) -> None:
     live.cluster.add_node(Node("c" * 40, "control", "10.0.0.9", is_control=True))
     for each in (node("a", "r1"), node("b", "r1"), node("d")):
         live.cluster.add_node(each)
@@ -38,7 +38,7 @@ async def test_the_tree_with_what_is_free_and_what_does_not_fit(live: Any) -> No
     assert by_level[Level.BLOCK].link.bytes_per_s < by_level[Level.NODE].link.bytes_per_s
 
 
-async def test_why_tells_where_a_job_is_and_what_else_there_was(live: Any) -> None:
+async def test_why_shows_the_placement_and_its_alternatives(live: Any) -> None:
     nodes = [node("a", "r1"), node("b", "r1"), node("d", "r2")]
     placed = place(Demand(8, 1, "cuda", 1), nodes)
     assert isinstance(placed, Placement) and placed.choice is not None
@@ -54,7 +54,7 @@ async def test_why_tells_where_a_job_is_and_what_else_there_was(live: Any) -> No
     assert "    not one node: the largest has capacity for 4 of 8 ranks" in lines
 
 
-def test_a_file_that_breaks_later_leaves_what_was_known(tmp_path: Path) -> None:
+def test_a_topology_file_that_becomes_invalid_keeps_the_old_topology(tmp_path: Path) -> None:
     path = tmp_path / "topology.conf"
     topology = Topology(Settings(state_dir=tmp_path, topology_file=path))
     with pytest.raises(TopologyError, match=r"topology.conf: .*No such file"):
@@ -70,7 +70,7 @@ def test_a_file_that_breaks_later_leaves_what_was_known(tmp_path: Path) -> None:
     assert topology.state([node("a")]).problems == ()
 
 
-def test_labels_of_ones_own_must_be_of_levels(tmp_path: Path) -> None:
+def test_custom_labels_must_belong_to_levels(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown level 'switch'; expected one of zone, block, rack, gpu_domain"):
         Settings(state_dir=tmp_path, topology_labels={"switch": "x"})
     own = Settings(state_dir=tmp_path, topology_labels={"rack": "topology.kubernetes.io/rack"})

@@ -17,7 +17,7 @@ async def append(live: Any, offset: int, data: bytes, path: str = PATH) -> Any:
     return await live.http.patch(path, content=data, headers={"Upload-Offset": str(offset)})
 
 
-async def test_an_archive_comes_in_pieces_and_is_there(live: Any) -> None:
+async def test_an_archive_is_uploaded_in_pieces_and_stored(live: Any) -> None:
     limits = (await live.http.get("/v1/uploads")).json()
     assert limits == {"archive_bytes": 200 * 2**20, "piece_bytes": 8 * 2**20}
     begun = await live.http.post("/v1/uploads", json=NEW)
@@ -35,7 +35,7 @@ async def test_an_archive_comes_in_pieces_and_is_there(live: Any) -> None:
     assert (await live.http.get(PATH)).json()["complete"] is True
 
 
-async def test_bytes_out_of_place_are_told_their_place(live: Any) -> None:
+async def test_bytes_at_a_wrong_offset_are_rejected_with_the_right_one(live: Any) -> None:
     await append(live, 0, CODE[:500_000])
     for offset in (0, 499_999, 600_000):
         refused = await append(live, offset, b"x")
@@ -44,7 +44,7 @@ async def test_bytes_out_of_place_are_told_their_place(live: Any) -> None:
     assert (await append(live, 500_000, CODE[500_000:])).json()["complete"] is True
 
 
-async def test_other_bytes_than_announced_are_refused_and_dropped(live: Any) -> None:
+async def test_bytes_with_a_wrong_checksum_are_rejected_and_deleted(live: Any) -> None:
     await append(live, 0, CODE[:500_000])
     wrong = await append(live, 500_000, bytes(len(CODE) - 500_000))
     assert (wrong.status_code, wrong.json()["code"]) == (422, "damaged_upload")
@@ -55,7 +55,7 @@ async def test_other_bytes_than_announced_are_refused_and_dropped(live: Any) -> 
     assert (await append(live, 0, CODE)).json()["complete"] is True
 
 
-async def test_what_is_too_large_is_refused_before_it_is_sent(live: Any) -> None:
+async def test_an_archive_above_the_limit_is_rejected_before_its_upload(live: Any) -> None:
     size = 200 * 2**20 + 1
     refused = await live.http.post("/v1/uploads", json={"sha256": SHA256, "size_bytes": size})
     assert (refused.status_code, refused.json()["code"]) == (413, "archive_too_large")
@@ -67,18 +67,18 @@ async def test_what_is_too_large_is_refused_before_it_is_sent(live: Any) -> None
 
 
 @pytest.mark.parametrize("path", ["/v1/uploads/../jobs", "/v1/uploads/x-1", f"/v1/uploads/{SHA256}-0"])
-async def test_an_upload_has_a_name_of_its_kind(live: Any, path: str) -> None:
+async def test_the_id_of_an_upload_has_a_fixed_format(live: Any, path: str) -> None:
     assert (await append(live, 0, b"x", path)).status_code in (404, 405, 422)
 
 
-async def test_a_blob_store_that_refuses_is_named(live: Any, tmp_path: Path) -> None:
+async def test_an_error_names_a_failing_blob_store(live: Any, tmp_path: Path) -> None:
     (tmp_path / "blobs").write_text("no folder")
     refused = await append(live, 0, b"x")
     assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
     assert "blobs" in refused.json()["detail"]
 
 
-async def test_a_job_names_code_that_is_there(live: Any, make_spec: Callable[..., dict[str, Any]]) -> None:
+async def test_a_job_needs_a_stored_code_archive(live: Any, make_spec: Callable[..., dict[str, Any]]) -> None:
     code = {"archive": f"sha256:{SHA256}"}
     absent = await live.http.post("/v1/jobs", json=make_spec(code=code))
     assert (absent.status_code, absent.json()["errors"][0]["pointer"]) == (422, "/code/archive")
@@ -88,7 +88,7 @@ async def test_a_job_names_code_that_is_there(live: Any, make_spec: Callable[...
 
 
 @pytest.mark.parametrize("route", ["/v1/jobs", "/v1/spec/validate"])
-async def test_a_folder_of_somebodys_machine_is_refused_with_what_to_do(
+async def test_a_local_folder_in_a_spec_is_rejected_with_a_remedy(
     live: Any, make_spec: Callable[..., dict[str, Any]], route: str
 ) -> None:
     refused = await live.http.post(route, json=make_spec(code={"working_dir": "."}))
