@@ -1,4 +1,4 @@
-"""The handwritten digits of scikit-learn as jsonl, and how regroup makes records of them.
+"""Write the handwritten digits of scikit-learn as jsonl, and convert them to records for regroup.
 
 python examples/digits.py examples/digits
 """
@@ -14,14 +14,14 @@ SIDE, DARKEST = 8, 16
 
 
 def images(batch: dict[str, Any]) -> dict[str, Any]:
-    """What `data.prepare` calls: rows of the files → records of the built-in trainer."""
+    """Convert rows of the files to records of the built-in trainer. `data.prepare` calls this function."""
     pixels = np.stack([np.asarray(row, np.float32) for row in batch["pixels"]]) / DARKEST
     return {"image": pixels.reshape(-1, 1, SIDE, SIDE), "label": np.asarray(batch["label"], np.int64)}
 
 
 def main(folder: Path) -> None:
-    """Write every fifth digit to held-out.jsonl, the others to train.jsonl."""
-    from sklearn.datasets import load_digits  # only here: nodes need not have it
+    """Write every fifth digit to held-out.jsonl and the others to train.jsonl."""
+    from sklearn.datasets import load_digits  # imported here because the nodes do not need it
 
     found = load_digits()
     folder.mkdir(parents=True, exist_ok=True)

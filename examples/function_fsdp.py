@@ -1,4 +1,4 @@
-"""A training function of one's own: FSDP, a schedule, averaged weights. What regroup adds is marked with `run`.
+"""A custom training function: FSDP, a schedule, averaged weights. All uses of regroup go through `run`.
 
 regroup run examples/function-fsdp.yaml
 """
@@ -14,7 +14,7 @@ import regroup
 
 
 def spirals(records: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Points on three arms, and on which arm each lies; the same on every rank."""
+    """Return points on three arms of a spiral, and the arm of each; the same on every rank."""
     generator = torch.Generator().manual_seed(0)
     arm = torch.randint(3, (records,), generator=generator)
     radius = torch.rand(records, generator=generator)
@@ -23,7 +23,7 @@ def spirals(records: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def train(run: regroup.Context) -> None:
-    """Learn which arm a point lies on."""
+    """Learn to predict the arm of a point."""
     points, arms = spirals(1000)
     points, arms = points.to(run.device), arms.to(run.device)
     model = nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)).to(run.device)

@@ -1,6 +1,6 @@
-"""PyTorch Lightning: DDP over all ranks, a checkpoint after every epoch, and on from the last one.
+"""PyTorch Lightning: DDP over all ranks, a checkpoint after every epoch, and resumption from the last one.
 
-Nothing here knows of regroup.
+The code does not depend on regroup.
 
 torchrun --standalone --nproc-per-node 2 examples/lightning_ddp.py --folder /tmp/lightning
 regroup run --nproc-per-node 2 examples/lightning_ddp.py --folder /tmp/lightning-too
@@ -20,33 +20,33 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 class Imitation(pl.LightningModule):
-    """A small network that learns to imitate a fixed one."""
+    """A small network that learns to imitate a fixed network."""
 
     def __init__(self) -> None:
         super().__init__()
         self.student = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 4))
 
     def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> torch.Tensor:
-        """The loss of one batch."""
+        """Return the loss of one batch."""
         x, y = batch
         loss = nn.functional.mse_loss(self.student(x), y)
         self.log("loss", loss)
         return loss
 
     def on_train_epoch_end(self) -> None:
-        """Say how far it is."""
+        """Print the progress."""
         if self.trainer.is_global_zero:
             print(f"step {self.global_step} loss {self.trainer.callback_metrics['loss']:.4f}", flush=True)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam, whose state is in the checkpoint."""
+        """Return the optimizer, whose state is included in the checkpoint."""
         return torch.optim.AdamW(self.parameters(), lr=1e-2)
 
 
 def main() -> None:
-    """Train to the last epoch; go on from the last checkpoint if there is one."""
+    """Train to the last epoch, and resume from the last checkpoint if there is one."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--folder", type=Path, default=Path("lightning_ddp"), help="where checkpoints go")
+    parser.add_argument("--folder", type=Path, default=Path("lightning_ddp"), help="folder of the checkpoints")
     parser.add_argument("--epochs", type=int, default=12)
     args = parser.parse_args()
 
@@ -60,8 +60,8 @@ def main() -> None:
         accelerator="auto",
         devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
         num_nodes=int(os.environ.get("GROUP_WORLD_SIZE", "1")),
-        # Without the flag DDP rearranges its buckets after the first step of each start, and sums in another order: a
-        # run that was resumed would differ from one that was not in the last bits.
+        # Without the flag DDP rearranges its buckets after the first step of each start, and sums in another order.
+        # A resumed run would then differ in the last bits from a run without interruption.
         strategy=DDPStrategy(find_unused_parameters=True),
         callbacks=[ModelCheckpoint(args.folder, save_last=True, enable_version_counter=False)],
         logger=False,

@@ -1,4 +1,4 @@
-"""The loop of function_fsdp.py as it is without regroup: a process that dies takes the whole run with it.
+"""The training loop of function_fsdp.py without regroup: the run ends if one of its processes dies.
 
 torchrun --nproc-per-node 4 examples/plain_fsdp.py
 """
@@ -15,7 +15,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 
 def spirals(records: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Points on three arms, and on which arm each lies; the same on every rank."""
+    """Return points on three arms of a spiral, and the arm of each; the same on every rank."""
     generator = torch.Generator().manual_seed(0)
     arm = torch.randint(3, (records,), generator=generator)
     radius = torch.rand(records, generator=generator)
@@ -24,7 +24,7 @@ def spirals(records: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def train() -> None:
-    """Learn which arm a point lies on."""
+    """Learn to predict the arm of a point."""
     torch.manual_seed(0)
     rank, ranks = dist.get_rank(), dist.get_world_size()
     points, arms = spirals(1000)
@@ -53,5 +53,5 @@ def train() -> None:
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     train()
-    gc.collect()  # FSDP's groups live in cycles, and torch 2.13 may abort if they are freed at exit
+    gc.collect()  # FSDP's groups are in reference cycles, and torch 2.13 may abort if they are freed at exit
     dist.destroy_process_group()

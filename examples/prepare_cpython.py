@@ -1,4 +1,4 @@
-"""Makes the input of prepare-cpython.yaml: the modules of the Python standard library, a line of jsonl for each.
+"""Write the input of prepare-cpython.yaml: one line of jsonl for each module of the Python standard library.
 
 python examples/prepare_cpython.py examples/cpython.jsonl
 """
@@ -12,7 +12,7 @@ PACKAGES = ("asyncio", "concurrent/futures", "email", "json", "logging", "unitte
 
 
 def main(target: Path) -> None:
-    """Write one object per module: its name and its source text."""
+    """Write one object per module: its name and its source code."""
     stdlib = Path(sysconfig.get_path("stdlib"))
     modules = [path for package in PACKAGES for path in sorted((stdlib / package).glob("*.py"))]
     with target.open("w", encoding="utf-8") as file:

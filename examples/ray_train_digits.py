@@ -1,4 +1,4 @@
-"""Plain Ray Train: a TorchTrainer with checkpoints of its own, on digits it draws. Nothing here knows of regroup.
+"""Plain Ray Train: a TorchTrainer with its own checkpoints, on generated digits. The code does not depend on regroup.
 
 python examples/ray_train_digits.py --folder /tmp/ray-train-itself
 regroup run --ray-train examples/ray_train_digits.py --folder /tmp/ray-train
@@ -20,7 +20,7 @@ DIGITS, SIDE = 10, 8
 
 
 def noisy_digits(count: int) -> TensorDataset:
-    """Each digit is a pattern of 8 × 8 dots; samples of it differ by noise."""
+    """Generate samples of digits: each digit is a pattern of 8 × 8 dots, and its samples differ by noise."""
     numbers = torch.Generator().manual_seed(0)
     patterns = torch.randn(DIGITS, SIDE * SIDE, generator=numbers)
     labels = torch.randint(DIGITS, (count,), generator=numbers)
@@ -28,11 +28,11 @@ def noisy_digits(count: int) -> TensorDataset:
 
 
 def train(config: dict[str, Any]) -> str:
-    """The training loop of every worker; returns a digest of what was learnt."""
+    """Run the training loop of a worker, and return a digest of the parameters."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(SIDE * SIDE, 64), nn.ReLU(), nn.Linear(64, DIGITS))
-    # Without the flag DDP rearranges its buckets after the first step of each start, and sums in another order: a run
-    # that was resumed would differ from one that was not in the last bits.
+    # Without the flag DDP rearranges its buckets after the first step of each start, and sums in another order. A
+    # resumed run would then differ in the last bits from a run without interruption.
     model = ray.train.torch.prepare_model(network, parallel_strategy_kwargs={"find_unused_parameters": True})
     optimizer = torch.optim.AdamW(model.parameters(), lr=config["lr"])
     loader = DataLoader(noisy_digits(config["samples"]), batch_size=config["batch"], shuffle=True)
@@ -45,7 +45,7 @@ def train(config: dict[str, Any]) -> str:
         network.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         done = saved["epoch"]
-        print(f"rank {context.get_world_rank()} goes on after epoch {done}", flush=True)
+        print(f"rank {context.get_world_rank()} resumes after epoch {done}", flush=True)
 
     for epoch in range(done + 1, config["epochs"] + 1):
         if context.get_world_size() > 1:
@@ -71,9 +71,9 @@ def train(config: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Train, and tell what came of it."""
+    """Train, and print the results."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--folder", default="/tmp/ray-train-digits", help="where the run and its checkpoints are kept")
+    parser.add_argument("--folder", default="/tmp/ray-train-digits", help="folder of the run and its checkpoints")
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--lr", type=float, default=3e-3)
     args = parser.parse_args()

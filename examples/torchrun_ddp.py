@@ -1,4 +1,4 @@
-"""Plain PyTorch: DistributedDataParallel under torchrun, with checkpoints of its own. Nothing here knows of regroup.
+"""Plain PyTorch: DistributedDataParallel under torchrun, with its own checkpoints. The code does not depend on regroup.
 
 torchrun --standalone --nproc-per-node 4 examples/torchrun_ddp.py --folder /tmp/ddp
 regroup run --nproc-per-node 4 examples/torchrun_ddp.py --folder /tmp/ddp-too
@@ -17,9 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def main() -> None:
-    """Read the arguments, join the other ranks, train, leave them."""
+    """Parse the arguments, join the process group, train, and leave the group."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--folder", type=Path, default=Path("torchrun_ddp"), help="where checkpoints go")
+    parser.add_argument("--folder", type=Path, default=Path("torchrun_ddp"), help="folder of the checkpoints")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--save-every", type=int, default=5, metavar="STEPS")
     parser.add_argument("--lr", type=float, default=1e-2)
@@ -31,18 +31,18 @@ def main() -> None:
     device = torch.device("cuda" if use_cuda else "cpu")
     dist.init_process_group("nccl" if use_cuda else "gloo")
     train(args, device)
-    gc.collect()  # DDP's groups live in cycles, and torch 2.13 may abort if they are freed at exit
+    gc.collect()  # DDP's groups are in reference cycles, and torch 2.13 may abort if they are freed at exit
     dist.destroy_process_group()
 
 
 def train(args: argparse.Namespace, device: torch.device) -> None:
-    """Teach a small network to imitate a fixed one; go on from the newest checkpoint if there is one."""
+    """Train a small network to imitate a fixed network, and resume from the newest checkpoint if there is one."""
     rank = dist.get_rank()
     torch.manual_seed(0)
     teacher = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4)).to(device).requires_grad_(False)
     student = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 4)).to(device)
-    # Without the flag DDP rearranges its buckets after the first step of each start, and sums in another order: a run
-    # that was resumed would differ from one that was not in the last bits.
+    # Without the flag DDP rearranges its buckets after the first step of each start, and sums in another order. A
+    # resumed run would then differ in the last bits from a run without interruption.
     model = DistributedDataParallel(student, find_unused_parameters=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
 
@@ -55,7 +55,7 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
         print(f"rank {rank} resumes after step {done}", flush=True)
 
     for step in range(done + 1, args.steps + 1):
-        numbers = torch.Generator().manual_seed(1000 * step + rank)  # every rank and step its own samples
+        numbers = torch.Generator().manual_seed(1000 * step + rank)  # different samples for every rank and step
         x = torch.randn(32, 16, generator=numbers).to(device)
         loss = nn.functional.mse_loss(model(x), teacher(x))
         optimizer.zero_grad()
@@ -72,7 +72,7 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
 
 
 def save(state: dict[str, object], path: Path) -> None:
-    """Whoever reads `path` finds a whole checkpoint, whenever this process dies."""
+    """Replace `path` atomically, so that it is always a complete checkpoint, even if this process dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
     torch.save(state, unfinished)

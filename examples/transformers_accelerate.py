@@ -1,6 +1,7 @@
-"""Hugging Face transformers and accelerate: a tiny GPT-2 from random weights, with checkpoints of its own.
+"""Hugging Face transformers and accelerate: a tiny GPT-2 with random initial weights and its own checkpoints.
 
-Nothing here knows of regroup, and nothing is downloaded: the text is the Python standard library's, a token is a byte.
+The code does not depend on regroup and downloads nothing. The text is the source of the Python standard library, and a
+token is a byte.
 
 torchrun --standalone --nproc-per-node 2 examples/transformers_accelerate.py --folder /tmp/transformers
 regroup run --nproc-per-node 2 examples/transformers_accelerate.py --folder /tmp/transformers-too
@@ -23,20 +24,21 @@ WINDOW = 64
 
 
 def main() -> None:
-    """Train to the last step; go on from the newest checkpoint if there is one."""
+    """Train to the last step, and resume from the newest checkpoint if there is one."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--folder", type=Path, default=Path("transformers_accelerate"), help="where checkpoints go")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("transformers_accelerate"), help="folder of the checkpoints"
+    )
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--save-every", type=int, default=5, metavar="STEPS")
-    parser.add_argument("--batch", type=int, default=8, metavar="WINDOWS", help="for each rank")
+    parser.add_argument("--batch", type=int, default=8, metavar="WINDOWS", help="number of windows per rank")
     args = parser.parse_args()
 
     accelerator = Accelerator(
-        cpu=not torch.cuda.is_available(),  # unless told, accelerate takes ranks on CPU for runs of one process each
-        # The order of the samples follows from seed and epoch alone, so that a resumed run sees them as they would
-        # have come.
+        cpu=not torch.cuda.is_available(),  # otherwise accelerate treats ranks on CPU as separate runs
+        # The order of the samples depends only on seed and epoch, so that a resumed run uses the same order.
         dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True),
-        # Without this DDP sums in another order after its first step: a resumed run would differ in the last bits.
+        # Without this, DDP sums in another order after its first step, and a resumed run would differ in the last bits.
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
     )
     set_seed(0)
@@ -47,7 +49,7 @@ def main() -> None:
     loader = DataLoader(
         TensorDataset(windows()), batch_size=args.batch, shuffle=True, drop_last=True, generator=torch.Generator()
     )
-    # accelerate steps the schedule once for every rank.
+    # accelerate steps the schedule once per rank.
     total = args.steps * accelerator.num_processes
     schedule = get_linear_schedule_with_warmup(optimizer, total // 10, total)
     model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, loader, schedule)
@@ -83,7 +85,7 @@ def main() -> None:
 
 
 def windows() -> torch.Tensor:
-    """Some modules of the standard library, cut into windows of bytes."""
+    """Return some modules of the standard library, divided into windows of bytes."""
     folder = Path(sysconfig.get_path("stdlib"))
     text = b"".join((folder / f"{name}.py").read_bytes() for name in ("argparse", "ast", "datetime", "difflib"))
     count = len(text) // WINDOW
@@ -91,15 +93,15 @@ def windows() -> torch.Tensor:
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint with the highest step."""
+    """Return the checkpoint with the highest step, or None."""
     return max(folder.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")), default=None)
 
 
 def save(accelerator: Accelerator, folder: Path, step: int) -> None:
-    """Write a checkpoint that is whole whenever a rank dies: it gets its name when all ranks have written."""
+    """Save a checkpoint that is complete even if a rank dies: it is renamed when all ranks have written it."""
     unfinished = folder / "unfinished"
     if accelerator.is_main_process:
-        shutil.rmtree(unfinished, ignore_errors=True)  # what a rank that died has left
+        shutil.rmtree(unfinished, ignore_errors=True)  # leftovers of a rank that died
     accelerator.wait_for_everyone()
     accelerator.save_state(str(unfinished))
     accelerator.wait_for_everyone()

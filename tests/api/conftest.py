@@ -1,4 +1,4 @@
-"""The real app on a real socket, over SQLite and a cluster in memory; and a supervisor's word put in its mouth."""
+"""The real app on a real socket, with SQLite, a cluster in memory, and simulated reports of supervisors."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ from tests.support.inputs.job_events import event_data
 
 
 class QuietServer(uvicorn.Server):
-    """Says when it is up; leaves the signals to pytest."""
+    """A server that signals when it has started, and leaves signals to pytest."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -57,13 +57,13 @@ class Live:
         return self.services.store
 
     async def submit(self, **fields: Any) -> dict[str, Any]:
-        """A queued job, as the API answered."""
+        """Submit a job and return the API's answer."""
         answer = await self.http.post("/v1/jobs", json=spec_json(**fields))
         assert answer.status_code == 201, answer.text
         return answer.json()
 
     async def report(self, job_id: str, *reported: tuple[str, int, dict[str, Any]], status: Any = None) -> None:
-        """A supervisor reports (type, generation, data)."""
+        """Report events (type, generation, data) as a supervisor would."""
         events = [
             SupervisorEvent(
                 seq := next(self._sequence),
@@ -78,7 +78,7 @@ class Live:
         await self.store.ingest(self.lease, job_id, "boot", events, status or {})
 
     async def run(self, job_id: str) -> None:
-        """Take a queued job to RUNNING at step 1."""
+        """Move a queued job to RUNNING at step 1."""
         for source, target, reason in (
             (JobState.QUEUED, JobState.PLACING, Reason.PLACED),
             (JobState.PLACING, JobState.STARTING, Reason.RESERVED),
@@ -87,7 +87,7 @@ class Live:
         await self.report(job_id, formed(1, 0), step(1, 1), state("RUNNING", "first_step"))
 
     async def client(self, call_client: Callable[[Client], Any]) -> Any:
-        """What the Python client answers, asked from a thread of its own."""
+        """Call the Python client in a separate thread and return the result."""
 
         def call() -> Any:
             with Client(self.url, patience_s=5.0) as client:
@@ -120,7 +120,7 @@ def state(name: str, reason: str, **data: Any) -> tuple[str, int, dict[str, Any]
 
 @dataclass(frozen=True)
 class JobEvents:
-    """What a supervisor can be made to say."""
+    """Builders of a supervisor's events."""
 
     formed = staticmethod(formed)
     step = staticmethod(step)

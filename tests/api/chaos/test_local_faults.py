@@ -1,4 +1,4 @@
-"""Strikes fall on marked processes of one state directory, and on no others."""
+"""Faults affect only marked processes of one state directory."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def state(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def raylet(state: Path, no_leaks: None) -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
-    """Start a process that looks like a node's raylet, with one below it."""
+    """Start a process that resembles a node's raylet, with a child process."""
     with ExitStack() as stack:
 
         def start(node: int, cluster: str = "the-cluster") -> "subprocess.Popen[bytes]":

@@ -1,4 +1,4 @@
-"""A checkpoint counts only if every file that its manifest names is whole."""
+"""A checkpoint is loadable only if every file of its manifest is intact."""
 
 import json
 import zlib

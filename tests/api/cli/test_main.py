@@ -1,4 +1,4 @@
-"""The command line against the real app: uvicorn in this process, SQLite, and a cluster in memory."""
+"""The command line with the real app: uvicorn in this process, SQLite, and a cluster in memory."""
 
 import asyncio
 import itertools
@@ -36,7 +36,7 @@ SPEC: dict[str, Any] = {
 
 
 class Serving:
-    """A server in a thread of its own, and the hand that writes what a controller and a supervisor would."""
+    """A server in a separate thread, with methods that write what a controller and a supervisor would."""
 
     def __init__(self, state_dir: Path) -> None:
         self._settings = Settings(state_dir=state_dir, allow_faults=False)
@@ -44,7 +44,7 @@ class Serving:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
         self._thread.start()
-        assert self._ready.wait(20), "the server did not come up"
+        assert self._ready.wait(20), "the server did not start"
 
     async def _serve(self) -> None:
         self._settings.prepare_state_dir()
@@ -78,7 +78,7 @@ class Serving:
             self.do(self.store.apply(self.lease, check_transition(job_id, source, target, reason), now=1000.0))
 
     def report(self, job_id: str, events: list[dict[str, Any]]) -> None:
-        """What the supervisor tells; `events` as the story has them."""
+        """Report `events` of the story as the supervisor would."""
         reported: list[SupervisorEvent] = []
         for seq, event in enumerate(events, 1):
             data = dict(event["data"])
@@ -326,7 +326,7 @@ def test_a_failed_job_exits_with_1_and_why_shows_one_traceback(cli, server, stor
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """A finished checkpoint of one tensor and its optimizer state, with a manifest."""
+    """A complete checkpoint of one tensor and its optimizer state, with a manifest."""
     code = """
 import sys, json, torch
 from pathlib import Path
@@ -372,7 +372,7 @@ def test_stacks_show_one_rank_or_all(cli, server, job) -> None:
 
 def test_nodes_are_listed_cordoned_and_uncordoned(cli, server) -> None:
     server.cluster.add_node(Node("1" * 40, "local-1", "10.0.0.1", cpus=4, free_cpus=4))
-    # The server writes its log here, too.
+    # The server writes its log to the same stream.
     assert cli("cordon", "local-1", "--reason", "its fan").out.splitlines()[-1] == "local-1 cordoned"
     header, row = cli("nodes").out.splitlines()
     assert header.split()[:2] == ["NODE", "ADDRESS"] and row.split()[:7] == [

@@ -1,4 +1,4 @@
-"""The command line before it talks to anybody: what it imports, how it refuses, where it looks for a server."""
+"""The command line before its first request: imports, usage errors, and discovery of the server."""
 
 import json
 import subprocess

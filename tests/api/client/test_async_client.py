@@ -1,4 +1,4 @@
-"""The client for asyncio against the real app, and its agreement with the blocking client."""
+"""The asyncio client with the real app, and its agreement with the blocking client."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""The Python client against the real app, and against a network that fails."""
+"""The Python client with the real app, and with a network that fails."""
 
 import json
 import pickle
@@ -71,7 +71,7 @@ async def test_errors_contain_the_problem(live, make_spec):
 
 
 def answering(*answers):
-    """A transport that gives these answers in turn, and the requests it saw."""
+    """Return a transport that gives these answers in order, and the list of requests that it received."""
     seen: list[httpx2.Request] = []
     left = list(answers)
 

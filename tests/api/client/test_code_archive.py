@@ -1,4 +1,4 @@
-"""A folder as an archive: the same content is the same bytes, and what cannot travel is named."""
+"""Archives of folders: the same content gives the same bytes, and errors name invalid entries."""
 
 import hashlib
 import os
@@ -35,7 +35,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def names(tmp_path: Path) -> Pack:
-    """Packs a folder and tells what is in the archive."""
+    """A function that packs a folder and returns the names in the archive."""
 
     def packed(folder: Path, limit_bytes: int | None = None) -> list[str]:
         with tarfile.open(pack(folder, tmp_path / "code.tar", limit_bytes).file) as tar:
@@ -54,7 +54,7 @@ def test_the_same_content_gives_the_same_archive(tree: Path, tmp_path: Path) -> 
     assert first.size_bytes == (tmp_path / "first.tar").stat().st_size
     copy = tmp_path / "elsewhere"
     copy.mkdir()
-    for name in ("train.py", "run.sh", "model/net.py"):  # in another order, at another time, with another umask
+    for name in ("train.py", "run.sh", "model/net.py"):  # with another order, time and umask
         (copy / name).parent.mkdir(exist_ok=True, mode=0o700)
         (copy / name).write_bytes((tree / name).read_bytes())
         os.utime(copy / name, (1, 1))
@@ -66,7 +66,7 @@ def test_the_same_content_gives_the_same_archive(tree: Path, tmp_path: Path) -> 
     assert pack(copy, tmp_path / "third.tar").address != first.address
     (copy / "train.py").write_text("train.py")
     (copy / "train.py").chmod(0o700)
-    assert pack(copy, tmp_path / "fourth.tar").address != first.address, "a program is not the file that it was"
+    assert pack(copy, tmp_path / "fourth.tar").address != first.address, "the executable bit is a part of the content"
 
 
 def test_the_ignore_file_has_the_syntax_of_gitignore(tree: Path, names: Pack) -> None:

@@ -1,4 +1,4 @@
-"""`regroup.submit` and `regroup.Job` against the real app."""
+"""`regroup.submit` and `regroup.Job` with the real app."""
 
 import asyncio
 import subprocess
@@ -20,7 +20,7 @@ SIZES = {"steps": 10, "global_batch": 4, "micro_batch": 2}
 
 
 def my_training(run: regroup.Context) -> None:
-    """Never called here."""
+    """Do nothing: no test calls this function."""
 
 
 my_training.__module__ = "__main__"  # as if it were defined in a notebook

@@ -1,4 +1,4 @@
-"""A function as bytes: what travels with it, and what is refused by its name."""
+"""Pickling of functions: the objects included, and errors that name invalid objects."""
 
 import socket
 import sys
@@ -19,7 +19,7 @@ from regroup.api.client.function_pickle import PickleError, pickle_function
 
 
 def in_a_cell(source: str, **names: Any) -> Callable[..., Any]:
-    """The function `train` of a notebook cell with this source."""
+    """Return the function `train` of a notebook cell with this source."""
     names = {"__name__": "__main__", **names}
     exec(compile(source, "<cell>", "exec"), names)
     return names["train"]
@@ -79,7 +79,7 @@ def test_a_tensor_is_pickled_on_the_host_and_rejected_on_a_device() -> None:
 
 
 class FakeOnCuda(torch.Tensor):
-    """Says that it is where this machine has nothing."""
+    """A tensor that claims to be on a GPU, which this machine may not have."""
 
     @property
     def device(self) -> torch.device:

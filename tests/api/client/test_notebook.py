@@ -1,4 +1,4 @@
-"""What a notebook's cell shows."""
+"""The output of a notebook cell."""
 
 from dataclasses import replace
 from typing import Any

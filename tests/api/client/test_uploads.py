@@ -1,4 +1,4 @@
-"""Code on its way from the client to the real app, over a network that breaks."""
+"""Uploads of code from the client to the real app, over a network that fails."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,7 @@ from regroup.api.client.uploads import PIECE_BYTES
 
 
 class Network(httpx2.HTTPTransport):
-    """Carries requests to the server until it breaks; a lost answer is one to a request that was obeyed."""
+    """A network that fails after some requests. It can lose the answer to a request that the server executed."""
 
     def __init__(self, *, breaks_after: int = 10**9, loses: tuple[int, ...] = ()) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ async def test_a_spec_with_a_folder_is_submitted_with_its_address(
     spec = make_spec(code={"working_dir": str(project)})
     job = await live.client(lambda client: client.submit(spec))
     assert job.spec.code is not None and stored(live, job.spec.code.archive)
-    assert spec["code"] == {"working_dir": str(project)}, "the caller's own is as it was"
+    assert spec["code"] == {"working_dir": str(project)}, "the caller's spec is unchanged"
     with pytest.raises(ApiError, match="nodes cannot access"):
         await live.client(lambda client: client.submit(make_spec("x", code={"working_dir": ".", "archive": "a"})))
 

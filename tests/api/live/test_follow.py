@@ -11,7 +11,7 @@ from regroup.api.live.job_view import JobView
 
 
 class FakeFeed:
-    """A feed whose streams tell some things, wait until `go` is set, and tell the rest."""
+    """A feed whose streams yield some entries, wait until `go` is set, and yield the rest."""
 
     def __init__(self, things: list[dict[str, Any]], *, first: int = 0) -> None:
         self.things = [{**thing, "number": number} for number, thing in enumerate(things, 1)]

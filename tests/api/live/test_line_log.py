@@ -44,7 +44,7 @@ def test_each_change_is_logged_once_and_in_order(story) -> None:
 
 def test_a_long_run_has_few_step_lines_but_all_held_out_losses(story) -> None:
     lines = reported(story, [story.step(s) for s in range(1, 300)])
-    assert len(lines) == 1 + 19 + 4  # the first, every 15th, and 50, 100, 200, 250 between them
+    assert len(lines) == 1 + 19 + 4  # the first, every 15th, and 50, 100, 200 and 250
 
 
 def test_a_late_incident_is_logged_completely(story) -> None:
@@ -53,7 +53,7 @@ def test_a_late_incident_is_logged_completely(story) -> None:
 
 
 def test_an_incident_is_logged_with_its_final_cause(story) -> None:
-    """Who died of a death may be heard of before who died first: until all ranks are dead, nobody knows."""
+    """Check that the cause is final only when all ranks died: a consequence may be reported before its cause."""
     early = story.incident({"fault_s": 115.0, "seen_s": 115.02}, cause="Connection reset by peer", rank=2)
     lines = reported(story, [story.state("RUNNING", "first_step"), early, story.incident(story.killed_at)])
     assert lines[1:] == ["incident: SIGKILL of rank 1 after step 149", "  seen 20 ms", "  dead 40 ms"]
@@ -99,7 +99,7 @@ def test_the_error_of_the_prediction_is_logged_at_the_end(story) -> None:
     unknown = story.after(view, story.state("SUCCEEDED", "completed"))
     assert describe_changes(unknown, apply_job(unknown, {"id": "job_1", "name": "gpt", "prediction": prediction})) == [
         "measured: step 0.1 s, 0.09 s predicted (-10%)"
-    ], "it was looked up later"
+    ], "the prediction arrived after the end of the job"
     console = Console(width=160, file=io.StringIO(), color_system=None)
     console.print(screen(there, now_s=200.0, width=160))
     assert "step 0.1 s, 0.09 s predicted (-10%)" in console.file.getvalue()  # pyright: ignore

@@ -1,4 +1,4 @@
-"""What every request meets: problems, limits, who may knock, health."""
+"""Concerns of all requests: problems, limits, allowed hosts, health."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ async def test_a_body_that_is_not_json(live):
     for body, kind in ((b"name: gpt", "application/yaml"), (b"{}", "text/plain"), (b"[]", "application/json")):
         answer = await live.http.post("/v1/jobs", content=body, headers={"Content-Type": kind})
         assert answer.status_code == 422, (
-            "a page can send text/plain to another site without asking: never read as JSON"
+            "a page can send text/plain to another site without a CORS preflight, so it is never parsed as JSON"
         )
 
 
@@ -119,6 +119,6 @@ def test_the_committed_openapi_description_is_current():
 
 
 def test_no_name_in_the_description_contains_a_module_path():
-    """Two models of one name are told apart by their modules; a moved file would then change the contract."""
+    """Check that no two models share a name: names with modules would change when a file is moved."""
     named = openapi()["components"]["schemas"]
     assert [name for name in named if "__" in name] == []

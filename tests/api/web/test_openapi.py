@@ -1,4 +1,4 @@
-"""Requests made up from the API's own description never break it, and its answers are what it describes."""
+"""Requests generated from the API's description never cause server errors, and answers match the description."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 
 
 class QuietServer(uvicorn.Server):
-    """Says when it is up; leaves the signals to pytest."""
+    """A server that signals when it has started, and leaves signals to pytest."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -46,7 +46,7 @@ class QuietServer(uvicorn.Server):
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A server in a thread of its own, with one job named `known`."""
+    """URL of a server in a separate thread, with one job named `known`."""
     reported: dict[str, str] = {}
     up, stop = threading.Event(), threading.Event()
 

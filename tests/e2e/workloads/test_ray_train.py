@@ -67,7 +67,7 @@ def test_the_example_loses_a_rank_and_ends_as_under_ray_train(
     assert (incident.reason, incident.rank, incident.recovery_action) == ("rank_exit", 1, "respawn")
     assert incident.at_step is not None and incident.steps_lost == incident.at_step - 32
     for rank in range(2):
-        assert f"rank {rank} goes on after epoch 4" in output(served, job, generation=2, rank=rank)
+        assert f"rank {rank} resumes after epoch 4" in output(served, job, generation=2, rank=rank)
     assert told(output(served, job, generation=2)) == expected
     assert not told(output(served, job, generation=2, rank=1)), "the program runs once, as a driver does"
     assert "recovery.budgets" not in output(served, job, generation=2, stream="stderr")
@@ -84,7 +84,7 @@ def test_a_run_begun_under_ray_train_goes_on_here(served: Server, under_ray_trai
     _, folder = under_ray_train
     job = served.run(ray_train("goes-on", EXAMPLE, "--folder", str(folder), "--epochs", str(EPOCHS + 1)))
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
-    assert f"rank 1 goes on after epoch {EPOCHS}" in output(served, job, generation=1, rank=1)
+    assert f"rank 1 resumes after epoch {EPOCHS}" in output(served, job, generation=1, rank=1)
     assert told(output(served, job, generation=1))[0].startswith(f"epoch {EPOCHS + 1} ")
     assert "recovery.budgets.user_error" in output(served, job, generation=1, stream="stderr")
 

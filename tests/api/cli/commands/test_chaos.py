@@ -1,4 +1,4 @@
-"""`regroup chaos` says what there is, and refuses what there is not, before it starts anything."""
+"""`regroup chaos` lists its scenarios, and rejects invalid requests before it starts anything."""
 
 import json
 

@@ -44,7 +44,7 @@ def test_each_claim_can_fail_separately(runs, story) -> None:
     assert not judge(disturbed, control, entropy=2.1).below_entropy
     assert not judge(control, control, entropy=3.07).recovered
     nothing = Run({"digest": None}, story.view([]), 1.0)
-    assert not judge(nothing, nothing, 3.07).bitwise_equal, "two missing digests are not equal ones"
+    assert not judge(nothing, nothing, 3.07).bitwise_equal, "missing digests do not count as equal"
     assert not judge(nothing, nothing, 3.07).succeeded
     flat = Run(disturbed.job, story.view([story.step(50), story.step(50, generation=2)]), 1.0)
     assert not judge(flat, control, 3.07).held_out_falls

@@ -1,4 +1,4 @@
-"""Generated pages say what the code says now."""
+"""Generated pages are current."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a Ray Train program's source says of its size, and what has to be said where it does not."""
+"""Job specs from the source of a Ray Train program, and the flags for values that it does not declare."""
 
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath

@@ -1,4 +1,4 @@
-"""A requirements file becomes lines of the spec, or is refused by line."""
+"""A requirements file becomes lines of the spec, or an error names the invalid line."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from regroup.service.domain.errors import SpecError
 
 
 def written(tmp_path: Path, text: str) -> Path:
-    """A requirements file."""
+    """Write a requirements file."""
     path = tmp_path / "requirements.txt"
     path.write_text(text)
     return path

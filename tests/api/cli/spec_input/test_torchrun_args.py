@@ -1,4 +1,4 @@
-"""torchrun's command line: what it means as a spec, where its options end, and what is refused."""
+"""torchrun's command line: the spec that it becomes, the end of its options, and invalid arguments."""
 
 from collections.abc import Sequence
 from pathlib import PurePosixPath

@@ -21,7 +21,7 @@ Cli = Callable[..., Awaitable[tuple[int, str, str]]]
 
 @pytest.fixture
 def cli(live: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Runs one command; gives its exit code, output and errors."""
+    """A function that runs one command and returns its exit code, output and errors."""
     monkeypatch.setenv("REGROUP_SERVER", live.url)
 
     def running(arguments: tuple[object, ...]) -> tuple[int, str, str]:
@@ -45,7 +45,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def spec(make_spec: Callable[..., dict[str, Any]], project: Path) -> Callable[..., Path]:
-    """A spec file in the project."""
+    """A function that writes a spec file into the project."""
 
     def written(**fields: Any) -> Path:
         path = project / "spec.yaml"
@@ -61,10 +61,10 @@ async def test_submit_uploads_the_folder(
     monkeypatch.chdir(project)
     done, out, err = await cli("submit", spec(), "--working-dir", ".", "--json")
     address = json.loads(out)["spec"]["code"]["archive"]
-    assert (done, address[:7], err) == (0, "sha256:", ""), "a short upload is not worth a word"
+    assert (done, address[:7], err) == (0, "sha256:", ""), "a short upload prints no progress"
     monkeypatch.chdir(project.parent)
     done, out, _ = await cli("submit", spec(name="own", code={"working_dir": "."}), "--json")
-    assert done == 0, "a spec file means its own folder"
+    assert done == 0, "the folder in a spec file is relative to the file"
     (project / "train.py").write_text("print('hi')\n")
     done, out, _ = await cli(
         "submit", spec(name="other", code={"archive": address}), "--working-dir", project, "--json"
@@ -76,7 +76,7 @@ async def test_run_uploads_the_folder_of_a_program_or_a_spec(
     live: Any, cli: Cli, spec: Callable[..., Path], project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def ran(*arguments: object) -> dict[str, Any]:
-        """The spec of the job that a run made; the run ends with it."""
+        """Run a command, cancel its job so that the command ends, and return the job's spec."""
         running = asyncio.create_task(cli("run", "--json", *arguments))
         async with asyncio.timeout(20):
             while not (jobs := (await live.http.get("/v1/jobs?state=QUEUED")).json()["jobs"]):  # noqa: ASYNC110

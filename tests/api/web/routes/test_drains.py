@@ -1,4 +1,4 @@
-"""Drains over the API, by the client and on the command line: asked for, looked at, taken back."""
+"""Drains with the API, the client and the command line: start, inspect, cancel."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ NODE = Node(id="a1" * 20, name="local-1", address="h", cpus=2, free_cpus=2)
 
 
 async def held(live: Any, job_id: str) -> None:
-    """A job that holds a part of the node."""
+    """Run a job that uses a part of the node."""
     name = f"regroup-reservation:{job_id}:x:1"
     placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     allocate = (Allocation(job_id, AllocationKind.RESERVATION, name, NODE.id, {"ranks": 1}),)

@@ -1,4 +1,4 @@
-"""/v1/jobs/{job}/incidents/{number}/evidence over HTTP, from what agents left in storage."""
+"""/v1/jobs/{job}/incidents/{number}/evidence over HTTP, with evidence that agents stored."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""/v1/jobs/{job}/exec over HTTP, and the client's side of it."""
+"""/v1/jobs/{job}/exec over HTTP and with the client."""
 
 import asyncio
 import base64
@@ -11,7 +11,7 @@ from regroup.service.domain.errors import UnavailableError
 
 
 async def running(live) -> str:
-    """A job with one rank."""
+    """Run a job with one rank."""
     job_id = (await live.submit())["id"]
     await live.run(job_id)
     return job_id

@@ -1,4 +1,4 @@
-"""Jobs whose layout the planner chooses, and what it predicted of jobs: over the API and on the command line."""
+"""Jobs whose layout the planner chooses, and predictions for jobs: with the API and the command line."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ async def test_the_job_stores_the_chosen_layout_and_the_reason(live: Any) -> Non
     )  # fmt: skip
     assert len(plan["report"]["plans"]) > 1 and plan["report"]["lost"] and "# " in plan["report"]["markdown"]
     again = await submitted(live, {**job["spec"], "name": "again"})
-    assert again["spec"] == {**job["spec"], "name": "again"}, "it can be submitted as it is"
+    assert again["spec"] == {**job["spec"], "name": "again"}, "it can be submitted unchanged"
 
 
 @pytest.mark.usefixtures("nodes")
@@ -108,7 +108,7 @@ async def test_a_project_limits_the_chosen_layout(live: Any) -> None:
 
 
 async def ran(live: Any, job_id: str) -> None:
-    """The controller predicted something of its generation, and steps came."""
+    """Record a prediction of the controller for the job's generation, and report steps."""
     await live.run(job_id)
     record = {"device": "cpu", "ranks": 1, "step_s": 0.4, "peak_bytes": 2e9, "bubble": None}
     await live.store.predictions.put(live.lease, job_id, 1, record)

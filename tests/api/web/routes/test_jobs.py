@@ -129,7 +129,7 @@ async def test_cancel_with_a_version(live, job_events):
     assert (stale.status_code, stale.json()["code"]) == (412, "precondition_failed")
     now = (await live.http.get(f"/v1/jobs/{running}")).headers["ETag"]
     assert (await live.http.get(f"/v1/jobs/{running}", headers={"If-None-Match": now})).status_code == 304
-    await live.report(running, job_events.step(1, 2))  # progress is another page, but no conflict
+    await live.report(running, job_events.step(1, 2))  # training progress changes the ETag, but is not a conflict
     assert (await live.http.get(f"/v1/jobs/{running}", headers={"If-None-Match": now})).status_code == 200
     answer = await live.http.post(f"/v1/jobs/{running}/cancel", headers={"If-Match": now})
     assert (answer.status_code, answer.json()["state"], answer.json()["intents"]) == (
@@ -173,7 +173,7 @@ async def test_resume_from_another_jobs_checkpoint(live, job_events, make_spec):
     source = (await live.submit(name="source"))["id"]
     await live.run(source)
     saved = [("checkpoint", 1, {"step": n, "generation": 1, "uri": f"file:///c/{n}"}) for n in (2, 6)]
-    # Generation 2 began at step 3: what generation 1 saved at step 6 is not on the job's line.
+    # Generation 2 started at step 3, so the checkpoint of generation 1 at step 6 is not part of the job's history.
     await live.report(source, *saved, job_events.formed(2, 3))
     for expected in ("source@latest", f"{source}@2"):
         job = await live.submit(name=f"from-{expected[-1]}", resume_from=expected)
@@ -188,7 +188,7 @@ async def test_why(live, job_events):
     assert (waiting["state"], waiting["queue_position"]) == ("QUEUED", 0)
     await live.run(job_id)
     running = (await live.http.get(f"/v1/jobs/{job_id}/why")).json()
-    assert running["goodput"] is None, "it has just begun"
+    assert running["goodput"] is None, "the job has just started"
     assert sum(running["seconds"].values()) == pytest.approx(time.time() - job["created_at"], abs=5.0)
     error = {"kind": "ValueError", "message": "boom", "traceback": "…", "rank": 1, "step": 2, "phase": "forward"}
     await live.report(job_id, job_events.state("FAILED", "user_error", message="ValueError: boom", error=error))

@@ -1,4 +1,4 @@
-"""Nodes over the API: what is free and who is there, closing and opening them, and what the client makes of it."""
+"""Nodes with the API and the client: free capacity and jobs, cordon and uncordon."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""The planner over the API and the command line."""
+"""The planner with the API and the command line."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Probes over the API: which job is made of a wish, and what is shown once it has succeeded."""
+"""Probes with the API: the job of a request, and the results of a successful probe."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def node(name: str, gpus: float = 0) -> Node:
 
 
 async def probed(live: Any, result: dict[str, Any]) -> str:
-    """A probe on two nodes that has succeeded with this result."""
+    """Store a successful probe of two nodes with this result."""
     job = await live.client(lambda client: client.probe())
     await end(live.store, live.lease, job.id, result, ["node-a", "node-b"])
     assert (await live.store.job(job.id)).state is JobState.SUCCEEDED

@@ -1,4 +1,4 @@
-"""Projects over the API: what they may hold, what their jobs may ask for, and jobs that come after others."""
+"""Projects with the API: quotas, limits on specs, and jobs that depend on others."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Another size over the API, by the client and on the command line."""
+"""Resizes with the API, the client and the command line."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ async def running(live: Any) -> str:
 
 
 async def comes(live: Any, job: str, dp: int) -> None:
-    """The controller has brought it about."""
+    """Complete the resize as the controller would."""
     data = {"number": dp, "layout": split(dp), "world_size": dp, "ranks": [], "start_step": 1, "restore": {}}
     await live.report(job, ("generation", dp, data))
     await live.store.intend(job, lambda _: {"resize": None}, now=9.0, actor="test")
@@ -41,7 +41,7 @@ async def test_a_resize_is_requested_and_repeated(live: Any) -> None:
     again = await live.http.post(f"/v1/jobs/{job}/resize", json={"dp": 3})
     assert again.json()["version"] == answer.json()["version"]
     back = await live.http.post(f"/v1/jobs/{job}/resize", json={"dp": 1})
-    assert back.json()["intents"]["resize"]["layout"] == split(1), "that is wanted now, though it is so already"
+    assert back.json()["intents"]["resize"]["layout"] == split(1), "the request remains although the size is reached"
 
 
 async def test_an_impossible_request_is_rejected(live: Any) -> None:
@@ -101,7 +101,7 @@ async def test_the_planner_chooses_the_degrees_for_a_number_of_ranks(live: Any, 
     await live.run(job)
     capacity = find_capacity(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2))
     fastest = list_layouts(parse_spec(answer.json()["spec"]), 4, capacity)[0][0]
-    assert fastest != Layout(dp_shard=2, pp=2), "then this tells nothing"
+    assert fastest != Layout(dp_shard=2, pp=2), "the planner must choose another layout for this test to be meaningful"
     reported = await live.client(lambda client: client.resize(job, ranks=4))
     assert reported.intents["resize"]["layout"] == fastest.to_json()
     for wrong, message in (

@@ -1,4 +1,4 @@
-"""Server-sent events on a real socket: nothing missed, nothing twice, resumable, ended."""
+"""Server-sent events on a real socket: complete, without duplicates, resumable, with an end."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from regroup.api.client.streams import EventParser
 
 
 async def read_until(live, path, enough, headers=None):
-    """Events of a stream until `enough` of them or its end."""
+    """Read events of a stream until `enough` returns True or the stream ends."""
     raw = b""
     async with asyncio.timeout(20), live.http.stream("GET", path, headers=headers, timeout=20) as answer:
         assert answer.status_code == 200, await answer.aread()

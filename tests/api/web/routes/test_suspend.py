@@ -1,4 +1,4 @@
-"""Suspending and resuming over the API, by the client and on the command line."""
+"""Suspend and resume with the API, the client and the command line."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ def states(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 async def lets_go(live: Any, job: str, job_events: Any) -> None:
-    """Its supervisor has saved its last step and given all up."""
+    """Report that the supervisor has saved the last step and released all nodes."""
     await live.report(job, job_events.state("RESIZING", "suspended"), job_events.state("QUEUED", "suspended"))
 
 
@@ -52,7 +52,7 @@ async def test_an_early_resume_cancels_the_suspension(live: Any, job_events: Any
     response = (await live.http.post(f"/v1/jobs/{job}/resume")).json()
     assert response["state"] == "RUNNING" and "suspend" not in response["intents"]
     await lets_go(live, job, job_events)
-    assert (await live.http.get(f"/v1/jobs/{job}")).json()["state"] == "QUEUED", "too late to stay, so it queues"
+    assert (await live.http.get(f"/v1/jobs/{job}")).json()["state"] == "QUEUED", "too late to keep its nodes"
 
 
 async def test_an_impossible_request_is_rejected(live: Any, job_events: Any) -> None:

@@ -1,4 +1,4 @@
-"""Where nodes are, over the API; and why a job's are these."""
+"""The topology of nodes with the API, and the reasons for a job's placement."""
 
 from pathlib import Path
 from typing import Any

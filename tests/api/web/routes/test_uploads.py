@@ -1,4 +1,4 @@
-"""/v1/uploads over HTTP: code arrives whole, in pieces, from wherever it stood, or is refused."""
+"""/v1/uploads over HTTP: complete, in pieces, resumed at an offset, or rejected."""
 
 import hashlib
 from collections.abc import Callable
