@@ -96,7 +96,7 @@ async def test_a_server_that_stops_raises_an_error(live, monkeypatch):
         raise RuntimeError("the server broke")
 
     monkeypatch.setattr(live.cluster, "execution", broken)
-    with pytest.raises(UnavailableError, match="ends the command within 30 s"):
+    with pytest.raises(UnavailableError, match="stops the command within 30 s"):
         await live.client(lambda client: list(client.exec(job_id, ["true"])))
 
 
