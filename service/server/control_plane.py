@@ -83,7 +83,7 @@ def bind(settings: Settings) -> socket.socket:
     """The listening socket, before anything expensive is started.
 
     Raises:
-        ConflictError: the port is taken.
+        ConflictError: the port is in use.
     """
     host = "127.0.0.1" if settings.host == "localhost" else settings.host
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -93,7 +93,7 @@ def bind(settings: Settings) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ConflictError(
-            f"port {settings.port} of {host} is taken ({error}); say --port 0 for a free one"
+            f"port {settings.port} of {host} is in use ({error}); use --port 0 for a free one"
         ) from error
     return listener
 

@@ -13,42 +13,42 @@ from regroup.service.server import control_plane
 from regroup.service.settings import Settings
 
 
-def test_a_second_server_is_refused_by_the_name_of_the_first(tmp_path: Path) -> None:
+def test_a_second_server_is_refused_with_the_address_of_the_first(tmp_path: Path) -> None:
     control_plane.refuse_second(tmp_path)
     control_plane.write_record(tmp_path, "http://127.0.0.1:1", None)
     with pytest.raises(ConflictError, match=rf"process {os.getpid()} at http://127.0.0.1:1"):
         control_plane.refuse_second(tmp_path)
 
 
-def test_a_record_of_a_dead_server_or_of_another_process_with_its_pid_stops_nobody(tmp_path: Path) -> None:
+def test_a_stale_record_or_a_reused_pid_does_not_block_a_server(tmp_path: Path) -> None:
     record = control_plane.write_record(tmp_path, "http://127.0.0.1:1", None)
     other = {"url": record.url, "dashboard_url": None, "pid": record.pid, "started": record.started - 1}
     (tmp_path / "server.json").write_text(json.dumps(other))
     control_plane.refuse_second(tmp_path)
-    assert control_plane.end_all(tmp_path) == [], "and nobody is killed for it"
+    assert control_plane.end_all(tmp_path) == [], "no process is killed"
     assert control_plane.read_record(tmp_path) is None
 
 
-def test_down_ends_the_recorded_process(tmp_path: Path) -> None:
+def test_down_kills_the_recorded_process(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    known = processes.find_process(child.pid)
-    assert known is not None
-    record = {"url": "http://127.0.0.1:1", "dashboard_url": None, "pid": child.pid, "started": known.started}
+    process = processes.find_process(child.pid)
+    assert process is not None
+    record = {"url": "http://127.0.0.1:1", "dashboard_url": None, "pid": child.pid, "started": process.started}
     (tmp_path / "server.json").write_text(json.dumps(record))
     assert control_plane.end_all(tmp_path) == [f"server http://127.0.0.1:1 (process {child.pid})"]
     assert child.wait(timeout=5) != 0
     assert control_plane.end_all(tmp_path) == []
 
 
-def test_a_taken_port_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with control_plane.bind(Settings(state_dir=tmp_path, port=0)) as held:
-        held.listen()
-        port = held.getsockname()[1]
-        with pytest.raises(ConflictError, match=rf"port {port} .* is taken .* --port 0"):
+def test_a_port_in_use_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    with control_plane.bind(Settings(state_dir=tmp_path, port=0)) as listener:
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(ConflictError, match=rf"port {port} .* is in use .* --port 0"):
             control_plane.bind(Settings(state_dir=tmp_path, port=port))
 
 
-def test_descendants_are_found_by_mark_and_by_parent_however_they_detach() -> None:
+def test_detached_descendants_are_found_by_mark_and_by_parent() -> None:
     script = "import subprocess, sys; p = subprocess.Popen(['sleep', '60'], env={}, start_new_session=True); p.wait()"
     child = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "REGROUP_TEST_MARK": "m1"})
     try:
