@@ -1,6 +1,6 @@
-"""What all tests share is in `tests/support`: leaks, PostgreSQL, Prometheus, Redis, S3, the wheel, requirements."""
+"""Fixtures that all tests share: leaks, PostgreSQL, Prometheus, Redis, S3, the wheel, requirements."""
 
-# requirements last: it asks the others what they need.
+# `requirements` is last because it reads the requirements of the others.
 pytest_plugins = [
     "tests.support.checks.leaks",
     "tests.support.servers.postgres",

@@ -47,7 +47,7 @@ def test_the_version_has_one_source(wheel: Path) -> None:
     assert wheel.name == f"regroup-{regroup.__version__}-py3-none-any.whl"
 
 
-def test_classifiers_name_the_python_versions_that_are_tried() -> None:
+def test_classifiers_name_the_tested_python_versions() -> None:
     prefix = "Programming Language :: Python :: "
     named = [text.removeprefix(prefix) for text in PROJECT["classifiers"] if text.startswith(f"{prefix}3.")]
     assert list(runpy.run_path(str(DIST_SCRIPT))["PYTHONS"]) == named

@@ -1,4 +1,4 @@
-"""What the pages show in YAML is taken by the job spec, in Python compiles, and of commands has verbs and options."""
+"""Examples in the documentation. YAML is valid, Python compiles, and commands have existing verbs and options."""
 
 import re
 from pathlib import Path
@@ -25,10 +25,10 @@ BASES: dict[str, dict[str, Any]] = {
     "ray_train": {"workload": {"entrypoint": "/train.py"}},
     "function": {"workload": {"function": "mine:train"}, "training": TRAINING},
 }
-"""What a spec of each kind must say; a page's block says the rest, or says it otherwise."""
+"""Required fields of a spec of each kind. The block of a page adds fields or overrides them."""
 VERIFICATION = ROOT / "docs" / "verification.md"
 OF_KUSTOMIZE = "# kustomization.yaml\n"
-"""First line of the blocks that are no part of a job spec."""
+"""First line of the blocks that do not belong to a job spec."""
 
 
 def found(*languages: str) -> list[Block]:
@@ -36,24 +36,24 @@ def found(*languages: str) -> list[Block]:
 
 
 def parsed(path: Path) -> JobSpec:
-    """The spec in a file as the command line would send it, its code and requirements file looked at, nothing sent."""
+    """Return the spec of a file as the command line would send it. Code and requirements are read but not uploaded."""
     read = requirements.with_requirements(read_spec(path), None, path.parent)
     return parse_spec(with_code_uploaded(read, lambda folder: f"sha256:{0:064x}"))
 
 
 @pytest.mark.parametrize("block", [block for block in found("yaml") if OF_KUSTOMIZE not in block.text], ids=str)
-def test_what_a_page_shows_of_a_spec_is_taken(block: Block, tmp_path: Path) -> None:
+def test_the_job_spec_accepts_each_yaml_block_of_a_page(block: Block, tmp_path: Path) -> None:
     shown = yaml.safe_load(block.text)
-    told = shown.get("workload", {})
-    kind = told.get("kind", "builtin" if "data" in told else "script")
+    workload = shown.get("workload", {})
+    kind = workload.get("kind", "builtin" if "data" in workload else "script")
     base = BASES[kind]
-    merged = {"name": "mine", **base, **shown, "workload": {"kind": kind, **base["workload"], **told}}
+    merged = {"name": "mine", **base, **shown, "workload": {"kind": kind, **base["workload"], **workload}}
     path = tmp_path / "spec.yaml"
     path.write_text(yaml.safe_dump(merged))
     assert parsed(path).workload.kind == kind
 
 
-def test_the_blocks_that_are_no_specs_are_kustomizations() -> None:
+def test_blocks_outside_of_job_specs_are_kustomizations() -> None:
     others = [block for block in found("yaml") if OF_KUSTOMIZE in block.text]
     assert {block.page for block in others} == {"docs/deploy.md", "docs/guides/secrets.md"}
     for block in others:
@@ -63,17 +63,17 @@ def test_the_blocks_that_are_no_specs_are_kustomizations() -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_is_taken(path: Path) -> None:
+def test_the_job_spec_accepts_each_example(path: Path) -> None:
     assert parsed(path).name.startswith(path.stem)
 
 
 @pytest.mark.parametrize("block", found("python"), ids=str)
-def test_what_a_page_shows_in_python_compiles(block: Block) -> None:
+def test_each_python_block_of_a_page_compiles(block: Block) -> None:
     compile(block.text, str(block), "exec")
 
 
 @pytest.mark.parametrize("page", ["README.md", "examples/README.md", *PAGES])
-def test_commands_within_the_text_have_verbs_and_options_that_there_are(page: str) -> None:
+def test_commands_in_the_text_use_existing_verbs_and_options(page: str) -> None:
     verbs = {name: cast(Any, verb) for name, verb in cast(Any, typer.main.get_command(app)).commands.items()}
     for group in [verb for verb in verbs.values() if hasattr(verb, "commands")]:
         verbs |= {f"{group.name} {name}": verb for name, verb in group.commands.items()}
@@ -83,13 +83,13 @@ def test_commands_within_the_text_have_verbs_and_options_that_there_are(page: st
         assert options <= {name for option in verbs[verb].params for name in option.opts}, f"regroup {verb}{rest}"
 
 
-def test_there_are_blocks_to_look_at() -> None:
+def test_the_pages_have_blocks_of_each_language() -> None:
     assert len(found("yaml")) > 10 and len(found("python")) > 8 and len(EXAMPLES) > 6
 
 
-def test_every_claim_names_tests_that_exist() -> None:
+def test_each_claim_names_existing_tests() -> None:
     rows = re.findall(r"^\| (?!claim|---)(.+?) \| (.+) \| (?:yes |partly |)\|$", VERIFICATION.read_text(), re.MULTILINE)
-    with_working_dir = {path for _, tests in rows for path in re.findall(r"`((?:tests|benchmarks)/[^`]+)`", tests)}
-    assert len(rows) > 45 and len(with_working_dir) > 45
+    paths = {path for _, tests in rows for path in re.findall(r"`((?:tests|benchmarks)/[^`]+)`", tests)}
+    assert len(rows) > 45 and len(paths) > 45
     assert all(re.search(r"`(tests|benchmarks)/", tests) for _, tests in rows)
-    assert [path for path in sorted(with_working_dir) if not (ROOT / path).exists()] == []
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []

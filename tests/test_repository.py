@@ -36,7 +36,7 @@ def test_the_index_lists_each_record_with_its_title_and_status() -> None:
     assert listed == expected
 
 
-def test_links_of_records_lead_to_files() -> None:
+def test_links_of_records_point_to_files() -> None:
     broken = [
         f"{path.name}: {target}"
         for path in (*ADRS, ROOT / "docs" / "adr" / "README.md", ROOT / "SECURITY.md")
@@ -80,7 +80,7 @@ def test_hooks_run_tools_of_the_virtual_environment_without_network() -> None:
 
 
 @pytest.mark.parametrize(("subject", "code"), [("store: fix the order of events", 0), ("Fixed the order", 1)])
-def test_the_hook_of_messages_judges_the_subject(tmp_path: Path, subject: str, code: int) -> None:
+def test_the_commit_message_hook_checks_the_subject(tmp_path: Path, subject: str, code: int) -> None:
     message = tmp_path / "message"
     message.write_text(f"{subject}\n\nAny body.\n")
     command = [sys.executable, "-m", "tests.support.language", "--message", message]

@@ -1,4 +1,4 @@
-"""The documentation site builds without warnings, its navigation lists every page, and its links lead to files."""
+"""The documentation site builds without warnings, its navigation lists every page, and its links point to files."""
 
 import re
 import runpy
@@ -57,7 +57,7 @@ def test_a_broken_anchor_fails_the_build(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("page", sorted(PAGES), ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_to_files_lead_to_files(page: Path) -> None:
+def test_relative_links_point_to_existing_files(page: Path) -> None:
     text = CODE.sub("", page.read_text())
     broken = [
         target
@@ -67,7 +67,7 @@ def test_links_to_files_lead_to_files(page: Path) -> None:
     assert broken == []
 
 
-def test_each_question_leads_to_a_file_that_a_search_finds() -> None:
+def test_each_question_names_a_file_that_a_search_finds() -> None:
     answers = re.findall(r"^\| .*\? \| `(\w+)` \| \[(\S+)\]\(\.\./\.\./(\S+)\) \|", WHERE.read_text(), re.MULTILINE)
     assert len(answers) >= 12
     for noun, shown, path in answers:

@@ -1,4 +1,4 @@
-"""The house keeps its rules: links, arrows, sizes, words, and the set-up."""
+"""Rules of the tree: links, import contracts, file sizes, names, and the set-up."""
 
 import ast
 import os
@@ -24,7 +24,7 @@ FORBIDDEN_NAMES = {
     "coordinator": "supervisor",
     "forkserver": "zygote",
 }
-"""Words that no module, class or function is named with, and what to say instead."""
+"""Words that names of modules, classes and functions must not contain → replacement."""
 
 
 def python_files() -> Iterator[Path]:
@@ -36,11 +36,11 @@ def python_files() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_the_package_is_a_link_to_the_folder_at_the_top(name: str) -> None:
+def test_each_package_is_a_link_to_a_top_level_folder(name: str) -> None:
     assert (ROOT / "regroup" / name).readlink() == Path("..") / name
 
 
-def test_imports_go_only_where_the_contracts_allow() -> None:
+def test_imports_follow_the_import_contracts() -> None:
     run(Path(sys.executable).parent / "lint-imports", "--no-cache")
 
 
@@ -49,9 +49,9 @@ def test_no_file_is_longer_than_400_lines() -> None:
     assert {path: length for path, length in lengths.items() if length > 400} == {}
 
 
-def test_nothing_is_named_with_a_word_that_says_nothing_or_a_synonym() -> None:
+def test_names_contain_no_empty_words_and_no_synonyms() -> None:
     found = [
-        f"{path.relative_to(ROOT)}: {name}: say {FORBIDDEN_NAMES[word]}"
+        f"{path.relative_to(ROOT)}: {name}: use {FORBIDDEN_NAMES[word]}"
         for path in python_files()
         for name in _names(path)
         for word in _words(name)
@@ -60,7 +60,7 @@ def test_nothing_is_named_with_a_word_that_says_nothing_or_a_synonym() -> None:
     assert found == []
 
 
-def test_no_note_to_self_is_left() -> None:
+def test_the_code_has_no_todo_comments() -> None:
     marks = re.compile(r"#.*\b(TODO|FIXME|XXX|HACK)\b")
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
@@ -71,7 +71,7 @@ def test_no_note_to_self_is_left() -> None:
     assert found == []
 
 
-def test_what_is_generated_is_up_to_date() -> None:
+def test_generated_files_are_up_to_date() -> None:
     run(sys.executable, "docs/generate.py", "--check")
 
 
@@ -89,8 +89,8 @@ def _words(name: str) -> set[str]:
 # ------------------------------------------------------------------------------------------------ set-up
 
 
-def test_set_up_names_every_missing_thing_with_its_fix_on_one_line(tmp_path: Path) -> None:
-    copy = tmp_path / "house"
+def test_set_up_prints_each_missing_requirement_with_its_fix_on_one_line(tmp_path: Path) -> None:
+    copy = tmp_path / "tree"
     (copy / ".ci").mkdir(parents=True)
     shutil.copy(ROOT / ".ci" / "setup", copy / ".ci" / "setup")
     failed = subprocess.run(
@@ -107,7 +107,7 @@ def test_set_up_names_every_missing_thing_with_its_fix_on_one_line(tmp_path: Pat
     assert not (copy / ".venv").exists()
 
 
-def test_set_up_is_done_again_after_a_change_or_an_interruption(tmp_path: Path) -> None:
+def test_set_up_runs_again_after_a_change_or_an_interruption(tmp_path: Path) -> None:
     for name in ("Makefile", "constraints.txt", "pyproject.toml", ".ci/setup"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)

@@ -1,4 +1,4 @@
-"""A node is gone for good and another is given: the next life goes on with it, from what the others hold."""
+"""The permanent loss of a node. The next supervisor continues with a substitute, from the state of other nodes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from tests.support.inputs.sync_records import assigned, intents
 
 
 class Nodes(FakeNodes):
-    """Of which one dies at a step, and no agent comes up there again. Each holds the other's shards, too."""
+    """Nodes that mirror each other's shards. One dies at a step, and its agent does not start again."""
 
     def __init__(self, dies: str, at_step: int) -> None:
         super().__init__({(1, at_step): dies})
         self.gone = dies
         self.forms: list[tuple[str, int, dict[int, TransferAddress]]] = []
-        """Node, generation, and where its ranks' state was fetched from."""
+        """Node, generation, and sources of the state of its ranks."""
 
     async def start(self, config: AgentConfig) -> None:
         if config.node_id == self.gone and self.generation.get(self.gone):
@@ -30,7 +30,7 @@ class Nodes(FakeNodes):
         await super().start(config)
 
     def _list_shards(self, node: str) -> list[VerifiedShard]:
-        """The other's as well, as long as it has any; `FakeNodes` forgets what a dead node held."""
+        """Return own and mirrored shards. `FakeNodes` deletes the shards of a dead node."""
         own = super()._list_shards(node)
         return [*own, *(replace(held, rank=1 - held.rank) for held in own)]
 
@@ -46,8 +46,8 @@ async def rig() -> Rig:
     return Rig(Nodes("node-1", 4))
 
 
-async def moved(rig: Rig) -> None:
-    """The job has lost a node, and goes on with another."""
+async def replace_node(rig: Rig) -> None:
+    """Lose node 1 and continue with node 2."""
     await rig.wait_for_loss("node-1")
     nodes = [place("node-0"), place("node-2")]
     rig.life.set_intents(intents(nodes=nodes))
@@ -56,8 +56,8 @@ async def moved(rig: Rig) -> None:
     rig.begin()
 
 
-async def test_the_job_goes_on_with_the_node_that_was_given(rig: Rig) -> None:
-    await moved(rig)
+async def test_the_job_continues_with_the_substitute(rig: Rig) -> None:
+    await replace_node(rig)
     assert await rig.end() is None
     incident = (await rig.events("incident"))[-1]
     assert (incident["reason"], incident["recovery_action"], incident["steps_lost"]) == ("agent_lost", "spare", 0)
@@ -66,15 +66,15 @@ async def test_the_job_goes_on_with_the_node_that_was_given(rig: Rig) -> None:
     assert (formed["number"], formed["start_step"], formed["cause"]) == (2, 3, "agent_lost")
     assert [place["node_id"] for place in formed["ranks"]] == ["node-0", "node-2"]
     address = TransferAddress("node-0", 1, "t")
-    assert rig.nodes.forms[2:] == [("node-0", 2, {}), ("node-2", 2, {1: address})], "only what is not there is fetched"
+    assert rig.nodes.forms[2:] == [("node-0", 2, {}), ("node-2", 2, {1: address})], "only missing shards are fetched"
     assert (
         ((await rig.events("state"))[-1])["state"] == "SUCCEEDED"
         and ((await rig.events("result"))[-1])["step"] == STEPS
     )
 
 
-async def test_a_supervisor_that_restarts_meanwhile_asks_again_and_moves(rig: Rig) -> None:
-    """It is born with the nodes of the beginning, and hears with its first sync which ones they are now."""
+async def test_a_supervisor_that_restarts_during_a_node_loss_gets_the_new_nodes(rig: Rig) -> None:
+    """Start with the nodes of the start configuration, and get the current nodes with the first sync."""
     await rig.wait_for_loss("node-1")
     rig.running.cancel()
     rig.begin()
@@ -89,13 +89,13 @@ async def test_a_supervisor_that_restarts_meanwhile_asks_again_and_moves(rig: Ri
     assert ((await rig.events("incident"))[-1])["recovery_action"] == "spare"
 
 
-async def test_a_supervisor_that_restarts_where_nodes_have_changed_places_leaves_ranks_where_they_are() -> None:
-    """It is born with the nodes of the beginning; the job has been elsewhere since, and has them in another order."""
+async def test_a_supervisor_that_restarts_after_a_reordering_keeps_ranks_in_place() -> None:
+    """Start with the nodes of the start configuration, which now have another order."""
     rig = Rig(FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)}))
     rig.running.cancel()
     placed, layout = [place("node-1"), place("node-0")], rig.payload.layout.to_json()
-    moved = JobRelocated(tuple(placed), former={}, attempt=0, layout=layout)
-    await Journal(rig.records, "j").record("relocated:0:1", moved, 0)
+    relocation = JobRelocated(tuple(placed), former={}, attempt=0, layout=layout)
+    await Journal(rig.records, "j").record("relocated:0:1", relocation, 0)
     rig.begin()
     assert (await rig.end()).nodes == assigned(placed)
     rig.payload = rig.payload.with_nodes(assigned(placed), rig.payload.layout)
@@ -105,7 +105,7 @@ async def test_a_supervisor_that_restarts_where_nodes_have_changed_places_leaves
     assert [[rank["node_id"] for rank in each["ranks"]] for each in formed] == [["node-1", "node-0"]] * 2
 
 
-async def test_a_node_that_nobody_replaces_ends_in_the_queue(rig: Rig) -> None:
+async def test_a_job_without_a_substitute_is_requeued(rig: Rig) -> None:
     await rig.wait_for_loss("node-1")
     rig.life.set_intents(intents(no_spare="no other node has capacity for 1 of 2 ranks"))
     assert await rig.end() is None
@@ -121,10 +121,10 @@ async def test_a_job_that_waits_for_a_node_can_be_cancelled(rig: Rig) -> None:
     assert ((await rig.events("state"))[-1])["state"] == "CANCELLED"
 
 
-async def test_agents_that_do_not_come_up_are_told_while_a_job_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_agents_that_do_not_start_are_reported_while_a_job_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regroup.service.supervisor.gang_setup._OVERDUE_S", 0.05)
     nodes = Nodes("node-1", 99)
-    nodes.generation["node-1"] = 1  # it never comes up
+    nodes.generation["node-1"] = 1  # The agent never starts.
     rig = Rig(nodes)
     await asyncio.sleep(0)
     assert rig.life.status().lost == ()

@@ -1,4 +1,4 @@
-"""Numbers that went wrong, as a supervisor deals with them: back to a state in which they were not, or the end."""
+"""Numeric faults in the supervisor. The job returns to a healthy state, or fails."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,12 +9,12 @@ from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.service.supervisor.test_lifecycle import FakeNodes, outcomes, run
 
 
-def said(error_class: ErrorClass, at: int, message: str, **details: Any) -> Failed:
-    return Failed(0, 1, RankError(error_class, "E", message, "trace", at, "backward", 3.0, details))
+def failure(error_class: ErrorClass, at_step: int, message: str, **details: Any) -> Failed:
+    return Failed(0, 1, RankError(error_class, "E", message, "trace", at_step, "backward", 3.0, details))
 
 
 class TwoSets(FakeNodes):
-    """Whose nodes hold the newest two sets; ranks differ in what they hold alike after one step."""
+    """Nodes with the two newest snapshots. The replicas differ after one step."""
 
     def __init__(self, breaks: Any, bad_step: int) -> None:
         super().__init__(breaks)
@@ -35,8 +35,8 @@ async def incidents(journal: Any) -> list[Any]:
     return list(found.values())
 
 
-async def test_differing_replicas_cost_the_step_they_differ_after_and_blame_the_odd_rank() -> None:
-    error = said(ErrorClass.CORRUPTION, 5, "rank 1 is odd", outlier_ranks=[1], is_certain=True)
+async def test_differing_replicas_cost_one_step_and_the_outlier_rank_is_reported() -> None:
+    error = failure(ErrorClass.CORRUPTION, 5, "rank 1 is odd", outlier_ranks=[1], is_certain=True)
     _, journal = await run(TwoSets({(1, 5): error}, bad_step=4))
     (incident,) = await incidents(journal)
     assert (incident["reason"], incident["rank"], incident["cause"]) == ("silent_corruption", 1, "rank 1 is odd")
@@ -50,15 +50,15 @@ async def test_differing_replicas_cost_the_step_they_differ_after_and_blame_the_
     assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
-async def test_a_step_without_numbers_is_done_again_from_the_state_before_it() -> None:
-    _, journal = await run(FakeNodes({(1, 4): said(ErrorClass.NON_FINITE, 4, "step 4: loss nan")}))
+async def test_a_non_finite_step_is_repeated_from_the_state_before_it() -> None:
+    _, journal = await run(FakeNodes({(1, 4): failure(ErrorClass.NON_FINITE, 4, "step 4: loss nan")}))
     (incident,) = await incidents(journal)
     assert (incident["reason"], incident["rank"], incident["steps_lost"]) == ("non_finite", None, 0)
     assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
-async def test_one_that_comes_out_so_again_ends_the_job_with_its_own_reason() -> None:
-    error = said(ErrorClass.NON_FINITE, 4, "step 4: loss nan")
+async def test_a_step_that_is_non_finite_twice_fails_the_job_with_its_reason() -> None:
+    error = failure(ErrorClass.NON_FINITE, 4, "step 4: loss nan")
     again = Failed(0, 2, error.error)
     _, journal = await run(FakeNodes({(1, 4): error, (2, 4): again}))
     first, second = await incidents(journal)
@@ -69,8 +69,8 @@ async def test_one_that_comes_out_so_again_ends_the_job_with_its_own_reason() ->
     assert end["error"]["message"] == "step 4: loss nan"
 
 
-async def test_a_loss_that_stood_out_is_done_once_more_and_the_ranks_know_which_step_it_is() -> None:
-    error = said(ErrorClass.LOSS_SPIKE, 4, "step 4: loss 9 stands out", step=4, of="loss", value=9.0, limit=2.5)
+async def test_a_step_with_a_loss_spike_is_repeated_and_the_ranks_get_its_number() -> None:
+    error = failure(ErrorClass.LOSS_SPIKE, 4, "step 4: loss 9 stands out", step=4, of="loss", value=9.0, limit=2.5)
     nodes = FakeNodes({(1, 4): error})
     _, journal = await run(nodes)
     (incident,) = await incidents(journal)

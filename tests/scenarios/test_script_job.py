@@ -1,4 +1,4 @@
-"""The life of a job that runs a script, over agents in memory: no data, no snapshots, and steps it numbers itself."""
+"""Script jobs, with in-memory agents. They have no data and no snapshots, and number their steps themselves."""
 
 import asyncio
 import time
@@ -42,16 +42,16 @@ FAILED = Failed(1, 1, RankError(ErrorClass.USER, "SystemExit", "the script exite
 
 
 class Nodes(FakeAgents):
-    """Two agents of one rank each. `says[g]` is what the ranks of generation g say, beside that they joined."""
+    """Two agents of one rank each. `messages[g]` has the messages of generation g after `Joined`."""
 
-    def __init__(self, says: Mapping[int, list[Message]]) -> None:
+    def __init__(self, messages: Mapping[int, list[Message]]) -> None:
         super().__init__()
-        self.says = says
+        self.messages = messages
         self.life: Lifecycle | None = None
         self.joins: list[Join] = []
         self.stacks: dict[str, dict[int, RankInspection]] = {}
         self.gone: set[str] = set()
-        """Nodes on which no agent comes up."""
+        """Nodes whose agents do not start."""
 
     async def start(self, config: AgentConfig) -> None:
         self.config = config
@@ -78,7 +78,7 @@ class Nodes(FakeAgents):
         assert self.life is not None
         rank, generation = join.rank, join.generation
         self.life.receive(node_id, Joined(rank, generation, 1.0))
-        for message in self.says[generation]:
+        for message in self.messages[generation]:
             await asyncio.sleep(0.01)
             if getattr(message, "rank", 0) == rank:
                 self.life.receive(node_id, message)
@@ -117,7 +117,7 @@ def states(events: list[SupervisorEvent]) -> list[tuple[str, str]]:
     return [(event.data["state"], event.data["reason"]) for event in events if event.type == "state"]
 
 
-async def test_a_script_that_never_steps_runs_and_succeeds() -> None:
+async def test_a_script_that_reports_no_step_runs_and_succeeds() -> None:
     nodes = Nodes({1: ended(1, 0)})
     events = await run(nodes)
     assert states(events) == [("STARTING", "reserved"), ("RUNNING", "script_started"), ("SUCCEEDED", "completed")]
@@ -127,7 +127,7 @@ async def test_a_script_that_never_steps_runs_and_succeeds() -> None:
     assert nodes.config.warmup == {} and "regroup.workers.train.trainer" not in nodes.config.preload
 
 
-async def test_after_a_kill_it_goes_on_where_it_says_and_what_that_cost_is_known() -> None:
+async def test_a_restarted_script_reports_its_step_and_the_cost_is_computed() -> None:
     first: list[Message] = [Restored(0, 1, 0, 2.0), *(row(1, step) for step in (1, 2, 3, 4)), KILLED]
     second: list[Message] = [Restored(0, 2, 2, 6.0), Restored(1, 2, 2, 6.0), row(2, 3), row(2, 4), *ended(2, 4)]
     nodes = Nodes({1: first, 2: second})
@@ -141,37 +141,37 @@ async def test_after_a_kill_it_goes_on_where_it_says_and_what_that_cost_is_known
     assert {"form", "restore", "first_step", "total"} <= set(incident["durations"])
 
 
-async def test_what_nobody_knows_is_not_made_up() -> None:
+async def test_lost_steps_are_unknown_if_the_script_has_no_step_count() -> None:
     nodes = Nodes({1: [row(1, 1), KILLED], 2: [Restored(0, 2, 1, 6.0, has_step_count=False), row(2, 2), *ended(2, 2)]})
     events = await run(nodes)
     incident = [event.data for event in events if event.type == "incident"][-1]
     assert incident["steps_lost"] is None
 
 
-async def test_a_first_step_heard_of_before_the_last_rank_resumed_hides_no_phase() -> None:
+async def test_an_early_first_step_hides_no_phase_of_the_recovery() -> None:
     second: list[Message] = [Restored(0, 2, 1, 6.0), row(2, 2), Restored(1, 2, 1, 6.0), *ended(2, 2)]
     events = await run(Nodes({1: [row(1, 1), KILLED], 2: second}))
     incident = [event.data for event in events if event.type == "incident"][-1]
     assert {"form", "restore", "first_step", "total"} <= set(incident["durations"])
 
 
-async def test_an_error_is_tried_again_only_if_it_may_be() -> None:
-    says = {1: [FAILED], 2: ended(2, 0)}
-    failed = await run(Nodes(says))
+async def test_a_user_error_is_retried_only_within_its_budget() -> None:
+    messages = {1: [FAILED], 2: ended(2, 0)}
+    failed = await run(Nodes(messages))
     assert states(failed)[-1] == ("FAILED", "user_error")
     assert failed[-1].data["message"] == "rank 1: SystemExit: the script exited with code 3"
-    again = await run(Nodes(says), recovery={"budgets": {"user_error": 1}})
+    again = await run(Nodes(messages), recovery={"budgets": {"user_error": 1}})
     assert states(again)[-1] == ("SUCCEEDED", "completed")
     assert [event.data["cause"] for event in again if event.type == "generation"] == ["start", "user_error"]
 
 
-def stands(node: str, generation: int, **seen: RankActivity) -> AgentReport:
+def report(node: str, generation: int, **activities: RankActivity) -> AgentReport:
     return AgentReport(
-        node, "boot", generation, (0,), (), {}, {rank.removeprefix("r"): each for rank, each in seen.items()}
+        node, "boot", generation, (0,), (), {}, {rank.removeprefix("r"): each for rank, each in activities.items()}
     )
 
 
-async def test_ranks_that_stand_still_are_looked_at_and_then_started_anew() -> None:
+async def test_hung_ranks_are_inspected_and_then_restarted() -> None:
     nodes = Nodes({1: [row(1, 1)], 2: ended(2, 0)})
     text = "Thread 0\n" * 999 + "File x in sleep\n"
     nodes.stacks = {"node-1": {1: RankInspection("n1", 7, (2, "forward"), text)}}
@@ -179,11 +179,11 @@ async def test_ranks_that_stand_still_are_looked_at_and_then_started_anew() -> N
     while nodes.life is None or nodes.life.status().step != 1:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     moving, stuck = RankActivity(2, "forward", 4.0, 4.0, 1, 0.0), RankActivity(1, "optimizer", 30.0, 30.0, 1, 0.0)
-    nodes.life.receive_report(stands("node-0", 1, r0=moving))
-    nodes.life.receive_report(stands("node-1", 1, r1=stuck))
+    nodes.life.receive_report(report("node-0", 1, r0=moving))
+    nodes.life.receive_report(report("node-1", 1, r1=stuck))
     await asyncio.sleep(1)
-    assert "inspect_ranks" not in nodes.calls, "rank 0 moves on"
-    nodes.life.receive_report(stands("node-0", 1, r0=replace(moving, stalled_s=5.5, idle_s=5.5)))
+    assert "inspect_ranks" not in nodes.calls, "rank 0 makes progress"
+    nodes.life.receive_report(report("node-0", 1, r0=replace(moving, stalled_s=5.5, idle_s=5.5)))
     events = await running
     assert states(events)[2:] == [("RECOVERING", "hang"), ("RUNNING", "script_started"), ("SUCCEEDED", "completed")]
     assert nodes.calls.index("inspect_ranks") < nodes.calls.index("kill_ranks")
@@ -193,7 +193,7 @@ async def test_ranks_that_stand_still_are_looked_at_and_then_started_anew() -> N
     stack = incident["evidence"]["ranks"]["1"]["stack"]
     assert len(stack) == 4000 and stack.endswith("Thread 0\nFile x in sleep\n"), "the main thread is written last"
     assert is_restorable(incident)
-    assert incident["times"]["ended_s"] >= incident["times"]["formed_s"], "it took no further step"
+    assert incident["times"]["ended_s"] >= incident["times"]["formed_s"], "the rank completes no further step"
 
 
 def in_all_reduce(count: int) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def in_all_reduce(count: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def test_ranks_in_different_collectives_are_an_error_of_the_script_and_not_tried_again() -> None:
+async def test_ranks_in_different_collectives_fail_the_job_without_a_retry() -> None:
     nodes = Nodes({1: [row(1, 1)], 2: ended(2, 0)})
     for rank in range(2):
         entered = [in_all_reduce(8 + rank)]
@@ -212,8 +212,8 @@ async def test_ranks_in_different_collectives_are_an_error_of_the_script_and_not
     while nodes.life is None or nodes.life.status().step != 1:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     stuck = RankActivity(2, "forward", 30.0, 30.0, 1, 0.0)
-    nodes.life.receive_report(stands("node-0", 1, r0=stuck))
-    nodes.life.receive_report(stands("node-1", 1, r1=stuck))
+    nodes.life.receive_report(report("node-0", 1, r0=stuck))
+    nodes.life.receive_report(report("node-1", 1, r1=stuck))
     events = await running
     assert states(events)[-1] == ("FAILED", "desync") and nodes.calls.count("start_store") == 1
     incident = [event.data for event in events if event.type == "incident"][-1]
@@ -226,15 +226,15 @@ async def test_ranks_in_different_collectives_are_an_error_of_the_script_and_not
 
 
 async def lose(nodes: Nodes, node: str) -> None:
-    """As its pulse would, once a step was heard of."""
+    """Report the loss of a node after the first step."""
     while nodes.life is None or nodes.life.status().step != 1:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    watch = nodes.life._monitor
-    assert watch is not None
-    watch.record_loss(node, 5.0)
+    monitor = nodes.life._monitor
+    assert monitor is not None
+    monitor.record_loss(node, 5.0)
 
 
-async def test_where_no_agent_comes_up_again_its_files_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_node_delays_the_requeue_until_its_ranks_cannot_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "FENCE_S", 1.2)
     monkeypatch.setattr(setup, "GANG_TIMEOUT_S", 0.1)
     nodes = Nodes({1: [row(1, 1)]})
@@ -245,11 +245,11 @@ async def test_where_no_agent_comes_up_again_its_files_are_waited_for(monkeypatc
     events = await running
     assert time.monotonic() - began >= 1.2
     assert states(events)[-2:] == [("RECOVERING", "agent_lost"), ("QUEUED", "requeued")]
-    said = [event.data["message"] for event in events if event.type == "phase" and event.data["phase"] == "fence"]
-    assert said == ["waiting 1 s: ranks on n1 may still write files"]
+    phases = [event.data["message"] for event in events if event.type == "phase" and event.data["phase"] == "fence"]
+    assert phases == ["waiting 1 s: ranks on n1 may still write files"]
 
 
-async def test_an_agent_that_comes_up_again_has_proven_that_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_restarted_agent_proves_that_no_rank_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "FENCE_S", 3600.0)
     nodes = Nodes({1: [row(1, 1)], 2: ended(2, 0)})
     running = asyncio.create_task(run(nodes))

@@ -1,4 +1,4 @@
-"""A job is to be of another size: its ranks end at an agreed step, and others go on from what those left in memory."""
+"""Resize of a running job. Its ranks stop at an agreed step, and the new ranks resume from their state in memory."""
 
 import asyncio
 import time
@@ -17,27 +17,27 @@ _STEP_S = 0.005
 ELASTIC = {**SPEC, "layout": {"dp": {"min": 1, "target": 2, "max": 4}}}
 
 
-def seat(number: int, ranks: int) -> dict[str, Any]:
+def member(number: int, ranks: int) -> dict[str, Any]:
     return {"node_id": f"node-{number}", "name": f"n{number}", "address": "h", "ranks": ranks}
 
 
 class Ranks(Nodes):
-    """Several on a node."""
+    """Nodes with several ranks each."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sets: dict[str, list[VerifiedShard]] = {}
         """Node → shards in its memory."""
-        self.gave_up: list[str] = []
+        self.released: list[str] = []
         self.restores: dict[int, Restore] = {}
-        """Generation → where it was told that its state comes from."""
+        """Generation → source of its state."""
 
     def _list_shards(self, node: str) -> list[VerifiedShard]:
         return self.sets.get(node, [])
 
     def _release_restore_source(self, node: str, has_mirrors: bool) -> None:
-        assert has_mirrors, "it has two nodes"
-        self.gave_up.append(node)
+        assert has_mirrors, "two nodes have mirrors"
+        self.released.append(node)
 
     def _forget(self, node_id: str) -> None:
         super()._forget(node_id)
@@ -104,32 +104,32 @@ async def rig() -> AsyncGenerator[Resized]:
 @pytest.mark.parametrize(
     ("nodes", "dp", "fetched"),
     [
-        ([seat(0, 2), seat(1, 2)], 4, {"node-0": {1: "node-1"}, "node-1": {0: "node-0"}}),
-        ([seat(0, 2), seat(1, 1)], 3, {"node-0": {1: "node-1"}, "node-1": {0: "node-0"}}),
-        ([seat(0, 1)], 1, {"node-0": {1: "node-1"}}),
+        ([member(0, 2), member(1, 2)], 4, {"node-0": {1: "node-1"}, "node-1": {0: "node-0"}}),
+        ([member(0, 2), member(1, 1)], 3, {"node-0": {1: "node-1"}, "node-1": {0: "node-0"}}),
+        ([member(0, 1)], 1, {"node-0": {1: "node-1"}}),
         (
-            [seat(0, 1), seat(1, 1), seat(2, 1)], 3,
+            [member(0, 1), member(1, 1), member(2, 1)], 3,
             {"node-0": {1: "node-1"}, "node-1": {0: "node-0"}, "node-2": {0: "node-0", 1: "node-1"}},
         ),
     ],
-    ids=["grown inside its nodes", "2+1 ranks", "shrunk to one node", "grown onto another node"],
+    ids=["grows within its nodes", "2+1 ranks", "shrinks to one node", "grows onto a new node"],
 )  # fmt: skip
-async def test_a_job_goes_on_at_another_size_without_losing_a_step(
+async def test_a_resized_job_continues_without_losing_a_step(
     rig: Resized, nodes: list[dict[str, Any]], dp: int, fetched: dict[str, dict[int, str]]
 ) -> None:
-    await rig.trains()
+    await rig.wait_for_steps()
     rig.resize(nodes, dp_shard=dp)
-    moved = await rig.goes()
+    relocated = await rig.relocate()
     gone = {"node-1"} - {node["node_id"] for node in nodes}
-    assert moved.former == dict.fromkeys(gone, "node-1") and moved.layout.dp_shard == dp
+    assert relocated.former == dict.fromkeys(gone, "node-1") and relocated.layout.dp_shard == dp
     last, save = rig.nodes.stops[1]
     assert not save
-    await rig.trains(generation=2)
+    await rig.wait_for_steps(generation=2)
     held = {node: {rank: each.host for rank, each in found.items()} for node, g, found in rig.nodes.fetched if g == 2}
-    assert held == fetched, "every node has all shards of the ranks before, wherever they lie"
+    assert held == fetched, "each node fetches the shards of all former ranks"
     assert isinstance(rig.nodes, Ranks)
-    told = rig.nodes.restores[2]
-    assert (told.source, told.step, told.generation, told.world_size) == ("memory", last, 1, 2)
+    restore = rig.nodes.restores[2]
+    assert (restore.source, restore.step, restore.generation, restore.world_size) == ("memory", last, 1, 2)
     (formed,) = [data for data in rig.events("generation") if data["number"] == 2]
     assert (formed["start_step"], formed["cause"], formed["world_size"]) == (last, "resized", dp)
     assert formed["layout"]["dp_shard"] == dp
@@ -142,47 +142,47 @@ async def test_a_job_goes_on_at_another_size_without_losing_a_step(
     assert not [node for node, _ in starts if node in {each["node_id"] for each in nodes}], "no agent is restarted"
 
 
-async def test_what_ranks_were_restored_from_is_given_up_once_they_have_a_set_of_their_own(rig: Resized) -> None:
-    await rig.trains()
-    rig.resize([seat(0, 2), seat(1, 1)], dp_shard=3)
-    await rig.goes()
+async def test_the_restore_source_is_released_after_the_first_own_snapshots(rig: Resized) -> None:
+    await rig.wait_for_steps()
+    rig.resize([member(0, 2), member(1, 1)], dp_shard=3)
+    await rig.relocate()
     nodes = rig.nodes
     assert isinstance(nodes, Ranks)
-    await rig.until(lambda: sorted(nodes.gave_up) == ["node-0", "node-1"])
+    await rig.until(lambda: sorted(nodes.released) == ["node-0", "node-1"])
     assert nodes.step >= nodes.stops[1][0] + 2
 
 
-async def test_a_supervisor_that_restarts_begins_with_the_size_of_the_last_change(rig: Resized) -> None:
-    """It is born with that of the beginning; a change inside the same nodes must not be lost on it."""
-    await rig.trains()
-    born = rig.payload
-    rig.resize([seat(0, 2), seat(1, 1)], dp_shard=3)
-    moved = await rig.goes()
-    await rig.trains(generation=2)
+async def test_a_restarted_supervisor_uses_the_size_of_the_last_change(rig: Resized) -> None:
+    """Start with the size of the start configuration, and find a resize within the same nodes."""
+    await rig.wait_for_steps()
+    initial = rig.payload
+    rig.resize([member(0, 2), member(1, 1)], dp_shard=3)
+    relocated = await rig.relocate()
+    await rig.wait_for_steps(generation=2)
     rig.running.cancel()
     await asyncio.gather(rig.running, return_exceptions=True)
-    rig.payload = born
+    rig.payload = initial
     rig.begin()
     again = await asyncio.wait_for(rig.running, 20)
-    assert again.is_recorded and again.shape == moved.shape
+    assert again.is_recorded and again.shape == relocated.shape
 
 
-async def test_the_same_size_is_no_change(rig: Resized) -> None:
-    await rig.trains()
-    rig.resize([seat(0, 1), seat(1, 1)], dp_shard=2)
-    await rig.trains(steps=10)
+async def test_a_request_for_the_same_size_changes_nothing(rig: Resized) -> None:
+    await rig.wait_for_steps()
+    rig.resize([member(0, 1), member(1, 1)], dp_shard=2)
+    await rig.wait_for_steps(steps=10)
     assert not rig.nodes.stops and not rig.running.done()
 
 
-async def test_a_failure_while_a_size_is_prepared_goes_on_at_that_size(rig: Resized) -> None:
-    """It is ready, and its ranks do not listen: one that dies then is one change, not two."""
-    await rig.trains()
+async def test_a_failure_during_a_resize_recovers_with_the_new_size(rig: Resized) -> None:
+    """Treat the death of a rank that ignores the stop as the same change."""
+    await rig.wait_for_steps()
     rig.nodes.listens = False
-    rig.resize([seat(0, 2), seat(1, 2)], dp_shard=4)
+    rig.resize([member(0, 2), member(1, 2)], dp_shard=4)
     await rig.until(lambda: any(method == "stop_ranks" for _, method in rig.nodes.calls))
     rig.nodes._report("node-1", Exited(1, 1, -9, time.time()))
-    moved = await rig.goes()
-    assert moved.layout.dp_shard == 4
-    await rig.trains(generation=2)
+    relocated = await rig.relocate()
+    assert relocated.layout.dp_shard == 4
+    await rig.wait_for_steps(generation=2)
     incident = rig.events("incident")[-1]
     assert (incident["reason"], incident["recovery_action"]) == ("rank_exit", "resize")

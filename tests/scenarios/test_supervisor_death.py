@@ -1,4 +1,4 @@
-"""The supervisor dies at every point of a job, before and after each record that it writes, and another goes on."""
+"""The death of a supervisor before and after each record that it writes. A new supervisor continues the job."""
 
 import asyncio
 import json
@@ -21,17 +21,17 @@ Breaks = Mapping[tuple[int, int], Message | str]
 KILLED = Exited(0, 1, -9, 3.0)
 BAD = Failed(0, 1, RankError(ErrorClass.USER, "ValueError", "bad", "Traceback …", 2, "forward", 3.0))
 SCENES: Mapping[str, Breaks] = {
-    "nothing happens": {},
+    "no fault": {},
     "a rank dies": {(1, 4): KILLED},
     "an agent dies": {(1, 4): "node-1"},
     "a rank dies, and one of the next generation": {(1, 3): KILLED, (2, 5): Exited(0, 2, -11, 4.0)},
     "user code raises": {(1, 2): BAD},
-    "ranks die again and again": {(generation, 2): Exited(0, generation, -11, 3.0) for generation in range(1, 9)},
+    "ranks die repeatedly": {(generation, 2): Exited(0, generation, -11, 3.0) for generation in range(1, 9)},
 }
 
 
 class Mortal(Records):
-    """Records whose writer dies around the write of number `at`: nothing of it goes on after that."""
+    """Records whose writer dies before or after write number `at`."""
 
     def __init__(self, at: int | None = None, *, is_written: bool = False) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Mortal(Records):
 
 @dataclass
 class Outcome:
-    """What the database would hold in the end."""
+    """The events that the database would have at the end."""
 
     events: dict[str, SupervisorEvent] = field(default_factory=dict[str, SupervisorEvent])
 
@@ -79,7 +79,7 @@ class Outcome:
 
     @property
     def incidents(self) -> list[dict[str, Any]]:
-        """The newest revision of each."""
+        """The newest revision of each incident."""
         newest = {event.data["id"]: dict(event.data) for event in self.of("incident")}
         return list(newest.values())
 
@@ -94,15 +94,15 @@ class Outcome:
         )
 
 
-async def lives(breaks: Breaks, records: Mortal) -> Outcome:
-    """Run a job until its end, in as many lives as it takes."""
+async def run_to_end(breaks: Breaks, records: Mortal) -> Outcome:
+    """Run a job to its end, with a new supervisor after each death."""
     nodes, outcome = FakeNodes(breaks), Outcome()
     while True:
         made, journal = life(nodes, records)
         running = asyncio.create_task(made.run())
         dying = asyncio.create_task(records.died.wait())
         done, _ = await asyncio.wait({running, dying}, timeout=20, return_when=asyncio.FIRST_COMPLETED)
-        assert done, "it stands still"
+        assert done, "the supervisor hangs"
         is_dead = records.died.is_set()
         for task in (running, dying):
             task.cancel()
@@ -115,28 +115,32 @@ async def lives(breaks: Breaks, records: Mortal) -> Outcome:
 
 
 @pytest.mark.parametrize("scene", SCENES)
-async def test_whenever_it_dies_the_job_ends_as_it_would_have(scene: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_job_ends_the_same_if_its_supervisor_dies_at_any_write(
+    scene: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("regroup.service.policy.recovery.budget._BACKOFF_CAP_S", 0.0)
     whole_records = Mortal()
-    whole = await lives(SCENES[scene], whole_records)
+    whole = await run_to_end(SCENES[scene], whole_records)
     for at, key in enumerate(whole_records.writes):
         for is_written in (False, True):
             records = Mortal(at, is_written=is_written)
-            outcome = await lives(SCENES[scene], records)
-            said = (
+            outcome = await run_to_end(SCENES[scene], records)
+            detail = (
                 f"dead {'after' if is_written else 'before'} write {at}, {key}: {outcome.states}, {outcome.incidents}"
             )
-            assert len(records.writes) > at, said
-            assert outcome.end == whole.end, said
-            assert [item["reason"] for item in outcome.incidents] == [item["reason"] for item in whole.incidents], said
+            assert len(records.writes) > at, detail
+            assert outcome.end == whole.end, detail
+            assert [item["reason"] for item in outcome.incidents] == [item["reason"] for item in whole.incidents], (
+                detail
+            )
             assert [item["recovery_action"] for item in outcome.incidents] == [
                 item["recovery_action"] for item in whole.incidents
-            ], said
-            assert outcome.committed == whole.committed, said
+            ], detail
+            assert outcome.committed == whole.committed, detail
             for one, other in pairwise(outcome.states):
-                assert JobState(other) in TRANSITIONS[JobState(one)] or one == other, said
+                assert JobState(other) in TRANSITIONS[JobState(one)] or one == other, detail
             if whole.end[0] == "SUCCEEDED":
-                assert outcome.committed == list(range(1, STEPS + 1)), said
-                assert all("first_step_s" in item["times"] for item in outcome.incidents), said
+                assert outcome.committed == list(range(1, STEPS + 1)), detail
+                assert all("first_step_s" in item["times"] for item in outcome.incidents), detail
             numbers = [json.loads(value)["number"] for key, value in records.data.items() if key.startswith("gen")]
-            assert numbers == sorted(set(numbers)), said
+            assert numbers == sorted(set(numbers)), detail

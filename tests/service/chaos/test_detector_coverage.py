@@ -1,4 +1,4 @@
-"""Each detector has a scenario that needs it, and what breaks without it has a name."""
+"""Detector coverage: each detector has a scenario that needs it and lists the invariants that break without it."""
 
 import pytest
 
@@ -12,9 +12,9 @@ from regroup.service.domain.detectors import Detector
 
 
 def outcome(*broken: str) -> Outcome:
-    nothing = Record(FaultPlan("x", 0, 9), {}, (), (), (), (), (), {}, {})
-    found = (Finding(name, "", ("so",) if name in broken else ()) for name in MEANINGS)
-    return Outcome("1", "x", "", 0, tuple(found), nothing)
+    empty = Record(FaultPlan("x", 0, 9), {}, (), (), (), (), (), {}, {})
+    found = (Finding(name, "", ("violated",) if name in broken else ()) for name in MEANINGS)
+    return Outcome("1", "x", "", 0, tuple(found), empty)
 
 
 def test_every_detector_is_needed_by_a_scenario() -> None:
@@ -25,5 +25,5 @@ def test_every_detector_is_needed_by_a_scenario() -> None:
 @pytest.mark.parametrize(
     ("broken", "is_shown"), [((), False), (("I2",), False), (("I7",), False), (("I2", "I7"), True), (MEANINGS, True)]
 )
-def test_a_need_is_shown_where_all_breaks_that_was_to_break(broken: tuple[str, ...], is_shown: bool) -> None:
+def test_a_need_is_proven_if_all_expected_invariants_break(broken: tuple[str, ...], is_shown: bool) -> None:
     assert DetectorNeed("loss-spiked", frozenset({"I2", "I7"})).is_proven_by(outcome(*broken)) == is_shown

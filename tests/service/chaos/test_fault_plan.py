@@ -1,4 +1,4 @@
-"""A plan is a pure function of scenario and seed: what was run once can be run again."""
+"""Fault plans: a plan is a pure function of scenario and seed, so each run can be repeated."""
 
 from pathlib import Path
 
@@ -10,18 +10,18 @@ from regroup.service.spec.job import parse_spec
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_the_same_seed_strikes_the_same(scenario: Scenario) -> None:
+def test_the_same_seed_gives_the_same_plan(scenario: Scenario) -> None:
     assert scenario.plan(7).to_json() == scenario.plan(7).to_json()
 
 
-def test_seeds_differ() -> None:
+def test_different_seeds_give_different_plans() -> None:
     scenario = find_scenario("rank-killed")
     assert scenario is not None
     assert len({str(scenario.plan(seed).faults) for seed in range(20)}) > 10
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_what_it_injects_is_a_legal_spec_and_lies_within_its_job(scenario: Scenario) -> None:
+def test_planned_faults_form_a_legal_spec_and_hit_steps_of_the_job(scenario: Scenario) -> None:
     for seed in range(5):
         plan = scenario.plan(seed)
         parse_spec({
@@ -34,7 +34,7 @@ def test_what_it_injects_is_a_legal_spec_and_lies_within_its_job(scenario: Scena
         })  # fmt: skip
         assert plan.faults or plan.external_faults
         assert all(fault["at"]["step"] < plan.steps for fault in plan.faults)
-        assert all(blow.after_step < plan.steps for blow in plan.external_faults)
+        assert all(fault.after_step < plan.steps for fault in plan.external_faults)
 
 
 def test_names_and_numbers_are_unique_and_both_find_a_scenario() -> None:
@@ -44,13 +44,13 @@ def test_names_and_numbers_are_unique_and_both_find_a_scenario() -> None:
     assert find_scenario("nothing") is None
 
 
-def test_what_is_run_elsewhere_is_there() -> None:
-    here = Path(__file__).parents[3]
-    assert [test for each in ELSEWHERE for test in each.tests.split() if not (here / test).exists()] == []
+def test_listed_tests_outside_the_scenarios_exist() -> None:
+    root = Path(__file__).parents[3]
+    assert [test for each in ELSEWHERE for test in each.tests.split() if not (root / test).exists()] == []
     assert all(each.tests for each in ELSEWHERE)
 
 
-def test_a_soak_is_drawn_from_its_mix() -> None:
+def test_a_soak_plan_follows_its_mix_of_causes() -> None:
     plan = plan_soak(3, steps=20_000, every=20, ranks=4, nodes=2)
     assert (
         plan
@@ -61,17 +61,22 @@ def test_a_soak_is_drawn_from_its_mix() -> None:
     assert total == 999
     exits = sum(fault["do"] == "sigkill" for fault in plan.faults)
     assert 0.65 < exits / total < 0.75
-    assert {blow.do for blow in plan.external_faults} == {"kill_node", "freeze_node", "kill_supervisor", "kill_server"}
-    steps = [blow.after_step for blow in plan.external_faults]
+    assert {fault.do for fault in plan.external_faults} == {
+        "kill_node",
+        "freeze_node",
+        "kill_supervisor",
+        "kill_server",
+    }
+    steps = [fault.after_step for fault in plan.external_faults]
     assert steps == sorted(steps) and max(steps) < plan.steps
 
 
-def test_a_soak_of_rank_exits_alone_strikes_nothing_from_outside() -> None:
+def test_a_soak_with_only_rank_exits_has_no_external_faults() -> None:
     plan = plan_soak(3, steps=2000, every=50, ranks=4, nodes=2, mix={"rank_exit": 1})
     assert not plan.external_faults and {fault["do"] for fault in plan.faults} == {"sigkill"}
 
 
-def test_wrong_mixes_and_strikes_are_refused() -> None:
+def test_invalid_mixes_and_faults_are_refused() -> None:
     assert parse_mix(["rank_exit=0.5", "hang=1"]) == {"rank_exit": 0.5, "hang": 1.0}
     with pytest.raises(ValueError, match="CAUSE=NUMBER"):
         parse_mix(["rank_exit"])
@@ -83,6 +88,6 @@ def test_wrong_mixes_and_strikes_are_refused() -> None:
     assert sum(MIX.values()) == pytest.approx(1)
 
 
-def test_scenarios_stand_in_order() -> None:
+def test_scenarios_are_sorted_by_number() -> None:
     assert sorted(SCENARIOS, key=lambda each: sort_key(each.number)) == list(SCENARIOS)
     assert sort_key("2") < sort_key("16a") < sort_key("16b") < sort_key("33d")

@@ -1,4 +1,4 @@
-"""docs/faults.md says what was measured, and says so where nothing was."""
+"""The page docs/faults.md shows stored measurements, and reports missing ones."""
 
 from typing import Any
 
@@ -10,25 +10,25 @@ SCENARIO: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_without_results_it_says_so() -> None:
+def test_the_page_without_results_reports_them_as_missing() -> None:
     text = render_faults_page({})
     assert "No run is stored." in text and "No run of the benchmark is stored." in text
     assert "| I8 |" in text and "`freeze_node`" in text and "| 22a |" in text
 
 
-def test_with_results_it_shows_them() -> None:
+def test_the_page_shows_stored_results() -> None:
     row = {"n": 20, "p50_s": 0.61, "p95_s": 0.8, "steps_lost_max": 1, "measured_on": {"cores": 2}}
     strength = {"regroup": {"n": 5, "p50": 0.55}, "torchft": {"n": 5, "p50": 5.5}}
     soak = {"minutes": 20.0, "goodput_mix": 0.9, "goodput_rank_exits": 0.95, "bitwise_equal": True}
     quiet = {**SCENARIO, "number": "24", "causes": [], "detect_s": None}
-    ran = {"seeds": [1, 2, 3], "date": "2026-11-22", "measured_on": {"cores": 2}, "rows": [quiet, SCENARIO]}
+    scenarios = {"seeds": [1, 2, 3], "date": "2026-11-22", "measured_on": {"cores": 2}, "rows": [quiet, SCENARIO]}
     peers = {"full_strength_s": strength, "ratio": 10.0}
-    text = render_faults_page({"scenarios": ran, "rank_exit": row, "soak": soak, "torchft": peers})
+    text = render_faults_page({"scenarios": scenarios, "rank_exit": row, "soak": soak, "torchft": peers})
     assert "The last run, 2026-11-22, with the seeds 1, 2, 3" in text
     node = "everything on a node is stopped"
     assert f"| 16b | {node} | 5.10 / 5.40 s | 7.25 / 7.75 s | 3 | agent_lost, spare | 3 of 3 |" in text
     assert f"| 24 | {node} | – | 7.25 / 7.75 s | 3 | no incident | 3 of 3 |" in text
-    assert text.index("| 16b |") < text.index(f"| 24 | {node}"), "in order, however they were run"
+    assert text.index("| 16b |") < text.index(f"| 24 | {node}"), "rows are sorted by number"
     assert "| SIGKILL of a rank → first new step | 20 | 0.61 s | 0.80 s | 1 |" in text
     assert "goodput 0.900 with the mix, 0.950 with rank exits alone" in text and "NOT equal" not in text
     assert "ranks each on 2 cores" in text

@@ -1,4 +1,4 @@
-"""Each invariant holds of a clean record, and is found broken in one that violates it."""
+"""Invariants: each is valid for a clean record, and each violation is found."""
 
 import copy
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from regroup.service.chaos.invariants import Expected, check_invariants
 from regroup.service.chaos.observation import InjectedFault, Record
 from regroup.service.chaos.report import Outcome, render_outcomes
 
-TOOK_UP_WHAT_WAS_OVERTAKEN = {
+RESTORES_SUPERSEDED_CHECKPOINT = {
     "number": 3, "start_step": 4, "time_s": 15.0, "restore": {"kind": "checkpoint", "step": 4, "generation": 1},
 }  # fmt: skip
 EXPECTED = Expected(incidents=(frozenset({"rank_exit"}),))
@@ -20,7 +20,7 @@ Change = Callable[[dict[str, Any]], Any]
 
 
 def fields() -> dict[str, Any]:
-    """A job of four steps that lost a rank after the second."""
+    """Return the record of a job of four steps that lost a rank after the second."""
 
     def state(number: int, to: str) -> dict[str, Any]:
         return {"number": number, "type": "state", "data": {"to": to}}
@@ -64,11 +64,11 @@ def record(change: Change = lambda found: None, plan: FaultPlan = FaultPlan("x",
     return Record(plan, **found)
 
 
-def broken(struck: Record, expected: Expected = EXPECTED) -> set[str]:
-    return {finding.invariant for finding in check_invariants(struck, record(), expected) if not finding.passed}
+def broken(faulty: Record, expected: Expected = EXPECTED) -> set[str]:
+    return {finding.invariant for finding in check_invariants(faulty, record(), expected) if not finding.passed}
 
 
-def test_a_clean_record_holds() -> None:
+def test_a_clean_record_breaks_no_invariant() -> None:
     assert broken(record()) == set()
     assert [finding.invariant for finding in check_invariants(record(), record(), EXPECTED)] == [
         f"I{n}" for n in range(1, 9)
@@ -88,7 +88,7 @@ def test_a_clean_record_holds() -> None:
         ("I2", lambda found: found["rows"][2].update(loss=None)),
         ("I3", lambda found: found["generations"][1].update(start_step=1)),
         ("I3", lambda found: found["rows"][1].update(time_s=10.5)),
-        ("I3", lambda found: found["generations"].append(TOOK_UP_WHAT_WAS_OVERTAKEN)),
+        ("I3", lambda found: found["generations"].append(RESTORES_SUPERSEDED_CHECKPOINT)),
         ("I3", lambda found: found["generations"].reverse()),
         ("I4", lambda found: found["leftovers"].append("process 7 (python), by REGROUP_SCRATCH=…j")),
         ("I5", lambda found: found["events"].pop(4)),
@@ -111,19 +111,19 @@ def test_a_violation_is_found(invariant: str, change: Change) -> None:
     assert invariant in broken(record(change))
 
 
-def test_what_was_overtaken_may_lie_there_as_long_as_nobody_takes_it_up() -> None:
-    overtaken = {"step": 3, "generation": 1, "removed_at": None}
-    assert broken(record(lambda found: found["checkpoints"].append(overtaken))) == set()
+def test_a_superseded_checkpoint_may_remain_if_no_generation_restores_it() -> None:
+    superseded = {"step": 3, "generation": 1, "removed_at": None}
+    assert broken(record(lambda found: found["checkpoints"].append(superseded))) == set()
 
 
-def test_a_strike_that_never_fell_proves_nothing() -> None:
+def test_a_fault_that_was_never_injected_breaks_an_invariant() -> None:
     plan = FaultPlan("x", 0, 4, external_faults=(PlannedFault("kill_server", 2),))
     assert broken(record(plan=plan)) == {"I5"}
-    fallen = (InjectedFault("kill_server", "killed the server", 8.0, 2, 1),)
-    assert broken(replace(record(plan=plan), injected=fallen)) == set()
+    injected = (InjectedFault("kill_server", "killed the server", 8.0, 2, 1),)
+    assert broken(replace(record(plan=plan), injected=injected)) == set()
 
 
-def test_where_sums_are_of_another_order_the_curve_is_equal_to_a_tolerance() -> None:
+def test_a_resized_run_may_differ_within_the_tolerance() -> None:
     resized = replace(EXPECTED, tolerance=1e-10)
 
     def differ(by: float) -> Change:
@@ -138,19 +138,19 @@ def test_where_sums_are_of_another_order_the_curve_is_equal_to_a_tolerance() -> 
     assert broken(record(lambda found: found["job"]["digest"].update(samples="t")), resized) == {"I2"}
 
 
-def test_more_incidents_may_be_allowed() -> None:
+def test_further_incidents_can_be_allowed() -> None:
     twice = record(lambda found: found["incidents"].append(found["incidents"][0]))
     assert broken(twice, replace(EXPECTED, allows_more_incidents=True)) == set()
 
 
-def test_a_rank_that_is_to_be_slow_is_to_be_named() -> None:
+def test_an_injected_straggler_must_be_reported() -> None:
     slow = replace(EXPECTED, is_slow=True)
     assert broken(record(), slow) == {"I6"}
     named = {"number": 9, "type": "stragglers", "data": {"ranks": [{"rank": 1}]}}
     assert broken(record(lambda found: found["events"].append(named)), slow) == set()
 
 
-def test_a_job_that_is_to_fail_needs_no_digest() -> None:
+def test_a_job_that_must_fail_needs_no_digest() -> None:
     def fail(found: dict[str, Any]) -> None:
         found["job"].update(state="FAILED", reason="user_error", digest={"parameters": None, "samples": None})
         found["events"][-1]["data"]["to"] = "FAILED"
@@ -159,19 +159,19 @@ def test_a_job_that_is_to_fail_needs_no_digest() -> None:
     assert broken(record(fail), Expected("FAILED", "user_error", (frozenset({"user_error"}),))) == set()
 
 
-def test_the_page_says_what_is_broken() -> None:
-    struck = record(lambda found: found["ledger"].update(exact=False, problems=["step 2 twice"]))
+def test_the_report_lists_broken_invariants() -> None:
+    faulty = record(lambda found: found["ledger"].update(exact=False, problems=["step 2 twice"]))
     outcomes = [
         Outcome("1", "clean", "SIGKILL", 0, check_invariants(record(), record(), EXPECTED), record()).to_json(),
-        Outcome("2", "torn", "SIGKILL of rank 0", 0, check_invariants(struck, record(), EXPECTED), struck).to_json(),
+        Outcome("2", "torn", "SIGKILL of rank 0", 0, check_invariants(faulty, record(), EXPECTED), faulty).to_json(),
     ]
     text = render_outcomes(outcomes)
     assert "| 1 | SIGKILL | 0.10 s | 1.00 s | 1 | rank_exit, respawn | hold |" in text
     assert "broken: I1 |" in text and "- I1: the ledger is not exact: ['step 2 twice']" in text
 
 
-def test_who_freezes_a_node_begins_the_incident() -> None:
-    """The supervisor hears of nothing, and counts from what it noticed."""
+def test_a_freeze_counts_from_the_time_of_its_injection() -> None:
+    """Correct the times of the supervisor, which counts from when it noticed the fault."""
 
     def freeze(found: dict[str, Any]) -> None:
         found["incidents"][0]["times"] = {"fault_s": 17.0, "seen_s": 17.0, "first_step_s": 19.0}
@@ -183,7 +183,7 @@ def test_who_freezes_a_node_begins_the_incident() -> None:
     assert "I6" not in broken(frozen, replace(EXPECTED, detect_s=7.5, total_s=20.0))
 
 
-def test_of_a_script_that_names_no_samples_the_steps_are_judged() -> None:
+def test_a_script_without_samples_is_checked_by_its_steps() -> None:
     without = replace(EXPECTED, has_samples=False)
     assert broken(record(lambda found: found["ledger"].update(exact=False)), without) == set()
     assert broken(record(lambda found: found["rows"].pop(1)), without) == {"I1"}

@@ -1,4 +1,4 @@
-"""A job's history, folded into what is counted of it."""
+"""The account of a job, aggregated from its events."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.store.records import Event
 
 
-def test_notes_are_counted_by_their_kind_and_some_are_more_than_that() -> None:
-    account = JobAccount(None)  # type: ignore[arg-type]  # its row has no part in this
+def test_notes_are_counted_by_kind_and_some_update_further_metrics() -> None:
+    account = JobAccount(None)  # type: ignore[arg-type]  # The row is not used.
     kinds: list[dict[str, Any]] = [
         {"kind": "loss_spike"}, {"kind": "stale"}, {"kind": "loss_spike"}, {"kind": "snapshot_damaged"},
         {"kind": "environment", "installed": True, "seconds": 3.0},

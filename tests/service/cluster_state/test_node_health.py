@@ -1,5 +1,4 @@
-"""What befalls nodes, from a supervisor's word to the queue that goes around them: the controller over a cluster in
-memory and a real SQLite store."""
+"""Node health, from the events of a supervisor to quarantine, with an in-memory cluster and a real SQLite store."""
 
 import asyncio
 import contextlib
@@ -35,25 +34,25 @@ def incident(number: int, reason: str, node_id: str, evidence: Any = None) -> di
     return {"id": f"i{number}", "cause": f"{reason} there", "reason": reason, "node_id": node_id, "evidence": evidence}
 
 
-def told(kind: str, data: dict[str, Any], key: str = "k", time_s: float = 50.0) -> SupervisorEvent:
+def event(kind: str, data: dict[str, Any], key: str = "k", time_s: float = 50.0) -> SupervisorEvent:
     return SupervisorEvent(1, key, kind, 1, time_s, data)
 
 
-def test_incidents_and_notes_that_name_a_node_speak_against_it() -> None:
+def test_incidents_and_notes_that_name_a_node_are_faults_of_the_node() -> None:
     reported = [
-        told("incident", incident(1, "agent_lost", "n1")),
-        told("incident", incident(1, "agent_lost", "n1")),
-        told("incident", incident(2, "rank_exit", "n1", {"out_of_memory": True}), time_s=1e12),
-        told("incident", incident(3, "rank_exit", "n1")),
-        told("incident", incident(4, "user_error", "n1", {"error_class": "user"})),
-        told("incident", incident(5, "agent_lost", "of another job")),
-        told("incident", {"id": "i6", "cause": "SIGKILL", "evidence": "SIGKILL"}),  # malformed
-        told("note", {"kind": "stuck", "node": "local-1", "pids": [7]}, "note:1"),
-        told("note", {"kind": "progress", "node": "local-1"}),
-        told("note", {"kind": "condition", "node": "local-1", "what": "device", "message": "GPU 0 is lost"}, "note:2"),
-        told("note", {"kind": "condition", "node": "local-1", "what": "device", "message": ""}),
-        told("note", {"kind": "condition", "node": "local-1", "what": "disk", "message": "3 MiB are free for /tmp"}),
-        told("step", {"step": 1}),
+        event("incident", incident(1, "agent_lost", "n1")),
+        event("incident", incident(1, "agent_lost", "n1")),
+        event("incident", incident(2, "rank_exit", "n1", {"out_of_memory": True}), time_s=1e12),
+        event("incident", incident(3, "rank_exit", "n1")),
+        event("incident", incident(4, "user_error", "n1", {"error_class": "user"})),
+        event("incident", incident(5, "agent_lost", "of another job")),
+        event("incident", {"id": "i6", "cause": "SIGKILL", "evidence": "SIGKILL"}),  # malformed
+        event("note", {"kind": "stuck", "node": "local-1", "pids": [7]}, "note:1"),
+        event("note", {"kind": "progress", "node": "local-1"}),
+        event("note", {"kind": "condition", "node": "local-1", "what": "device", "message": "GPU 0 is lost"}, "note:2"),
+        event("note", {"kind": "condition", "node": "local-1", "what": "device", "message": ""}),
+        event("note", {"kind": "condition", "node": "local-1", "what": "disk", "message": "3 MiB are free for /tmp"}),
+        event("step", {"step": 1}),
     ]
     found = faults_in("j", reported, {"n1": "m1", "local-1": "m1"}, 60.0)
     assert [(fault.kind, fault.key, fault.time_s) for fault in found] == [
@@ -66,7 +65,7 @@ def test_incidents_and_notes_that_name_a_node_speak_against_it() -> None:
     assert {(fault.node, fault.job_id) for fault in found} == {("m1", "j")} and found[0].message == "agent_lost there"
 
 
-def test_a_machine_is_known_again_under_another_name() -> None:
+def test_a_machine_is_recognized_under_another_node_name() -> None:
     losses = [NodeEvent("m1", NodeEventKind.NODE_LOST, 100.0 * n, f"{n}") for n in (1, 2, 3)]
     before = replace(node(1), labels={MACHINE_LABEL: "m1"})
     again = replace(before, id="9" * 40, name="10.0.0.9")
@@ -80,8 +79,8 @@ def test_a_machine_is_known_again_under_another_name() -> None:
 # ---------------------------------------------------------------- the controller
 
 
-class House:
-    """A store and a cluster of two nodes with two CPUs each, and a controller over them."""
+class HealthSetup:
+    """A store, a cluster of two nodes with two CPUs each, and a controller."""
 
     def __init__(self, store: Store, cluster: FakeCluster) -> None:
         self.store, self.cluster = store, cluster
@@ -102,13 +101,13 @@ class House:
                 await self.store.changes.wait(job_id, mark, 0.5)
 
     async def started(self, job_id: str) -> tuple[FakeSupervisor, list[str]]:
-        """Its supervisor, and the names of its nodes."""
+        """Wait until the job starts. Return its supervisor and the names of its nodes."""
         await self.until(job_id, JobState.STARTING, JobState.RUNNING)
         supervisor = self.cluster.supervisors[supervisor_name(job_id)]
         return supervisor, [node["name"] for node in supervisor.payload["nodes"]]
 
     async def unmet(self, job_id: str, reason: str) -> str:
-        """Why it waits, once it does for this reason."""
+        """Wait until the job is queued for this reason, and return the message."""
         async with asyncio.timeout(10):
             while True:
                 for condition in (await self.store.job(job_id)).conditions:
@@ -116,24 +115,24 @@ class House:
                         return condition.message
                 await asyncio.sleep(0.02)
 
-    async def fail_and_end(self, job_id: str, **said: Any) -> None:
-        """Let a job tell of an incident on its node, and end."""
+    async def fail_and_end(self, job_id: str, **fields: Any) -> None:
+        """Emit an incident on the node of a job, and end the job."""
         supervisor, _ = await self.started(job_id)
         node_id = supervisor.payload["nodes"][0]["node_id"]
         await supervisor.emit(
-            "incident", f"incident:{job_id}", **{**incident(0, "agent_lost", node_id), "id": job_id, **said}
+            "incident", f"incident:{job_id}", **{**incident(0, "agent_lost", node_id), "id": job_id, **fields}
         )
         await supervisor.state("FAILED", "budget_exhausted", "too often")
         await self.until(job_id, JobState.FAILED)
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncGenerator[House]:
+async def setup(tmp_path: Path) -> AsyncGenerator[HealthSetup]:
     settings = Settings(state_dir=tmp_path, sync_wait_s=5, lease_s=1.5)
     store = await Store.open(settings.database_url)
     cluster = FakeCluster([node(1), node(2)])
     task = asyncio.create_task(Controller(store, cluster, settings).run())
-    yield House(store, cluster)
+    yield HealthSetup(store, cluster)
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
@@ -141,7 +140,7 @@ async def house(tmp_path: Path) -> AsyncGenerator[House]:
 
 
 def long_ago(count: int, name: str = "local-1") -> list[NodeEvent]:
-    """Losses of some minutes ago, which by themselves are none too many."""
+    """Return node losses of some minutes ago."""
     now = time.time()
     return [NodeEvent(name, NodeEventKind.NODE_LOST, now - 60 * n - 60, f"old:{n}") for n in range(count)]
 
@@ -151,68 +150,68 @@ async def note(store: Store, events: list[NodeEvent]) -> None:
         await store.note_node_order(event)
 
 
-async def test_a_node_that_fails_once_more_is_gone_around_and_named_to_who_needs_it(house: House) -> None:
-    await note(house.store, long_ago(2))
-    first = await house.submit("first")
-    supervisor, names = await house.started(first)
-    assert names == ["local-1"], "twice is not yet too often"
+async def test_a_node_that_fails_repeatedly_is_quarantined_with_a_message(setup: HealthSetup) -> None:
+    await note(setup.store, long_ago(2))
+    first = await setup.submit("first")
+    supervisor, names = await setup.started(first)
+    assert names == ["local-1"], "two failures are below the limit"
     assert supervisor.payload["preflight"] is True
-    await house.fail_and_end(first)
-    kept = [event for event in await house.store.node_events() if event.job_id == first]
-    assert [(event.node, event.kind) for event in kept] == [("local-1", NodeEventKind.AGENT_LOST)]
-    assert (await house.started(await house.submit("second")))[1] == ["local-2"]
-    message = await house.unmet(await house.submit("large", dp=4), "nodes_closed")
+    await setup.fail_and_end(first)
+    recorded = [event for event in await setup.store.node_events() if event.job_id == first]
+    assert [(event.node, event.kind) for event in recorded] == [("local-1", NodeEventKind.AGENT_LOST)]
+    assert (await setup.started(await setup.submit("second")))[1] == ["local-2"]
+    message = await setup.unmet(await setup.submit("large", dp=4), "nodes_closed")
     assert "local-1 is quarantined until" in message and "1 x agent_lost" in message
-    before = (await house.store.job("j-large")).version
-    await asyncio.sleep(0.5)  # some looks of the controller
-    assert (await house.store.job("j-large")).version == before, "it waits, and is not tried again and again"
-    await house.store.note_node_order(NodeEvent("local-1", NodeEventKind.UNCORDONED, time.time(), "u", actor="ann"))
-    await house.fail_and_end("j-second", reason="user_error")
-    assert (await house.started("j-large"))[1] == ["local-1", "local-2"]
+    before = (await setup.store.job("j-large")).version
+    await asyncio.sleep(0.5)  # Time for several passes of the controller.
+    assert (await setup.store.job("j-large")).version == before, "the job waits without further attempts"
+    await setup.store.note_node_order(NodeEvent("local-1", NodeEventKind.UNCORDONED, time.time(), "u", actor="ann"))
+    await setup.fail_and_end("j-second", reason="user_error")
+    assert (await setup.started("j-large"))[1] == ["local-1", "local-2"]
 
 
-async def test_a_cordoned_node_keeps_its_job_and_gets_no_other(house: House) -> None:
-    first = await house.submit("first")
-    supervisor, _ = await house.started(first)
+async def test_a_cordoned_node_keeps_its_job_and_gets_no_new_one(setup: HealthSetup) -> None:
+    first = await setup.submit("first")
+    supervisor, _ = await setup.started(first)
     order = NodeEvent("local-1", NodeEventKind.CORDONED, time.time(), "c", actor="ann", message="fan")
-    await house.store.note_node_order(order)
-    assert (await house.started(await house.submit("second")))[1] == ["local-2"]
-    assert "local-1 is cordoned by ann: fan" in await house.unmet(await house.submit("third"), "resources")
+    await setup.store.note_node_order(order)
+    assert (await setup.started(await setup.submit("second")))[1] == ["local-2"]
+    assert "local-1 is cordoned by ann: fan" in await setup.unmet(await setup.submit("third"), "resources")
     await supervisor.state("RUNNING", "first_step")
-    await house.until(first, JobState.RUNNING)
+    await setup.until(first, JobState.RUNNING)
 
 
-async def test_a_spare_that_finds_itself_bad_is_closed_before_it_is_needed(house: House) -> None:
-    house.cluster.unfit = {node(1).id: "core 3 multiplies wrongly"}
+async def test_a_node_that_fails_its_preflight_check_is_closed_before_use(setup: HealthSetup) -> None:
+    setup.cluster.unfit = {node(1).id: "core 3 multiplies wrongly"}
     async with asyncio.timeout(10):
-        while not (events := await house.store.node_events()):  # noqa: ASYNC110
+        while not (events := await setup.store.node_events()):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     assert {(event.node, event.kind) for event in events} == {("local-1", NodeEventKind.PREFLIGHT)}
-    assert (await house.started(await house.submit("first")))[1] == ["local-2"]
-    assert "core 3 multiplies wrongly" in await house.unmet(await house.submit("large", dp=4), "nodes_closed")
+    assert (await setup.started(await setup.submit("first")))[1] == ["local-2"]
+    assert "core 3 multiplies wrongly" in await setup.unmet(await setup.submit("large", dp=4), "nodes_closed")
 
 
-async def test_a_node_that_fell_silent_is_open_as_soon_as_nothing_of_the_job_is_left(house: House) -> None:
+async def test_an_unresponsive_node_opens_when_no_process_of_the_job_is_left(setup: HealthSetup) -> None:
     now = time.time()
     silent = [
         NodeEvent(f"local-{n}", NodeEventKind.SILENT, now, silence_key(node_id, "reservation"), job)
         for n, node_id, job in (
             (1, node(1).id, "j-gone"),
             (2, node(2).id, "j-other"),
-            (2, "f" * 40, "j-gone"),  # the machine came back as another node: it cannot tell
+            (2, "f" * 40, "j-gone"),  # The machine rejoined as another node, which gives no proof.
         )
     ]
-    await note(house.store, silent)
-    job = await house.submit("waits")
-    assert "local-1 is unresponsive: ranks may run there until" in await house.unmet(job, "nodes_closed")
-    house.cluster.clear = {(node(1).id, "j-gone"), (node(2).id, "j-gone")}
-    assert (await house.started(job))[1] == ["local-1"]
-    (proof,) = [event for event in await house.store.node_events() if event.kind is NodeEventKind.CLEARED]
+    await note(setup.store, silent)
+    job = await setup.submit("waits")
+    assert "local-1 is unresponsive: ranks may run there until" in await setup.unmet(job, "nodes_closed")
+    setup.cluster.clear = {(node(1).id, "j-gone"), (node(2).id, "j-gone")}
+    assert (await setup.started(job))[1] == ["local-1"]
+    (proof,) = [event for event in await setup.store.node_events() if event.kind is NodeEventKind.CLEARED]
     assert (proof.node, proof.job_id) == ("local-1", "j-gone")
 
 
-async def test_what_a_job_rehearses_is_no_fault_of_its_node(house: House) -> None:
+async def test_an_injected_fault_is_not_a_fault_of_the_node(setup: HealthSetup) -> None:
     faults = [{"at": {"rank": 0, "step": 1, "phase": "forward"}, "do": "kill_agent"}]
-    job = await house.submit("rehearsal", faults=faults)
-    await house.fail_and_end(job)
-    assert await house.store.node_events() == []
+    job = await setup.submit("drill", faults=faults)
+    await setup.fail_and_end(job)
+    assert await setup.store.node_events() == []

@@ -1,4 +1,4 @@
-"""Nodes that a project has kept ready: nobody starts there, and a job that loses one of its own goes there."""
+"""Shared spares of a project: no job starts on them, and they replace lost nodes of the project's jobs."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -14,7 +14,7 @@ from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
 from regroup.service.store.records import ProjectRow
 from regroup.service.store.store import Store
-from tests.service.controller.test_controller import House, controlled, eventually
+from tests.service.controller.test_controller import ControlSetup, controlled, eventually
 from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
 from tests.support.inputs.sync_records import status
 
@@ -24,59 +24,59 @@ def node(number: int) -> Node:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncGenerator[House]:
+async def setup(tmp_path: Path) -> AsyncGenerator[ControlSetup]:
     settings = Settings(state_dir=tmp_path, sync_wait_s=0.5, lease_s=1.5)
     store = await Store.open(settings.database_url)
     await store.queue.put_project(ProjectRow("vision", spares=1))
-    yield House(store, FakeCluster([node(1), node(2)]), settings)
+    yield ControlSetup(store, FakeCluster([node(1), node(2)]), settings)
     await store.close()
 
 
-async def trains(house: House) -> FakeSupervisor:
-    supervisor = await house.supervisor(await house.submit(dp=2, project="vision"))
+async def start_training(setup: ControlSetup) -> FakeSupervisor:
+    supervisor = await setup.supervisor(await setup.submit(dp=2, project="vision"))
     await supervisor.state("RUNNING", "first_step")
-    await house.until_state("j-gpt", JobState.RUNNING)
+    await setup.until_state("j-gpt", JobState.RUNNING)
     return supervisor
 
 
-async def test_nothing_starts_there_and_whoever_waits_is_told(house: House) -> None:
-    async with controlled(house):
-        await trains(house)
-        await house.submit("other", dp=2)
-        waits = await house.until("j-other", lambda job: bool(job.conditions))
+async def test_no_job_starts_on_a_spare_and_a_queued_job_shows_the_reason(setup: ControlSetup) -> None:
+    async with controlled(setup):
+        await start_training(setup)
+        await setup.submit("other", dp=2)
+        waits = await setup.until("j-other", lambda job: bool(job.conditions))
         (placeable,) = [each for each in waits.conditions if each.type == "Placeable"]
         assert "reserved as a spare for jobs of project 'vision'" in placeable.message
-        await house.store.queue.put_project(ProjectRow("vision"))
-        await house.until_state("j-other", JobState.STARTING)
+        await setup.store.queue.put_project(ProjectRow("vision"))
+        await setup.until_state("j-other", JobState.STARTING)
 
 
-async def test_a_job_that_loses_its_node_goes_there_and_one_of_another_project_does_not(house: House) -> None:
-    async with controlled(house):
-        supervisor = await trains(house)
-        (kept,) = await kept_nodes(house.store, await house.cluster.nodes())
-        nodes = await house.cluster.nodes()
-        assert {each.id: bool(each.closed_reason) for each in await without_kept(house.store, nodes)}[kept]
-        assert not any(each.closed_reason for each in await without_kept(house.store, nodes, "vision"))
-        assert any(each.closed_reason for each in await without_kept(house.store, nodes, "speech"))
+async def test_a_spare_replaces_a_lost_node_only_for_jobs_of_its_project(setup: ControlSetup) -> None:
+    async with controlled(setup):
+        supervisor = await start_training(setup)
+        (spare,) = await kept_nodes(setup.store, await setup.cluster.nodes())
+        nodes = await setup.cluster.nodes()
+        assert {each.id: bool(each.closed_reason) for each in await without_kept(setup.store, nodes)}[spare]
+        assert not any(each.closed_reason for each in await without_kept(setup.store, nodes, "vision"))
+        assert any(each.closed_reason for each in await without_kept(setup.store, nodes, "speech"))
         (lost,) = [each["node_id"] for each in supervisor.payload["nodes"]]
-        house.cluster.remove_node(lost)
+        setup.cluster.remove_node(lost)
         supervisor.status = status(nodes=[lost], former=[], lost=[lost])
         await supervisor.state("RECOVERING", "agent_lost")
-        await eventually(lambda: [each["node_id"] for each in supervisor.intents.get("nodes", ())] == [kept])
-        assert await kept_nodes(house.store, await house.cluster.nodes()) == {}, "it is in use"
+        await eventually(lambda: [each["node_id"] for each in supervisor.intents.get("nodes", ())] == [spare])
+        assert await kept_nodes(setup.store, await setup.cluster.nodes()) == {}, "the spare is in use"
 
 
-async def test_people_see_which_they_are_and_machines_how_many(house: House) -> None:
+async def test_the_node_list_names_spares_and_metrics_count_them(setup: ControlSetup) -> None:
     rule = QuarantinePolicy(3600.0, 600.0)
-    async with controlled(house):
-        await trains(house)
-        (kept,) = await kept_nodes(house.store, await house.cluster.nodes())
-        states = await Nodes(house.store, house.cluster, rule, lambda: 0.0).list_nodes()
+    async with controlled(setup):
+        await start_training(setup)
+        (spare,) = await kept_nodes(setup.store, await setup.cluster.nodes())
+        states = await Nodes(setup.store, setup.cluster, rule, lambda: 0.0).list_nodes()
         assert {state.node.id: state.spare_for for state in states if state.node} == {
-            kept: "vision", ({node(1).id, node(2).id} - {kept}).pop(): ""
+            spare: "vision", ({node(1).id, node(2).id} - {spare}).pop(): ""
         }  # fmt: skip
-        text = (await Metrics(house.store, rule, cluster=house.cluster).render()).decode()
+        text = (await Metrics(setup.store, rule, cluster=setup.cluster).render()).decode()
         assert 'regroup_project_spares{project="vision",what="desired"} 1.0' in text
         assert 'regroup_project_spares{project="vision",what="ready"} 1.0' in text
-    await house.store.queue.put_project(ProjectRow("vision", limit=2, spares=1))
-    assert await kept_nodes(house.store, await house.cluster.nodes()) == {}, "its limit leaves none"
+    await setup.store.queue.put_project(ProjectRow("vision", limit=2, spares=1))
+    assert await kept_nodes(setup.store, await setup.cluster.nodes()) == {}, "the limit leaves no spare"

@@ -1,4 +1,4 @@
-"""A job goes from one candidate to the next and stays at the fastest; what came of each is in its history."""
+"""Layout trials: a job tries each candidate and uses the fastest. Its history has the result of each trial."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -28,39 +28,39 @@ ENOUGH = TRIAL_STEPS + 2
 
 @dataclass
 class Trained:
-    """A job of 1000 steps, what its supervisor says, and who looks at it."""
+    """A job of 1000 steps, the events of its supervisor, and the reconciler of its trials."""
 
     store: Store
     lease: Lease
-    refining: LayoutTrialReconciler
-    heard: int = 0
+    reconciler: LayoutTrialReconciler
+    emitted: int = 0
     generation: int = 0
     step: int = 0
 
-    async def hear(self, kind: str, data: dict[str, Any]) -> None:
-        self.heard += 1
-        time_s = 5.0 + self.heard
+    async def emit(self, kind: str, data: dict[str, Any]) -> None:
+        self.emitted += 1
+        time_s = 5.0 + self.emitted
         data = event_data(kind, self.generation, time_s, data)
-        event = SupervisorEvent(self.heard, f"{kind}:{self.heard}", kind, self.generation, time_s, data)
+        event = SupervisorEvent(self.emitted, f"{kind}:{self.emitted}", kind, self.generation, time_s, data)
         await self.store.ingest(self.lease, "job_1", "boot", [event], {})
 
-    async def forms(self, layout: Layout) -> None:
-        """It goes on at this layout, and nobody wants another."""
+    async def start_generation(self, layout: Layout) -> None:
+        """Start a generation with this layout, and clear the request to resize."""
         self.generation += 1
         ranks = [{"rank": rank, "node_id": "n1"} for rank in range(4)]
         data = {"number": self.generation, "layout": layout.to_json(), "world_size": 4, "ranks": ranks}
-        await self.hear("generation", {**data, "start_step": self.step})
+        await self.emit("generation", {**data, "start_step": self.step})
         await self.store.intend("job_1", lambda _: {RESIZE: None}, now=1.0, actor="test")
 
-    async def trains(self, steps: int, each_s: float) -> None:
+    async def train(self, steps: int, step_s: float) -> None:
         for _ in range(steps):
             self.step += 1
-            row = {"step": self.step, "duration_s": each_s, "tokens": 1, "samples": 16, "samples_hash": 1}
-            await self.hear("step", row)
+            row = {"step": self.step, "duration_s": step_s, "tokens": 1, "samples": 16, "samples_hash": 1}
+            await self.emit("step", row)
 
-    async def look(self, now: float = 100.0) -> dict[str, Any] | None:
-        """What is wanted of its size after a look."""
-        await self.refining.reconcile(await self.store.job("job_1"), status(), now)
+    async def reconcile(self, now: float = 100.0) -> dict[str, Any] | None:
+        """Run a pass and return the requested resize, if any."""
+        await self.reconciler.reconcile(await self.store.job("job_1"), status(), now)
         return (await self.store.job("job_1")).intents.get(RESIZE)
 
     async def journal(self) -> list[dict[str, Any]]:
@@ -92,21 +92,21 @@ async def trained(tmp_path: Path) -> AsyncGenerator[Any]:
         await store.close()
 
 
-async def test_each_is_run_for_a_few_steps_and_the_fastest_is_kept(trained: Any) -> None:
+async def test_each_layout_runs_for_a_few_steps_and_the_fastest_is_kept(trained: Any) -> None:
     job: Trained = await trained()
-    for layout, each_s, following in ((A, 0.5, B), (B, 0.2, C), (C, 0.4, B)):
-        await job.forms(layout)
-        await job.trains(ENOUGH - 1, each_s)
-        assert await job.look() is None, "too few steps to tell"
-        await job.trains(1, each_s)
-        wanted = await job.look()
-        assert wanted is not None and wanted["layout"] == following.to_json()
-        assert wanted["is_requested"] is False
-        assert await job.look() == wanted, "said once"
-    await job.forms(B)
-    assert await job.look() is None
-    await job.trains(3, 0.3)
-    assert await job.look() is None
+    for layout, step_s, following in ((A, 0.5, B), (B, 0.2, C), (C, 0.4, B)):
+        await job.start_generation(layout)
+        await job.train(ENOUGH - 1, step_s)
+        assert await job.reconcile() is None, "too few steps for a measurement"
+        await job.train(1, step_s)
+        resize = await job.reconcile()
+        assert resize is not None and resize["layout"] == following.to_json()
+        assert resize["is_requested"] is False
+        assert await job.reconcile() == resize, "the second pass changes nothing"
+    await job.start_generation(B)
+    assert await job.reconcile() is None
+    await job.train(3, 0.3)
+    assert await job.reconcile() is None
     found = await job.journal()
     assert [(each["number"], each["measured_s"], each["generation"]) for each in found[:-1]] == [
         (1, 0.5, 1), (2, 0.2, 2), (3, 0.4, 3),
@@ -116,78 +116,78 @@ async def test_each_is_run_for_a_few_steps_and_the_fastest_is_kept(trained: Any)
     assert [str(trial.layout) for trial in plan.trials] == [str(A), str(B), str(C)] and plan.kept == B
 
 
-async def test_where_the_first_is_the_fastest_it_comes_back_to_it(trained: Any) -> None:
+async def test_the_job_returns_to_the_first_layout_if_that_is_the_fastest(trained: Any) -> None:
     job: Trained = await trained((A, B))
-    await job.forms(A)
-    await job.trains(ENOUGH, 0.1)
-    await job.look()
-    await job.forms(B)
-    await job.trains(ENOUGH, 0.2)
-    wanted = await job.look()
-    assert wanted is not None and (wanted["layout"], wanted["why"]) == (A.to_json(), "its steps were the fastest")
+    await job.start_generation(A)
+    await job.train(ENOUGH, 0.1)
+    await job.reconcile()
+    await job.start_generation(B)
+    await job.train(ENOUGH, 0.2)
+    resize = await job.reconcile()
+    assert resize is not None and (resize["layout"], resize["why"]) == (A.to_json(), "its steps were the fastest")
 
 
-async def test_a_failure_in_between_costs_steps_and_no_trial(trained: Any) -> None:
+async def test_a_failure_during_a_trial_extends_the_trial(trained: Any) -> None:
     job: Trained = await trained()
-    await job.forms(A)
-    await job.trains(ENOUGH - 2, 0.5)
-    await job.forms(A)  # a rank died
-    await job.trains(ENOUGH - 1, 0.5)
-    assert await job.look() is None
-    await job.trains(1, 0.5)
-    assert await job.look() is not None
+    await job.start_generation(A)
+    await job.train(ENOUGH - 2, 0.5)
+    await job.start_generation(A)  # a rank died
+    await job.train(ENOUGH - 1, 0.5)
+    assert await job.reconcile() is None
+    await job.train(1, 0.5)
+    assert await job.reconcile() is not None
 
 
-async def test_another_leader_goes_on_with_it(trained: Any) -> None:
+async def test_a_new_leader_continues_the_trials(trained: Any) -> None:
     job: Trained = await trained()
-    await job.forms(A)
-    await job.trains(ENOUGH, 0.5)
-    await job.look()
-    job.refining = LayoutTrialReconciler(leader_context(job.store, job.lease))
-    wanted = await job.look()
-    assert wanted is not None and wanted["layout"] == B.to_json()
+    await job.start_generation(A)
+    await job.train(ENOUGH, 0.5)
+    await job.reconcile()
+    job.reconciler = LayoutTrialReconciler(leader_context(job.store, job.lease))
+    resize = await job.reconcile()
+    assert resize is not None and resize["layout"] == B.to_json()
     assert len(await job.journal()) == 1
 
 
-async def test_a_person_wants_another_size_and_it_is_given_up(trained: Any) -> None:
+async def test_a_resize_by_a_user_ends_the_trials(trained: Any) -> None:
     job: Trained = await trained()
-    await job.forms(A)
-    await job.trains(1, 0.5)
-    wish = {"layout": Layout(dp_shard=2).to_json(), "why": "asked", "requested_s": 1.0}
-    await job.store.intend("job_1", lambda _: {RESIZE: wish}, now=1.0, actor="somebody")
-    assert await job.look() == wish
+    await job.start_generation(A)
+    await job.train(1, 0.5)
+    resize = {"layout": Layout(dp_shard=2).to_json(), "why": "on request", "requested_s": 1.0}
+    await job.store.intend("job_1", lambda _: {RESIZE: resize}, now=1.0, actor="ann")
+    assert await job.reconcile() == resize
     assert await job.journal() == [{"kept": None, "why": "another size was requested"}]
 
 
-async def test_what_does_not_come_about_is_passed_over(trained: Any) -> None:
+async def test_a_layout_that_does_not_form_in_time_is_skipped(trained: Any) -> None:
     job: Trained = await trained()
-    await job.forms(A)
-    await job.trains(ENOUGH, 0.5)
-    await job.look(now=100.0)
-    await job.trains(1, 0.5)
-    assert await job.look(now=100.0 + TRIAL_TIMEOUT_S + 1) is None
-    await job.trains(1, 0.5)
-    wanted = await job.look(now=300.0)
-    assert wanted is not None and wanted["layout"] == C.to_json()
+    await job.start_generation(A)
+    await job.train(ENOUGH, 0.5)
+    await job.reconcile(now=100.0)
+    await job.train(1, 0.5)
+    assert await job.reconcile(now=100.0 + TRIAL_TIMEOUT_S + 1) is None
+    await job.train(1, 0.5)
+    resize = await job.reconcile(now=300.0)
+    assert resize is not None and resize["layout"] == C.to_json()
     assert [each["measured_s"] for each in await job.journal()] == [0.5, None]
 
 
-async def test_near_the_end_nothing_is_begun(trained: Any) -> None:
+async def test_no_trial_starts_near_the_end_of_the_job(trained: Any) -> None:
     job: Trained = await trained(steps=ENOUGH + 5)
-    await job.forms(A)
-    await job.trains(ENOUGH, 0.5)
-    assert await job.look() is None
+    await job.start_generation(A)
+    await job.train(ENOUGH, 0.5)
+    assert await job.reconcile() is None
     assert "too few steps are left" in (await job.journal())[-1]["why"]
 
 
-async def test_one_that_queued_since_goes_to_what_was_found(trained: Any) -> None:
+async def test_a_requeued_job_uses_the_layout_that_was_the_fastest(trained: Any) -> None:
     job: Trained = await trained((A, B))
-    await job.forms(A)
-    await job.trains(ENOUGH, 0.5)
-    await job.look()
-    await job.forms(B)
-    await job.trains(ENOUGH, 0.2)
-    assert await job.look(now=100.0) is None
+    await job.start_generation(A)
+    await job.train(ENOUGH, 0.5)
+    await job.reconcile()
+    await job.start_generation(B)
+    await job.train(ENOUGH, 0.2)
+    assert await job.reconcile(now=100.0) is None
     assert (await job.journal())[-1]["kept"] == B.to_json()
     for source, target, reason in (
         (JobState.RUNNING, JobState.QUEUED, Reason.REQUEUED),
@@ -196,17 +196,17 @@ async def test_one_that_queued_since_goes_to_what_was_found(trained: Any) -> Non
         (JobState.STARTING, JobState.RUNNING, Reason.FIRST_STEP),
     ):
         await job.store.apply(job.lease, check_transition("job_1", source, target, reason), now=200.0)
-    job.refining = LayoutTrialReconciler(leader_context(job.store, job.lease))
-    await job.forms(A)
-    await job.trains(1, 0.5)
-    wanted = await job.look(now=201.0)
-    assert wanted is not None and wanted["layout"] == B.to_json()
+    job.reconciler = LayoutTrialReconciler(leader_context(job.store, job.lease))
+    await job.start_generation(A)
+    await job.train(1, 0.5)
+    resize = await job.reconcile(now=201.0)
+    assert resize is not None and resize["layout"] == B.to_json()
 
 
-async def test_one_candidate_is_kept_and_people_learn_why(trained: Any) -> None:
+async def test_a_single_candidate_is_kept_with_the_reason(trained: Any) -> None:
     job: Trained = await trained((A,))
-    await job.forms(A)
-    await job.trains(ENOUGH, 0.5)
-    assert await job.look() is None
+    await job.start_generation(A)
+    await job.train(ENOUGH, 0.5)
+    assert await job.reconcile() is None
     _, kept = await job.journal()
     assert kept["kept"] == A.to_json() and kept["why"] == "there is no other legal layout"

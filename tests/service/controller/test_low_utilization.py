@@ -1,4 +1,4 @@
-"""A job that makes little use of its devices, over a real store."""
+"""Jobs with low device utilization, with a real store."""
 
 import itertools
 from collections.abc import AsyncGenerator
@@ -23,7 +23,7 @@ from tests.support.inputs.sync_records import status
 
 @dataclass
 class Job:
-    """One that trains, at a pace and with a use that a test says."""
+    """A job that trains, with the utilization that a test sets."""
 
     store: Store
     lease: Lease
@@ -37,8 +37,8 @@ class Job:
         event = SupervisorEvent(self._seq, f"{kind}:{self._seq}", kind, 1, self.now, data)
         return await self.store.ingest(self.lease, "j-gpt", "boot", [event], {})
 
-    async def passes(self, seconds: float, low_use: LowUtilizationReconciler, mfu: float) -> JobRow:
-        """Steps of a second each, looked at every 10 s."""
+    async def train(self, seconds: float, low_use: LowUtilizationReconciler, mfu: float) -> JobRow:
+        """Train with one step per second and reconcile every 10 s."""
         for _ in range(int(seconds // 10)):
             self.now, self.step = self.now + 10, self.step + 10
             row = {"tokens": 64, "samples": 4, "samples_hash": 1, "stall_s": 0.0, "duration_s": 1.0, "loss": 2.0}
@@ -81,37 +81,37 @@ def reconciler(job: Job, suspend_after_s: float | None = 600.0) -> LowUtilizatio
     return LowUtilizationReconciler(leader)
 
 
-async def told(store: Store) -> list[bool]:
+async def low_use_events(store: Store) -> list[bool]:
     return [event.data["low"] for event in await store.events("j-gpt") if event.type == "low_use"]
 
 
-async def test_it_is_said_taken_back_and_said_again(store: Store) -> None:
+async def test_low_use_is_reported_cleared_and_reported_again(store: Store) -> None:
     job = await running(store)
     low_use = reconciler(job, suspend_after_s=None)
-    assert not (await job.passes(290, low_use, 0.01)).conditions, "not measured for long enough"
-    found = await job.passes(100, low_use, 0.01)
+    assert not (await job.train(290, low_use, 0.01)).conditions, "the measurement window is not full"
+    found = await job.train(100, low_use, 0.01)
     assert [(each.type, each.status, each.reason) for each in found.conditions] == [(WELL_USED, False, "low_use")]
     assert found.conditions[0].message == "the job uses 1.0% of the capacity of its devices, over 5 min"
     text = (await Metrics(store, HealthRule(3600.0, 600.0)).render()).decode()
     assert 'regroup_job_low_use{job="gpt",job_id="j-gpt",project="default"} 1.0' in text
-    assert not (await job.passes(600, low_use, 0.3)).conditions
-    assert (await job.passes(3000, low_use, 0.01)).state is JobState.RUNNING, "nobody wants it suspended"
-    assert await told(store) == [True, False, True]
+    assert not (await job.train(600, low_use, 0.3)).conditions
+    assert (await job.train(3000, low_use, 0.01)).state is JobState.RUNNING, "suspension is disabled"
+    assert await low_use_events(store) == [True, False, True]
 
 
-async def test_it_is_suspended_in_the_end_also_by_a_control_plane_that_came_meanwhile(store: Store) -> None:
+async def test_a_job_with_low_use_is_suspended_even_after_a_control_plane_restart(store: Store) -> None:
     job = await running(store)
-    found = await job.passes(400, reconciler(job), 0.01)
-    (said,) = found.conditions
-    found = await job.passes(800, reconciler(job), 0.01)
-    wish = found.intents["suspend"]
-    assert "1.0% of the capacity of its devices" in wish["why"]
-    assert 600 <= wish["requested_s"] - said.last_transition_time <= 640
+    found = await job.train(400, reconciler(job), 0.01)
+    (condition,) = found.conditions
+    found = await job.train(800, reconciler(job), 0.01)
+    suspension = found.intents["suspend"]
+    assert "1.0% of the capacity of its devices" in suspension["why"]
+    assert 600 <= suspension["requested_s"] - condition.last_transition_time <= 640
     (event,) = [each for each in await store.events("j-gpt") if each.type == "intent"]
     assert event.actor == "controller"
 
 
-async def test_who_keeps_what_it_has_is_only_told_of(store: Store) -> None:
+async def test_a_job_that_cannot_be_preempted_gets_only_a_condition(store: Store) -> None:
     job = await running(store, preemptibility="semi")
-    found = await job.passes(2000, reconciler(job), 0.01)
+    found = await job.train(2000, reconciler(job), 0.01)
     assert found.intents == {} and [each.type for each in found.conditions] == [WELL_USED]

@@ -1,4 +1,4 @@
-"""The replacement of lost nodes of a live job: rows first, then reservations, and nothing is held if it fails."""
+"""The replacement of lost nodes of a live job. A failed replacement leaves no rows and no reservations."""
 
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -71,12 +71,12 @@ class Rig:
         leader = leader_context(self.store, self.lease, self.cluster, replacement_wait_s=wait_s)
         return ReplacementReconciler(leader, shrink)
 
-    async def reconcile(self, replacing: ReplacementReconciler, lost: Sequence[Node], now: float) -> tuple[bool, str]:
-        """Return whether nodes are waited for, and why there are none."""
+    async def reconcile(self, reconciler: ReplacementReconciler, lost: Sequence[Node], now: float) -> tuple[bool, str]:
+        """Run a pass. Return whether the job waits for nodes, and why it has no spare."""
         job = await self.store.job(JOB)
-        await replacing.reconcile(job, status(lost=[each.id for each in lost]), now)
+        await reconciler.reconcile(job, status(lost=[each.id for each in lost]), now)
         allocations = JobAllocations(await self.store.live_allocations(JOB))
-        return replacing.concerns(job, allocations), replacing.intents(job, allocations).no_spare
+        return reconciler.concerns(job, allocations), reconciler.intents(job, allocations).no_spare
 
     async def names(self) -> list[str]:
         return [row.data["name"] for row in await self.rows("reservation")]
@@ -91,7 +91,7 @@ async def rig(tmp_path: Path) -> AsyncGenerator[Rig]:
     await store.close()
 
 
-async def test_whoever_takes_a_place_takes_the_ranks_that_it_had(rig: Rig) -> None:
+async def test_a_substitute_gets_the_ranks_of_the_lost_node(rig: Rig) -> None:
     await rig.run(layout={"dp": 2, "pp": 2, "data_parallel": "ddp"}, sequence=4096)
     before = [row.data["numbers"] for row in await rig.rows("reservation")]
     assert before == [[0, 2], [1, 3]], "stages of one pipeline share a node"
@@ -102,7 +102,7 @@ async def test_whoever_takes_a_place_takes_the_ranks_that_it_had(rig: Rig) -> No
     assert [(each["name"], each["numbers"]) for each in plan["nodes"]] == [("local-3", [0, 2]), ("local-2", [1, 3])]
 
 
-async def test_another_node_takes_the_lost_ones_place_in_rank_order(rig: Rig) -> None:
+async def test_a_substitute_has_the_position_of_the_lost_node_in_rank_order(rig: Rig) -> None:
     await rig.run()
     before = {row.node_id: row.name for row in await rig.rows("reservation")}
     rig.cluster.add_node(node(3))
@@ -110,18 +110,20 @@ async def test_another_node_takes_the_lost_ones_place_in_rank_order(rig: Rig) ->
     assert await rig.replace(node(1)) == ""
     assert sorted(await rig.names()) == ["local-2", "local-3"]
     (supervisor,) = await rig.rows("supervisor")
-    told = supervisor.data["nodes"]
-    assert [(each["name"], each["ranks"]) for each in told] == [("local-3", 2), ("local-2", 2)], "the first is the heir"
-    assert list(told[1]["reservations"]) == [before[node(2).id]] and supervisor.data["layout"]["dp_shard"] == 4
-    assert {name for each in told for name in each["reservations"]} == set(rig.cluster.held)
+    nodes = supervisor.data["nodes"]
+    assert [(each["name"], each["ranks"]) for each in nodes] == [("local-3", 2), ("local-2", 2)], (
+        "the first is the substitute"
+    )
+    assert list(nodes[1]["reservations"]) == [before[node(2).id]] and supervisor.data["layout"]["dp_shard"] == 4
+    assert {name for each in nodes for name in each["reservations"]} == set(rig.cluster.held)
     assert [row.node_id for row in await rig.rows("agent")] == [node(2).id, node(3).id]
     event = (await rig.store.events(JOB))[-1]
     assert (event.type, event.data) == ("nodes", {"lost": ["local-1"], "taken": ["local-3"]})
-    assert await rig.replace(node(1)) == "", "it is not the job's any more"
+    assert await rig.replace(node(1)) == "", "the job no longer has the lost node"
     assert len(await rig.store.events(JOB)) == event.number
 
 
-async def test_devices_of_the_nodes_that_stay_are_told_again(rig: Rig) -> None:
+async def test_the_remaining_nodes_keep_their_devices(rig: Rig) -> None:
     rig.cluster.remove_node(node(1).id)
     rig.cluster.remove_node(node(2).id)
     for number in (1, 2):
@@ -134,28 +136,28 @@ async def test_devices_of_the_nodes_that_stay_are_told_again(rig: Rig) -> None:
     assert [each["devices"] for each in supervisor.data["nodes"]] == [[0, 1], [0, 1]]
 
 
-async def test_a_node_that_is_there_may_come_back_by_itself(rig: Rig) -> None:
+async def test_a_node_that_the_cluster_still_has_is_not_replaced_at_once(rig: Rig) -> None:
     await rig.run()
     rig.cluster.add_node(node(3))
     assert await rig.replace(node(1)) == ""
     assert sorted(await rig.names()) == ["local-1", "local-2"]
 
 
-async def test_a_node_that_is_there_but_brings_no_agent_up_is_replaced_too(rig: Rig) -> None:
+async def test_a_node_whose_agent_does_not_start_is_replaced(rig: Rig) -> None:
     await rig.run()
     rig.cluster.add_node(node(3))
-    replacing = rig.reconciler()
-    assert await rig.reconcile(replacing, [node(1)], 3.0) == (True, "") and sorted(await rig.names()) == [
+    reconciler = rig.reconciler()
+    assert await rig.reconcile(reconciler, [node(1)], 3.0) == (True, "") and sorted(await rig.names()) == [
         "local-1",
         "local-2",
     ]
-    replacing._lost_since_s = time.monotonic() - 2.0  # pyright: ignore[reportPrivateUsage]
-    await rig.reconcile(replacing, [node(1)], 4.0)
+    reconciler._lost_since_s = time.monotonic() - 2.0  # pyright: ignore[reportPrivateUsage]
+    await rig.reconcile(reconciler, [node(1)], 4.0)
     assert sorted(await rig.names()) == ["local-2", "local-3"]
-    assert await rig.reconcile(replacing, [], 5.0) == (False, "")
+    assert await rig.reconcile(reconciler, [], 5.0) == (False, "")
 
 
-async def test_that_there_is_none_is_said_after_a_while(rig: Rig) -> None:
+async def test_a_missing_substitute_is_reported_after_the_wait(rig: Rig) -> None:
     await rig.run()
     rig.cluster.remove_node(node(1).id)
     for wait_s, is_reported in ((30.0, False), (1e-9, True)):
@@ -163,7 +165,7 @@ async def test_that_there_is_none_is_said_after_a_while(rig: Rig) -> None:
         assert bool(why) is is_reported
 
 
-async def test_where_there_is_no_room_it_says_so_and_holds_nothing_more(rig: Rig) -> None:
+async def test_missing_capacity_is_reported_and_nothing_is_reserved(rig: Rig) -> None:
     await rig.run()
     rig.cluster.add_node(node(3, cpus=1))
     rig.cluster.remove_node(node(1).id)
@@ -172,7 +174,7 @@ async def test_where_there_is_no_room_it_says_so_and_holds_nothing_more(rig: Rig
     assert sorted(await rig.names()) == ["local-1", "local-2"]
 
 
-async def test_a_node_that_refuses_leaves_all_as_it_was(rig: Rig) -> None:
+async def test_a_refused_reservation_changes_nothing(rig: Rig) -> None:
     await rig.run()
     rig.cluster.add_node(node(3))
     rig.cluster.refuse = {node(3).id}
@@ -181,12 +183,12 @@ async def test_a_node_that_refuses_leaves_all_as_it_was(rig: Rig) -> None:
     assert sorted(await rig.names()) == ["local-1", "local-2"]
     assert all("local-3" not in name for name in rig.cluster.held)
     rig.cluster.refuse = set()
-    assert await rig.replace(node(1)) == "", "the next try may do"
+    assert await rig.replace(node(1)) == "", "the next attempt succeeds"
     assert sorted(await rig.names()) == ["local-2", "local-3"]
 
 
-async def test_room_that_another_job_was_given_is_not_free(rig: Rig) -> None:
-    """The book counts as well: the cluster may not know yet of what was allocated."""
+async def test_capacity_allocated_to_another_job_is_not_free(rig: Rig) -> None:
+    """Count the rows of the store as well: the cluster may not know the newest allocations yet."""
     await rig.run()
     rig.cluster.add_node(node(3))
     spec = parse_spec({"name": "other", "workload": {"kind": "builtin", "data": {"train": ["/d"]}},
@@ -200,11 +202,11 @@ async def test_room_that_another_job_was_given_is_not_free(rig: Rig) -> None:
     assert "no other node has capacity" in await rig.replace(node(1))
 
 
-async def test_a_node_that_the_cluster_has_lost_is_noted_once_and_one_that_is_closed_is_no_spare(rig: Rig) -> None:
+async def test_a_lost_node_is_recorded_once_and_a_cordoned_node_is_not_used(rig: Rig) -> None:
     await rig.run()
     rig.cluster.remove_node(node(1).id)
     assert "no other node has capacity" in await rig.replace(node(1))
-    assert "no other node has capacity" in await rig.replace(node(1)), "asked again and again until there is one"
+    assert "no other node has capacity" in await rig.replace(node(1)), "the search repeats until a substitute exists"
     (lost,) = await rig.store.node_events()
     assert (lost.node, lost.kind, lost.job_id) == ("local-1", NodeEventKind.NODE_LOST, JOB)
     rig.cluster.add_node(node(3))
@@ -214,7 +216,7 @@ async def test_a_node_that_the_cluster_has_lost_is_noted_once_and_one_that_is_cl
     assert await rig.replace(node(1)) == "" and sorted(await rig.names()) == ["local-2", "local-3"]
 
 
-async def test_a_node_that_said_that_it_leaves_is_not_blamed_for_it(rig: Rig) -> None:
+async def test_an_announced_departure_is_not_recorded_as_a_fault(rig: Rig) -> None:
     await rig.run()
     rig.cluster.add_node(node(3))
     rig.cluster.remove_node(node(1).id)
@@ -223,7 +225,7 @@ async def test_a_node_that_said_that_it_leaves_is_not_blamed_for_it(rig: Rig) ->
     assert await rig.store.node_events() == []
 
 
-async def test_a_node_that_was_given_up_while_the_cluster_has_it_is_fenced(rig: Rig) -> None:
+async def test_an_unresponsive_node_is_fenced_while_the_cluster_still_has_it(rig: Rig) -> None:
     await rig.run()
     rig.cluster.add_node(node(3))
     job = await rig.store.job(JOB)

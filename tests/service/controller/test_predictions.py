@@ -1,4 +1,4 @@
-"""What is predicted of a job's generations, as they are heard of."""
+"""Predictions for the generations of a job, made when a generation forms."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -20,72 +20,72 @@ from tests.support.inputs.sync_records import status
 
 
 @dataclass
-class Stage:
+class Setup:
     store: Store
     cluster: FakeCluster
     lease: Lease
-    predicting: PredictionReconciler
-    heard: int = 0
+    reconciler: PredictionReconciler
+    emitted: int = 0
 
     async def submit(self, **changed: Any) -> None:
         whole = {**auto_json({"dp": {"min": 1, "target": 2, "max": 4}, "pp": 2}, micro_batch=2), **changed}
         spec = parse_spec({name: value for name, value in whole.items() if value is not None})
         await self.store.submit(NewJob("job_1", spec, "file:///s"), now=1.0, actor="test")
 
-    async def forms(self, number: int, dp: int, *nodes: str) -> None:
-        """A generation with as many ranks on each of these nodes."""
+    async def start_generation(self, number: int, dp: int, *nodes: str) -> None:
+        """Start a generation with the same number of ranks on each node."""
         layout = {"dp_shard": dp, "pp": 2}
         ranks = [{"rank": rank, "node_id": nodes[rank * len(nodes) // (2 * dp)]} for rank in range(2 * dp)]
         data = {"number": number, "layout": layout, "world_size": 2 * dp, "ranks": ranks, "start_step": 0}
-        self.heard += 1
+        self.emitted += 1
         data = event_data("generation", number, 5.0, data)
-        event = SupervisorEvent(self.heard, f"generation:{number}", "generation", number, 5.0, data)
+        event = SupervisorEvent(self.emitted, f"generation:{number}", "generation", number, 5.0, data)
         await self.store.ingest(self.lease, "job_1", "boot", [event], {})
 
-    async def look(self) -> dict[int, dict[str, Any]]:
-        await self.predicting.reconcile(await self.store.job("job_1"), status(), 0.0)
+    async def reconcile(self) -> dict[int, dict[str, Any]]:
+        await self.reconciler.reconcile(await self.store.job("job_1"), status(), 0.0)
         return await self.store.predictions.of_job("job_1")
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncGenerator[Stage]:
+async def setup(tmp_path: Path) -> AsyncGenerator[Setup]:
     store = await Store.open(f"sqlite:///{tmp_path}/regroup.db")
     lease = await store.acquire_lease("test", 60.0)
     assert lease is not None
     cluster = FakeCluster(cpu_nodes(4, 4))
-    yield Stage(store, cluster, lease, PredictionReconciler(leader_context(store, lease, cluster)))
+    yield Setup(store, cluster, lease, PredictionReconciler(leader_context(store, lease, cluster)))
     await store.close()
 
 
-async def test_each_generation_as_it_comes(stage: Stage) -> None:
-    await stage.submit()
-    assert await stage.look() == {}, "there is none yet"
-    await stage.forms(1, 2, "n1", "n2")
-    await stage.forms(2, 1, "n1")  # both came with one word
-    found = await stage.look()
+async def test_each_new_generation_has_a_prediction(setup: Setup) -> None:
+    await setup.submit()
+    assert await setup.reconcile() == {}, "no generation has formed yet"
+    await setup.start_generation(1, 2, "n1", "n2")
+    await setup.start_generation(2, 1, "n1")  # Both arrive before the next pass.
+    found = await setup.reconcile()
     assert (found[1]["device"], found[1]["ranks"], found[2]["ranks"]) == ("cpu", 4, 2)
     assert found[1]["bubble"] == pytest.approx(1 / 5) and found[2]["bubble"] == pytest.approx(1 / 9)
     assert found[1]["step_s"] > 0 and found[1]["peak_bytes"] > 0
     assert found[2]["step_s"] > found[1]["step_s"], "half of the ranks"
 
 
-async def test_a_cluster_that_does_not_answer_is_asked_again(stage: Stage) -> None:
-    await stage.submit()
-    await stage.forms(1, 2, "n1", "n2")
-    stage.cluster.reachable = False
-    assert await stage.look() == {}
-    stage.cluster.reachable = True
-    assert set(await stage.look()) == {1}
+async def test_an_unreachable_cluster_is_queried_again(setup: Setup) -> None:
+    await setup.submit()
+    await setup.start_generation(1, 2, "n1", "n2")
+    setup.cluster.reachable = False
+    assert await setup.reconcile() == {}
+    setup.cluster.reachable = True
+    assert set(await setup.reconcile()) == {1}
 
 
-async def test_nodes_that_are_gone_leave_a_reason(stage: Stage) -> None:
-    await stage.submit()
-    await stage.forms(1, 2, "n1", "n9")
-    assert await stage.look() == {1: {"why_not": "nodes of the generation have left the cluster"}}
+async def test_a_prediction_without_its_nodes_has_a_reason(setup: Setup) -> None:
+    await setup.submit()
+    await setup.start_generation(1, 2, "n1", "n9")
+    assert await setup.reconcile() == {1: {"why_not": "nodes of the generation have left the cluster"}}
 
 
-async def test_of_a_script_nothing_is_said_and_nobody_is_asked(stage: Stage) -> None:
-    await stage.submit(workload={"kind": "script", "entrypoint": "/x.py"}, training=None, layout={"dp": 2})
-    await stage.forms(1, 2, "n1")
-    stage.cluster.reachable = False
-    assert await stage.look() == {}
+async def test_a_script_job_has_no_prediction_and_causes_no_query(setup: Setup) -> None:
+    await setup.submit(workload={"kind": "script", "entrypoint": "/x.py"}, training=None, layout={"dp": 2})
+    await setup.start_generation(1, 2, "n1")
+    setup.cluster.reachable = False
+    assert await setup.reconcile() == {}

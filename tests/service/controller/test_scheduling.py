@@ -1,4 +1,4 @@
-"""The queue as the controller acts on it: room is made, quotas are kept, jobs come after others."""
+"""The queue in the controller: preemption, quotas and dependencies."""
 
 import asyncio
 import time
@@ -26,8 +26,8 @@ from tests.support.inputs.probe_output import end, probe_result
 NODE = Node(id="1" * 40, name="local-1", address="10.0.0.1", cpus=4, free_cpus=4)
 
 
-class House:
-    """A controller over a cluster in memory and a real store."""
+class QueueSetup:
+    """A controller with an in-memory cluster and a real store."""
 
     def __init__(self, store: Store, cluster: FakeCluster) -> None:
         self.store, self.cluster = store, cluster
@@ -39,18 +39,18 @@ class House:
         return (await self.store.submit(NewJob(f"j-{name}", spec, "file:///s"), now=time.time(), actor="test")).id
 
     async def until(self, job_id: str, state: JobState, reason: str = "") -> JobRow:
-        """The job, once it is in that state, and says why where `reason` is given."""
+        """Wait until the job is in the state, with the reason if one is given, and return the job."""
         async with asyncio.timeout(10):
             while True:
                 mark = self.store.changes.mark()
                 job = await self.store.job(job_id)
-                said = [job.reason, *(each.reason for each in job.conditions)]
-                if job.state is state and (not reason or reason in said):
+                reasons = [job.reason, *(each.reason for each in job.conditions)]
+                if job.state is state and (not reason or reason in reasons):
                     return job
                 await self.store.changes.wait(job_id, mark, 0.2)
 
-    async def runs(self, job_id: str) -> FakeSupervisor:
-        """The job's supervisor, once the job trains."""
+    async def start_training(self, job_id: str) -> FakeSupervisor:
+        """Let the job train, and return its supervisor."""
         await self.until(job_id, JobState.STARTING)
         supervisor = self.cluster.supervisors[supervisor_name(job_id)]
         await supervisor.state("RUNNING", "first_step")
@@ -59,74 +59,74 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncGenerator[House]:
+async def setup(tmp_path: Path) -> AsyncGenerator[QueueSetup]:
     settings = Settings(state_dir=tmp_path, sync_wait_s=5, min_run_s=0)
     store = await Store.open(settings.database_url)
     cluster = FakeCluster([NODE])
-    controlling = asyncio.create_task(Controller(store, cluster, settings).run())
-    yield House(store, cluster)
-    controlling.cancel()
+    controller = asyncio.create_task(Controller(store, cluster, settings).run())
+    yield QueueSetup(store, cluster)
+    controller.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await controlling
+        await controller
     await store.close()
 
 
-async def test_a_lower_job_is_suspended_for_a_higher_one_and_comes_back(house: House) -> None:
-    low = await house.submit("low", 4, priority="low")
-    supervisor = await house.runs(low)
-    high = await house.submit("high", 2, priority="high")
-    told = await asyncio.wait_for(supervisor.wait_for_intent("change"), 5)
-    assert told["is_requeue"] and told["reason"] == "preempted" and told["leaving"] == {}
-    assert told["why"] == "preempted by job 'high' of project 'default', priority high"
-    waiting = await house.until(high, JobState.QUEUED, "preemption")
+async def test_a_preempted_job_queues_and_starts_again_after_the_higher_one(setup: QueueSetup) -> None:
+    low = await setup.submit("low", 4, priority="low")
+    supervisor = await setup.start_training(low)
+    high = await setup.submit("high", 2, priority="high")
+    change = await asyncio.wait_for(supervisor.wait_for_intent("change"), 5)
+    assert change["is_requeue"] and change["reason"] == "preempted" and change["leaving"] == {}
+    assert change["why"] == "preempted by job 'high' of project 'default', priority high"
+    waiting = await setup.until(high, JobState.QUEUED, "preemption")
     assert [each.type for each in waiting.conditions] == ["Placeable", "StartEstimated"]
 
     await supervisor.state("QUEUED", "preempted")
-    suspended = await house.until(low, JobState.QUEUED, "resources")
-    assert suspended.reason == Reason.PREEMPTED and "preempt" not in suspended.intents
-    first = await house.runs(high)
+    preempted = await setup.until(low, JobState.QUEUED, "resources")
+    assert preempted.reason == Reason.PREEMPTED and "preempt" not in preempted.intents
+    first = await setup.start_training(high)
     await first.state("SUCCEEDED", "completed")
-    await house.until(low, JobState.STARTING)
+    await setup.until(low, JobState.STARTING)
 
 
-async def test_who_keeps_what_it_has_is_waited_for(house: House) -> None:
-    firm = await house.submit("firm", 4, priority="low", preemptibility="none")
-    supervisor = await house.runs(firm)
-    await house.until(await house.submit("high", 2, priority="critical"), JobState.QUEUED, "resources")
+async def test_a_job_that_cannot_be_preempted_runs_to_its_end(setup: QueueSetup) -> None:
+    firm = await setup.submit("firm", 4, priority="low", preemptibility="none")
+    supervisor = await setup.start_training(firm)
+    await setup.until(await setup.submit("high", 2, priority="critical"), JobState.QUEUED, "resources")
     await supervisor.state("SUCCEEDED", "completed")
-    await house.until("j-high", JobState.STARTING)
+    await setup.until("j-high", JobState.STARTING)
 
 
-async def test_a_limit_holds_from_the_next_turn_on(house: House) -> None:
-    await house.store.queue.put_project(ProjectRow("small", limit=2))
-    first, second = [await house.submit(name, 2, project="small") for name in ("one", "two")]
-    await house.runs(first)
-    held = await house.until(second, JobState.QUEUED, "project_limit")
-    assert held.conditions[0].message == "needs 2 devices; project 'small' uses 2 of at most 2"
-    text = (await Metrics(house.store, QuarantinePolicy(3600.0, 600.0)).render()).decode()
+async def test_a_changed_limit_applies_from_the_next_pass(setup: QueueSetup) -> None:
+    await setup.store.queue.put_project(ProjectRow("small", limit=2))
+    first, second = [await setup.submit(name, 2, project="small") for name in ("one", "two")]
+    await setup.start_training(first)
+    waiting = await setup.until(second, JobState.QUEUED, "project_limit")
+    assert waiting.conditions[0].message == "needs 2 devices; project 'small' uses 2 of at most 2"
+    text = (await Metrics(setup.store, QuarantinePolicy(3600.0, 600.0)).render()).decode()
     assert 'regroup_queue_jobs{project="small",reason="project_limit"} 1.0' in text
     assert 'regroup_project_devices{project="small",what="limit"} 2.0' in text
-    await house.store.queue.put_project(ProjectRow("small", limit=4))
-    await house.runs(second)
+    await setup.store.queue.put_project(ProjectRow("small", limit=4))
+    await setup.start_training(second)
 
 
-async def test_a_job_comes_after_others_and_ends_with_one_that_fails(house: House) -> None:
-    first = await house.submit("first", 1)
+async def test_a_job_waits_for_its_dependency_and_fails_with_it(setup: QueueSetup) -> None:
+    first = await setup.submit("first", 1)
     then, never = (
-        await house.submit("then", 1, depends_on=[first]),
-        await house.submit("never", 1, depends_on=["j-then"]),
+        await setup.submit("then", 1, depends_on=[first]),
+        await setup.submit("never", 1, depends_on=["j-then"]),
     )
-    supervisor = await house.runs(first)
-    waiting = await house.until(then, JobState.QUEUED, "dependency")
+    supervisor = await setup.start_training(first)
+    waiting = await setup.until(then, JobState.QUEUED, "dependency")
     assert waiting.conditions[0].message == "depends on first, which has not succeeded yet"
     await supervisor.state("SUCCEEDED", "completed")
-    failing = await house.runs(then)
+    failing = await setup.start_training(then)
     await failing.state("FAILED", "user_error")
-    ended = await house.until(never, JobState.FAILED)
+    ended = await setup.until(never, JobState.FAILED)
     assert ended.reason == Reason.DEPENDENCY_FAILED and "'then' (j-then)" in ended.message
 
 
-async def test_jobs_are_placed_by_what_a_probe_has_measured(tmp_path: Path) -> None:
+async def test_jobs_are_placed_by_the_measurements_of_a_probe(tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path, sync_wait_s=5)
     store = await Store.open(settings.database_url)
     lease = await store.acquire_lease("test", 60.0)
@@ -143,14 +143,14 @@ async def test_jobs_are_placed_by_what_a_probe_has_measured(tmp_path: Path) -> N
     racks = [{DEFAULT_LABELS[Level.RACK]: f"rack-{number}"} for number in (1, 2)]
     other = replace(NODE, id="2" * 40, name="local-2", address="10.0.0.2", labels=racks[1])
     cluster = FakeCluster([replace(NODE, labels=racks[0]), other])
-    controlling = asyncio.create_task(Controller(store, cluster, settings).run())
-    house = House(store, cluster)
-    await house.until(await house.submit("wide", 8), JobState.STARTING)
+    controller = asyncio.create_task(Controller(store, cluster, settings).run())
+    setup = QueueSetup(store, cluster)
+    await setup.until(await setup.submit("wide", 8), JobState.STARTING)
     rows = await store.live_allocations("j-wide")
     (choice,) = [row.data["choice"] for row in rows if row.kind == "supervisor"]
     assert choice["communication_s"] > 1.0, "a message takes a second"
     assert {row.data["domain"][-1] for row in rows if row.kind == "reservation"} == {"f.1"}
-    controlling.cancel()
+    controller.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await controlling
+        await controller
     await store.close()

@@ -1,19 +1,19 @@
-"""Peaks of devices are found by precision."""
+"""The table of devices: peaks by precision, names and links."""
 
 import pytest
 
 from regroup.service.domain.hardware import DEVICES, LINKS, find_device, peak_flops
 
 
-def test_half_precisions_have_one_peak_and_truth_has_its_own() -> None:
+def test_half_precisions_share_a_peak_except_on_older_devices() -> None:
     both = peak_flops("bf16")
     assert both.items() <= peak_flops("fp16").items()
-    assert peak_flops("fp16").keys() - both.keys() == {"V100"}, "it has 16-bit floats of one kind only"
+    assert peak_flops("fp16").keys() - both.keys() == {"V100"}, "the V100 does not support bf16"
     assert peak_flops("bf16")["H200"] == 989.4e12
     assert "L4" not in peak_flops("fp64")
 
 
-def test_a_longer_name_is_looked_for_before_the_shorter_one_in_it() -> None:
+def test_a_longer_name_precedes_the_shorter_name_that_it_contains() -> None:
     names = list(peak_flops("bf16"))
     for number, name in enumerate(names):
         assert not any(name != later and name in later for later in names[number + 1 :]), name
@@ -32,7 +32,7 @@ def test_a_longer_name_is_looked_for_before_the_shorter_one_in_it() -> None:
         ("cpu", "cpu"),
     ],
 )
-def test_a_device_is_found_by_what_people_call_it(text: str, name: str) -> None:
+def test_a_device_is_found_by_its_common_names(text: str, name: str) -> None:
     device = find_device(text)
     assert device is not None
     assert device.name == name
@@ -51,7 +51,7 @@ def test_every_row_names_its_source_and_a_link_that_exists() -> None:
     assert all(link.source for link in LINKS.values())
 
 
-def test_bandwidth_is_that_of_the_largest_group_listed_that_is_not_larger() -> None:
+def test_bandwidth_is_from_the_largest_listed_group_that_is_not_larger() -> None:
     assert LINKS["nvlink2"].bandwidth_of(2) == 22.5e9
     assert LINKS["nvlink2"].bandwidth_of(16) == 134.5e9
     assert LINKS["nvlink5"].bandwidth_of(3) == LINKS["nvlink5"].bandwidth_bytes_s

@@ -37,7 +37,7 @@ def test_the_hybrid_sharding_of_a_spec_is_kept() -> None:
     assert found == {(2, 2, 1, 1), (1, 2, 2, 1), (1, 2, 1, 2)}
 
 
-def test_layouts_that_do_not_fit_are_left_out() -> None:
+def test_layouts_that_do_not_fit_are_omitted() -> None:
     there = find_capacity(Demand(1, 1, "cuda", 1), gpu_nodes(1))
 
     def kinds(**layout: object) -> set[str]:

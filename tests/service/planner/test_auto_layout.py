@@ -121,12 +121,12 @@ def test_sizes_range_from_the_smallest_that_fits_to_the_whole_cluster() -> None:
     assert 1 < sharded.layout.dp.min < sharded.layout.dp.target == 16, "a seventh of 112 GB does not fit on one"
 
 
-def test_sizes_whose_groups_fit_no_node_are_left_out() -> None:
+def test_sizes_whose_groups_fit_no_node_are_omitted() -> None:
     layout = choose_layout(auto({"auto": {}, "tp": 2, "pp": 1}), capacity(3, 3, 3)).spec.layout
     assert (layout.tp, layout.dp.max) == (2, 3)
 
 
-def test_the_next_smaller_size_is_chosen_if_all_ranks_have_no_layout() -> None:
+def test_the_next_smaller_size_is_chosen_if_all_ranks_have_no_legal_layout() -> None:
     chosen = choose_layout(auto({"auto": {}, "tp": 2}), capacity(3, 2)).spec.layout
     assert chosen.tp * chosen.pp * chosen.dp.target == 4
 

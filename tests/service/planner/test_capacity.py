@@ -50,7 +50,7 @@ def test_unknown_gpus_are_named(label: str, message: str) -> None:
 def test_groups_of_ranks_fit_on_one_node() -> None:
     capacity = find_capacity(CPU, cpu_nodes(3, 5))
     assert capacity.fits(8, 1) and not capacity.fits(8, 4) and capacity.fits(4, 4)
-    assert capacity.fits(12, 4), "more nodes may join, and one that is there holds a group"
+    assert capacity.fits(12, 4), "more nodes may join, and a present node fits a group"
     assert not capacity.fits(12, 6)
 
 
@@ -73,7 +73,7 @@ def test_a_probe_of_the_same_devices_replaces_the_table() -> None:
     table, measured = find_capacity(CPU, cpu_nodes(2, 2)), find_capacity(CPU, cpu_nodes(2, 2), [probe])
     assert measured.device.flops("fp32") == pytest.approx(flops) != table.device.flops("fp32")
     assert measured.cluster(4).network_bytes_s == measured.hardware.network_bytes_s != table.cluster(4).network_bytes_s
-    assert measured.device.memory_bytes == table.device.memory_bytes, "the nodes message how much there is"
+    assert measured.device.memory_bytes == table.device.memory_bytes, "the memory size comes from the nodes"
     assert generation_capacity(CPU, cpu_nodes(2, 2), {"n1": 2}, [probe]).hardware.probe is probe
     assert find_capacity(GPU, gpu_nodes(1), [probe]) == find_capacity(GPU, gpu_nodes(1)), (
         "other devices are as the table says"

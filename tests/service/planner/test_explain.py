@@ -23,7 +23,7 @@ def test_interleaved_stages_need_whole_rounds_of_micro_batches() -> None:
     assert sizes(Plan(layout, 1, "fsdp", "full", "interleaved_1f1b", 2), 24) == [1, 2, 3, 6], "4 would run 6 each"
 
 
-def test_groups_that_share_a_copy_stay_whole() -> None:
+def test_groups_that_share_a_copy_are_not_split() -> None:
     assert sizes(Plan(Layout(dp_replicate=3, dp_shard=4), 1, "fsdp", "full"), 12) == [4, 8, 12]
 
 

@@ -26,13 +26,13 @@ def test_the_number_of_ranks_stays_between_the_minimum_and_the_old_size() -> Non
     assert found is None or found.world_size in (2, 3)
 
 
-def test_slots_that_the_job_has_count_as_capacity() -> None:
+def test_current_slots_of_the_job_count_as_capacity() -> None:
     held, free = cpu_nodes(1, 1)
     found = choose_fallback_layout(spec(tp=2), 2, [(held.id, 1)], [held, free])
     assert found is not None and found.world_size == 2 and found.tp == 1
 
 
-def test_a_users_own_training_loop_has_no_fallback_layout() -> None:
+def test_a_script_has_no_fallback_layout() -> None:
     workload = {"kind": "script", "entrypoint": "train.py"}
     theirs = parse_spec({"name": "theirs", "workload": workload, "layout": {"dp": 2}})
     assert choose_fallback_layout(theirs, 2, [], cpu_nodes(1, 1)) is None

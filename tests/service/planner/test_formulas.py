@@ -28,7 +28,7 @@ GPT3 = 175e9
 
 
 @pytest.mark.parametrize(("sharding", "gigabytes"), [("ddp", 112), ("zero1", 38.5), ("zero2", 26.25), ("fsdp", 14)])
-def test_states_of_7b_on_8_ranks_are_those_the_seeds_give(sharding: Sharding, gigabytes: float) -> None:
+def test_states_of_7b_on_8_ranks_equal_the_values_of_the_seeds(sharding: Sharding, gigabytes: float) -> None:
     assert state_bytes(SEVEN, 8, sharding) / GB == gigabytes
 
 
@@ -36,12 +36,12 @@ def test_states_of_7b_on_8_ranks_are_those_the_seeds_give(sharding: Sharding, gi
     ("stages", "micro_batches", "share"),
     [(4, 4, 3 / 7), (4, 16, 3 / 19), (4, 32, 3 / 35), (8, 32, 7 / 39), (8, 4, 7 / 11), (4, 1, 0.75), (8, 1, 0.875)],
 )
-def test_bubbles_are_those_the_seeds_give(stages: int, micro_batches: int, share: float) -> None:
+def test_bubbles_equal_the_values_of_the_seeds(stages: int, micro_batches: int, share: float) -> None:
     assert bubble_share(stages, micro_batches) == pytest.approx(share)
     assert bubble_share(stages, micro_batches, "gpipe") == pytest.approx(share)
 
 
-def test_ring_all_reduce_has_the_seeds_volume() -> None:
+def test_a_ring_all_reduce_has_the_volume_of_the_seeds() -> None:
     assert ring_sent_bytes(1.0, 8) == 1.75
     assert ring_sent_bytes(1.0, 16) == 1.875
     assert ring_all_reduce_s(14 * GB, 8, 235 * GB) == pytest.approx(0.104, abs=0.001)
@@ -54,13 +54,13 @@ def test_one_all_reduce_is_a_reduce_scatter_and_an_all_gather() -> None:
     assert ring_all_reduce_s(GB, 1, GB, 1e-6) == tree_all_reduce_s(GB, 1, GB, 1e-6) == 0
 
 
-def test_a_tree_wins_when_small_and_a_hierarchy_when_nodes_are_far_apart() -> None:
+def test_trees_win_for_small_messages_and_hierarchies_for_slow_networks() -> None:
     assert tree_all_reduce_s(1e3, 1024, GB, 1e-5) < ring_all_reduce_s(1e3, 1024, GB, 1e-5)
     assert tree_all_reduce_s(1e9, 8, GB, 0) > ring_all_reduce_s(1e9, 8, GB, 0)
     assert hierarchical_all_reduce_s(GB, 8, 4, 200 * GB, 10 * GB) < ring_all_reduce_s(GB, 32, 10 * GB)
 
 
-def test_activations_are_those_of_korthikanti() -> None:
+def test_activations_equal_the_formula_of_korthikanti() -> None:
     tokens, hidden, heads, sequence = 2048, 12288, 96, 2048
     unit = tokens * hidden
     scores = 5 * heads * sequence / hidden
@@ -72,7 +72,7 @@ def test_activations_are_those_of_korthikanti() -> None:
     assert layer_activation_bytes(tokens, hidden, heads, sequence, checkpointing="full") == unit * 2
 
 
-def test_1f1b_holds_as_many_micro_batches_as_stages_follow_and_gpipe_all() -> None:
+def test_1f1b_retains_a_micro_batch_per_later_stage_and_gpipe_retains_all() -> None:
     assert [in_flight(4, stage, 16) for stage in range(4)] == [4, 3, 2, 1]
     assert in_flight(4, 0, 16, "gpipe") == 16
     assert in_flight(4, 0, 2) == 2
@@ -97,12 +97,12 @@ def test_goodput_falls_with_devices() -> None:
 # Wrong claims of the seed documents. Each test names the claim and checks the correct number.
 
 
-def test_seed_claims_28_gb_of_gradients_for_7b_but_that_is_of_32_bits() -> None:
+def test_seed_claims_28_gb_of_gradients_for_7b_which_needs_32_bits() -> None:
     assert SEVEN * MIXED_ADAM.gradient / GB == 14
     assert SEVEN * MEGATRON_ADAM.gradient / GB == 28
 
 
-def test_seed_claims_12_bytes_a_parameter_but_master_and_moments_alone_are_12() -> None:
+def test_seed_claims_12_bytes_per_parameter_which_omits_the_16_bit_copies() -> None:
     assert MIXED_ADAM.optimizer == 12
     assert 10e9 * MIXED_ADAM.total / GB == 160
     assert MEGATRON_ADAM.total == 18
@@ -131,7 +131,7 @@ def test_seed_claims_that_1f1b_reduces_the_bubble() -> None:
 
 def test_seed_claims_that_naive_4_stages_idle_half_the_time() -> None:
     assert bubble_share(4, 1) == 0.75
-    assert 1 - bubble_share(8, 1) == pytest.approx(1 / 8), "and not 1 - 1/k = 0 at k = 1"
+    assert 1 - bubble_share(8, 1) == pytest.approx(1 / 8), "not 1 - 1/k = 0 at k = 1"
 
 
 def test_seed_claims_that_175b_fits_16_gpus_under_zero_3() -> None:
@@ -164,6 +164,6 @@ def test_seed_claims_that_checkpointing_saves_60_to_70_percent() -> None:
     assert kept / whole < 0.1
 
 
-def test_zero_3_sends_half_as_much_again() -> None:
+def test_zero_3_sends_50_percent_more() -> None:
     assert gradient_traffic("fsdp") / gradient_traffic("ddp") == 1.5
     assert gradient_traffic("fsdp", reshard=False) == gradient_traffic("zero1") == 2

@@ -16,7 +16,7 @@ def fixed(layout: dict[str, Any], model: dict[str, Any] | None = None, **trainin
     return parse_spec(auto_json(layout, sizes, micro_batch=2, **training))
 
 
-def test_sizes_are_those_of_the_built_in_transformer() -> None:
+def test_sizes_equal_those_of_the_built_in_transformer() -> None:
     work = work_of(fixed({"dp": 2}))
     per_layer = 2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 192 + 2 * 64
     assert work.model.parameters == 8 * per_layer + 2 * 264 * 64 + 64
@@ -33,12 +33,12 @@ def test_a_layout_becomes_the_plan_that_runs() -> None:
 
 
 @pytest.mark.parametrize(("mode", "share"), [("none", None), ("full", None), (4, 0.75), ("sqrt", pytest.approx(2 / 3))])
-def test_recomputation(mode: str | int, share: Any) -> None:
+def test_the_checkpointing_mode_sets_the_recomputed_share(mode: str | int, share: Any) -> None:
     spec = fixed({"dp": 1}, activation_checkpointing=mode)
     assert plan_of(spec, spec.layout.layout_at(1)).recomputed == share
 
 
-def test_state_bytes_are_those_of_the_trainer() -> None:
+def test_state_bytes_equal_those_of_the_trainer() -> None:
     def kept(**training: Any) -> float:
         spec = fixed({"dp": 1}, **training)
         assert spec.training is not None

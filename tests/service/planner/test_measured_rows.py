@@ -90,7 +90,9 @@ def test_time_follows_from_tokens_and_from_operations() -> None:
     counted = read_row({**bare, "mfu_pct": "43"})
     redone = read_row(bare)
     assert counted.step_s is not None
-    assert redone.step_s == pytest.approx(counted.step_s * 4 / 3), "alone, operations count what is recomputed"
+    assert redone.step_s == pytest.approx(counted.step_s * 4 / 3), (
+        "operations include recomputation if they are the only measurement"
+    )
 
 
 def test_versions_of_one_software_are_one_stack() -> None:

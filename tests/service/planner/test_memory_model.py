@@ -14,7 +14,7 @@ C = Constants()
 GPT3 = work("gpt3-175b", 1536, 2048)
 
 
-def test_a_stage_of_gpt_3_holds_the_states_that_the_formulas_give() -> None:
+def test_states_of_a_stage_of_gpt_3_follow_the_formulas() -> None:
     stages = stage_memory(GPT3, Plan(Layout(dp_replicate=16, tp=8, pp=8), 1, "zero1"), C)
     middle = stages[3]
     held = 12 * GPT3.model.layer_parameters / 8
@@ -24,7 +24,7 @@ def test_a_stage_of_gpt_3_holds_the_states_that_the_formulas_give() -> None:
     assert stages[0].parameters > middle.parameters
 
 
-def test_the_first_stage_of_1f1b_holds_most_and_gpipe_holds_all() -> None:
+def test_the_first_stage_of_1f1b_retains_the_most_and_gpipe_retains_all() -> None:
     plan = Plan(Layout(dp_replicate=16, tp=8, pp=8), 1, "zero1")
     activations = [stage.activations for stage in stage_memory(GPT3, plan, C)]
     assert activations == sorted(activations, reverse=True)
@@ -39,7 +39,7 @@ def test_the_peak_is_that_of_the_fullest_stage() -> None:
             assert peak_bytes(GPT3, plan, C) == pytest.approx(fullest)
 
 
-def test_sharding_more_needs_less_and_recomputing_too() -> None:
+def test_sharding_and_recomputation_reduce_memory() -> None:
     request = work("llama2-7b", 64, 2048)
     plans = [Plan(Layout(8), 1, "ddp"), Plan(Layout(8), 1, "zero1"), Plan(Layout(dp_shard=8), 1, "fsdp")]
     needs = [peak_bytes(request, plan, C) for plan in plans]
@@ -48,7 +48,7 @@ def test_sharding_more_needs_less_and_recomputing_too() -> None:
     assert peak_bytes(request, full, C) < needs[-1]
 
 
-def test_a_pipeline_does_not_reshard_so_its_parameters_and_gradients_are_whole() -> None:
+def test_a_pipeline_has_unsharded_parameters_and_gradients() -> None:
     request = work("llama2-7b", 64, 2048)
     sharded, piped = (
         stage_memory(request, Plan(layout, 1, "fsdp"), C)[0]

@@ -8,7 +8,7 @@ from regroup.service.planner.pipeline_timeline import timeline
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 @pytest.mark.parametrize(("stages", "micro_batches"), [(1, 3), (4, 4), (4, 16), (8, 32), (3, 2)])
-def test_the_bubble_is_that_of_the_formula(schedule: str, stages: int, micro_batches: int) -> None:
+def test_the_bubble_equals_the_formula(schedule: str, stages: int, micro_batches: int) -> None:
     slots = timeline(stages, micro_batches, schedule, 1.0, 2.0)  # type: ignore[arg-type]
     whole_s = max(slot.end_s for slot in slots)
     busy_s = 3.0 * micro_batches
@@ -17,7 +17,7 @@ def test_the_bubble_is_that_of_the_formula(schedule: str, stages: int, micro_bat
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-def test_as_many_micro_batches_are_held_as_memory_is_counted_for(schedule: str) -> None:
+def test_the_timeline_retains_as_many_micro_batches_as_the_memory_model(schedule: str) -> None:
     slots = timeline(4, 16, schedule, 1.0, 2.0)  # type: ignore[arg-type]
     for stage in range(4):
         events = sorted(

@@ -31,7 +31,7 @@ def test_a_pipeline_has_a_bubble() -> None:
     assert predict(spec({"dp": 2, "pp": 2})).bubble == pytest.approx(1 / 5)
 
 
-def test_memory_is_torchs_on_a_gpu_and_the_processes_on_a_cpu() -> None:
+def test_memory_is_that_of_torch_on_gpus_and_of_the_process_on_cpus() -> None:
     gpus = find_capacity(Demand(1, 1, "cuda", 1), gpu_nodes(1))
     small = predict(spec({"dp": 2}, "cuda"), gpus).peak_bytes
     assert small is not None and small < 0.1e9 < FITTED.reserved_gb * 1e9
@@ -52,9 +52,9 @@ class Row:
     extra: dict[str, float] = field(default_factory=dict[str, float])
 
 
-def test_medians_without_the_warm_up() -> None:
+def test_metrics_are_medians_without_the_warm_up() -> None:
     rows = [Row(11, 9.0, {"peak_bytes": 900.0, "pipeline_idle": 0.9}), Row(12, 8.0)]
-    assert measure_steps(rows, 10) == StepMetrics(8.5, 900.0, 0.9), "there is nothing better yet"
+    assert measure_steps(rows, 10) == StepMetrics(8.5, 900.0, 0.9), "only warm-up steps exist"
     rows += [
         Row(13, 1.0, {"peak_bytes": 5.0, "pipeline_idle": 0.1}),
         Row(14, 3.0, {"peak_bytes": 7.0, "pipeline_idle": 0.3}),

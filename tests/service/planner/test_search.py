@@ -21,7 +21,7 @@ from tests.support.inputs.planner_questions import cluster, work
     st.sampled_from([48, 96, 512]),
     st.sampled_from(["A100", "A100 40GB", "H100"]),
 )
-def test_cutting_the_search_does_not_change_its_result(model: str, gpus: int, batch: int, device: str) -> None:
+def test_pruning_does_not_change_the_result(model: str, gpus: int, batch: int, device: str) -> None:
     request, there = work(model, batch, 2048), cluster(device, gpus)
     quick = search(request, there, FITTED)
     slow = search(request, there, FITTED, cut=False)
@@ -40,7 +40,7 @@ def test_cutting_the_search_does_not_change_its_result(model: str, gpus: int, ba
         ("gpt2", "cpu", 2, 8, 1024, "fp32"),
     ],
 )
-def test_the_seeds_cases_use_all_devices_and_fit(
+def test_the_cases_of_the_seeds_use_all_devices_and_fit(
     model: str, device: str, gpus: int, batch: int, sequence: int, precision: str
 ) -> None:
     there = cluster(device, gpus)
@@ -53,7 +53,7 @@ def test_the_seeds_cases_use_all_devices_and_fit(
     assert times == sorted(times)
 
 
-def test_70b_on_64_is_split_more_ways_than_one_and_replicas_do_not_fit() -> None:
+def test_70b_on_64_devices_is_split_along_several_axes() -> None:
     found = search(work("llama3-70b", 1024, 4096), cluster("A100", 64), FITTED)
     assert found.best[0].plan.layout.tp > 1
     assert "ddp" in {layout_kind(each.plan) for each in found.too_large}
@@ -98,7 +98,7 @@ def test_invalid_fields_are_refused_by_name(field: str, change: dict[str, object
     assert field in [issue.path for issue in refused.value.issues]
 
 
-def test_no_more_tensor_parallelism_than_heads() -> None:
+def test_tensor_parallelism_never_exceeds_the_number_of_heads() -> None:
     found = search(work("gpt2", 64, 1024), cluster("GB200", 64), FITTED)
     assert all(12 % each.plan.layout.tp == 0 for each in (*found.best, *found.notable))
 

@@ -20,7 +20,7 @@ def of(plan: Plan, gpus: int = 8, model: str = "llama2-7b", constants: Constants
     return step_time(work(model, 64, 2048), cluster("A100", gpus), plan, constants or Constants())
 
 
-def test_a_step_is_the_sum_of_its_parts_and_slower_than_the_device_at_its_best() -> None:
+def test_a_step_is_the_sum_of_its_parts_and_slower_than_the_peak() -> None:
     time = of(PLAN)
     assert time.step_s == pytest.approx(sum(vars(time).values()))
     request = work("llama2-7b", 64, 2048)
@@ -28,18 +28,18 @@ def test_a_step_is_the_sum_of_its_parts_and_slower_than_the_device_at_its_best()
     assert ideal_s < time.step_s < 3 * ideal_s
 
 
-def test_recomputing_costs_about_a_third() -> None:
+def test_recomputation_costs_about_a_third() -> None:
     without, full = of(PLAN), of(replace(PLAN, checkpointing="full"))
     assert 1.2 < full.step_s / without.step_s < 1.36
 
 
-def test_tensor_parallelism_beyond_a_node_pays_for_it() -> None:
+def test_tensor_parallelism_across_nodes_is_slower() -> None:
     inside = of(Plan(Layout(dp_shard=2, tp=8), 1), 16)
     across = of(Plan(Layout(tp=16), 1), 16)
     assert across.tensor_s > 3 * inside.tensor_s
 
 
-def test_a_pipeline_waits_as_its_formula_says() -> None:
+def test_the_idle_time_of_a_pipeline_follows_the_formula() -> None:
     plain = of(Plan(Layout(pp=8), 1, schedule="1f1b"))
     woven = of(Plan(Layout(pp=8), 1, schedule="interleaved_1f1b", virtual=2))
     busy = plain.step_s - plain.bubble_s - plain.other_s - plain.optimizer_s

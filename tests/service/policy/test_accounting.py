@@ -16,7 +16,7 @@ from regroup.service.policy.accounting import (
     steps_lost,
 )
 
-LIFE = [
+TIMELINE = [
     StateMark(0, JobState.QUEUED),
     StateMark(10, JobState.PLACING),
     StateMark(11, JobState.STARTING),
@@ -27,9 +27,9 @@ LIFE = [
 ]
 
 
-def test_a_life_in_seconds() -> None:
+def test_the_seconds_of_a_job_are_divided_into_classes() -> None:
     within = {TimeClass.RECOMPUTE: 4, TimeClass.STALL: 2, TimeClass.DETECTING: 0.5, TimeClass.RECOVERING: 0.5}
-    seconds = seconds_by_class(LIFE, 1000, within)
+    seconds = seconds_by_class(TIMELINE, 1000, within)
     spent = {kind.value: value for kind, value in seconds.items() if value}
     assert spent == {
         "queued": 10, "starting": 5, "productive": 42, "recompute": 4, "checkpoint_stall": 2, "detecting": 0.5,
@@ -38,10 +38,10 @@ def test_a_life_in_seconds() -> None:
     assert goodput(seconds) == pytest.approx(42 / 55)
     assert device_seconds(seconds, 4)[TimeClass.PRODUCTIVE] == 168
     assert TimeClass.QUEUED not in device_seconds(seconds, 4)
-    assert queue_waits(LIFE) == [10]
+    assert queue_waits(TIMELINE) == [10]
 
 
-def test_time_until_the_ranks_were_dead_by_what_it_was() -> None:
+def test_the_seconds_of_incidents_are_divided_by_reason() -> None:
     incidents = [
         {"reason": "hang", "durations": {"detect": 9.0, "teardown": 0.2, "total": 12.0}},
         {"reason": "rank_exit", "durations": {"detect": 0.1, "teardown": 0.3}},
@@ -53,11 +53,11 @@ def test_time_until_the_ranks_were_dead_by_what_it_was() -> None:
 
 
 def test_a_job_that_waits_has_no_goodput_and_no_finished_wait() -> None:
-    assert goodput(seconds_by_class(LIFE[:1], until_s=7)) is None
-    assert queue_waits(LIFE[:1]) == [0]
+    assert goodput(seconds_by_class(TIMELINE[:1], until_s=7)) is None
+    assert queue_waits(TIMELINE[:1]) == [0]
 
 
-def test_every_state_in_which_time_passes_has_a_class() -> None:
+def test_every_non_terminal_state_has_a_class() -> None:
     assert set(CLASS_OF_STATE) == {state for state in JobState if not state.is_terminal}
 
 
@@ -65,7 +65,7 @@ def test_every_state_in_which_time_passes_has_a_class() -> None:
     st.lists(st.tuples(st.floats(0, 1e6), st.sampled_from([state for state in JobState if not state.is_terminal]))),
     st.floats(0, 1e6), st.floats(0, 1e6), st.floats(-1e3, 1e6),
 )  # fmt: skip
-def test_classes_sum_to_wall_clock_whatever_the_clocks_said(
+def test_classes_add_up_to_the_wall_clock_for_any_clock(
     marks: list[tuple[float, JobState]], until_s: float, lost_s: float, stall_s: float
 ) -> None:
     timeline = [StateMark(at_s, state) for at_s, state in marks]
@@ -77,7 +77,7 @@ def test_classes_sum_to_wall_clock_whatever_the_clocks_said(
     assert all(value >= 0 for value in seconds.values())
 
 
-def test_what_is_held_after_a_failure_is_a_class_of_its_own() -> None:
+def test_the_hold_after_a_failure_has_its_own_class() -> None:
     timeline = [
         StateMark(0, JobState.RUNNING),
         StateMark(10, JobState.RUNNING, is_held=True),
@@ -89,7 +89,7 @@ def test_what_is_held_after_a_failure_is_a_class_of_its_own() -> None:
     assert device_seconds(seconds, 2)[TimeClass.HELD] == 120
 
 
-def test_what_failures_cost_by_reason_and_on_average() -> None:
+def test_the_cost_of_failures_is_summed_by_reason_and_averaged() -> None:
     incidents = [
         {"reason": "rank_exit", "steps_lost": 1, "durations": {"total": 1.0}},
         {"reason": "rank_exit", "steps_lost": None, "durations": {}},
@@ -97,5 +97,5 @@ def test_what_failures_cost_by_reason_and_on_average() -> None:
         {"reason": "drained", "steps_lost": 0, "durations": {"total": 100.0}},
     ]
     assert steps_lost(incidents) == {"rank_exit": 1, "node_lost": 7, "drained": 0}
-    assert mean_recovery_s(incidents) == 4.5, "what was planned is no failure, and what is not back yet has no time"
+    assert mean_recovery_s(incidents) == 4.5, "planned changes and incomplete recoveries do not count"
     assert steps_lost([]) == {} and mean_recovery_s(incidents[1:2]) is None

@@ -1,4 +1,4 @@
-"""The records of a job's nodes survive the way through JSON."""
+"""The records of a job's nodes survive a round trip through JSON."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The records of a sync survive the way through JSON, and intents of several sources merge."""
+"""The records of a sync survive a round trip through JSON, and intents of several sources merge."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A supervisor for tests of the Ray adapter: the same calls as the real one, nothing behind them."""
+"""A supervisor for tests of the Ray adapter, with the calls of the real one but without a job."""
 
 import asyncio
 import os
@@ -8,17 +8,17 @@ from regroup.service.ports.sync import Intents, SupervisorEvent, SyncReply, Sync
 
 
 class EchoSupervisor:
-    """Says one event, remembers intents."""
+    """A supervisor that emits one event and stores intents."""
 
     def __init__(self, payload: dict[str, Any]) -> None:
         self._payload = payload
         self._intents = Intents()
 
     async def sync(self, request: dict[str, Any]) -> dict[str, Any]:
-        asked = SyncRequest.from_json(request)
-        self._intents = self._intents.merge(asked.intents)
-        if asked.acked_seq:
-            await asyncio.sleep(asked.wait_s)
+        decoded = SyncRequest.from_json(request)
+        self._intents = self._intents.merge(decoded.intents)
+        if decoded.acked_seq:
+            await asyncio.sleep(decoded.wait_s)
             return SyncReply(str(os.getpid())).to_json()
         event = SupervisorEvent(1, "hello", "note", 0, 0.0, {"payload": self._payload, "cancel": self._intents.cancel})
         return SyncReply(str(os.getpid()), (event,)).to_json()

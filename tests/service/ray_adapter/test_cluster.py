@@ -1,4 +1,4 @@
-"""The local Ray and the adapter, on a real cluster of two nodes with make-believe GPUs."""
+"""The local Ray and its adapter, on a real cluster of two nodes with simulated GPUs."""
 
 import asyncio
 import json
@@ -60,8 +60,8 @@ def local(settings: Settings) -> Iterator[ray_cluster.LocalRay]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(local: ray_cluster.LocalRay) -> AsyncIterator[RayCluster]:
-    joined = await RayCluster.connect(local.address, local.dashboard_url, "echo_supervisor:EchoSupervisor")
-    yield joined
+    connected = await RayCluster.connect(local.address, local.dashboard_url, "echo_supervisor:EchoSupervisor")
+    yield connected
 
 
 async def training_nodes(cluster: RayCluster) -> list[Node]:
@@ -69,14 +69,14 @@ async def training_nodes(cluster: RayCluster) -> list[Node]:
 
 
 async def free_gpus(cluster: RayCluster, node: Node, expected: float) -> None:
-    """Ray's view of what is free follows within a moment."""
+    """Wait until Ray reports this number of free GPUs, which takes a moment."""
     deadline = time.monotonic() + 10
     while {item.id: item.free_gpus for item in await cluster.nodes()}[node.id] != expected:
         assert time.monotonic() < deadline, f"never {expected} GPUs free on {node.name}"
         await asyncio.sleep(0.05)
 
 
-async def test_nodes_carry_names_roles_and_slots(cluster: RayCluster) -> None:
+async def test_nodes_have_names_roles_and_slots(cluster: RayCluster) -> None:
     nodes = await cluster.nodes()
     assert [(node.name, node.cpus, node.gpus) for node in sorted(nodes, key=lambda node: node.name)] == [
         ("control", 0, 0), ("local-1", 4, 4), ("local-2", 4, 4),
@@ -84,16 +84,19 @@ async def test_nodes_carry_names_roles_and_slots(cluster: RayCluster) -> None:
     assert {node.name for node in nodes if node.is_control} == {"control"}
 
 
-async def test_a_running_cluster_is_found_again(settings: Settings, local: ray_cluster.LocalRay) -> None:
-    found, there_already = ray_cluster.ensure(settings)
-    assert there_already and found == local
+async def test_a_running_cluster_is_reused(settings: Settings, local: ray_cluster.LocalRay) -> None:
+    found, is_running = ray_cluster.ensure(settings)
+    assert is_running and found == local
 
 
-async def test_the_token_is_private_and_needed(settings: Settings, local: ray_cluster.LocalRay) -> None:
+async def test_the_token_is_private_and_required(settings: Settings, local: ray_cluster.LocalRay) -> None:
     assert settings.ray_token_path.stat().st_mode & 0o777 == 0o600
     stranger = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     script = f"import ray; ray.init(address={local.address!r}, log_to_driver=False); print('JOINED')"
-    once = {"RAY_AUTH_MODE": "disabled", "RAY_NUM_REDIS_GET_RETRIES": "1"}  # not twenty tries, a second apart
+    once = {
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_NUM_REDIS_GET_RETRIES": "1",
+    }  # By default, Ray tries 20 times, once per second.
     tried = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", script], env={**stranger, **once},
         capture_output=True, text=True, timeout=60, check=False,
@@ -102,7 +105,7 @@ async def test_the_token_is_private_and_needed(settings: Settings, local: ray_cl
     assert "InvalidAuthToken" in tried.stderr, tried.stderr
 
 
-async def test_reservations_hold_disjoint_devices_of_their_node(cluster: RayCluster) -> None:
+async def test_reservations_have_disjoint_devices_of_their_node(cluster: RayCluster) -> None:
     node = (await training_nodes(cluster))[0]
     first = Reservation("regroup-reservation:a:1:0", "a", node.id, 2, "cuda", 2)
     second = Reservation("regroup-reservation:b:1:0", "b", node.id, 2, "cuda", 2)
@@ -110,7 +113,7 @@ async def test_reservations_hold_disjoint_devices_of_their_node(cluster: RayClus
     assert len(devices) == len(others) == 2 and not set(devices) & set(others)
     assert await cluster.reservations() == {first.name, second.name}
     await free_gpus(cluster, node, 0)
-    assert await cluster.create_reservation(first) == devices, "the same reservation is the same hold"
+    assert await cluster.create_reservation(first) == devices, "the same reservation has the same devices"
     for reservation in (first, second):
         await cluster.release_reservation(reservation.name)
     await cluster.release_reservation(first.name)
@@ -120,7 +123,9 @@ async def test_reservations_hold_disjoint_devices_of_their_node(cluster: RayClus
     await cluster.release_reservation(first.name)
 
 
-async def test_a_full_node_refuses_and_keeps_nothing(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_node_refuses_a_reservation_without_leftovers(
+    cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("regroup.service.ray_adapter.cluster._READY_S", 0.5)
     node = (await training_nodes(cluster))[0]
     with pytest.raises(ReservationRefusedError, match="did not provide"):
@@ -130,7 +135,9 @@ async def test_a_full_node_refuses_and_keeps_nothing(cluster: RayCluster, monkey
     assert await cluster.reservations() == set()
 
 
-async def test_a_supervisor_lives_until_it_is_stopped(cluster: RayCluster, settings: Settings) -> None:
+async def test_a_supervisor_survives_a_crash_and_runs_until_it_is_stopped(
+    cluster: RayCluster, settings: Settings
+) -> None:
     name = "regroup-supervisor:j1"
     await cluster.start_supervisor(name, {"job_id": "j1"})
     await cluster.start_supervisor(name, {"job_id": "another, ignored"})
@@ -160,7 +167,7 @@ async def test_a_supervisor_lives_until_it_is_stopped(cluster: RayCluster, setti
     await cluster.stop_supervisor(name)
 
 
-async def test_of_racing_writers_one_owns_a_record_until_the_job_is_forgotten(cluster: RayCluster) -> None:
+async def test_one_of_several_writers_creates_a_record_until_the_job_is_deleted(cluster: RayCluster) -> None:
     key = b"generation/j2/1"
     with ThreadPoolExecutor(8) as threads:
         writers = [
@@ -176,23 +183,21 @@ async def test_of_racing_writers_one_owns_a_record_until_the_job_is_forgotten(cl
     assert _internal_kv_get(b"generation/j22/1", namespace=b"regroup") == b"another job's"
 
 
-async def test_a_supervisor_starts_from_the_process_that_was_left_for_it(
-    cluster: RayCluster, local: ray_cluster.LocalRay
-) -> None:
+async def test_a_supervisor_starts_in_the_prestarted_process(cluster: RayCluster, local: ray_cluster.LocalRay) -> None:
     control = next(node for node in await cluster.nodes() if node.is_control)
     before = idle(local)
     await cluster.prestart(control)
     async with asyncio.timeout(30):
-        while not (left := idle(local) - before):  # noqa: ASYNC110
+        while not (prestarted := idle(local) - before):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     name = "regroup-supervisor:j3"
     await cluster.start_supervisor(name, {})
-    assert {int((await cluster.sync("j3", SyncRequest())).boot_id)} == left
+    assert {int((await cluster.sync("j3", SyncRequest())).boot_id)} == prestarted
     await cluster.stop_supervisor(name)
 
 
 def idle(local: ray_cluster.LocalRay) -> set[int]:
-    """Pids of the cluster's processes that wait for something to do."""
+    """Return the PIDs of the cluster's idle processes."""
     marked = processes.find_marked("REGROUP_RAY_CLUSTER", local.id)
     return {
         process.pid for process in marked if Path(f"/proc/{process.pid}/cmdline").read_text().startswith("ray::IDLE")
@@ -204,16 +209,16 @@ async def test_a_standby_becomes_the_agent_of_one_job(cluster: RayCluster, tmp_p
     for _ in range(2):
         assert await cluster.stand_by(node, "", preflight=True) == ""
     waiting = await asyncio.to_thread(standby_agents._free, node.id)
-    assert len(waiting) == 1, "told twice, there once"
-    assert await cluster.actors() == set(), "a standby is nobody's"
+    assert len(waiting) == 1, "two requests start one standby agent"
+    assert await cluster.actors() == set(), "a standby agent does not belong to a job"
     assert await cluster.is_clear(node, "j4")
-    assert not await cluster.is_clear(replace(node, id="f" * 56), "j4"), "there is nobody who could say so"
+    assert not await cluster.is_clear(replace(node, id="f" * 56), "j4"), "no agent can prove that the node is clear"
     standby = ray.get_actor(waiting[0], namespace="regroup")
 
-    taken, created = agent_config("j4", node, tmp_path), agent_config("j5", node, tmp_path)
-    first = await asyncio.to_thread(RayAgents("j4").create, taken)
+    adopted, created = agent_config("j4", node, tmp_path), agent_config("j5", node, tmp_path)
+    first = await asyncio.to_thread(RayAgents("j4").create, adopted)
     assert first == standby
-    assert await asyncio.to_thread(RayAgents("j4").create, taken) == standby, "found again, by whoever asks"
+    assert await asyncio.to_thread(RayAgents("j4").create, adopted) == standby, "a second client finds the same agent"
     second = await asyncio.to_thread(RayAgents("j5").create, created)
     assert second != standby
     statuses = [await RayAgents(job_id).agent(node.id, timeout_s=60).status() for job_id in ("j4", "j5")]
@@ -224,8 +229,8 @@ async def test_a_standby_becomes_the_agent_of_one_job(cluster: RayCluster, tmp_p
     for name in names:
         await cluster.kill_actor(name)
     assert await cluster.actors() == set()
-    third = await asyncio.to_thread(RayAgents("j4").create, taken)
-    assert third != standby, "a dead one is not found again"
+    third = await asyncio.to_thread(RayAgents("j4").create, adopted)
+    assert third != standby, "a dead agent is not found"
     await cluster.kill_actor(agent_name("j4", node.id))
     await cluster.forget_job("j4")
     assert standby_agents._records("standby/") == []
@@ -236,21 +241,21 @@ def agent_config(job_id: str, node: Node, folder: Path) -> AgentConfig:
     return AgentConfig(job_id, "t", node.id, node.name, node.address, f"regroup-supervisor:{job_id}", uri, uri)
 
 
-async def test_the_autoscaler_hears_what_the_cluster_is_to_hold(cluster: RayCluster) -> None:
+async def test_the_autoscaler_gets_the_requested_bundles(cluster: RayCluster) -> None:
     for bundles, expected in (([Bundle(2, 1), Bundle(1)], [{"CPU": 1.0}, {"CPU": 2.0, "GPU": 1.0}]), ([], [])):
         await cluster.request_nodes(bundles)
-        asked = await asyncio.to_thread(_internal_kv_get, AUTOSCALER_RESOURCE_REQUEST_CHANNEL)
-        assert sorted(json.loads(asked), key=str) == expected
+        request = await asyncio.to_thread(_internal_kv_get, AUTOSCALER_RESOURCE_REQUEST_CHANNEL)
+        assert sorted(json.loads(request), key=str) == expected
 
 
-async def test_leaving_leaves_it_running(cluster: RayCluster, local: ray_cluster.LocalRay) -> None:
+async def test_disconnecting_leaves_the_cluster_running(cluster: RayCluster, local: ray_cluster.LocalRay) -> None:
     await cluster.start_supervisor("regroup-supervisor:last", {})
     await cluster.sync("last", SyncRequest())
     await cluster.close()
     assert local.is_alive
 
 
-async def test_stop_leaves_nothing(local: ray_cluster.LocalRay, settings: Settings) -> None:
+async def test_stop_leaves_no_processes_and_no_files(local: ray_cluster.LocalRay, settings: Settings) -> None:
     assert ray_cluster.stop(settings.state_dir)
     assert not any(process.is_alive for process in local.daemons)
     assert processes.find_marked("REGROUP_RAY_CLUSTER", local.id) == []

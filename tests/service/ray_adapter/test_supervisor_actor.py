@@ -1,4 +1,4 @@
-"""The actor that agents get a handle of is the supervisor, and costs them nothing to import."""
+"""The actor of the supervisor has the supervisor's calls, and its module is cheap to import."""
 
 import inspect
 import subprocess
@@ -8,7 +8,7 @@ from regroup.service.ray_adapter.supervisor_actor import SupervisorActor
 from regroup.service.supervisor.supervisor import Supervisor
 
 
-def test_it_takes_the_calls_of_the_supervisor() -> None:
+def test_the_actor_has_the_calls_of_the_supervisor() -> None:
     def calls(of: type) -> dict[str, inspect.Signature]:
         return {
             name: inspect.signature(method)
@@ -19,9 +19,9 @@ def test_it_takes_the_calls_of_the_supervisor() -> None:
     assert calls(SupervisorActor) == calls(Supervisor)
 
 
-def test_its_module_needs_nothing_that_takes_long_to_import() -> None:
-    ask = "import sys; import regroup.service.ray_adapter.supervisor_actor; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, timeout=60, check=True)
+def test_the_module_imports_no_slow_packages() -> None:
+    code = "import sys; import regroup.service.ray_adapter.supervisor_actor; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     loaded = {name for name in done.stdout.split() if name.startswith(("regroup.", "pydantic", "ray", "torch"))}
     assert loaded == {
         "regroup.service", "regroup.service.ray_adapter", "regroup.service.ray_adapter.supervisor_actor",

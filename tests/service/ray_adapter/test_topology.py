@@ -1,4 +1,4 @@
-"""Labels of real Ray nodes, and gangs that are placed by them."""
+"""Labels of real Ray nodes, and the placement of gangs by these labels."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ LABELS = {
     4: "ray.io/gpu-domain=nvl1,my/rack=r1,regroup.io/block=b0",
     5: "ray.io/gpu-domain=nvl1,my/rack=r1,regroup.io/block=b1",
 }
-"""Of nodes beside the first; the last one's block contradicts its rack's."""
+"""Number → labels of each node after the first. The block of the last one contradicts its rack."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def demand(layout: Layout, **fields: object) -> Demand:
     return replace(Demand(layout.world_size, layout.tp, "cuda", 1, axes=axes(layout, UNKNOWN_WORK)), **fields)
 
 
-async def test_real_labels_place_real_gangs(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gangs_are_placed_by_the_labels_of_ray_nodes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     started = ray_cluster.start(settings)
     nodes = [ray_cluster._training_node(settings, started, number) for number in LABELS]
@@ -53,8 +53,8 @@ async def test_real_labels_place_real_gangs(settings: Settings, monkeypatch: pyt
         replace(node, flags=[f"{flag},{LABELS[number]}" if "--labels" in flag else flag for flag in node.flags])
         for number, node in zip(LABELS, nodes, strict=True)
     ]
-    said = dict(each.split("=") for each in LABELS[2].split(","))
-    (settings.state_dir / "labels.json").write_text(json.dumps(said))  # as on Kubernetes, beside what flags say
+    labels = dict(each.split("=") for each in LABELS[2].split(","))
+    (settings.state_dir / "labels.json").write_text(json.dumps(labels))  # As on Kubernetes, in addition to the flags.
     labelled[0] = replace(nodes[0], flags=[*nodes[0].flags, f"--labels-file={settings.state_dir / 'labels.json'}"])
     await asyncio.to_thread(ray_cluster._ray_start, settings, started, labelled)
     for name, value in ray_cluster.ray_environment(settings.ray_token_path).items():
@@ -62,33 +62,38 @@ async def test_real_labels_place_real_gangs(settings: Settings, monkeypatch: pyt
     topology = Topology(settings)
     cluster = await RayCluster.connect(started.address, topology=topology)
     try:
-        there = await _all_of_them(cluster)
-        assert there["local-2"].domains == ("", "b0", "r0", "nvl0") and there["local-1"].domains == ("",) * 4
-        told = topology.state(list(there.values())).problems
-        assert any("rack 'r1' is in block 'b0' (local-4) and block 'b1' (local-5)" in each for each in told)
-        assert any("local-1: no rack is known" in each for each in told)
-        await _two_gangs_do_not_share(cluster, list(there.values()))
+        nodes_by_name = await _wait_for_nodes(cluster)
+        assert (
+            nodes_by_name["local-2"].domains == ("", "b0", "r0", "nvl0")
+            and nodes_by_name["local-1"].domains == ("",) * 4
+        )
+        problems = topology.state(list(nodes_by_name.values())).problems
+        assert any("rack 'r1' is in block 'b0' (local-4) and block 'b1' (local-5)" in each for each in problems)
+        assert any("local-1: no rack is known" in each for each in problems)
+        await _check_disjoint_gangs(cluster, list(nodes_by_name.values()))
     finally:
         await cluster.close()
 
 
-async def _all_of_them(cluster: RayCluster) -> dict[str, Node]:
-    """Ray tells of a node a little after its start has returned."""
+async def _wait_for_nodes(cluster: RayCluster) -> dict[str, Node]:
+    """Wait until Ray lists all nodes, which takes a moment after their start."""
     async with asyncio.timeout(30):
         while True:
-            there = {node.name: node for node in await cluster.nodes() if not node.is_control}
-            if len(there) == len(LABELS) + 1:
-                return there
+            nodes_by_name = {node.name: node for node in await cluster.nodes() if not node.is_control}
+            if len(nodes_by_name) == len(LABELS) + 1:
+                return nodes_by_name
             await asyncio.sleep(0.1)
 
 
-async def _two_gangs_do_not_share(cluster: RayCluster, nodes: list[Node]) -> None:
-    """A TP group of four needs both nodes of a GPU domain, and only where that is allowed."""
+async def _check_disjoint_gangs(cluster: RayCluster, nodes: list[Node]) -> None:
+    """Check that a TP group of four uses both nodes of a GPU domain only if the demand allows it."""
     torn = place(demand(Layout(tp=4)), nodes)
     assert isinstance(torn, Unplaceable) and torn.reason is Shortage.TOO_LARGE
     first = place(demand(Layout(tp=4), segment_within=Level.GPU_DOMAIN), nodes)
     assert isinstance(first, Placement)
-    assert {seat.node.name for seat in first.slots} == {"local-2", "local-3"}, "the other domain contradicts itself"
+    assert {seat.node.name for seat in first.slots} == {"local-2", "local-3"}, (
+        "the labels of the other domain contradict each other"
+    )
     reservations = [
         Reservation(f"regroup-reservation:a:{seat.node.id[:8]}:0", "a", seat.node.id, seat.ranks, "cuda", seat.ranks)
         for seat in first.slots
@@ -98,7 +103,7 @@ async def _two_gangs_do_not_share(cluster: RayCluster, nodes: list[Node]) -> Non
     left: list[Node] = []
     async with asyncio.timeout(10):
         while sum(node.free_gpus for node in left) != 6:
-            await asyncio.sleep(0.05)  # Ray's view of what is free follows within a moment
+            await asyncio.sleep(0.05)  # Ray needs a moment to update free resources.
             left = list(await cluster.nodes())
     pairs = place(demand(Layout(tp=2, dp_shard=3)), left)
     assert isinstance(pairs, Placement) and {seat.ranks for seat in pairs.slots} == {2}

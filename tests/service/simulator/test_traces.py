@@ -13,7 +13,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_job_trace_is_read_with_defaults(tmp_path: Path) -> None:
+def test_a_job_trace_has_defaults(tmp_path: Path) -> None:
     first, then = read_jobs(write(tmp_path / "jobs.csv", HEAD + "0,a,8,100,2,\n5,b,1,10,,a\n"))
     assert [size.ranks for size in first.job.sizes] == [2, 4, 8] and first.requested_size.ranks == 8
     assert (then.at_s, then.job.pending_dependencies, then.job.priority.name) == (5.0, ("a",), "normal")

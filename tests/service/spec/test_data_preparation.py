@@ -1,4 +1,4 @@
-"""`data.prepare` of a spec: what fits together, and what is refused by name."""
+"""`data.prepare` of a spec: legal combinations, and errors that name the field."""
 
 from typing import Any
 
@@ -37,27 +37,27 @@ def issues(error: SpecError) -> dict[str, str]:
     return {issue.path: issue.message for issue in error.issues}
 
 
-def test_text_and_preparation_are_told_apart() -> None:
+def test_text_and_preparation_are_distinguished() -> None:
     for data, kind in (({"train": ["/data"]}, TextData), ({"prepare": PREPARE}, PreparedData)):
         workload = builtin(data).workload
         assert isinstance(workload, BuiltinWorkload) and isinstance(workload.data, kind)
-        again = JobSpec.model_validate(builtin(data).model_dump(mode="json"))
-        assert again == builtin(data)
+        restored = JobSpec.model_validate(builtin(data).model_dump(mode="json"))
+        assert restored == builtin(data)
 
 
-def test_a_recipe_has_the_trainers_sequence_and_the_functions_code() -> None:
+def test_a_recipe_has_the_sequence_of_the_trainer_and_the_code_of_a_function() -> None:
     workload = builtin({"prepare": PREPARE}).workload
     assert isinstance(workload, BuiltinWorkload) and isinstance(workload.data, PreparedData)
-    made = workload.data.recipe(8, code="sha256:x", python="p", reads="tokens")
-    assert (made["sequence"], made["code"], made["reads"]) == (8, "", "tokens")
+    recipe = workload.data.recipe(8, code="sha256:x", python="p", reads="tokens")
+    assert (recipe["sequence"], recipe["code"], recipe["reads"]) == (8, "", "tokens")
     workload = function(function="a:make").workload
     assert isinstance(workload, FunctionWorkload) and workload.data is not None
-    made = workload.data.recipe(None, code="sha256:x", python="p", reads="")
-    assert (made["code"], made["python"]) == ("sha256:x", "p")
+    recipe = workload.data.recipe(None, code="sha256:x", python="p", reads="")
+    assert (recipe["code"], recipe["python"]) == ("sha256:x", "p")
 
 
 @pytest.mark.parametrize(
-    ("prepare", "path", "words"),
+    ("prepare", "path", "message"),
     [
         ({"format": "csv"}, "workload.data.prepare.format", "'jsonl'"),
         ({"trian": []}, "workload.data.prepare.trian", "unknown field"),  # codespell:ignore trian
@@ -68,10 +68,10 @@ def test_a_recipe_has_the_trainers_sequence_and_the_functions_code() -> None:
         ({"batch_rows": 3}, "workload.data.prepare", "batch_rows requires function"),
     ],
 )
-def test_a_wrong_field_is_named(prepare: dict[str, Any], path: str, words: str) -> None:
+def test_a_wrong_field_is_named(prepare: dict[str, Any], path: str, message: str) -> None:
     with pytest.raises(SpecError) as error:
         builtin({"prepare": {**PREPARE, **prepare}})
-    assert words in issues(error.value)[path]
+    assert message in issues(error.value)[path]
 
 
 def test_a_wrong_field_of_text_is_named_without_its_tag() -> None:
@@ -80,7 +80,7 @@ def test_a_wrong_field_of_text_is_named_without_its_tag() -> None:
     assert issues(error.value) == {"workload.data.tokeniser": "unknown field"}
 
 
-def test_sequences_agree_or_are_given_once() -> None:
+def test_the_sequences_of_training_and_preparation_agree() -> None:
     builtin({"prepare": {**PREPARE, "sequence": 8}})
     with pytest.raises(SpecError, match=r"sequence 8 differs from workload\.data\.prepare.sequence 16"):
         builtin({"prepare": {**PREPARE, "sequence": 16}})

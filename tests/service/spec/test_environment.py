@@ -1,4 +1,4 @@
-"""What a spec may say of its Python, and what it is told where it may not."""
+"""The Python environment of a spec, and the errors for illegal ones."""
 
 from typing import Any
 
@@ -9,20 +9,20 @@ from regroup.service.spec.job import JobSpec, parse_spec
 
 
 def spec(**environment: Any) -> JobSpec:
-    """Of a script with this environment."""
+    """Return the spec of a script with this environment."""
     workload = {"kind": "script", "entrypoint": "/train.py"}
     return parse_spec({"name": "job", "workload": workload, "environment": environment})
 
 
 def refusal(**environment: Any) -> str:
-    """What is said of it."""
+    """Return the error for this environment."""
     with pytest.raises(SpecError) as raised:
         spec(**environment)
     (issue,) = raised.value.issues
     return f"{issue.path}: {issue.message}"
 
 
-def test_without_a_word_it_is_the_platforms() -> None:
+def test_the_default_environment_is_that_of_the_platform() -> None:
     assert spec().environment.requirements == []
 
 
@@ -36,12 +36,12 @@ def test_without_a_word_it_is_the_platforms() -> None:
         "lib @ git+https://robot:${TOKEN}@host/lib.git@v1",
     ],
 )
-def test_requirements_as_pip_knows_them(requirement: str) -> None:
+def test_requirements_have_the_syntax_of_pip(requirement: str) -> None:
     assert spec(requirements=[requirement]).environment.requirements == [requirement]
 
 
 @pytest.mark.parametrize(
-    ("requirement", "told"),
+    ("requirement", "message"),
     [
         ("./lib", "local paths are not allowed"),
         ("/shared/lib.whl", "local paths are not allowed"),
@@ -52,13 +52,13 @@ def test_requirements_as_pip_knows_them(requirement: str) -> None:
         ("torch=2", "not a requirement such as `torch==2.13.0`"),
     ],
 )
-def test_what_cannot_work_on_a_node_is_refused_with_what_to_do(requirement: str, told: str) -> None:
-    said = refusal(requirements=["numpy", requirement])
-    assert said.startswith("environment.requirements.1: ") and told in said
+def test_a_requirement_that_cannot_work_on_a_node_is_refused_with_a_remedy(requirement: str, message: str) -> None:
+    error = refusal(requirements=["numpy", requirement])
+    assert error.startswith("environment.requirements.1: ") and message in error
 
 
 @pytest.mark.parametrize(
-    ("environment", "told"),
+    ("environment", "message"),
     [
         ({"interpreter": "bin/python"}, "must be an absolute path"),
         ({"interpreter": "/opt/python", "requirements": ["torch"]}, "set requirements or interpreter"),
@@ -67,5 +67,5 @@ def test_what_cannot_work_on_a_node_is_refused_with_what_to_do(requirement: str,
         ({"requirements_file": "requirements.txt"}, "that the server cannot read"),
     ],
 )
-def test_contradictions_are_refused(environment: dict[str, Any], told: str) -> None:
-    assert told in refusal(**environment)
+def test_contradictory_fields_are_refused(environment: dict[str, Any], message: str) -> None:
+    assert message in refusal(**environment)

@@ -1,4 +1,4 @@
-"""A fault says where it strikes and what it needs, and nothing else."""
+"""Faults of a spec: their location, and the fields that each action needs."""
 
 from typing import Any
 
@@ -29,12 +29,12 @@ def spec(**fault: Any) -> dict[str, Any]:
         {"at": {"rank": 0, "step": 1}, "do": "slow", "factor": 3, "steps": 20},
     ],
 )
-def test_legal(fault: dict[str, Any]) -> None:
+def test_a_legal_fault_is_part_of_the_rank_configuration(fault: dict[str, Any]) -> None:
     assert rank_config(parse_spec(spec(**fault))).faults[0].do == fault.get("do", "sigkill")
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         ({"at": {"step": 1}}, "exactly one of rank and node"),
         ({"at": {"rank": 0, "node": 0, "step": 1}}, "exactly one of rank and node"),
@@ -46,13 +46,13 @@ def test_legal(fault: dict[str, Any]) -> None:
         ({"at": {"rank": 0, "step": 1}, "do": "slow", "steps": 3}, "slow needs factor"),
     ],
 )
-def test_refused(fault: dict[str, Any], said: str) -> None:
+def test_an_illegal_fault_is_refused_with_a_message(fault: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError) as refused:
         parse_spec(spec(**fault))
-    assert said in " ".join(issue.message for issue in refused.value.issues)
+    assert message in " ".join(issue.message for issue in refused.value.issues)
 
 
-def test_a_script_has_no_snapshot_to_flip() -> None:
+def test_a_fault_of_a_snapshot_is_refused_for_a_script() -> None:
     script = {
         "name": "s",
         "workload": {"kind": "script", "module": "x"},

@@ -1,4 +1,4 @@
-"""What the spec of a function may say: every refusal names its field."""
+"""Fields of function workloads. Each error names its field."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
 
 
 @pytest.mark.parametrize(
-    ("workload", "fields", "path", "says"),
+    ("workload", "fields", "path", "message"),
     [
         (BUILTIN, {"training": STEPS}, "training", "with training.sequence"),
         (FUNCTION, {}, "training", "required by a function: set steps, global_batch and micro_batch"),
@@ -36,15 +36,15 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
         ({**FUNCTION, "args": []}, {"training": STEPS}, "workload.args", "unknown field"),
     ],
 )
-def test_a_field_that_does_not_fit_is_named(workload: Any, fields: Any, path: str, says: str) -> None:
+def test_an_error_names_the_field_that_does_not_fit(workload: Any, fields: Any, path: str, message: str) -> None:
     with pytest.raises(SpecError) as refused:
         parsed(workload, **fields)
     (issue,) = refused.value.issues
     assert issue.path == path
-    assert says in issue.message
+    assert message in issue.message
 
 
-def test_a_function_reads_back_as_it_was_and_its_ranks_are_told_which() -> None:
+def test_a_function_survives_a_round_trip_and_is_part_of_the_rank_config() -> None:
     spec = parsed(FUNCTION, training=STEPS, args={"lr": 0.1})
     assert parse_spec(spec.model_dump(mode="json")) == spec
     config = rank_config(spec)

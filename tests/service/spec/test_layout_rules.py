@@ -1,4 +1,4 @@
-"""Every rule of the table refuses what breaks it at submit, with its reason, and nothing else."""
+"""The layout rules: a submission that violates a rule is refused with the reason of this rule alone."""
 
 from typing import Any
 
@@ -102,11 +102,11 @@ def test_every_rule_has_a_violation_case() -> None:
         {"pp": 4, "schedule": "gpipe"},
     ],
 )
-def test_what_keeps_all_rules_is_taken(layout: dict[str, Any]) -> None:
+def test_a_layout_that_follows_all_rules_is_accepted(layout: dict[str, Any]) -> None:
     assert parsed(layout).layout.layout_at(layout.get("dp", 1)).world_size >= 3
 
 
-def test_sizes_on_the_way_that_break_a_rule_are_left_out_of_the_ladder() -> None:
+def test_the_ladder_has_no_sizes_that_violate_a_rule() -> None:
     spec = parsed({"dp": {"min": 2, "target": 4, "max": 8}, "dp_shard": 2})
     assert [str(layout) for layout in spec.ladder] == [
         "dp_shard=2", "dp_replicate=2×dp_shard=2", "dp_replicate=3×dp_shard=2", "dp_replicate=4×dp_shard=2",
@@ -115,8 +115,8 @@ def test_sizes_on_the_way_that_break_a_rule_are_left_out_of_the_ladder() -> None
     assert [layout.data_degree for layout in looped.ladder] == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_size_that_needs_it_takes_a_smaller_part_of_the_micro_batch() -> None:
-    """24 samples in micro-batches of 6: four data ranks, or two pipelines of two, have one each."""
+def test_a_size_uses_a_smaller_micro_batch_if_necessary() -> None:
+    """Divide 24 samples into micro-batches of 6: four data ranks, or two pipelines of two, have one each."""
     spec = parsed({"dp": {"min": 1, "target": 4, "max": 24}}, micro_batch=6)
     found = {layout.data_degree: layout.micro_batch for layout in spec.ladder}
     assert found == {**dict.fromkeys(range(1, 5), None), **dict.fromkeys(range(5, 9), 3),
@@ -131,7 +131,7 @@ def test_a_size_that_needs_it_takes_a_smaller_part_of_the_micro_batch() -> None:
 @pytest.mark.parametrize(
     ("model", "training"), [(CONVNET, {}), ({}, {"batch": "follows_world"})], ids=["batch norm", "follows"]
 )
-def test_what_depends_on_the_micro_batch_keeps_it(model: dict[str, Any], training: dict[str, Any]) -> None:
+def test_a_job_that_depends_on_the_micro_batch_keeps_its_size(model: dict[str, Any], training: dict[str, Any]) -> None:
     spec = parsed({"dp": {"min": 1, "target": 4, "max": 4}}, model, micro_batch=6, **training)
     assert {layout.micro_batch for layout in spec.ladder} == {None}
     if not training:
@@ -139,7 +139,7 @@ def test_what_depends_on_the_micro_batch_keeps_it(model: dict[str, Any], trainin
             parsed({"dp": {"min": 1, "target": 4, "max": 8}}, model, micro_batch=6)
 
 
-def test_the_byte_tokenizers_vocabulary_is_known_without_a_node() -> None:
+def test_the_vocabulary_of_the_byte_tokenizer_needs_no_node() -> None:
     with pytest.raises(SpecError, match=f"vocab_size={ByteTokenizer.vocab_size}.* set model.vocab_size to a multiple"):
         parsed({"tp": 2}, {"vocab_size": None})
 
@@ -155,7 +155,7 @@ def test_functions_and_scripts_are_data_parallel(field: str) -> None:
         parse_spec({"name": "a", "workload": script, "layout": {field: 2}})
 
 
-def test_the_table_for_people_has_all_rules() -> None:
+def test_the_rendered_table_has_all_rules() -> None:
     table = render_rules()
     assert all(rule.requirement in table and rule.reason in table for rule in RULES)
 
@@ -168,14 +168,16 @@ def test_the_table_for_people_has_all_rules() -> None:
         ({"dp": 12}, {"norm_over": "global_batch"}),
     ],
 )
-def test_a_model_of_images_has_rules_of_its_own(layout: dict[str, Any], model: dict[str, Any]) -> None:
+def test_an_image_model_has_its_own_rules(layout: dict[str, Any], model: dict[str, Any]) -> None:
     assert parsed(layout, CONVNET | model).training is not None
 
 
-def test_a_batch_that_follows_gives_every_size_as_many_micro_batches_a_rank() -> None:
+def test_a_batch_that_follows_the_world_has_constant_micro_batches_per_rank() -> None:
     layout = {"dp": {"min": 1, "target": 4, "max": 16}}
     spec = parsed(layout, batch="follows_world", lr_rule="sqrt")
-    assert [size.world_size for size in spec.ladder] == list(range(1, 17)), "more ranks than the target's micro-batches"
+    assert [size.world_size for size in spec.ladder] == list(range(1, 17)), (
+        "more ranks than micro-batches of the target size"
+    )
     assert [spec.samples_per_step(size) for size in spec.ladder[:4]] == [6, 12, 18, 24]
     assert parsed(layout | {"dp": 4}).samples_per_step(spec.ladder[0]) == 24
     with pytest.raises(SpecError, match="12 micro-batches, target 5"):
@@ -184,6 +186,6 @@ def test_a_batch_that_follows_gives_every_size_as_many_micro_batches_a_rank() ->
         parsed({"dp": 4}, lr_rule="linear")
 
 
-def test_a_range_has_no_size_at_which_ranks_would_be_filled_up() -> None:
+def test_a_range_has_no_size_that_needs_padded_ranks() -> None:
     sizes = [layout.world_size for layout in parsed({"dp": {"min": 1, "target": 4, "max": 12}}, CONVNET).ladder]
     assert sizes == [1, 2, 3, 4, 6, 12]

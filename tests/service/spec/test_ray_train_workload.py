@@ -1,4 +1,4 @@
-"""A Ray Train program is a script to the service; its ranks are told where it keeps what it keeps nowhere else."""
+"""Ray Train workloads: scripts whose ranks get the storage URI of the program's checkpoints."""
 
 from typing import Any
 
@@ -21,13 +21,13 @@ def payload(workload: Any) -> JobConfig:
     })  # fmt: skip
 
 
-def test_its_ranks_run_the_program_with_ray_train_imported() -> None:
-    mine = payload(WORKLOAD)
-    assert mine.script is not None and mine.data_sources is None
-    join = mine.join_message()
+def test_the_ranks_run_the_program_with_ray_train_imported() -> None:
+    config_of_job = payload(WORKLOAD)
+    assert config_of_job.script is not None and config_of_job.data_sources is None
+    join = config_of_job.join_message()
     assert join.entry == "script:/train.py"
     assert join.config.script == ScriptConfig("ray_train", storage_uri="file:///s/jobs/j/ray-train")
-    (config,) = mine.agent_configs().values()
+    (config,) = config_of_job.agent_configs().values()
     assert config.preload[-2:] == ("regroup.workers.rank.ray_train.fit", "mine")
     script = payload({**WORKLOAD, "kind": "script"})
     assert script.join_message().config.script == ScriptConfig()
@@ -38,7 +38,7 @@ def test_its_ranks_run_the_program_with_ray_train_imported() -> None:
     ("fields", "path"),
     [({"seed": 1}, "seed"), ({"checkpoint": {"keep_last": 1}}, "checkpoint"), ({"args": {"a": 1}}, "args")],
 )
-def test_what_it_decides_itself_is_refused(fields: Any, path: str) -> None:
+def test_fields_that_the_program_decides_itself_are_refused(fields: Any, path: str) -> None:
     with pytest.raises(SpecError) as refused:
         parse_spec({"name": "x", "workload": WORKLOAD, **fields})
     assert [issue.path for issue in refused.value.issues] == [path]

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from regroup.service.spec.secrets import SecretRef
 
 
-def test_a_secret_of_kubernetes_is_a_name_and_a_key() -> None:
+def test_a_kubernetes_secret_has_a_name_and_a_key() -> None:
     ref = SecretRef.model_validate({"from_kubernetes": {"name": "team.tracker", "key": "api_token"}})
     assert ref.model_dump(exclude_none=True) == {"from_kubernetes": {"name": "team.tracker", "key": "api_token"}}
 
@@ -28,6 +28,6 @@ def test_a_secret_of_kubernetes_is_a_name_and_a_key() -> None:
         {"from_kubernetes": {"name": "A b", "key": "c"}},
     ],
 )
-def test_anything_else_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_secret_reference_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         SecretRef.model_validate(wrong)

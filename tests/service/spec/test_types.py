@@ -1,4 +1,4 @@
-"""What a person writes in YAML for a switch or a time is what is meant."""
+"""Switches and durations in YAML."""
 
 import pytest
 import yaml
@@ -15,12 +15,12 @@ recovery: {hang: {after: off}}
 """
 
 
-def test_a_bare_off_is_off_though_yaml_reads_it_as_false() -> None:
+def test_a_bare_off_means_off_although_yaml_reads_it_as_false() -> None:
     spec = parse_spec(yaml.safe_load(SPEC))
     assert spec.training is not None
     assert (spec.training.compile, spec.snapshot.mirror, spec.recovery.hang.after) == ("off", "off", "off")
 
 
-def test_a_bare_on_is_none_of_the_choices() -> None:
+def test_a_bare_on_is_refused() -> None:
     with pytest.raises(SpecError, match=r"snapshot\.mirror"):
         parse_spec(yaml.safe_load(SPEC.replace("mirror: off", "mirror: on")))

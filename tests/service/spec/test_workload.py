@@ -1,4 +1,4 @@
-"""What each kind of workload may say: every refusal names its field."""
+"""Fields of each kind of workload. Each error names its field."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
 
 
 @pytest.mark.parametrize(
-    ("workload", "fields", "path", "says"),
+    ("workload", "fields", "path", "message"),
     [
         (BUILTIN, {}, "training", "required by the built-in trainer"),
         ({"data": {}}, {}, "workload", "kind must be one of builtin, script, ray_train, function"),
@@ -70,31 +70,31 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
         (SCRIPT, {"faults": [{"at": {"rank": 9, "step": 1}}]}, "", "below the largest world size"),
     ],
 )
-def test_a_field_that_does_not_fit_is_named(workload: Any, fields: Any, path: str, says: str) -> None:
+def test_an_error_names_the_field_that_does_not_fit(workload: Any, fields: Any, path: str, message: str) -> None:
     with pytest.raises(SpecError) as refused:
         parsed(workload, **fields)
     (issue,) = refused.value.issues
     assert issue.path == path
-    assert says in issue.message
+    assert message in issue.message
 
 
-def test_a_script_needs_nothing_but_its_program_and_reads_back_as_it_was() -> None:
+def test_a_script_needs_only_its_program_and_survives_a_round_trip() -> None:
     spec = parsed(SCRIPT, layout={"dp": {"min": 2, "target": 4, "max": 4}})
     assert parse_spec(spec.model_dump(mode="json")) == spec
     assert spec.training is None
     assert [layout.world_size for layout in spec.ladder] == [2, 3, 4]
 
 
-def test_replicas_are_compared_where_they_are_the_platforms_own_or_it_is_asked_for() -> None:
+def test_replicas_are_compared_for_builtin_workloads_or_on_request() -> None:
     builtin, function = parsed(BUILTIN, training=TRAINING), parsed(FUNCTION, training=STEPS)
     assert (builtin.verifies_replicas, function.verifies_replicas) == (True, False)
-    asked = parsed(FUNCTION, training=STEPS, recovery={"verify_replicas": True})
-    assert rank_config(asked).verify_replicas
+    requested = parsed(FUNCTION, training=STEPS, recovery={"verify_replicas": True})
+    assert rank_config(requested).verify_replicas
     off = parsed(BUILTIN, training=TRAINING, recovery={"verify_replicas": False, "non_finite": "skip"})
     assert not rank_config(off).verify_replicas
     assert rank_config(off).non_finite == NonFiniteConfig(NonFiniteAction.SKIP, max_skips=3, refill_steps=100)
 
 
-def test_how_many_steps_is_known_of_training_and_of_a_script_that_says_so() -> None:
+def test_requested_steps_come_from_training_or_from_a_script_with_steps() -> None:
     specs = (parsed(BUILTIN, training=TRAINING), parsed({**SCRIPT, "steps": 7}), parsed(SCRIPT))
     assert [requested_steps(spec.model_dump(mode="json")) for spec in specs] == [3, 7, None]

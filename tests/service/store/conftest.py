@@ -1,4 +1,4 @@
-"""A store on each dialect, and the events a supervisor would report."""
+"""Fixtures: a store on each dialect, and events of a supervisor."""
 
 import itertools
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +17,7 @@ from tests.support.inputs.job_events import event_data
 
 @dataclass(frozen=True)
 class Report:
-    """Shaped like the supervisor's events."""
+    """An event of a supervisor."""
 
     seq: int
     key: str
@@ -27,8 +27,8 @@ class Report:
     data: dict[str, Any]
 
 
-class Life:
-    """One life of a supervisor: numbers its reports."""
+class EventEmitter:
+    """A supervisor process that numbers its events."""
 
     def __init__(self, boot_id: str = "boot-1") -> None:
         self.boot_id = boot_id
@@ -65,13 +65,13 @@ def make_spec() -> Callable[..., JobSpec]:
 
 
 @pytest.fixture
-def make_life() -> type[Life]:
-    return Life
+def make_emitter() -> type[EventEmitter]:
+    return EventEmitter
 
 
 @pytest.fixture
-def life() -> Life:
-    return Life()
+def emitter() -> EventEmitter:
+    return EventEmitter()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -90,9 +90,9 @@ async def store(database_url: str) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def lease(store: Store) -> Lease:
-    taken = await store.acquire_lease("controller-a", 30.0)
-    assert taken is not None
-    return taken
+    acquired = await store.acquire_lease("controller-a", 30.0)
+    assert acquired is not None
+    return acquired
 
 
 @pytest.fixture
@@ -109,15 +109,15 @@ def queue(store: Store) -> Callable[..., Any]:
 
 @pytest.fixture
 def walk(store: Store, lease: Lease) -> Callable[..., Any]:
-    """Take a queued job to RUNNING the way the controller and a supervisor do."""
+    """Bring a queued job to RUNNING, as a controller and a supervisor do."""
 
-    async def run(job_id: str, life: Life) -> None:
+    async def run(job_id: str, emitter: EventEmitter) -> None:
         for source, target, reason in (
             (JobState.QUEUED, JobState.PLACING, Reason.PLACED),
             (JobState.PLACING, JobState.STARTING, Reason.RESERVED),
         ):
             await store.apply(lease, check_transition(job_id, source, target, reason), now=500.0)
-        first = [life.generation(1, 0), life.step(1, 1), life.state(JobState.RUNNING, Reason.FIRST_STEP)]
-        await store.ingest(lease, job_id, life.boot_id, first, {})
+        first = [emitter.generation(1, 0), emitter.step(1, 1), emitter.state(JobState.RUNNING, Reason.FIRST_STEP)]
+        await store.ingest(lease, job_id, emitter.boot_id, first, {})
 
     return run

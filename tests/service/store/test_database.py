@@ -1,4 +1,4 @@
-"""Opening, migrating, leasing: on SQLite and on a real PostgreSQL."""
+"""Databases: opening, migrations and leases, on SQLite and on a real PostgreSQL."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from regroup.service.store.store import Store
 from regroup.service.store.tables import metadata
 
 
-async def test_migrations_end_at_the_tables_of_the_code(database_url: str):
+async def test_migrations_create_the_tables_of_the_code(database_url: str):
     database = await Database.open(database_url)
     try:
         async with database.write() as connection:
@@ -29,9 +29,9 @@ async def test_migrations_end_at_the_tables_of_the_code(database_url: str):
         await database.close()
 
 
-async def test_rows_outlive_the_way_to_an_older_schema_and_back(store: Store, queue, walk, life):
+async def test_rows_survive_a_downgrade_and_an_upgrade(store: Store, queue, walk, emitter):
     job_id = await queue()
-    await walk(job_id, life)
+    await walk(job_id, emitter)
     before = await store.step_rows(job_id)
 
     def migrate(connection: sa.Connection) -> None:
@@ -47,7 +47,7 @@ async def test_rows_outlive_the_way_to_an_older_schema_and_back(store: Store, qu
     assert before and await store.step_rows(job_id) == before
 
 
-async def test_what_was_written_is_there_after_opening_again(database_url: str):
+async def test_rows_are_present_after_reopening(database_url: str):
     first = await Store.open(database_url)
     key = await first.own_key("paging")
     await first.close()
@@ -74,7 +74,7 @@ async def test_sqlite_readers_cannot_write(tmp_path: Path):
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "mysql://h/x", "no url"])
-async def test_a_database_we_do_not_serve_is_refused_with_what_to_say(url: str):
+async def test_an_unsupported_database_is_refused_with_supported_urls(url: str):
     with pytest.raises(ConflictError, match="sqlite:///"):
         await Store.open(url)
 
@@ -97,8 +97,8 @@ async def test_concurrent_writers_all_commit(store: Store):
     assert len(set(keys)) == 3
 
 
-async def test_a_write_that_is_cancelled_leaves_no_lock(tmp_path: Path):
-    """Its query goes on and finds a row: nobody can call the driver's thread back."""
+async def test_a_cancelled_write_leaves_no_lock(tmp_path: Path):
+    """Cancel a write whose query continues, because the driver's thread cannot be interrupted."""
     store = await Store.open(f"sqlite:///{tmp_path}/one.db")
     await store.own_key("paging")
     writing = asyncio.create_task(store.own_key("paging"))
@@ -112,7 +112,7 @@ async def test_a_write_that_is_cancelled_leaves_no_lock(tmp_path: Path):
         with pytest.raises(asyncio.CancelledError) as cancelled:
             await writing
         assert await store.own_key("paging")
-        del cancelled  # its traceback refers to the driver's cursor, as one that is logged would
+        del cancelled  # The traceback refers to the driver's cursor, as a logged one does.
     finally:
         await store.close()
 
@@ -131,21 +131,21 @@ async def test_a_newer_token_fences_the_old_leader(store: Store, lease: Lease, q
     assert (await store.apply(newer, placed, now=1.0)).state is JobState.PLACING
 
 
-async def test_an_unexpired_lease_keeps_others_out_where_others_can_be(store: Store, lease: Lease, database_url: str):
+async def test_a_valid_lease_excludes_other_processes_on_postgres(store: Store, lease: Lease, database_url: str):
     other = await store.acquire_lease("controller-b", 30.0)
     if database_url.startswith("sqlite"):
-        assert other is not None, "the file lock already says that this process is the only one"
+        assert other is not None, "the file lock already ensures a single process"
         return
     assert other is None
     await store.renew_lease(lease, -1.0)
-    taken = await store.acquire_lease("controller-b", 30.0)
-    assert taken is not None and taken.token == lease.token + 1
+    acquired = await store.acquire_lease("controller-b", 30.0)
+    assert acquired is not None and acquired.token == lease.token + 1
 
 
 async def test_a_released_lease_is_free_at_once(store: Store, lease: Lease):
     await store.release_lease(lease)
-    taken = await store.acquire_lease("controller-b", 30.0)
-    assert taken is not None and taken.token > lease.token
+    acquired = await store.acquire_lease("controller-b", 30.0)
+    assert acquired is not None and acquired.token > lease.token
 
 
 async def test_of_many_contenders_one_leads(store: Store, database_url: str):

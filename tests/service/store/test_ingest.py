@@ -1,4 +1,4 @@
-"""What a supervisor reports arrives once, in order, and moves the job only where the table allows."""
+"""Ingestion of events: once each, in order, and only with legal state transitions."""
 
 import math
 
@@ -7,18 +7,18 @@ from regroup.service.store.records import Allocation, AllocationKind, Lease
 from regroup.service.store.store import Store
 
 
-async def test_a_job_runs_and_ends(store: Store, lease: Lease, queue, walk, life):
+async def test_a_job_runs_and_ends(store: Store, lease: Lease, queue, walk, emitter):
     job_id = await queue()
-    await walk(job_id, life)
+    await walk(job_id, emitter)
     running = await store.job(job_id)
     assert (running.state, running.generation, running.step, running.started_at) == (JobState.RUNNING, 1, 1, 500.0)
     end = [
-        *(life.step(1, step, loss=2.0 / step) for step in range(2, 11)),
-        life.report("checkpoint", "checkpoint:10", step=10, generation=1, uri="file:///c", size_bytes=9, files=2),
-        life.report("result", "result", parameters="aa", samples="bb", parameter_count=7, step=10),
-        life.state(JobState.SUCCEEDED, Reason.COMPLETED),
+        *(emitter.step(1, step, loss=2.0 / step) for step in range(2, 11)),
+        emitter.report("checkpoint", "checkpoint:10", step=10, generation=1, uri="file:///c", size_bytes=9, files=2),
+        emitter.report("result", "result", parameters="aa", samples="bb", parameter_count=7, step=10),
+        emitter.state(JobState.SUCCEEDED, Reason.COMPLETED),
     ]
-    job = await store.ingest(lease, job_id, life.boot_id, end, {"goodput": 0.9})
+    job = await store.ingest(lease, job_id, emitter.boot_id, end, {"goodput": 0.9})
     assert job == await store.job(job_id)
     assert (job.state, job.step, job.loss, job.goodput) == (JobState.SUCCEEDED, 10, 0.2, 0.9)
     assert job.result == {"parameters": "aa", "samples": "bb", "parameter_count": 7, "step": 10}
@@ -29,18 +29,18 @@ async def test_a_job_runs_and_ends(store: Store, lease: Lease, queue, walk, life
     assert (await store.ledger(job_id)).exact
 
 
-async def test_reporting_again_changes_nothing(store: Store, lease: Lease, queue, walk, life, make_life):
+async def test_repeated_events_change_nothing(store: Store, lease: Lease, queue, walk, emitter, make_emitter):
     job_id = await queue()
-    await walk(job_id, life)
+    await walk(job_id, emitter)
     batch = [
-        life.step(1, 2),
-        life.report("incident", "incident:i1:1", id="i1", cause="rank_exit", rank=2, times={"seen_s": 1.0}),
-        life.report("note", "note:1", kind="x"),
+        emitter.step(1, 2),
+        emitter.report("incident", "incident:i1:1", id="i1", cause="rank_exit", rank=2, times={"seen_s": 1.0}),
+        emitter.report("note", "note:1", kind="x"),
     ]
-    once = await store.ingest(lease, job_id, life.boot_id, batch, {})
-    assert await store.ingest(lease, job_id, life.boot_id, batch, {}) == once
-    # A supervisor that was started again numbers anew, but the keys are the same.
-    again = make_life("boot-2")
+    once = await store.ingest(lease, job_id, emitter.boot_id, batch, {})
+    assert await store.ingest(lease, job_id, emitter.boot_id, batch, {}) == once
+    # A restarted supervisor numbers its events from 1 again, but the keys are the same.
+    again = make_emitter("boot-2")
     repeated = [again.step(1, 2), again.report("note", "note:1", kind="x"), again.step(1, 3)]
     later = await store.ingest(lease, job_id, again.boot_id, repeated, {})
     assert later.version == once.version
@@ -48,11 +48,13 @@ async def test_reporting_again_changes_nothing(store: Store, lease: Lease, queue
     assert [row.number for row in await store.step_rows(job_id)] == [1, 2, 3]
 
 
-async def test_that_a_job_starts_is_no_news_of_one_that_runs(store: Store, lease: Lease, queue, walk, life, make_life):
+async def test_a_start_event_does_not_change_a_running_job(
+    store: Store, lease: Lease, queue, walk, emitter, make_emitter
+):
     job_id = await queue()
-    await walk(job_id, life)
+    await walk(job_id, emitter)
     before = await store.job(job_id)
-    again = make_life("boot-2")
+    again = make_emitter("boot-2")
     later = await store.ingest(
         lease,
         job_id,
@@ -63,11 +65,11 @@ async def test_that_a_job_starts_is_no_news_of_one_that_runs(store: Store, lease
     assert (later.state, later.version) == (JobState.RUNNING, before.version)
 
 
-async def test_an_incident_fills_in_revisions(store: Store, lease: Lease, queue, walk, life):
+async def test_later_revisions_of_an_incident_replace_earlier_ones(store: Store, lease: Lease, queue, walk, emitter):
     job_id = await queue()
-    await walk(job_id, life)
-    first = life.report("incident", "incident:i1:1", id="i1", cause="rank_exit", times={"seen_s": 1.0})
-    second = life.report(
+    await walk(job_id, emitter)
+    first = emitter.report("incident", "incident:i1:1", id="i1", cause="rank_exit", times={"seen_s": 1.0})
+    second = emitter.report(
         "incident",
         "incident:i1:2",
         id="i1",
@@ -75,23 +77,23 @@ async def test_an_incident_fills_in_revisions(store: Store, lease: Lease, queue,
         reason="rank_exit",
         times={"seen_s": 1.0, "dead_s": 2.0},
     )
-    other = life.report("incident", "incident:i2:1", id="i2", cause="rank 3 is silent", reason="hang", times={})
-    await store.ingest(lease, job_id, life.boot_id, [first, other, second], {})
+    other = emitter.report("incident", "incident:i2:1", id="i2", cause="rank 3 is silent", reason="hang", times={})
+    await store.ingest(lease, job_id, emitter.boot_id, [first, other, second], {})
     incidents = await store.incidents(job_id)
     assert [(item.id, item.data["times"]) for item in incidents] == [("i1", {"seen_s": 1.0, "dead_s": 2.0}), ("i2", {})]
     assert (await store.totals(0.0)).incidents == {"rank_exit": 1, "hang": 1}
 
 
-async def test_steps_done_again_are_superseded(store: Store, lease: Lease, queue, walk, life):
+async def test_repeated_steps_supersede_the_earlier_rows(store: Store, lease: Lease, queue, walk, emitter):
     job_id = await queue()
-    await walk(job_id, life)
+    await walk(job_id, emitter)
     batch = [
-        *(life.step(1, step) for step in (2, 3, 4)),
-        life.generation(2, 3, cause="rank_exit"),
-        life.step(2, 4, loss=1.5),
-        life.step(1, 5),  # a late row of the dead generation
+        *(emitter.step(1, step) for step in (2, 3, 4)),
+        emitter.generation(2, 3, cause="rank_exit"),
+        emitter.step(2, 4, loss=1.5),
+        emitter.step(1, 5),  # A late row of the dead generation.
     ]
-    job = await store.ingest(lease, job_id, life.boot_id, batch, {})
+    job = await store.ingest(lease, job_id, emitter.boot_id, batch, {})
     assert (job.generation, job.step, job.loss) == (2, 4, 1.5)
     committed = await store.committed_steps(job_id)
     assert [(row.generation, row.step) for row in committed] == [(1, 1), (1, 2), (1, 3), (2, 4)]
@@ -101,83 +103,84 @@ async def test_steps_done_again_are_superseded(store: Store, lease: Lease, queue
     assert ledger.samples_hash == sum(2**63 + step for step in (1, 2, 3, 4)) % 2**64
 
 
-async def test_the_ledger_knows_how_many_samples_a_generation_takes(store: Store, lease: Lease, queue, walk, life):
+async def test_the_ledger_knows_how_many_samples_a_generation_takes(store: Store, lease: Lease, queue, walk, emitter):
     training = {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 10, "batch": "follows_world"}
     job_id = await queue(training=training, layout={"dp": {"min": 1, "target": 4, "max": 4}})
-    await walk(job_id, life)
+    await walk(job_id, emitter)
     reports = [
-        life.generation(2, 2, layout={"dp_shard": 4}, world_size=4),
-        *(life.step(2, step, samples=4) for step in (3, 4)),
-        life.generation(3, 4, layout={"dp_shard": 2}, world_size=2),
-        *(life.step(3, step, samples=2) for step in (5, 6)),
+        emitter.generation(2, 2, layout={"dp_shard": 4}, world_size=4),
+        *(emitter.step(2, step, samples=4) for step in (3, 4)),
+        emitter.generation(3, 4, layout={"dp_shard": 2}, world_size=2),
+        *(emitter.step(3, step, samples=2) for step in (5, 6)),
     ]
-    await store.ingest(lease, job_id, life.boot_id, reports, {})
+    await store.ingest(lease, job_id, emitter.boot_id, reports, {})
     problems = (await store.ledger(job_id)).problems
     assert not any("step 4" in problem or "step 6" in problem for problem in problems), problems
-    await store.ingest(lease, job_id, life.boot_id, [life.step(3, 7, samples=4)], {})
+    await store.ingest(lease, job_id, emitter.boot_id, [emitter.step(3, 7, samples=4)], {})
     assert "step 7 saw 4 samples, not 2" in (await store.ledger(job_id)).problems
 
 
-async def test_the_ledger_names_what_is_wrong(store: Store, lease: Lease, queue, walk, life):
+async def test_the_ledger_lists_its_problems(store: Store, lease: Lease, queue, walk, emitter):
     job_id = await queue()
-    await walk(job_id, life)
-    await store.ingest(lease, job_id, life.boot_id, [life.step(1, 3, samples=5), life.step(1, 4)], {})
+    await walk(job_id, emitter)
+    await store.ingest(lease, job_id, emitter.boot_id, [emitter.step(1, 3, samples=5), emitter.step(1, 4)], {})
     ledger = await store.ledger(job_id)
     assert not ledger.exact
     assert any("first is 2" in problem for problem in ledger.problems)
     assert any("step 3 saw 5 samples, not 4" in problem for problem in ledger.problems)
 
 
-async def test_what_the_table_forbids_is_shown_and_not_followed(store: Store, lease: Lease, queue, walk, life):
+async def test_illegal_transitions_are_recorded_as_rejected(store: Store, lease: Lease, queue, walk, emitter):
     job_id = await queue()
-    await walk(job_id, life)
+    await walk(job_id, emitter)
     bad = [
-        life.state(JobState.PLACING, Reason.PLACED),
-        life.report("state", "state:odd", state="SLEEPING", reason="tired"),
-        life.report("step", "step:1:x", step="x"),
-        life.state(JobState.RECOVERING, Reason.RANK_EXIT),
+        emitter.state(JobState.PLACING, Reason.PLACED),
+        emitter.report("state", "state:illegal", state="SLEEPING", reason="tired"),
+        emitter.report("step", "step:1:x", step="x"),
+        emitter.state(JobState.RECOVERING, Reason.RANK_EXIT),
     ]
-    job = await store.ingest(lease, job_id, life.boot_id, bad, {})
+    job = await store.ingest(lease, job_id, emitter.boot_id, bad, {})
     assert job.state is JobState.RECOVERING
     assert [event.type for event in await store.events(job_id)][-4:] == ["rejected"] * 3 + ["state"]
 
 
-async def test_a_supervisor_that_speaks_proves_the_reservations(store: Store, lease: Lease, queue, life):
+async def test_events_of_a_supervisor_prove_its_reservations(store: Store, lease: Lease, queue, emitter):
     job_id = await queue()
     await store.apply(lease, check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=1.0)
-    reports = [life.generation(1, 0), life.step(1, 1), life.state(JobState.RUNNING, Reason.FIRST_STEP)]
-    assert (await store.ingest(lease, job_id, life.boot_id, reports, {})).state is JobState.RUNNING
+    reports = [emitter.generation(1, 0), emitter.step(1, 1), emitter.state(JobState.RUNNING, Reason.FIRST_STEP)]
+    assert (await store.ingest(lease, job_id, emitter.boot_id, reports, {})).state is JobState.RUNNING
 
 
-async def test_odd_values_are_stored_as_plain_data(store: Store, lease: Lease, queue, walk, life):
+async def test_unusual_values_are_stored_as_plain_data(store: Store, lease: Lease, queue, walk, emitter):
     job_id = await queue()
-    await walk(job_id, life)
+    await walk(job_id, emitter)
     error = {"kind": "ValueError", "message": "nul \x00 half \ud800", "traceback": "", "rank": 0, "step": 2}
     reports = [
-        life.step(1, 2, loss=math.nan, grad_norm=math.inf, extra={"accuracy": math.nan}),
-        life.state(JobState.FAILED, Reason.USER_ERROR, message="nul \x00", error=error),
+        emitter.step(1, 2, loss=math.nan, grad_norm=math.inf, extra={"accuracy": math.nan}),
+        emitter.state(JobState.FAILED, Reason.USER_ERROR, message="nul \x00", error=error),
     ]
-    job = await store.ingest(lease, job_id, life.boot_id, reports, {"goodput": math.nan})
+    job = await store.ingest(lease, job_id, emitter.boot_id, reports, {"goodput": math.nan})
     assert job.error is not None and "\x00" not in job.error["message"]
     row = (await store.step_rows(job_id))[-1]
     assert (row.loss, row.grad_norm, row.extra) == (None, None, {"accuracy": None})
 
 
-async def test_phases_are_progress_of_starting(store: Store, lease: Lease, queue, life):
+async def test_phases_are_the_progress_of_a_start(store: Store, lease: Lease, queue, emitter):
     job_id = await queue()
     await store.apply(lease, check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=1.0)
     await store.apply(lease, check_transition(job_id, JobState.PLACING, JobState.STARTING, Reason.RESERVED), now=2.0)
     reports = [
-        life.report("phase", f"phase:{number}", 0, phase="data", fraction=number / 4, message="") for number in range(4)
+        emitter.report("phase", f"phase:{number}", 0, phase="data", fraction=number / 4, message="")
+        for number in range(4)
     ]
-    job = await store.ingest(lease, job_id, life.boot_id, reports, {})
+    job = await store.ingest(lease, job_id, emitter.boot_id, reports, {})
     assert job.phase is not None and job.phase["fraction"] == 0.75
     assert [event.type for event in await store.events(job_id)].count("phase") == 1
-    reports = [life.generation(1, 0), life.state(JobState.RUNNING, Reason.FIRST_STEP)]
-    assert (await store.ingest(lease, job_id, life.boot_id, reports, {})).phase is None
+    reports = [emitter.generation(1, 0), emitter.state(JobState.RUNNING, Reason.FIRST_STEP)]
+    assert (await store.ingest(lease, job_id, emitter.boot_id, reports, {})).phase is None
 
 
-async def test_a_gang_that_was_released_queues_again_and_holds_nothing(store: Store, lease: Lease, queue, life):
+async def test_a_requeued_job_has_no_allocations(store: Store, lease: Lease, queue, emitter):
     job_id = await queue()
     placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     allocate = [
@@ -186,123 +189,137 @@ async def test_a_gang_that_was_released_queues_again_and_holds_nothing(store: St
     ]
     await store.apply(lease, placed, now=1.0, allocate=allocate)
     assert await store.live_allocations() == allocate
-    job = await store.ingest(lease, job_id, life.boot_id, [life.state(JobState.QUEUED, Reason.REQUEUED)], {})
+    job = await store.ingest(lease, job_id, emitter.boot_id, [emitter.state(JobState.QUEUED, Reason.REQUEUED)], {})
     assert job.state is JobState.QUEUED
     assert await store.live_allocations(job_id) == []
     await store.apply(lease, placed, now=2.0, allocate=allocate)
     assert len(await store.live_allocations(job_id)) == 2
 
 
-async def test_removed_checkpoints_leave_the_list(store: Store, lease: Lease, queue, walk, life):
+async def test_removed_checkpoints_are_not_listed(store: Store, lease: Lease, queue, walk, emitter):
     job_id = await queue()
-    await walk(job_id, life)
+    await walk(job_id, emitter)
     saved = [
-        life.report("checkpoint", f"checkpoint:{step}", step=step, generation=1, uri=f"file:///c/{step}", size_bytes=5)
+        emitter.report(
+            "checkpoint", f"checkpoint:{step}", step=step, generation=1, uri=f"file:///c/{step}", size_bytes=5
+        )
         for step in (2, 4)
     ]
-    await store.ingest(lease, job_id, life.boot_id, saved, {})
-    gone = life.report("checkpoint_removed", "checkpoint_removed:2", step=2, generation=1)
-    await store.ingest(lease, job_id, life.boot_id, [gone], {})
+    await store.ingest(lease, job_id, emitter.boot_id, saved, {})
+    removed_event = emitter.report("checkpoint_removed", "checkpoint_removed:2", step=2, generation=1)
+    await store.ingest(lease, job_id, emitter.boot_id, [removed_event], {})
     assert [item.step for item in await store.checkpoints(job_id)] == [4]
     assert [item.step for item in await store.checkpoints(job_id, removed=True)] == [2, 4]
     assert (await store.totals(0.0)).checkpoint_bytes == 5
 
 
-async def test_what_a_step_took_is_shown_on_the_job(store: Store, lease: Lease, queue, walk, life):
+async def test_the_job_shows_the_metrics_of_its_last_steps(store: Store, lease: Lease, queue, walk, emitter):
     job_id = await queue()
-    await walk(job_id, life)
-    told = {"mfu": 0.4, "peak_bytes": 5e9, "reduce_scatter": 3.0}
-    await store.ingest(lease, job_id, life.boot_id, [life.step(1, 3, extra=told)], {})
+    await walk(job_id, emitter)
+    metrics = {"mfu": 0.4, "peak_bytes": 5e9, "reduce_scatter": 3.0}
+    await store.ingest(lease, job_id, emitter.boot_id, [emitter.step(1, 3, extra=metrics)], {})
     job = await store.job(job_id)
     assert (job.mfu, job.exposed_communication, job.peak_bytes) == (0.4, None, 5e9)
-    job = await store.ingest(lease, job_id, life.boot_id, [life.step(1, 4, extra={"exposed_communication": 0.1})], {})
-    assert (job.mfu, job.exposed_communication) == (0.4, 0.1), "what a step does not tell stays"
+    job = await store.ingest(
+        lease, job_id, emitter.boot_id, [emitter.step(1, 4, extra={"exposed_communication": 0.1})], {}
+    )
+    assert (job.mfu, job.exposed_communication) == (0.4, 0.1), "a metric that a step omits does not change"
 
 
-async def test_a_scripts_steps_say_only_what_is_known(store: Store, lease: Lease, queue, walk, life):
+async def test_steps_of_a_script_have_only_known_values(store: Store, lease: Lease, queue, walk, emitter):
     job_id = await queue()
-    await walk(job_id, life)
+    await walk(job_id, emitter)
     unknown = {"loss": None, "tokens": None, "samples": None, "samples_hash": None, "duration_s": 0.5}
     before = (await store.job(job_id)).loss
-    reports = [life.step(1, step, **unknown) for step in (3, 4, 5)]
-    job = await store.ingest(lease, job_id, life.boot_id, reports, {})
+    reports = [emitter.step(1, step, **unknown) for step in (3, 4, 5)]
+    job = await store.ingest(lease, job_id, emitter.boot_id, reports, {})
     assert (job.step, job.loss) == (5, before)
-    assert job.tokens_per_s == 64 / 0.5, "what earlier steps said"
+    assert job.tokens_per_s == 64 / 0.5, "the value of earlier steps"
     row = (await store.step_rows(job_id))[-1]
     assert (row.loss, row.tokens, row.samples, row.samples_hash) == (None, None, None, None)
 
 
-async def test_what_a_script_reports_joins_the_row_of_its_step(store: Store, lease: Lease, queue, walk, life):
+async def test_metrics_of_a_script_are_merged_into_the_row_of_its_step(
+    store: Store, lease: Lease, queue, walk, emitter
+):
     job_id = await queue()
-    await walk(job_id, life)
+    await walk(job_id, emitter)
     unknown = {"loss": None, "tokens": None, "samples": None, "samples_hash": None}
     reports = [
-        life.step(1, 3),
-        life.step(1, 4, **unknown),
-        life.report("report", "report:1:4:1", 1, step=4, metrics={"loss": 0.5, "accuracy": 0.9}),
-        life.report("report", "report:1:4:2", 1, step=4, metrics={"validation_loss": 0.7, "accuracy": math.nan}),
+        emitter.step(1, 3),
+        emitter.step(1, 4, **unknown),
+        emitter.report("report", "report:1:4:1", 1, step=4, metrics={"loss": 0.5, "accuracy": 0.9}),
+        emitter.report("report", "report:1:4:2", 1, step=4, metrics={"validation_loss": 0.7, "accuracy": math.nan}),
     ]
-    job = await store.ingest(lease, job_id, life.boot_id, reports, {})
+    job = await store.ingest(lease, job_id, emitter.boot_id, reports, {})
     assert (job.loss, job.validation_loss) == (0.5, 0.7)
     row = (await store.step_rows(job_id))[-1]
     assert (row.step, row.loss, row.validation_loss, row.extra) == (4, 0.5, 0.7, {"accuracy": None})
     assert not [event for event in await store.events(job_id) if event.type in ("report", "rejected")]
-    job = await store.ingest(lease, job_id, life.boot_id, [life.step(1, 5, **unknown)], {})
-    assert job.loss == 0.5, "the last that was heard of"
-    early = life.report("report", "report:1:9:1", 1, step=9, metrics={"loss": 0.1})
-    job = await store.ingest(lease, job_id, life.boot_id, [early], {})
-    assert job.loss == 0.5, "of a step that nobody has taken"
+    job = await store.ingest(lease, job_id, emitter.boot_id, [emitter.step(1, 5, **unknown)], {})
+    assert job.loss == 0.5, "the last reported value"
+    early = emitter.report("report", "report:1:9:1", 1, step=9, metrics={"loss": 0.1})
+    job = await store.ingest(lease, job_id, emitter.boot_id, [early], {})
+    assert job.loss == 0.5, "the step has no row yet"
 
 
-async def test_a_generation_starts_where_its_script_says(store: Store, lease: Lease, queue, walk, life):
+async def test_a_generation_starts_at_the_step_that_its_script_reports(
+    store: Store, lease: Lease, queue, walk, emitter
+):
     job_id = await queue()
-    await walk(job_id, life)
+    await walk(job_id, emitter)
     job = await store.job(job_id)
     reached = job.step + 3
-    reports = [life.step(1, step) for step in range(job.step + 1, reached + 1)]
+    reports = [emitter.step(1, step) for step in range(job.step + 1, reached + 1)]
     reports += [
-        life.generation(2, reached),
-        life.report("resumed", "resumed:2", 2, step=reached - 2, has_step_count=True),
+        emitter.generation(2, reached),
+        emitter.report("resumed", "resumed:2", 2, step=reached - 2, has_step_count=True),
     ]
-    job = await store.ingest(lease, job_id, life.boot_id, reports, {})
+    job = await store.ingest(lease, job_id, emitter.boot_id, reports, {})
     assert (job.generation, job.step) == (2, reached - 2)
     assert [row.step for row in await store.committed_steps(job_id)][-1] == reached - 2
-    job = await store.ingest(lease, job_id, life.boot_id, [life.step(2, reached - 1)], {})
+    job = await store.ingest(lease, job_id, emitter.boot_id, [emitter.step(2, reached - 1)], {})
     assert job.step == reached - 1
 
 
-async def test_who_straggles_is_a_condition_as_long_as_it_lasts(store: Store, lease: Lease, queue, walk, life):
+async def test_a_straggler_is_a_condition_while_it_lasts(store: Store, lease: Lease, queue, walk, emitter):
     job_id = await queue()
-    await walk(job_id, life)
+    await walk(job_id, emitter)
     slow = {"rank": 2, "node": "local-2", "work_s": 0.3, "usual_s": 0.1}
     crowded = {"rank": 1, "node": "local-1", "work_s": 0.4, "usual_s": 0.1, "is_crowded": True}
     named = ([], [slow], [crowded], [])
-    events = [life.report("stragglers", f"stragglers:b:{n}", ranks=ranks) for n, ranks in enumerate(named)]
-    version = (await store.ingest(lease, job_id, life.boot_id, events[:1], {})).version
-    job = await store.ingest(lease, job_id, life.boot_id, events[1:2], {})
+    events = [emitter.report("stragglers", f"stragglers:b:{n}", ranks=ranks) for n, ranks in enumerate(named)]
+    version = (await store.ingest(lease, job_id, emitter.boot_id, events[:1], {})).version
+    job = await store.ingest(lease, job_id, emitter.boot_id, events[1:2], {})
     (condition,) = job.conditions
     assert (condition.type, condition.status, condition.reason) == ("EvenPace", False, "straggler")
     assert condition.message == "rank 2 on node local-2 works 0.3 s a step, the others 0.1 s"
-    (condition,) = (await store.ingest(lease, job_id, life.boot_id, events[2:3], {})).conditions
+    (condition,) = (await store.ingest(lease, job_id, emitter.boot_id, events[2:3], {})).conditions
     assert condition.message.startswith("rank 1 on node local-1 has to wait for a processor: it takes 0.4 s a step")
-    job = await store.ingest(lease, job_id, life.boot_id, events[3:], {})
-    assert job.conditions == () and job.version == version + 3, "that nobody straggles is news only after somebody did"
+    job = await store.ingest(lease, job_id, emitter.boot_id, events[3:], {})
+    assert job.conditions == () and job.version == version + 3, (
+        "an event without stragglers counts only after one with stragglers"
+    )
 
 
-async def test_fewer_mirrors_are_a_condition_until_there_are_all_again(store: Store, lease: Lease, queue, walk, life):
+async def test_missing_mirrors_are_a_condition_until_all_are_restored(store: Store, lease: Lease, queue, walk, emitter):
     job_id = await queue()
-    await walk(job_id, life)
-    told = [{"step": 4}, {"step": 4, "sets": 1, "why": "n2: no room"}, {"step": None, "sets": 0, "why": "n2: short"},
-            {"step": 9, "sets": 2, "why": ""}]  # fmt: skip
-    events = [life.report("mirror", f"mirror:b:{number}", **each) for number, each in enumerate(told)]
-    seen: list[tuple[int | None, list[tuple[str, bool, str, str]]]] = []
+    await walk(job_id, emitter)
+    mirrors = [
+        {"step": 4},
+        {"step": 4, "sets": 1, "why": "n2: no memory"},
+        {"step": None, "sets": 0, "why": "n2: short"},
+        {"step": 9, "sets": 2, "why": ""},
+    ]
+    events = [emitter.report("mirror", f"mirror:b:{number}", **each) for number, each in enumerate(mirrors)]
+    observed: list[tuple[int | None, list[tuple[str, bool, str, str]]]] = []
     for event in events:
-        job = await store.ingest(lease, job_id, life.boot_id, [event], {})
+        job = await store.ingest(lease, job_id, emitter.boot_id, [event], {})
         conditions = [(each.type, each.status, each.reason, each.message) for each in job.conditions]
-        seen.append((job.mirrored_step, conditions))
-    assert seen == [
+        observed.append((job.mirrored_step, conditions))
+    assert observed == [
         (4, []),
-        (4, [("Mirrored", False, "one_set", "n2: no room")]),
+        (4, [("Mirrored", False, "one_set", "n2: no memory")]),
         (None, [("Mirrored", False, "no_mirror", "n2: short")]),
         (9, []),
     ]

@@ -1,4 +1,4 @@
-"""What happened to nodes is remembered once, outlives jobs, and is given up when it is old."""
+"""Node events are stored once, outlive jobs, and are deleted when they are old."""
 
 import pytest
 
@@ -12,16 +12,16 @@ def loss(at_s: float, key: str = "", message: str = "") -> NodeEvent:
     return NodeEvent("local-1", NodeEventKind.NODE_LOST, at_s, key or f"lost:{at_s}", "job", "", message)
 
 
-async def test_the_same_fault_told_twice_happened_once(store: Store, lease: Lease) -> None:
+async def test_a_fault_that_is_reported_twice_is_stored_once(store: Store, lease: Lease) -> None:
     first = loss(10.0, "incident:1", "gone\x00")
     await store.note_node_faults(lease, [first, first], forget_before_s=0.0)
     await store.note_node_faults(lease, [first, loss(20.0)], forget_before_s=0.0)
-    kept = await store.node_events()
-    assert [(event.key, event.time_s) for event in kept] == [("incident:1", 10.0), ("lost:20.0", 20.0)]
-    assert (kept[0].node, kept[0].kind, kept[0].job_id) == ("local-1", NodeEventKind.NODE_LOST, "job")
+    stored = await store.node_events()
+    assert [(event.key, event.time_s) for event in stored] == [("incident:1", 10.0), ("lost:20.0", 20.0)]
+    assert (stored[0].node, stored[0].kind, stored[0].job_id) == ("local-1", NodeEventKind.NODE_LOST, "job")
 
 
-async def test_old_faults_are_given_up_and_orders_are_kept(store: Store, lease: Lease) -> None:
+async def test_old_faults_are_deleted_but_orders_remain(store: Store, lease: Lease) -> None:
     order = NodeEvent("local-1", NodeEventKind.CORDONED, 5.0, "cordoned:1", actor="ann", message="disk")
     await store.note_node_order(order)
     await store.note_node_faults(lease, [loss(10.0)], forget_before_s=0.0)
@@ -30,14 +30,14 @@ async def test_old_faults_are_given_up_and_orders_are_kept(store: Store, lease: 
     assert (await store.node_events())[0] == order
 
 
-async def test_whoever_leads_no_longer_notes_no_faults(store: Store, lease: Lease) -> None:
+async def test_a_former_leader_cannot_store_faults(store: Store, lease: Lease) -> None:
     await store.acquire_lease("controller-a", 30.0)
     with pytest.raises(PreconditionError):
         await store.note_node_faults(lease, [loss(1.0)], forget_before_s=0.0)
     assert await store.node_events() == []
 
 
-async def test_both_wake_who_waits_for_changes(store: Store, lease: Lease) -> None:
+async def test_faults_and_orders_wake_waiting_clients(store: Store, lease: Lease) -> None:
     for write in (
         lambda: store.note_node_faults(lease, [loss(1.0)], forget_before_s=0.0),
         lambda: store.note_node_order(NodeEvent("b", NodeEventKind.UNCORDONED, 5.0, "uncordoned:1", actor="ann")),
@@ -47,26 +47,26 @@ async def test_both_wake_who_waits_for_changes(store: Store, lease: Lease) -> No
         assert store.changes.mark() > mark
 
 
-async def test_what_goes_short_on_a_node_is_a_condition_of_its_job_while_it_lasts(
-    store: Store, lease: Lease, queue, walk, life
+async def test_a_shortage_on_a_node_is_a_condition_of_its_job_while_it_lasts(
+    store: Store, lease: Lease, queue, walk, emitter
 ) -> None:
     job_id = await queue()
-    await walk(job_id, life)
+    await walk(job_id, emitter)
 
-    async def tell(key: str, node: str, what: str, message: str) -> list[tuple[str, str]]:
-        said = {"kind": "condition", "node": node, "what": what, "message": message}
-        await store.ingest(lease, job_id, life.boot_id, [life.report("note", key, **said)], {})
+    async def report(key: str, node: str, what: str, message: str) -> list[tuple[str, str]]:
+        note = {"kind": "condition", "node": node, "what": what, "message": message}
+        await store.ingest(lease, job_id, emitter.boot_id, [emitter.report("note", key, **note)], {})
         conditions = (await store.job(job_id)).conditions
         assert {(each.type, each.status) for each in conditions} <= {("NodeWell", False)}
         return [(each.reason, each.message) for each in conditions]
 
     disk = ("disk", "node local-1: 3 MiB are free for /tmp")
-    assert await tell("1", "local-1", "disk", "3 MiB are free for /tmp") == [disk]
+    assert await report("1", "local-1", "disk", "3 MiB are free for /tmp") == [disk]
     both = [disk, ("memory", "node local-12: 90 MiB are free")]
-    assert await tell("2", "local-12", "memory", "90 MiB are free") == both
-    assert await tell("3", "local-1", "disk", "") == both[1:]
-    assert await tell("4", "local-1", "disk", "3 MiB are free for /tmp") == both[::-1]
-    given_up = {"lost": ["local-1"], "taken": ["local-3"]}
-    await store.reallocate(lease, job_id, history=given_up, now=2000.0)
+    assert await report("2", "local-12", "memory", "90 MiB are free") == both
+    assert await report("3", "local-1", "disk", "") == both[1:]
+    assert await report("4", "local-1", "disk", "3 MiB are free for /tmp") == both[::-1]
+    replaced = {"lost": ["local-1"], "taken": ["local-3"]}
+    await store.reallocate(lease, job_id, history=replaced, now=2000.0)
     assert [each.reason for each in (await store.job(job_id)).conditions] == ["memory"]
     assert [event.type for event in await store.events(job_id)][-5:] == ["note"] * 4 + ["nodes"]

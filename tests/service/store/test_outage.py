@@ -1,4 +1,4 @@
-"""A database that falls silent: nobody waits for ever, and all is as before when it answers again."""
+"""A database that stops responding. No client waits forever, and the store works again when the database answers."""
 
 import asyncio
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.support.servers.tcp_proxy import Proxy, proxied
 pytestmark = pytest.mark.postgres
 
 ANSWERS_IN_S = 3.0
-"""Long enough for forty that ask at once while other tests keep the machine busy."""
+"""Long enough for 40 concurrent queries on a busy machine."""
 
 
 @pytest.fixture
@@ -29,12 +29,12 @@ def url(proxy: Proxy, postgres_server: PostgresServer) -> str:
     return postgres_server.create_database().replace(f":{postgres_server.port}/", f":{proxy.port}/")
 
 
-async def test_who_asks_a_silent_database_hears_so_in_time_and_it_serves_again(proxy: Proxy, url: str) -> None:
+async def test_queries_of_an_unresponsive_database_fail_in_time_and_work_later(proxy: Proxy, url: str) -> None:
     store = await Store.open(url)
     key = await store.own_key("paging")
     proxy.stall()
-    asked = [store.own_key("paging") for _ in range(40)]  # more than there are connections
-    found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 8 * ANSWERS_IN_S)
+    queries = [store.own_key("paging") for _ in range(40)]  # More than the pool has connections.
+    found = await asyncio.wait_for(asyncio.gather(*queries, return_exceptions=True), 8 * ANSWERS_IN_S)
     assert all(isinstance(each, UnavailableError) for each in found), found
     assert f"did not answer in {ANSWERS_IN_S:g} s" in str(found[0])
     proxy.go_on()
@@ -42,7 +42,7 @@ async def test_who_asks_a_silent_database_hears_so_in_time_and_it_serves_again(p
     await store.close()
 
 
-async def test_a_silent_database_keeps_no_server_from_ending(proxy: Proxy, url: str) -> None:
+async def test_a_server_with_an_unresponsive_database_can_stop(proxy: Proxy, url: str) -> None:
     store = await Store.open(url)
     await store.own_key("paging")
     proxy.stall()
@@ -51,14 +51,14 @@ async def test_a_silent_database_keeps_no_server_from_ending(proxy: Proxy, url: 
     await asyncio.wait_for(store.close(), 20)
 
 
-async def test_who_fell_silent_in_a_transaction_does_not_keep_its_locks(
+async def test_a_server_that_hangs_in_a_transaction_loses_its_locks(
     proxy: Proxy, url: str, postgres_server: PostgresServer
 ) -> None:
-    silent = await Store.open(url)
+    hung = await Store.open(url)
     other = await Store.open(url.replace(f":{proxy.port}/", f":{postgres_server.port}/"))
-    await silent.own_key("paging")
+    await hung.own_key("paging")
     locked = asyncio.Event()
-    fell_silent = asyncio.create_task(_hold(silent, locked))
+    transaction = asyncio.create_task(_lock_table(hung, locked))
     await asyncio.wait_for(locked.wait(), 10)
     proxy.stall()
     refused = 0
@@ -68,15 +68,15 @@ async def test_who_fell_silent_in_a_transaction_does_not_keep_its_locks(
                 await other.own_key("paging")
                 break
             except UnavailableError:
-                refused += 1  # it waits for the lock no longer than for an answer
-    assert refused > 0, "the lock was held"
-    fell_silent.cancel()
-    await asyncio.gather(fell_silent, return_exceptions=True)
-    await silent.close()
+                refused += 1  # The wait for the lock has the same limit as an answer.
+    assert refused > 0, "the lock blocked the other server"
+    transaction.cancel()
+    await asyncio.gather(transaction, return_exceptions=True)
+    await hung.close()
     await other.close()
 
 
-async def _hold(store: Store, locked: asyncio.Event) -> None:
+async def _lock_table(store: Store, locked: asyncio.Event) -> None:
     async with store._database.write() as connection:
         await connection.execute(sa.text("LOCK TABLE keys IN ACCESS EXCLUSIVE MODE"))
         locked.set()

@@ -1,4 +1,4 @@
-"""Projects, and the intent to make room, on SQLite and on a real PostgreSQL."""
+"""Projects and intents to release capacity, on SQLite and on a real PostgreSQL."""
 
 import pytest
 
@@ -10,8 +10,8 @@ from regroup.service.store.records import Allocation, AllocationKind, Lease, Pro
 from regroup.service.store.store import Store
 
 
-async def test_a_project_is_kept_changed_and_forgotten_only_when_nobody_uses_it(store: Store, queue):
-    assert await store.queue.project("default") == ProjectRow("default"), "one that was not set up has no bounds"
+async def test_a_project_is_stored_changed_and_removed_only_when_unused(store: Store, queue):
+    assert await store.queue.project("default") == ProjectRow("default"), "a project without a row has no limits"
     row = ProjectRow("default", 4, 2, 8, 0.5, {"max_ranks": 2}, {"priority": "low"})
     await store.queue.put_project(ProjectRow("default", limit=1))
     await store.queue.put_project(row)
@@ -25,10 +25,10 @@ async def test_a_project_is_kept_changed_and_forgotten_only_when_nobody_uses_it(
         await store.queue.remove_project("default")
 
 
-async def test_a_job_is_asked_once_to_make_room_and_is_not_when_it_queues_again(store: Store, lease: Lease, queue):
+async def test_a_preemption_is_requested_once_and_ends_when_the_job_queues(store: Store, lease: Lease, queue):
     job_id = await queue()
     await store.queue.request_capacity(lease, job_id, {PREEMPT: {"why": "for another", "requested_s": 1.0}}, now=1.0)
-    assert (await store.job(job_id)).intents == {}, "it holds nothing"
+    assert (await store.job(job_id)).intents == {}, "the job has no allocations"
     allocate = [Allocation(job_id, AllocationKind.RESERVATION, "g", "n0", {"ranks": 1})]
     placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     await store.apply(lease, placed, now=2.0, allocate=allocate)
@@ -43,26 +43,26 @@ async def test_a_job_is_asked_once_to_make_room_and_is_not_when_it_queues_again(
     assert PREEMPT not in (await store.job(job_id)).intents
 
 
-async def test_a_job_that_is_to_be_suspended_never_queues(store: Store, lease: Lease, queue, walk, life) -> None:
-    """Whatever brings it back into the queue, in the same transaction it holds nothing and waits for nothing."""
+async def test_a_job_with_a_requested_suspension_never_queues(store: Store, lease: Lease, queue, walk, emitter) -> None:
+    """Suspend a job that returns to the queue for another reason, in the same transaction."""
     job_id = await queue()
-    await walk(job_id, life)
+    await walk(job_id, emitter)
     await store.queue.suspend(job_id, "for the night", now=600.0, actor="someone")
     with pytest.raises(ConflictError):
-        await store.queue.suspend(await _over(store, queue), "x", now=600.0, actor="someone")
-    preempted = life.state(JobState.QUEUED, Reason.PREEMPTED)
-    for _ in range(2):  # a supervisor whose word was not acknowledged says it again
-        job = await store.ingest(lease, job_id, life.boot_id, [preempted], {})
+        await store.queue.suspend(await _cancelled(store, queue), "x", now=600.0, actor="someone")
+    preempted = emitter.state(JobState.QUEUED, Reason.PREEMPTED)
+    for _ in range(2):  # A supervisor sends an event again that was not acknowledged.
+        job = await store.ingest(lease, job_id, emitter.boot_id, [preempted], {})
         assert (job.state, job.reason, job.message) == (JobState.SUSPENDED, Reason.SUSPENDED, "for the night")
     assert [each.id for each in await store.queue.suspended()] == [job_id]
     assert await store.live_allocations() == [] and await store.queued_jobs() == []
-    told = [each.data["to"] for each in await store.events(job_id) if each.type == "state"]
-    assert told[-2:] == ["QUEUED", "SUSPENDED"]
+    states = [each.data["to"] for each in await store.events(job_id) if each.type == "state"]
+    assert states[-2:] == ["QUEUED", "SUSPENDED"]
     job = await store.queue.resume(job_id, now=700.0, actor="someone")
     assert (job.state, job.queued_at, SUSPEND in job.intents) == (JobState.QUEUED, 700.0, False)
 
 
-async def _over(store: Store, queue) -> str:
-    job_id = await queue("over")
+async def _cancelled(store: Store, queue) -> str:
+    job_id = await queue("cancelled")
     await store.cancel(job_id, now=1.0, actor="test")
     return job_id

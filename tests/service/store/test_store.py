@@ -1,4 +1,4 @@
-"""What the store promises to whoever writes and reads: names, order, intents, paging, waking."""
+"""Guarantees of the store: names, order, intents, paging and notification."""
 
 import asyncio
 import itertools
@@ -14,7 +14,7 @@ from regroup.service.store.records import Allocation, AllocationKind, Condition,
 from regroup.service.store.store import Store
 
 
-async def test_a_live_name_is_taken_and_free_again_when_the_job_has_ended(store: Store, queue):
+async def test_a_name_is_in_use_until_its_job_has_ended(store: Store, queue):
     first = await queue("gpt")
     with pytest.raises(ConflictError, match="live job named 'gpt'"):
         await queue("gpt")
@@ -27,7 +27,7 @@ async def test_a_live_name_is_taken_and_free_again_when_the_job_has_ended(store:
         await store.find_job("gpt", "nowhere")
 
 
-async def test_of_concurrent_submits_with_one_key_one_job_comes(store: Store, make_spec):
+async def test_concurrent_submits_with_one_key_create_one_job(store: Store, make_spec):
     async def submit(number: int) -> bool:
         new = NewJob(f"job_{number}", make_spec(f"name-{number}"), "file:///s")
         try:
@@ -42,31 +42,33 @@ async def test_of_concurrent_submits_with_one_key_one_job_comes(store: Store, ma
     assert await store.remembered("local", "key", now=2.0 + 24 * 3600) is None
 
 
-async def test_cancelling(store: Store, lease: Lease, queue, walk, life):
+async def test_a_queued_job_is_cancelled_at_once_and_a_running_one_by_intent(
+    store: Store, lease: Lease, queue, walk, emitter
+):
     waiting = await queue("waiting")
     job = await store.cancel(waiting, now=5.0, actor="someone")
     assert (job.state, job.reason, job.finished_at) == (JobState.CANCELLED, "cancelled_by_user", 5.0)
     assert (await store.cancel(waiting, now=6.0, actor="someone")).version == job.version
     running = await queue("running")
-    await walk(running, life)
+    await walk(running, emitter)
     version = (await store.job(running)).version
     with pytest.raises(PreconditionError):
         await store.cancel(running, now=5.0, actor="someone", version=version - 1)
     job = await store.cancel(running, now=5.0, actor="someone", version=version)
     assert (job.state, job.intents) == (JobState.RUNNING, {"cancel": True})
     assert (await store.cancel(running, now=6.0, actor="someone")).version == job.version
-    await store.ingest(lease, running, life.boot_id, [life.state(JobState.SUCCEEDED, Reason.COMPLETED)], {})
+    await store.ingest(lease, running, emitter.boot_id, [emitter.state(JobState.SUCCEEDED, Reason.COMPLETED)], {})
     with pytest.raises(ConflictError, match="SUCCEEDED already"):
         await store.cancel(running, now=7.0, actor="someone")
 
 
-async def test_pins_reach_the_row_and_the_supervisor(store: Store, lease: Lease, queue, walk, life):
+async def test_pins_are_stored_in_the_row_and_in_the_intents(store: Store, lease: Lease, queue, walk, emitter):
     job_id = await queue()
-    await walk(job_id, life)
+    await walk(job_id, emitter)
     with pytest.raises(NotFoundError, match="no checkpoint of step 4"):
         await store.pin(job_id, 4, True, now=1.0, actor="someone")
-    saved = life.report("checkpoint", "checkpoint:4", step=4, generation=1, uri="file:///c")
-    await store.ingest(lease, job_id, life.boot_id, [saved], {})
+    saved = emitter.report("checkpoint", "checkpoint:4", step=4, generation=1, uri="file:///c")
+    await store.ingest(lease, job_id, emitter.boot_id, [saved], {})
     assert (await store.pin(job_id, 4, True, now=1.0, actor="someone")).pinned
     assert (await store.checkpoints(job_id))[0].pinned
     assert (await store.job(job_id)).intents == {"pins": [{"step": 4, "generation": 1}]}
@@ -74,14 +76,14 @@ async def test_pins_reach_the_row_and_the_supervisor(store: Store, lease: Lease,
     assert (await store.job(job_id)).intents == {"pins": []}
 
 
-async def test_a_transition_decided_on_an_older_state_is_refused(store: Store, lease: Lease, queue):
+async def test_a_transition_from_an_outdated_state_is_refused(store: Store, lease: Lease, queue):
     job_id = await queue()
     await store.cancel(job_id, now=1.0, actor="someone")
     with pytest.raises(IllegalTransitionError, match="no longer QUEUED"):
         await store.apply(lease, check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=2.0)
 
 
-async def test_a_live_name_in_the_cluster_belongs_to_one_job(store: Store, lease: Lease, queue):
+async def test_a_live_allocation_name_belongs_to_one_job(store: Store, lease: Lease, queue):
     first, second = await queue("a"), await queue("b")
     for job_id, refused in ((first, False), (second, True)):
         placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
@@ -95,30 +97,30 @@ async def test_a_live_name_in_the_cluster_belongs_to_one_job(store: Store, lease
     assert [job.id for job in await store.live_jobs()] == [first]
 
 
-async def test_conditions_keep_the_time_of_their_last_change(store: Store, lease: Lease, queue):
+async def test_conditions_have_the_time_of_their_last_change(store: Store, lease: Lease, queue):
     job_id = await queue()
-    waits = Condition("Placeable", False, "no_room", "needs 4 CPUs, 2 are free")
-    await store.set_conditions(lease, job_id, [waits], now=10.0)
+    condition = Condition("Placeable", False, "no_room", "needs 4 CPUs, 2 are free")
+    await store.set_conditions(lease, job_id, [condition], now=10.0)
     revision = (await store.job(job_id)).revision
-    await store.set_conditions(lease, job_id, [waits], now=20.0)
+    await store.set_conditions(lease, job_id, [condition], now=20.0)
     job = await store.job(job_id)
     assert (job.conditions[0].last_transition_time, job.revision, job.version) == (10.0, revision, 1)
     await store.apply(lease, check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=30.0)
     assert (await store.job(job_id)).conditions == ()
 
 
-async def test_paging_and_filters(store: Store, queue):
+async def test_pages_and_filters_list_matching_jobs(store: Store, queue):
     ids = [await queue(f"job-{number}", labels={"parity": str(number % 2)}) for number in range(7)]
-    seen: list[str] = []
+    listed: list[str] = []
     after = None
     while True:
         page = await store.page(JobFilter(), after, 3)
-        seen += [job.id for job in page.jobs]
+        listed += [job.id for job in page.jobs]
         if (after := page.next_after) is None:
             break
-    assert seen == ids[::-1]
-    odd = await store.page(JobFilter(labels={"parity": "1"}), None, 50)
-    assert [job.id for job in odd.jobs] == [ids[5], ids[3], ids[1]]
+    assert listed == ids[::-1]
+    filtered = await store.page(JobFilter(labels={"parity": "1"}), None, 50)
+    assert [job.id for job in filtered.jobs] == [ids[5], ids[3], ids[1]]
     await store.cancel(ids[0], now=1.0, actor="someone")
     ended = await store.page(JobFilter(states=frozenset({JobState.CANCELLED})), None, 50)
     assert [job.id for job in ended.jobs] == [ids[0]]
@@ -126,7 +128,7 @@ async def test_paging_and_filters(store: Store, queue):
     assert [job.id for job in (await store.page(JobFilter(name="job-3"), None, 50)).jobs] == [ids[3]]
 
 
-async def test_followers_are_woken_and_miss_nothing(store: Store, queue):
+async def test_followers_are_notified_and_miss_no_change(store: Store, queue):
     job_id = await queue()
     mark = store.changes.mark()
     await store.changes.wait(job_id, mark, 0.01)
@@ -136,7 +138,7 @@ async def test_followers_are_woken_and_miss_nothing(store: Store, queue):
     await asyncio.wait_for(store.changes.wait(job_id, mark, 30.0), 5.0)
 
 
-async def test_totals_name_every_state(store: Store, queue):
+async def test_totals_contain_every_state(store: Store, queue):
     await queue()
     totals = await store.totals(now=151.0)
     assert set(totals.jobs) == set(JobState)
@@ -149,10 +151,8 @@ _REASON_BY_TERMINAL = {state: reason for reason, state in TERMINAL_BY_REASON.ite
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
-async def test_any_walk_leaves_gapless_events_and_no_allocation_behind(
-    store: Store, lease: Lease, make_spec, seed: int
-):
-    chooser = random.Random(seed)
+async def test_any_walk_has_gapless_events_and_leaves_no_allocation(store: Store, lease: Lease, make_spec, seed: int):
+    rng = random.Random(seed)
     serial = next(_serial)
     job_id = f"job_{serial}"
     await store.submit(NewJob(job_id, make_spec(f"walk-{serial}"), "file:///s"), now=0.0, actor="someone")
@@ -160,12 +160,14 @@ async def test_any_walk_leaves_gapless_events_and_no_allocation_behind(
         job = await store.job(job_id)
         if job.state.is_terminal:
             break
-        target = chooser.choice(sorted(TRANSITIONS[job.state]))
+        target = rng.choice(sorted(TRANSITIONS[job.state]))
         reason = _REASON_BY_TERMINAL.get(target, Reason.PLACED)
-        taken = (
+        allocations = (
             [Allocation(job_id, AllocationKind.RESERVATION, f"{job_id}:{step}", "n0")] if target.has_allocations else []
         )
-        await store.apply(lease, check_transition(job_id, job.state, target, reason), now=float(step), allocate=taken)
+        await store.apply(
+            lease, check_transition(job_id, job.state, target, reason), now=float(step), allocate=allocations
+        )
         assert target.has_allocations or await store.live_allocations(job_id) == []
         illegal = sorted(set(JobState) - TRANSITIONS[target])[0]
         with pytest.raises(IllegalTransitionError):

@@ -1,4 +1,4 @@
-"""The supervisor's side of checkpoints over nodes that share a folder: what is kept, what is collected."""
+"""Checkpoints in the supervisor, with nodes that share a folder: retention and cleanup."""
 
 import asyncio
 import json
@@ -34,26 +34,26 @@ SPEC = {
 
 
 def no_note(kind: str, data: dict[str, Any]) -> None:
-    raise AssertionError(f"no saver runs here, let alone says {kind} {data}")
+    raise AssertionError(f"unexpected note {kind} {data}")
 
 
 class Nodes(FakeAgents):
-    """Agents that write and scan a real folder as real ones do, but without a zygote."""
+    """Agents without a zygote that write and scan a real folder."""
 
     def __init__(self, configs: Mapping[str, AgentConfig], scratch: Path) -> None:
         super().__init__()
-        self.saving = {
+        self.savers = {
             node: CheckpointSaver(config, scratch / node, BufferPool(), no_note) for node, config in configs.items()
         }
         self.fails: set[tuple[str, str]] = set()
-        """(node, method) that fail from now on."""
+        """Pairs (node, method) that fail."""
         self.lost: set[str] = set()
         self.hangs: set[str] = set()
         """Nodes that do not answer `save_checkpoint`."""
         self.digests: dict[str, int] = {}
-        """Node → checksum of what its rank holds like the other's, where it is another one."""
+        """Node → checksum of its replica, if it differs from the default."""
         self.writing: dict[str, str] = {}
-        """Node → what it still writes by order of a former supervisor."""
+        """Node → URI of a checkpoint that it still writes for a former supervisor."""
 
     async def intercept(self, node_id: str, method: str, arguments: Sequence[Any]) -> None:
         if node_id in self.lost:
@@ -76,13 +76,13 @@ class Nodes(FakeAgents):
         fsspec_storage.remove(uri)
 
     def _scan_checkpoints(self, node: str) -> CheckpointScan:
-        saving = self.saving[node]
-        with saving._writing_to(self.writing.get(node, "")):  # pyright: ignore[reportPrivateUsage]
-            return saving.scan()
+        saver = self.savers[node]
+        with saver._writing_to(self.writing.get(node, "")):  # pyright: ignore[reportPrivateUsage]
+            return saver.scan()
 
 
-class House:
-    """One job of two nodes, and its folder of checkpoints."""
+class CheckpointSetup:
+    """A job of two nodes, and its folder of checkpoints."""
 
     def __init__(self, folder: Path) -> None:
         self.payload = JobConfig.from_json({
@@ -99,124 +99,124 @@ class House:
         self.checkpoints = Checkpoints(self.payload, Gang(self.nodes, configs), self.journal)
 
     async def generation(self) -> Generation:
-        """The next one."""
+        """Create the next generation."""
         return await self.log.create(
             Generation(0, self.payload.layout, self.payload.places(), RestoreSource(RestoreKind.NONE), "start")
         )
 
     def begin(self, step: int) -> asyncio.Event:
-        """Save in the newest generation; returns what is set when that is over."""
+        """Start a save in the newest generation. Return an event that is set when the save has ended."""
         ended = asyncio.Event()
         self.checkpoints.start_save(self.log.past[-1], step, self.log, ended.set)
         return ended
 
     async def save(self, step: int) -> None:
-        """Save in the newest generation, and do all that follows from it."""
+        """Save in the newest generation, and wait for retention and cleanup."""
         self.begin(step)
         await asyncio.wait_for(self.checkpoints.wait_for_saves(), 20)
 
-    def debris(self, name: str) -> str:
-        """What a save leaves that was never finished."""
+    def leave_partial(self, name: str) -> str:
+        """Create the folder of an unfinished save, and return its URI."""
         (self.folder / name).mkdir()
         (self.folder / name / "node-0").write_bytes(b"shard")
         return f"{self.payload.storage_uri}/checkpoints/{name}"
 
     def names(self) -> list[str]:
-        """Folders there are."""
+        """Return the names of all checkpoint folders."""
         return sorted(path.name for path in self.folder.iterdir())
 
     async def noted(self, kind: str) -> list[int]:
-        """Steps that notes of a kind name."""
+        """Return the steps of all notes of a kind."""
         events = await self.journal.since("", 0, 0)
         return [event.data["step"] for event in events if event.data.get("kind") == kind]
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> House:
-    made = House(tmp_path)
+async def setup(tmp_path: Path) -> CheckpointSetup:
+    made = CheckpointSetup(tmp_path)
     await made.log.load()
     await made.generation()
     return made
 
 
-async def test_what_a_generation_that_is_over_left_unfinished_is_collected(house: House) -> None:
-    house.debris("step-2.gen-1")
-    await house.save(4)
-    assert house.names() == ["step-2.gen-1", "step-4.gen-1"], "its generation is not over"
-    await house.generation()
-    await house.save(6)
-    assert house.names() == ["step-6.gen-2"]
-    assert await house.noted("checkpoint_torn") == [2]
+async def test_an_unfinished_save_of_an_ended_generation_is_removed(setup: CheckpointSetup) -> None:
+    setup.leave_partial("step-2.gen-1")
+    await setup.save(4)
+    assert setup.names() == ["step-2.gen-1", "step-4.gen-1"], "the generation has not ended"
+    await setup.generation()
+    await setup.save(6)
+    assert setup.names() == ["step-6.gen-2"]
+    assert await setup.noted("checkpoint_torn") == [2]
 
 
-async def test_nobody_waits_for_what_a_lost_node_had_to_save(house: House) -> None:
-    house.nodes.hangs = {"node-1"}
-    first, second = house.begin(2), house.begin(4)
+async def test_a_save_does_not_wait_for_a_lost_node(setup: CheckpointSetup) -> None:
+    setup.nodes.hangs = {"node-1"}
+    first, second = setup.begin(2), setup.begin(4)
     await asyncio.sleep(0.05)
-    assert house.checkpoints.is_saving and not first.is_set()
-    house.nodes.hangs = set()
-    house.checkpoints.record_loss(["node-1"])
+    assert setup.checkpoints.is_saving and not first.is_set()
+    setup.nodes.hangs = set()
+    setup.checkpoints.record_loss(["node-1"])
     await asyncio.wait_for(asyncio.gather(first.wait(), second.wait()), 20)
-    assert not house.checkpoints.is_saving
-    assert await house.noted("checkpoint_failed") == [2]
-    assert [saved.step for saved in house.checkpoints.finished()] == [4]
+    assert not setup.checkpoints.is_saving
+    assert await setup.noted("checkpoint_failed") == [2]
+    assert [saved.step for saved in setup.checkpoints.finished()] == [4]
 
 
-async def test_a_save_that_failed_is_collected_at_once(house: House) -> None:
-    await house.save(2)
-    house.nodes.fails = {("node-1", "save_checkpoint")}
-    await house.save(4)
-    assert house.names() == ["step-2.gen-1"], "the last good one, and nothing else"
-    assert await house.noted("checkpoint_failed") == await house.noted("checkpoint_torn") == [4]
+async def test_a_failed_save_is_removed_at_once(setup: CheckpointSetup) -> None:
+    await setup.save(2)
+    setup.nodes.fails = {("node-1", "save_checkpoint")}
+    await setup.save(4)
+    assert setup.names() == ["step-2.gen-1"], "only the last good checkpoint remains"
+    assert await setup.noted("checkpoint_failed") == await setup.noted("checkpoint_torn") == [4]
 
 
-async def test_a_set_in_which_replicas_differ_is_never_finished(house: House) -> None:
-    await house.save(2)
-    house.nodes.digests = {"node-1": 8}
-    await house.save(4)
-    assert house.names() == ["step-2.gen-1"]
-    assert [saved.step for saved in house.checkpoints.finished()] == [2]
-    assert await house.noted("checkpoint_failed") == [4]
+async def test_a_save_with_differing_replicas_is_never_finished(setup: CheckpointSetup) -> None:
+    await setup.save(2)
+    setup.nodes.digests = {"node-1": 8}
+    await setup.save(4)
+    assert setup.names() == ["step-2.gen-1"]
+    assert [saved.step for saved in setup.checkpoints.finished()] == [2]
+    assert await setup.noted("checkpoint_failed") == [4]
 
 
-async def test_nothing_is_collected_while_a_node_is_silent(house: House) -> None:
-    await house.save(2)
-    house.nodes.lost = {"node-1"}
-    await house.save(4)
-    assert house.names() == ["step-2.gen-1", "step-4.gen-1"], "what is silent may still write"
-    house.nodes.lost = set()
-    await house.save(6)
-    assert house.names() == ["step-6.gen-1"]
+async def test_nothing_is_removed_while_a_node_is_unresponsive(setup: CheckpointSetup) -> None:
+    await setup.save(2)
+    setup.nodes.lost = {"node-1"}
+    await setup.save(4)
+    assert setup.names() == ["step-2.gen-1", "step-4.gen-1"], "an unresponsive node may still write"
+    setup.nodes.lost = set()
+    await setup.save(6)
+    assert setup.names() == ["step-6.gen-1"]
 
 
-async def test_what_a_node_still_writes_for_a_former_supervisor_is_left(house: House) -> None:
-    uri = house.debris("step-2.gen-1")
-    await house.generation()
-    house.nodes.writing = {"node-1": uri}
-    await house.save(4)
-    assert house.names() == ["step-2.gen-1", "step-4.gen-2"]
-    house.nodes.writing = {}
-    await house.save(6)
-    assert house.names() == ["step-6.gen-2"]
+async def test_a_save_that_a_node_still_writes_is_not_removed(setup: CheckpointSetup) -> None:
+    uri = setup.leave_partial("step-2.gen-1")
+    await setup.generation()
+    setup.nodes.writing = {"node-1": uri}
+    await setup.save(4)
+    assert setup.names() == ["step-2.gen-1", "step-4.gen-2"]
+    setup.nodes.writing = {}
+    await setup.save(6)
+    assert setup.names() == ["step-6.gen-2"]
 
 
-async def test_what_was_finished_meanwhile_and_what_cannot_be_read_are_no_debris(house: House) -> None:
-    house.debris("step-2.gen-1")
-    house.debris("step-3.gen-1")
-    (house.folder / "step-3.gen-1" / "manifest.json").write_text('{"files": [')
-    house.debris("notes")
-    await house.checkpoints.scan()
+async def test_finished_and_unreadable_checkpoints_are_not_removed_as_partial(setup: CheckpointSetup) -> None:
+    setup.leave_partial("step-2.gen-1")
+    setup.leave_partial("step-3.gen-1")
+    (setup.folder / "step-3.gen-1" / "manifest.json").write_text('{"files": [')
+    setup.leave_partial("notes")
+    await setup.checkpoints.scan()
     finished = {"step": 2, "generation": 1, "files": []}
-    (house.folder / "step-2.gen-1" / "manifest.json").write_text(json.dumps(finished))
-    await house.generation()
-    await house.save(4)
-    assert house.names() == ["notes", "step-2.gen-1", "step-3.gen-1", "step-4.gen-2"]
-    await house.save(6)
-    assert house.names() == ["notes", "step-3.gen-1", "step-6.gen-2"], "as a checkpoint, retention gives it up"
+    (setup.folder / "step-2.gen-1" / "manifest.json").write_text(json.dumps(finished))
+    await setup.generation()
+    await setup.save(4)
+    assert setup.names() == ["notes", "step-2.gen-1", "step-3.gen-1", "step-4.gen-2"]
+    await setup.save(6)
+    assert setup.names() == ["notes", "step-3.gen-1", "step-6.gen-2"], "retention removes the finished checkpoint"
 
 
-async def test_a_restarted_supervisor_gives_up_what_the_former_one_saved(house: House) -> None:
-    await house.save(2)
-    house.checkpoints = Checkpoints(house.payload, Gang(house.nodes, house.payload.agent_configs()), house.journal)
-    await house.save(4)
-    assert house.names() == ["step-4.gen-1"]
+async def test_retention_of_a_restarted_supervisor_covers_earlier_checkpoints(setup: CheckpointSetup) -> None:
+    await setup.save(2)
+    setup.checkpoints = Checkpoints(setup.payload, Gang(setup.nodes, setup.payload.agent_configs()), setup.journal)
+    await setup.save(4)
+    assert setup.names() == ["step-4.gen-1"]

@@ -1,4 +1,4 @@
-"""What agents leave of incidents: when it is asked for, what is missing, what is given up; over agents in memory."""
+"""Uploads of evidence, with in-memory agents: their time, missing evidence, and removal of the oldest."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -27,12 +27,12 @@ NAMES = {"n0": "alpha", "n1": "beta", "n2": "gamma"}
 
 
 class Nodes(FakeAgents):
-    """Agents that answer as they are told to."""
+    """Agents with the answers that a test sets."""
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
         super().__init__()
         self.answers = answers
-        self.asked: list[tuple[str, str, tuple[Any, ...]]] = []
+        self.requests: list[tuple[str, str, tuple[Any, ...]]] = []
 
     async def start(self, config: AgentConfig) -> None:
         raise AssertionError("no agent is started")
@@ -41,7 +41,7 @@ class Nodes(FakeAgents):
         raise AssertionError("no agent is killed")
 
     async def intercept(self, node_id: str, method: str, arguments: Sequence[Any]) -> None:
-        self.asked.append((node_id, method, tuple(arguments)))
+        self.requests.append((node_id, method, tuple(arguments)))
         if isinstance(error := self.answers[node_id], Exception):
             raise error
 
@@ -50,7 +50,7 @@ class Nodes(FakeAgents):
 
 
 class Rig:
-    """The evidence of one job, whose third node was given up meanwhile."""
+    """The evidence of a job that has released its third node."""
 
     def __init__(self, records: Records, answers: Mapping[str, Any]) -> None:
         self.nodes = Nodes(answers)
@@ -61,7 +61,7 @@ class Rig:
         self.evidence = Evidence(Gang(self.nodes, configs), self.state, lambda generation: NAMES)
 
     async def incident(self, number: int) -> Incident:
-        """One opens, as the recovery that begins says."""
+        """Open an incident, as at the start of a recovery."""
         incident = Incident(f"i{number}", number, Cause(Reason.RANK_EXIT, "rank 1 killed", 1.0, 1), 5)
         incident.mark_phase("fault_s", float(number))
         incident.mark_phase("seen_s", float(number))
@@ -71,33 +71,33 @@ class Rig:
         return incident
 
     async def train(self, incident: Incident) -> None:
-        """The generation after an incident commits its first step."""
+        """Commit the first step of the generation after an incident."""
         incident.next_generation = incident.generation + 1
         formed = Generation(incident.next_generation, Layout(), (), RestoreSource(RestoreKind.NONE), "rank_exit")
         await self.state.record_first_step(GenerationMonitor(formed, first_step_s=9.0))
 
-    async def told(self) -> list[SupervisorEvent]:
+    async def revisions(self) -> list[SupervisorEvent]:
         return [event for event in await self.journal.since("", 0, 0) if event.type == "incident"]
 
 
 ANSWERS = {"n0": 70, "n1": 30}
 
 
-async def test_nobody_is_asked_before_training_goes_on() -> None:
+async def test_evidence_is_uploaded_only_after_training_has_resumed() -> None:
     rig = Rig(Records(), ANSWERS)
     incident = await rig.incident(1)
     await asyncio.sleep(0.05)
-    assert rig.nodes.asked == [] and incident.evidence_bytes is None
+    assert rig.nodes.requests == [] and incident.evidence_bytes is None
     await rig.train(incident)
     async with asyncio.timeout(5):
-        while len(told := await rig.told()) < 3:  # noqa: ASYNC110
+        while len(revisions := await rig.revisions()) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    assert sorted(rig.nodes.asked) == [(node, "upload_evidence", (1, "i1")) for node in ("n0", "n1")]
-    assert told[-1].data["evidence_bytes"] == 100
-    assert told[-1].data["evidence_missing"] == {"gamma": "the node was lost"}
+    assert sorted(rig.nodes.requests) == [(node, "upload_evidence", (1, "i1")) for node in ("n0", "n1")]
+    assert revisions[-1].data["evidence_bytes"] == 100
+    assert revisions[-1].data["evidence_missing"] == {"gamma": "the node was lost"}
 
 
-async def test_what_is_missing_is_said_with_its_reason() -> None:
+async def test_missing_evidence_is_reported_with_its_reason() -> None:
     silent = AgentLostError("n0", "agent on node n0 did not answer upload_evidence in 30 s")
     full = AgentError("n1", "beta", AgentErrorKind.STORAGE, "no space left")
     rig = Rig(Records(), {"n0": silent, "n1": full, "n2": 0})
@@ -111,7 +111,7 @@ async def test_what_is_missing_is_said_with_its_reason() -> None:
     }
 
 
-async def test_another_life_of_the_supervisor_has_left_what_the_first_had_not() -> None:
+async def test_a_restarted_supervisor_uploads_the_remaining_evidence() -> None:
     records = Records()
     first = Rig(records, ANSWERS)
     await first.incident(1)
@@ -121,16 +121,16 @@ async def test_another_life_of_the_supervisor_has_left_what_the_first_had_not() 
     second = Rig(records, ANSWERS)
     past = await second.journal.replay()
     second.state.replay(past)
-    assert second.state.incident is not None and second.state.incident.id == "i2", "the one that is open"
+    assert second.state.incident is not None and second.state.incident.id == "i2", "the open incident"
     second.evidence.replay(past)
     await asyncio.sleep(0.05)
-    assert second.nodes.asked == [], "it is being recovered from"
+    assert second.nodes.requests == [], "the recovery is still in progress"
     await second.evidence.upload_pending()
-    assert sorted(second.nodes.asked) == [(node, "upload_evidence", (2, "i2")) for node in ("n0", "n1")]
-    assert second.state.incident.evidence_bytes == 100, "the next revision of the incident keeps it"
+    assert sorted(second.nodes.requests) == [(node, "upload_evidence", (2, "i2")) for node in ("n0", "n1")]
+    assert second.state.incident.evidence_bytes == 100, "the next revision of the incident has it"
 
 
-async def test_an_open_incident_is_found_again_though_an_older_one_was_told_of_last() -> None:
+async def test_an_open_incident_is_restored_even_if_an_older_one_was_revised_last() -> None:
     records = Records()
     first = Rig(records, ANSWERS)
     older, newer = await first.incident(1), await first.incident(2)
@@ -142,10 +142,12 @@ async def test_an_open_incident_is_found_again_though_an_older_one_was_told_of_l
     assert second.state.incident is not None and second.state.incident.id == newer.id
 
 
-async def test_the_oldest_are_given_up_for_the_newest() -> None:
+async def test_evidence_of_the_oldest_incident_is_removed_for_the_newest() -> None:
     rig = Rig(Records(), ANSWERS)
     incidents = [await rig.incident(number) for number in range(1, MAX_INCIDENTS + 2)]
     await rig.evidence.upload_pending()
-    assert [call for call in rig.nodes.asked if call[1] == "remove_evidence"] == [("n0", "remove_evidence", (["i1"],))]
+    assert [call for call in rig.nodes.requests if call[1] == "remove_evidence"] == [
+        ("n0", "remove_evidence", (["i1"],))
+    ]
     assert [incident.evidence_bytes for incident in incidents] == [0] + [100] * MAX_INCIDENTS
     assert set(incidents[0].evidence_missing.values()) == {"it was removed in favor of newer incidents"}

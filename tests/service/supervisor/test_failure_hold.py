@@ -1,4 +1,4 @@
-"""A failed job whose nodes are kept: over agents and records in memory, through a restart of its supervisor."""
+"""The hold of a failed job, with in-memory agents and records, and a restart of the supervisor."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ BAD = Failed(1, 1, RankError(ErrorClass.USER, "ValueError", "bad", "Traceback â€
 
 
 class Nodes(FakeAgents):
-    """Two agents of a script with a rank each; the second says `says` as soon as it is formed."""
+    """Two agents of a script with one rank each. The second rank emits `message` when it is formed."""
 
-    def __init__(self, says: Message) -> None:
+    def __init__(self, message: Message) -> None:
         super().__init__()
-        self.says = says
+        self.message = message
         self.life: Lifecycle | None = None
         self.gone = False
 
@@ -43,16 +43,16 @@ class Nodes(FakeAgents):
     ) -> None:
         if node == "node-1":
             assert self.life is not None
-            asyncio.get_running_loop().call_soon(self.life.receive, node, self.says)
+            asyncio.get_running_loop().call_soon(self.life.receive, node, self.message)
 
     def _inspect_ranks(self, node: str) -> dict[int, RankInspection]:
         return {int(node[-1]): RankInspection(node, 1, None, "in the loop")}
 
 
-def life(nodes: Nodes, records: Records, hold: str | None = "10m") -> tuple[Lifecycle, Journal]:
+def life(nodes: Nodes, records: Records, hold_on_failure: str | None = "10m") -> tuple[Lifecycle, Journal]:
     spec = parse_spec({
         "name": "t", "workload": {"kind": "script", "entrypoint": "/train.py"}, "layout": {"dp": 2},
-        "recovery": {"budgets": {"rank_exit": 0}}, "hold_on_failure": hold,
+        "recovery": {"budgets": {"rank_exit": 0}}, "hold_on_failure": hold_on_failure,
     })  # fmt: skip
     payload = JobConfig.from_json({
         "job_id": "j", "spec": spec.model_dump(mode="json"), "layout": {"dp_shard": 2},
@@ -64,12 +64,12 @@ def life(nodes: Nodes, records: Records, hold: str | None = "10m") -> tuple[Life
     return nodes.life, journal
 
 
-async def told(journal: Journal, kind: str = "state") -> list[Mapping[str, Any]]:
+async def events(journal: Journal, kind: str = "state") -> list[Mapping[str, Any]]:
     return [event.data for event in await journal.since("", 0, 0) if event.type == kind]
 
 
-async def held(made: Lifecycle) -> "asyncio.Task[None]":
-    """Run until the job is held."""
+async def run_until_held(made: Lifecycle) -> "asyncio.Task[None]":
+    """Run until the job is on hold."""
     running = asyncio.ensure_future(made.run())
     async with asyncio.timeout(10):
         while made.status().phase != "held":  # noqa: ASYNC110
@@ -77,28 +77,28 @@ async def held(made: Lifecycle) -> "asyncio.Task[None]":
     return running
 
 
-async def test_a_failure_is_held_with_its_evidence_until_somebody_lets_go() -> None:
+async def test_a_failed_job_is_held_with_its_evidence_until_it_is_released() -> None:
     nodes = Nodes(BAD)
     made, journal = life(nodes, Records())
-    running = await held(made)
+    running = await run_until_held(made)
     ended = ["kill_ranks", "kill_ranks", "upload_evidence", "upload_evidence"]
-    assert nodes.calls[-4:] == ended, "ranks are ended before it is held, and what is known of them is left"
-    (data,) = await told(journal, "held")
+    assert nodes.calls[-4:] == ended, "ranks are killed and evidence is uploaded before the hold"
+    (data,) = await events(journal, "held")
     assert (data["reason"], data["error"]["kind"]) == ("user_error", "ValueError")
     assert data["stacks"]["0"]["text"] == "in the loop"
-    states = [state["state"] for state in await told(journal)]
-    assert states[-1] == "DRAINING" and "; its nodes are kept until 20" in (await told(journal))[-1]["message"]
+    states = [state["state"] for state in await events(journal)]
+    assert states[-1] == "DRAINING" and "; its nodes are kept until 20" in (await events(journal))[-1]["message"]
     made.set_intents(intents(end={"reason": "max_duration", "message": "too long"}))
     await asyncio.sleep(0)
-    assert not running.done(), "max_duration does not end it"
+    assert not running.done(), "max_duration does not end the hold"
     made.set_intents(intents(release=True))
     await asyncio.wait_for(running, 5)
-    last = (await told(journal))[-1]
+    last = (await events(journal))[-1]
     assert (last["state"], last["reason"], last["error"]["message"]) == ("FAILED", "user_error", "bad")
     assert last["message"] == "rank 1: ValueError: bad"
 
 
-async def test_what_ranks_wrote_is_complete_once_they_are_ended_and_not_before() -> None:
+async def test_logs_are_complete_only_after_the_ranks_have_ended() -> None:
     made, _ = life(Nodes(Joined(1, 1, 1.0)), Records())
     running = asyncio.ensure_future(made.run())
     async with asyncio.timeout(10):
@@ -114,39 +114,39 @@ async def test_what_ranks_wrote_is_complete_once_they_are_ended_and_not_before()
     await asyncio.wait_for(running, 5)
 
 
-async def test_a_supervisor_that_restarts_goes_on_with_the_hold_and_no_longer() -> None:
+async def test_a_restarted_supervisor_continues_the_hold_without_extending_it() -> None:
     nodes, records = Nodes(BAD), Records()
     made, _ = life(nodes, records)
-    running = await held(made)
+    running = await run_until_held(made)
     running.cancel()
     nodes.calls.clear()
-    nodes.gone = True  # also without any agent left
+    nodes.gone = True  # No agent is needed.
     made, journal = life(nodes, records)
-    running = await held(made)
+    running = await run_until_held(made)
     assert "start_zygote" not in nodes.calls and made.failure_hold.stacks["0"]["text"] == "in the loop"
-    (data,) = await told(journal, "held")
+    (data,) = await events(journal, "held")
     assert made.failure_hold._until_s == data["until_s"]
     made.set_intents(intents(cancel=True))
     await asyncio.wait_for(running, 5)
-    assert [(state["state"], state["reason"]) for state in await told(journal)][-1] == ("FAILED", "user_error")
+    assert [(state["state"], state["reason"]) for state in await events(journal)][-1] == ("FAILED", "user_error")
 
 
-async def test_it_ends_by_itself_and_a_budget_that_is_spent_is_held_as_well() -> None:
+async def test_the_hold_times_out_and_also_follows_an_exhausted_budget() -> None:
     made, journal = life(Nodes(Exited(1, 1, -9, 5.0)), Records(), "1s")
     await asyncio.wait_for(made.run(), 10)
-    assert [state["state"] for state in await told(journal)][-2:] == ["DRAINING", "FAILED"]
-    assert (await told(journal, "held"))[0]["reason"] == "budget_exhausted"
+    assert [state["state"] for state in await events(journal)][-2:] == ["DRAINING", "FAILED"]
+    assert (await events(journal, "held"))[0]["reason"] == "budget_exhausted"
 
 
-async def test_nothing_is_held_that_was_not_to_be() -> None:
-    for hold, request in (
+async def test_a_job_that_requests_no_hold_is_not_held() -> None:
+    for hold_on_failure, request in (
         (None, intents()),
         ("10m", intents(cancel=True)),
         ("10m", intents(end={"reason": "max_duration"})),
     ):
         nodes = Nodes(BAD)
-        made, journal = life(nodes, Records(), hold)
+        made, journal = life(nodes, Records(), hold_on_failure)
         made.set_intents(request)
         await asyncio.wait_for(made.run(), 10)
-        assert not await told(journal, "held")
-        assert hold is None or "inspect_ranks" not in nodes.calls
+        assert not await events(journal, "held")
+        assert hold_on_failure is None or "inspect_ranks" not in nodes.calls

@@ -1,4 +1,4 @@
-"""What a watch takes in."""
+"""Messages in the generation monitor."""
 
 import pytest
 
@@ -15,7 +15,7 @@ ENDED = Exited(0, 1, -9, 0.0)
 RAISED = Failed(0, 1, RankError(ErrorClass.USER, "ValueError", "no", "", 1, "forward", 0.0))
 
 
-def watch(*disable_detectors: Detector) -> GenerationMonitor:
+def monitor(*disable_detectors: Detector) -> GenerationMonitor:
     place = RankPlace(0, "n", "n", "10.0.0.1", 0, 0)
     return GenerationMonitor(
         Generation(1, Layout(dp_shard=1), (place,), RestoreSource(RestoreKind.NONE), "start"),
@@ -24,10 +24,10 @@ def watch(*disable_detectors: Detector) -> GenerationMonitor:
 
 
 @pytest.mark.parametrize(("message", "detector"), [(ENDED, Detector.EXIT), (RAISED, Detector.EXCEPTION)])
-def test_in_a_rehearsal_it_overlooks_what_it_is_told_to(message: Exited | Failed, detector: Detector) -> None:
-    seeing, blind = watch(), watch(detector)
-    for each in (seeing, blind):
+def test_a_disabled_detector_ignores_its_messages(message: Exited | Failed, detector: Detector) -> None:
+    enabled, disabled = monitor(), monitor(detector)
+    for each in (enabled, disabled):
         each.receive("n", Joined(0, 1, 1.0))
         each.receive("n", message)
-    assert seeing.is_broken and not blind.is_broken
-    assert seeing.joined == blind.joined == {0: 1.0}
+    assert enabled.is_broken and not disabled.is_broken
+    assert enabled.joined == disabled.joined == {0: 1.0}

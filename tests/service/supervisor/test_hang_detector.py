@@ -1,4 +1,4 @@
-"""When ranks are held to hang: what a supervisor that has restarted still knows of how long things take."""
+"""The hang detector after a restart of the supervisor: durations of first steps come from the agents."""
 
 import pytest
 
@@ -15,11 +15,15 @@ from regroup.workers.contract.rank_activity import RankActivity
 from tests.support.doubles.supervised_job import FakeNodes
 
 
-@pytest.mark.parametrize(("known_s", "is_found"), [(0.0, False), (0.2, True)])
-async def test_how_long_a_first_step_took_is_asked_of_the_agents(known_s: float, is_found: bool) -> None:
+@pytest.mark.parametrize(("earlier_first_s", "is_found"), [(0.0, False), (0.2, True)])
+async def test_the_duration_of_an_earlier_first_step_comes_from_the_agents(
+    earlier_first_s: float, is_found: bool
+) -> None:
     place = RankPlace(0, "node-0", "n0", "h", 0, 0)
-    watch = GenerationMonitor(Generation(3, Layout(dp_shard=1), (place,), RestoreSource(RestoreKind.NONE), "rank_exit"))
-    standstill = HangDetector(Gang(FakeNodes({}), {}), hang_policy_for("builtin", None, None))
-    dwell = RankActivity(5, "forward", 600.0, 600.0, 0, 0.0, earlier_first_s=known_s)
-    standstill.receive_report(AgentReport("node-0", "boot", 3, (0,), (), {}, {"0": dwell}))
-    assert (await standstill.poll(watch) is not None) is is_found
+    monitor = GenerationMonitor(
+        Generation(3, Layout(dp_shard=1), (place,), RestoreSource(RestoreKind.NONE), "rank_exit")
+    )
+    detector = HangDetector(Gang(FakeNodes({}), {}), hang_policy_for("builtin", None, None))
+    activity = RankActivity(5, "forward", 600.0, 600.0, 0, 0.0, earlier_first_s=earlier_first_s)
+    detector.receive_report(AgentReport("node-0", "boot", 3, (0,), (), {}, {"0": activity}))
+    assert (await detector.poll(monitor) is not None) is is_found

@@ -1,4 +1,4 @@
-"""What an agent says and what a supervisor takes, over any order of beats, answers that are lost, and lives."""
+"""The intake of agent messages, for any order of reports, lost answers and supervisor restarts."""
 
 from typing import Any
 
@@ -10,26 +10,26 @@ from regroup.workers.agent.outbox import Outbox
 from regroup.workers.contract.messages import Note
 
 
-class Line:
-    """An agent, its supervisor's present life, and the database behind it."""
+class Channel:
+    """An agent, its current supervisor, and the database."""
 
     def __init__(self) -> None:
-        self.outbox, self.count, self.lives = Outbox(), 0, 0
+        self.outbox, self.count, self.runs = Outbox(), 0, 0
         self.durable: list[int] = []
-        self.live()
+        self.restart()
 
-    def live(self) -> None:
-        """The supervisor begins anew; what it knew and the database did not is gone."""
-        self.lives += 1
-        self.intake, self.events, self.acked = Intake(f"life-{self.lives}"), list[int](), 0
+    def restart(self) -> None:
+        """Restart the supervisor. Messages that the database does not have are lost."""
+        self.runs += 1
+        self.intake, self.events, self.acked = Intake(f"run-{self.runs}"), list[int](), 0
 
-    def say(self) -> None:
-        """The agent has one more message."""
-        self.outbox.add(Note(0, "said", {"number": self.count}, 0.0))
+    def emit(self) -> None:
+        """Put one more message into the outbox of the agent."""
+        self.outbox.add(Note(0, "note", {"number": self.count}, 0.0))
         self.count += 1
 
     def report(self, *, is_answered: bool = True) -> None:
-        """One beat."""
+        """Send one report."""
         outbox, intake = self.outbox, self.intake
         for message in intake.filter_new(outbox.boot_id, outbox.supervisor_run, outbox.next_batch()):
             self.events.append(message["data"]["number"])
@@ -39,43 +39,43 @@ class Line:
             outbox.acknowledge(intake.supervisor_boot_id, intake.received(outbox.boot_id), durable)
 
     def ingest(self) -> None:
-        """The controller takes what there is."""
+        """Ingest the new events into the database."""
         self.durable += [number for number in self.events[self.acked :] if number not in self.durable]
         self.acked = len(self.events)
 
 
-def test_what_one_life_took_and_nobody_kept_is_told_to_the_next_though_it_hears_something_newer_first() -> None:
-    line = Line()
-    line.say()
-    line.report()
-    line.live()  # before the database had it
-    line.say()
+def test_a_message_lost_with_a_supervisor_is_sent_to_the_next_one() -> None:
+    channel = Channel()
+    channel.emit()
+    channel.report()
+    channel.restart()  # Before the database has the message.
+    channel.emit()
     for _ in range(3):
-        line.report()
-        line.ingest()
-    assert line.durable == [0, 1]
-    line.report()
-    assert len(line.outbox) == 0
+        channel.report()
+        channel.ingest()
+    assert channel.durable == [0, 1]
+    channel.report()
+    assert len(channel.outbox) == 0
 
 
-DOINGS: dict[str, Any] = {
-    "say": Line.say,
-    "report": Line.report,
-    "report, answer lost": lambda line: line.report(is_answered=False),
-    "ingest": Line.ingest,
-    "live": Line.live,
+ACTIONS: dict[str, Any] = {
+    "emit": Channel.emit,
+    "report": Channel.report,
+    "report, answer lost": lambda channel: channel.report(is_answered=False),
+    "ingest": Channel.ingest,
+    "restart": Channel.restart,
 }
 
 
 @settings(max_examples=300)
-@given(st.lists(st.sampled_from(sorted(DOINGS)), max_size=40))
-def test_nothing_is_lost_and_nothing_is_out_of_order(doings: list[str]) -> None:
-    line = Line()
-    for doing in doings:
-        DOINGS[doing](line)
+@given(st.lists(st.sampled_from(sorted(ACTIONS)), max_size=40))
+def test_no_message_is_lost_or_out_of_order(actions: list[str]) -> None:
+    channel = Channel()
+    for action in actions:
+        ACTIONS[action](channel)
     for _ in range(4):
-        line.report()
-        line.ingest()
-    assert line.durable == list(range(line.count))
-    line.report()
-    assert len(line.outbox) == 0, "and nothing is kept for ever"
+        channel.report()
+        channel.ingest()
+    assert channel.durable == list(range(channel.count))
+    channel.report()
+    assert len(channel.outbox) == 0, "the outbox is empty at the end"

@@ -1,4 +1,4 @@
-"""Waiting that ends when the controller wants something else of the job."""
+"""Waits that end when the intents of the controller change."""
 
 import asyncio
 from typing import Any
@@ -17,31 +17,31 @@ LAYOUT = Layout(dp_shard=2)
 OWN, OTHERS = (tuple(NodeAssignment(node, node, "h", 1) for node in names) for names in ("ab", "ac"))
 
 
-def intended() -> IntentTracker:
+def make_tracker() -> IntentTracker:
     return IntentTracker({"a": "a", "b": "b"}, shape_of(OWN, LAYOUT))
 
 
-async def waits(wanted: IntentTracker, **options: bool) -> tuple["asyncio.Task[Any]", asyncio.Event]:
-    """A task that waits for work that does not end by itself, and what tells that the work was given up."""
-    given_up = asyncio.Event()
+async def start_wait(tracker: IntentTracker, **options: bool) -> tuple["asyncio.Task[Any]", asyncio.Event]:
+    """Return a task that waits for endless work, and an event that is set when the work is cancelled."""
+    cancelled = asyncio.Event()
 
     async def work() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            given_up.set()
+            cancelled.set()
 
-    waiting = asyncio.create_task(wanted.interruptible(work(), **options))
+    waiting = asyncio.create_task(tracker.interruptible(work(), **options))
     await asyncio.sleep(0.01)
-    return waiting, given_up
+    return waiting, cancelled
 
 
-async def test_work_that_ends_is_waited_for() -> None:
-    wanted = intended()
-    assert not wanted.update(Intents())
-    assert await wanted.interruptible(asyncio.sleep(0.01, "done")) == "done"
+async def test_a_wait_returns_the_result_of_its_work() -> None:
+    tracker = make_tracker()
+    assert not tracker.update(Intents())
+    assert await tracker.interruptible(asyncio.sleep(0.01, "done")) == "done"
     with pytest.raises(ZeroDivisionError):
-        await wanted.interruptible(fails())
+        await tracker.interruptible(fails())
 
 
 async def fails() -> None:
@@ -55,40 +55,40 @@ async def fails() -> None:
         (Intents(end=EndRequest(Reason.MAX_DURATION)), Reason.MAX_DURATION),
     ],
 )
-async def test_a_job_that_is_to_end_waits_for_nothing(intents: Intents, reason: Reason) -> None:
-    wanted = intended()
-    waiting, given_up = await waits(wanted)
-    assert wanted.update(intents)
+async def test_the_end_of_a_job_cancels_each_wait(intents: Intents, reason: Reason) -> None:
+    tracker = make_tracker()
+    waiting, cancelled = await start_wait(tracker)
+    assert tracker.update(intents)
     with pytest.raises(Finished) as ended:
         await waiting
-    assert ended.value.reason is reason and given_up.is_set()
+    assert ended.value.reason is reason and cancelled.is_set()
 
 
-async def test_other_nodes_end_a_wait_unless_it_is_needed_before_one_goes_there() -> None:
-    wanted = intended()
-    assert not wanted.update(Intents(nodes=OWN[::-1])), "they are the same"
-    free, _ = await waits(wanted)
-    needed, given_up = await waits(wanted, by_relocation=False)
-    assert wanted.update(Intents(nodes=OTHERS))
-    with pytest.raises(Relocated) as moved:
+async def test_new_nodes_end_a_wait_unless_the_relocation_needs_its_result() -> None:
+    tracker = make_tracker()
+    assert not tracker.update(Intents(nodes=OWN[::-1])), "the nodes are the same"
+    free, _ = await start_wait(tracker)
+    needed, cancelled = await start_wait(tracker, by_relocation=False)
+    assert tracker.update(Intents(nodes=OTHERS))
+    with pytest.raises(Relocated) as relocated:
         await free
-    assert moved.value.nodes == OTHERS
+    assert relocated.value.nodes == OTHERS
     await asyncio.sleep(0.01)
     assert not needed.done()
-    wanted.update(Intents(nodes=OTHERS, cancel=True))
+    tracker.update(Intents(nodes=OTHERS, cancel=True))
     with pytest.raises(Finished):
         await needed
-    assert given_up.is_set()
+    assert cancelled.is_set()
 
 
-async def test_that_there_is_no_spare_matters_only_while_a_node_is_lost() -> None:
-    wanted = intended()
-    assert not wanted.update(Intents(no_spare="all are busy"))
-    wanted.lost_nodes = ("b",)
-    waiting, _ = await waits(wanted)
-    wanted.update(Intents(no_spare="all are busy"))
+async def test_a_missing_spare_ends_a_wait_only_while_a_node_is_lost() -> None:
+    tracker = make_tracker()
+    assert not tracker.update(Intents(no_spare="all are busy"))
+    tracker.lost_nodes = ("b",)
+    waiting, _ = await start_wait(tracker)
+    tracker.update(Intents(no_spare="all are busy"))
     with pytest.raises(AgentLostError, match="all are busy") as lost:
         await waiting
     assert lost.value.node_id == "b"
-    wanted.update(Intents(no_spare="all are busy", nodes=OTHERS))
-    assert isinstance(wanted.interruption(), Relocated), "a node has come after all"
+    tracker.update(Intents(no_spare="all are busy", nodes=OTHERS))
+    assert isinstance(tracker.interruption(), Relocated), "a substitute has arrived"

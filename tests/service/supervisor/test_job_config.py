@@ -1,4 +1,4 @@
-"""What the agents of a job are told of its Python."""
+"""The configuration that the agents and ranks of a job receive."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ FUNCTION = {"workload": {"kind": "function", "function": "mine:train"},
 
 
 def payload(spec: dict[str, Any], **more: Any) -> JobConfig:
-    """Of a job on one node."""
+    """Return the configuration of a job on one node."""
     return JobConfig.from_json(
         {
             "job_id": "job",
@@ -41,38 +41,38 @@ def payload(spec: dict[str, Any], **more: Any) -> JobConfig:
         (BUILTIN, {"torch", "numpy", "fsspec"}),
     ],
 )
-def test_a_python_of_its_own_needs_what_the_workload_does(spec: dict[str, Any], needs: set[str]) -> None:
+def test_an_own_environment_needs_the_packages_of_the_workload(spec: dict[str, Any], needs: set[str]) -> None:
     environment = {"base": "none", "requirements": ["torch==2.13.0"]}
     (config,) = payload({**spec, "environment": environment}).agent_configs().values()
     assert set(config.needs) == needs
     assert (config.requirements, config.base, config.interpreter) == (("torch==2.13.0",), "none", "")
 
 
-def test_an_interpreter_is_passed_on() -> None:
+def test_the_agent_gets_the_interpreter_of_the_spec() -> None:
     (config,) = payload({**SCRIPT, "environment": {"interpreter": "/opt/bin/python"}}).agent_configs().values()
     assert (config.interpreter, config.requirements) == ("/opt/bin/python", ())
 
 
-def test_in_a_rehearsal_detectors_may_be_off() -> None:
-    seeing, blind = payload(BUILTIN), payload({**BUILTIN, "disable_detectors": list(Detector)})
-    assert seeing.hang_policy is not None and blind.hang_policy is None
-    ours, theirs = seeing.join_message().config, blind.join_message().config
-    assert (ours.verify_replicas, theirs.verify_replicas) == (True, False)
-    assert (ours.loss_spike.action, theirs.loss_spike.action) == ("warn", "off")
-    assert (ours.non_finite.action, theirs.non_finite.action) == ("rollback", "ignore")
+def test_detectors_can_be_disabled() -> None:
+    enabled, disabled = payload(BUILTIN), payload({**BUILTIN, "disable_detectors": list(Detector)})
+    assert enabled.hang_policy is not None and disabled.hang_policy is None
+    enabled_config, disabled_config = enabled.join_message().config, disabled.join_message().config
+    assert (enabled_config.verify_replicas, disabled_config.verify_replicas) == (True, False)
+    assert (enabled_config.loss_spike.action, disabled_config.loss_spike.action) == ("warn", "off")
+    assert (enabled_config.non_finite.action, disabled_config.non_finite.action) == ("rollback", "ignore")
 
 
 def places(*numbers: list[int]) -> list[tuple[int, str, int]]:
     nodes = [
-        {"node_id": f"n{at}", "name": f"n{at}", "address": "", "ranks": 2, "numbers": which}
-        for at, which in enumerate(numbers)
+        {"node_id": f"n{at}", "name": f"n{at}", "address": "", "ranks": 2, "numbers": local_numbers}
+        for at, local_numbers in enumerate(numbers)
     ]
     job = payload(BUILTIN).with_nodes(assigned(nodes), Layout(dp_replicate=4))
     return [(place.rank, place.node_id, place.local_rank) for place in job.places()]
 
 
-def test_ranks_are_where_they_were_placed() -> None:
+def test_ranks_have_the_nodes_of_their_placement() -> None:
     assert places([0, 2], [1, 3]) == [(0, "n0", 0), (1, "n1", 0), (2, "n0", 1), (3, "n1", 1)]
     in_order = [(0, "n0", 0), (1, "n0", 1), (2, "n1", 0), (3, "n1", 1)]
     assert places([], []) == in_order
-    assert places([0, 5], [1, 3]) == in_order, "numbers of another size are of no use"
+    assert places([0, 5], [1, 3]) == in_order, "rank numbers of another world size are ignored"

@@ -1,4 +1,4 @@
-"""The journal tells a listener what is new in this life, once."""
+"""The journal notifies a listener once of each new event."""
 
 from regroup.service.domain.job_events import IncidentRevised
 from regroup.service.domain.states import Reason
@@ -10,7 +10,7 @@ from tests.support.doubles.memory_records import Records
 INCIDENT = IncidentRevised(id="i", cause="rank 1 killed by signal 9", reason=Reason.RANK_EXIT)
 
 
-async def test_a_listener_hears_what_is_let_out_but_nothing_of_earlier_lives() -> None:
+async def test_a_listener_gets_new_events_but_none_of_earlier_supervisors() -> None:
     records = Records()
     first: list[SupervisorEvent] = []
     journal = Journal(records, "j", on_event=first.append)

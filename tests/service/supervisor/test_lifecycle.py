@@ -1,4 +1,4 @@
-"""A supervisor's life over agents and records in memory: every path but the processes themselves."""
+"""The lifecycle of a job in the supervisor, with in-memory agents and records instead of processes."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.support.doubles.supervised_job import FakeNodes, life, outcomes, run
 from tests.support.inputs.sync_records import intents
 
 
-async def test_an_undisturbed_job() -> None:
+async def test_a_job_without_faults_succeeds() -> None:
     _, journal = await run(FakeNodes({}))
     assert [name for kind, name in await outcomes(journal) if kind == "state"] == ["STARTING", "RUNNING", "SUCCEEDED"]
 
@@ -33,28 +33,28 @@ async def test_a_dead_rank_is_one_incident_and_no_step_is_lost() -> None:
     assert steps == [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6)]
 
 
-async def test_an_incident_is_told_phase_by_phase_before_the_first_step() -> None:
+async def test_an_incident_is_emitted_after_each_phase_of_the_recovery() -> None:
     _, journal = await run(FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)}))
     events = await journal.since("", 0, 0)
-    told = [event for event in events if event.type == "incident"]
+    revisions = [event for event in events if event.type == "incident"]
     phases = ["dead_s", "decided_s", "formed_s", "restored_s", "first_step_s"]
-    news = [[phase for phase in phases if phase in event.data["times"]] for event in told]
+    news = [[phase for phase in phases if phase in event.data["times"]] for event in revisions]
     assert [found for before, found in pairwise([[], *news]) if found != before] == [
         phases[: count + 1] for count in range(len(phases))
     ]
-    assert len({event.key for event in told}) == len(told)
+    assert len({event.key for event in revisions}) == len(revisions)
 
 
-async def test_the_records_hold_how_an_incident_began_and_how_it_ended() -> None:
+async def test_the_records_have_the_begin_and_the_end_of_an_incident() -> None:
     records = Records()
     await run(FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)}), records)
-    kept = [json.loads(value)["data"]["times"] for key, value in records.data.items() if "/incident:" in key]
-    assert set(kept[0]) == {"fault_s", "seen_s"}, "on record before the ranks are ended"
-    assert set(kept[1]) == {*kept[0], "dead_s"}
-    assert set(kept[-1]) == {*kept[1], "decided_s", "formed_s", "restored_s", "first_step_s"}
+    recorded = [json.loads(value)["data"]["times"] for key, value in records.data.items() if "/incident:" in key]
+    assert set(recorded[0]) == {"fault_s", "seen_s"}, "recorded before the ranks are killed"
+    assert set(recorded[1]) == {*recorded[0], "dead_s"}
+    assert set(recorded[-1]) == {*recorded[1], "decided_s", "formed_s", "restored_s", "first_step_s"}
 
 
-async def test_a_lost_agent_is_replaced_and_without_disk_the_job_starts_again() -> None:
+async def test_a_job_without_checkpoints_restarts_after_the_loss_of_an_agent() -> None:
     nodes = FakeNodes({(1, 4): "node-1"})
     _, journal = await run(nodes)
     assert ("node-1", "kill") in nodes.calls
@@ -62,14 +62,14 @@ async def test_a_lost_agent_is_replaced_and_without_disk_the_job_starts_again() 
     assert (incident["reason"], incident["recovery_action"], incident["steps_lost"]) == ("agent_lost", "disk", 3)
 
 
-async def test_without_memory_a_job_that_goes_on_from_another_starts_there_again() -> None:
+async def test_a_job_that_resumes_another_restarts_from_the_same_checkpoint() -> None:
     _, journal = await run(FakeNodes({(1, 4): "node-1"}), resume={"uri": "/other/step-2.gen-3", "step": 2})
     formed = [event.data for event in await journal.since("", 0, 0) if event.type == "generation"]
     assert [(item["start_step"], item["restore"]["uri"]) for item in formed] == [(2, "/other/step-2.gen-3")] * 2
     assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
-async def test_a_job_that_cannot_go_on_from_another_does_not_start_anew() -> None:
+async def test_a_job_whose_checkpoint_to_resume_is_damaged_fails() -> None:
     nodes = FakeNodes({})
     nodes.damaged = {"/other/step-2.gen-3"}
     _, journal = await run(nodes, resume={"uri": "/other/step-2.gen-3", "step": 2})
@@ -78,7 +78,7 @@ async def test_a_job_that_cannot_go_on_from_another_does_not_start_anew() -> Non
     assert "/other/step-2.gen-3 is damaged" in last.data["message"]
 
 
-async def test_a_damaged_checkpoint_is_told_and_an_older_one_is_used() -> None:
+async def test_a_damaged_checkpoint_is_reported_and_an_older_one_is_used() -> None:
     nodes = FakeNodes({})
     nodes.manifests = [{"uri": f"/s/step-{step}.gen-1", "generation": 1, "step": step} for step in (2, 4)]
     nodes.damaged = {"/s/step-4.gen-1"}
@@ -92,7 +92,7 @@ async def test_a_damaged_checkpoint_is_told_and_an_older_one_is_used() -> None:
     assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
-async def test_storage_that_is_away_during_a_restore_is_asked_again_for_the_same_checkpoint() -> None:
+async def test_a_restore_is_retried_while_storage_is_unavailable() -> None:
     nodes = FakeNodes({})
     nodes.manifests = [{"uri": f"/s/step-{step}.gen-1", "generation": 1, "step": step} for step in (2, 4)]
     made, journal = life(nodes, Records())
@@ -107,7 +107,7 @@ async def test_storage_that_is_away_during_a_restore_is_asked_again_for_the_same
     assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
-async def test_storage_that_is_away_during_a_scan_is_asked_again() -> None:
+async def test_a_scan_is_retried_while_storage_is_unavailable() -> None:
     nodes = FakeNodes({})
     nodes.away = 2
     nodes.manifests = [{"uri": "/s/step-4.gen-1", "generation": 1, "step": 4}]
@@ -118,7 +118,7 @@ async def test_storage_that_is_away_during_a_scan_is_asked_again() -> None:
     assert len(waits) == 2 and "no route to storage (node n0)" in waits[0] and "traceback" not in waits[0]
 
 
-async def test_storage_that_is_away_when_an_agent_is_replaced_is_asked_again() -> None:
+async def test_a_replaced_agent_checks_unavailable_storage_again() -> None:
     nodes = FakeNodes({(1, 4): "node-1"})
     nodes.away = 1
 
@@ -129,11 +129,11 @@ async def test_storage_that_is_away_when_an_agent_is_replaced_is_asked_again() -
     nodes._check_storage = check_storage  # type: ignore[attr-defined]
     nodes._scan_checkpoints = lambda node: CheckpointScan()  # type: ignore[method-assign]
     _, journal = await run(nodes)
-    assert nodes.away < 0, "storage was not asked again"
+    assert nodes.away < 0, "the storage check was repeated"
     assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
-async def test_storage_that_stays_away_ends_the_job_within_its_budget() -> None:
+async def test_a_job_whose_storage_stays_unavailable_fails_within_its_budget() -> None:
     nodes = FakeNodes({})
     nodes.away = 1000
     _, journal = await run(nodes)
@@ -142,7 +142,7 @@ async def test_storage_that_stays_away_ends_the_job_within_its_budget() -> None:
     assert "recovery.budgets.io_error=2" in last.data["message"]
 
 
-async def test_an_exception_in_user_code_fails_at_once() -> None:
+async def test_an_exception_in_user_code_fails_the_job_at_once() -> None:
     error = RankError(ErrorClass.USER, "ValueError", "bad", "Traceback …", 2, "forward", 3.0)
     nodes = FakeNodes({(1, 2): Failed(0, 1, error)})
     _, journal = await run(nodes)
@@ -158,7 +158,7 @@ async def test_a_crash_loop_stops_within_its_budget() -> None:
     assert (last.data["state"], last.data["reason"], last.generation) == ("FAILED", "budget_exhausted", 3)
 
 
-async def test_wrong_data_is_the_persons_error() -> None:
+async def test_a_missing_input_file_is_an_error_of_the_user() -> None:
     nodes = FakeNodes({})
     nodes.refuse = {"list_sources": "no such file /x"}
     _, journal = await run(nodes)
@@ -167,30 +167,30 @@ async def test_wrong_data_is_the_persons_error() -> None:
     assert "no such file /x (node n0)" in last.data["message"]
 
 
-async def test_a_node_silent_while_data_is_prepared_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_data_preparation_does_not_wait_for_an_unresponsive_node(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = FakeNodes({})
-    nodes.stuck = "prepare_data"  # its tasks wait for a node that is gone
+    nodes.stuck = "prepare_data"  # The tasks wait for a lost node.
     made, journal = life(nodes, Records())
     monkeypatch.setattr("regroup.service.supervisor.liveness._POLL_S", 0.001)
-    made.liveness = made._setup._liveness = Liveness(count().__next__)  # a second passes between two polls
+    made.liveness = made._setup._liveness = Liveness(count().__next__)  # The clock advances one second per poll.
     await asyncio.wait_for(made.run(), 20)
     last = (await journal.since("", 0, 0))[-1]
     assert (last.data["state"], last.data["reason"]) == ("QUEUED", "requeued")
     assert "sent no heartbeat during data preparation" in last.data["message"]
 
 
-async def test_a_second_supervisor_that_finds_the_number_taken_says_nothing_more() -> None:
+async def test_a_supervisor_that_loses_the_generation_number_emits_nothing_more() -> None:
     records = Records()
     nodes = FakeNodes({})
     made, journal = life(nodes, records)
     await GenerationLog(records, "j").load()
-    records.data["generation/j/00000001"] = b"{}"  # as if another life had just created it
-    made._generations.load = lambda: asyncio.sleep(0)  # type: ignore[method-assign]  # loaded before that
+    records.data["generation/j/00000001"] = b"{}"  # Another supervisor has just created it.
+    made._generations.load = lambda: asyncio.sleep(0)  # type: ignore[method-assign]  # Loaded before that.
     await asyncio.wait_for(made.run(), 20)
     assert [name for _, name in await outcomes(journal)] == ["STARTING"]
 
 
-async def test_cancel_while_agents_come_up() -> None:
+async def test_a_job_can_be_cancelled_while_its_agents_start() -> None:
     nodes = FakeNodes({})
     made, journal = life(nodes, Records())
     made.set_intents(intents(cancel=True))
@@ -198,11 +198,11 @@ async def test_cancel_while_agents_come_up() -> None:
     assert [name for _, name in await outcomes(journal)] == ["STARTING", "DRAINING", "CANCELLED"]
 
 
-async def test_a_restart_adopts_a_whole_generation() -> None:
+async def test_a_restarted_supervisor_adopts_a_complete_generation() -> None:
     records, nodes = Records(), FakeNodes({})
     made, _ = life(nodes, records)
     running = asyncio.create_task(made.run())
-    while not made.status().step:  # noqa: ASYNC110  (a step is no event)
+    while not made.status().step:  # noqa: ASYNC110  (a step sets no event)
         await asyncio.sleep(0)
     running.cancel()
     again, journal = life(nodes, records)
@@ -212,7 +212,7 @@ async def test_a_restart_adopts_a_whole_generation() -> None:
     assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
-async def test_a_restart_in_the_middle_of_a_recovery_finishes_it() -> None:
+async def test_a_supervisor_restarted_during_a_recovery_completes_it() -> None:
     records, nodes = Records(), FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)})
     made, _ = life(nodes, records)
     stop = asyncio.Event()
@@ -237,11 +237,11 @@ async def test_a_restart_in_the_middle_of_a_recovery_finishes_it() -> None:
 
 
 @pytest.mark.parametrize("field", ["boot_id", "acked"])
-async def test_what_is_not_acknowledged_is_told_again(field: str) -> None:
+async def test_events_without_an_acknowledgement_are_sent_again(field: str) -> None:
     _, journal = await run(FakeNodes({}))
     first = await journal.since("", 0, 0)
     half = first[len(first) // 2].seq
-    again = await journal.since(journal.boot_id if field == "acked" else "another life", half, 0)
+    again = await journal.since(journal.boot_id if field == "acked" else "another supervisor", half, 0)
     assert [event.seq for event in again] == [event.seq for event in first if field == "boot_id" or event.seq > half]
 
 
@@ -250,8 +250,8 @@ def test_messages_survive_the_wire() -> None:
     assert to_json(message)["samples_hash"] == 2**63
 
 
-def _forgetting(made: Any, end: Any) -> Any:
-    """As a supervisor that was restarted, which has not looked through storage yet."""
+def _with_unscanned_storage(made: Any, end: Any) -> Any:
+    """Wrap `end` as for a restarted supervisor that has not scanned storage yet."""
 
     def ended(node: str, generation: int) -> Any:
         made._checkpoints.scanned = False
@@ -260,13 +260,13 @@ def _forgetting(made: Any, end: Any) -> Any:
     return ended
 
 
-async def test_memory_does_not_wait_for_storage_that_hangs_or_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_restore_from_memory_does_not_wait_for_unavailable_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "_SCAN_SOON_S", 0.05)
     for trouble in ("hangs", "is gone"):
         nodes = FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)})
         made, journal = life(nodes, Records())
-        made._checkpoints.scanned = True  # nothing is there when the job begins
-        nodes._kill_ranks = _forgetting(made, nodes._kill_ranks)  # type: ignore[method-assign]
+        made._checkpoints.scanned = True  # Storage is empty when the job starts.
+        nodes._kill_ranks = _with_unscanned_storage(made, nodes._kill_ranks)  # type: ignore[method-assign]
         if trouble == "hangs":
             nodes.stuck = "scan_checkpoints"
         nodes.away = 1000
@@ -274,8 +274,8 @@ async def test_memory_does_not_wait_for_storage_that_hangs_or_is_gone(monkeypatc
         events = await journal.since("", 0, 0)
         (incident,) = {event.data["id"]: event.data for event in events if event.type == "incident"}.values()
         assert (incident["recovery_action"], incident["steps_lost"]) == ("respawn", 0)
-        said = [event.data["message"] for event in events if event.data.get("kind") == "storage_unavailable"]
-        assert said == [
+        messages = [event.data["message"] for event in events if event.data.get("kind") == "storage_unavailable"]
+        assert messages == [
             "durable storage did not respond; step 3 is restored from memory without a check for newer checkpoints"
         ]
         assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")

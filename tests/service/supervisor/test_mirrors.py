@@ -1,4 +1,4 @@
-"""Mirrors as a supervisor keeps them: one set after the other, and the last whole one until a newer is."""
+"""Mirrors in the supervisor. Sets follow one another, and the last complete set is retained until a newer one is."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -27,17 +27,17 @@ PAIRS = {"a": "b", "b": "a"}
 
 
 class Nodes(FakeAgents):
-    """Two agents that send what they are told to, or do not."""
+    """Two agents that send mirrors on request, or fail."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.kept: dict[str, tuple[int, int] | None] = {"a": None, "b": None}
+        self.retained: dict[str, tuple[int, int] | None] = {"a": None, "b": None}
         self.refuse: set[str] = set()
         """Methods that fail."""
-        self.has_room = 2
-        """Sets that fit at once, held and on their way; fewer are refused for want of memory."""
+        self.capacity = 2
+        """Number of sets that fit in memory, retained and in transfer. Further sets are refused."""
         self.hangs: set[str] = set()
-        """Methods that do not end."""
+        """Methods that do not return."""
         self.lost: set[str] = set()
 
     async def intercept(self, node_id: str, method: str, arguments: Sequence[Any]) -> None:
@@ -53,32 +53,32 @@ class Nodes(FakeAgents):
     def _send_mirror(
         self, node: str, generation: int, step: int, ranks: Sequence[int], to: TransferAddress, rate: float | None
     ) -> MirrorSent:
-        if self.has_room < 1 + ((self.kept["b"] or (0, 0)) != (0, 0)):
+        if self.capacity < 1 + ((self.retained["b"] or (0, 0)) != (0, 0)):
             raise self.error(node, AgentErrorKind.NO_MEMORY, "64 MiB would be left")
         return MirrorSent(1, 0.1)
 
     def _release_mirrors(self, node: str, generation: int, step: int) -> None:
-        self.kept[node] = None
+        self.retained[node] = None
 
     def _retain_mirror(self, node: str, generation: int, step: int) -> None:
-        self.kept[node] = (generation, step)
+        self.retained[node] = (generation, step)
 
     def _status(self, node: str) -> AgentStatus:
-        return AgentStatus(1, mirrored=self.kept[node])
+        return AgentStatus(1, mirrored=self.retained[node])
 
-    def asked(self) -> int:
+    def count_requests(self) -> int:
         return sum(call[1] == "request_mirror" for call in self.calls)
 
 
 class Rig:
-    """A job of two nodes, one rank each, whose mirrors may be sent all the time."""
+    """A job of two nodes with one rank each, which may send mirrors at any time."""
 
     def __init__(self, share: float = 1.0) -> None:
         self.nodes = Nodes()
         configs = {node: AgentConfig("j", "t", node, node, "h", "s", "file:///s", "file:///d") for node in PAIRS}
         self.journal = Journal(Records(), "j")
         self.mirrors = Mirrors(PAIRS, share, None, Gang(self.nodes, configs), self.journal)
-        self.watch = self.generation(1)
+        self.monitor = self.generation(1)
 
     def generation(self, number: int) -> GenerationMonitor:
         places = tuple(RankPlace(rank, node, node, "h", 0, 0) for rank, node in enumerate(PAIRS))
@@ -86,32 +86,32 @@ class Rig:
             Generation(number, Layout(dp_shard=2), places, RestoreSource(RestoreKind.NONE), "start")
         )
 
-    def trains(self) -> None:
-        number = self.watch.generation.number
-        self.watch.receive("a", StepRow(number, 1, 1.0, 0.1, 1.0, 1, 1, 1, 0.1, 1.0))
+    def complete_step(self) -> None:
+        number = self.monitor.generation.number
+        self.monitor.receive("a", StepRow(number, 1, 1.0, 0.1, 1.0, 1, 1, 1, 0.1, 1.0))
 
-    def pins(self, step: int) -> None:
+    def pin(self, step: int) -> None:
         for rank, node in enumerate(PAIRS):
-            self.watch.receive(node, Pinned(rank, self.watch.generation.number, step, 0, PinnedFor.MIRROR))
+            self.monitor.receive(node, Pinned(rank, self.monitor.generation.number, step, 0, PinnedFor.MIRROR))
 
-    async def until(self, true: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
-            while not true():
-                self.mirrors.poll(self.watch)
+            while not condition():
+                self.mirrors.poll(self.monitor)
                 await asyncio.sleep(0.001)
 
     async def round(self, step: int) -> None:
-        """One set, from the asking on."""
-        before = self.nodes.asked()
-        await self.until(lambda: self.nodes.asked() > before)
-        self.pins(step)
+        """Mirror one set, from the request on."""
+        before = self.nodes.count_requests()
+        await self.until(lambda: self.nodes.count_requests() > before)
+        self.pin(step)
         await self.until(lambda: self.mirrors.step == step)
 
-    async def refused(self, step: int) -> None:
-        """One set that a node has no room for."""
-        before, calls = self.nodes.asked(), len(self.nodes.calls)
-        await self.until(lambda: self.nodes.asked() > before)
-        self.pins(step)
+    async def refuse_round(self, step: int) -> None:
+        """Request one set for which a node has no memory."""
+        before, calls = self.nodes.count_requests(), len(self.nodes.calls)
+        await self.until(lambda: self.nodes.count_requests() > before)
+        self.pin(step)
         await self.until(lambda: [call for call in self.nodes.calls[calls:] if call[1] == "retain_mirror"] != [])
 
 
@@ -120,152 +120,158 @@ def rig() -> Rig:
     return Rig()
 
 
-async def test_a_set_is_asked_for_sent_and_kept_and_then_the_next(rig: Rig) -> None:
-    rig.trains()
+async def test_each_set_is_requested_sent_and_retained_before_the_next(rig: Rig) -> None:
+    rig.complete_step()
     await rig.round(2)
-    assert rig.nodes.kept == {"a": (1, 2), "b": (1, 2)}
+    assert rig.nodes.retained == {"a": (1, 2), "b": (1, 2)}
     await rig.round(5)
-    assert rig.nodes.kept == {"a": (1, 5), "b": (1, 5)}
+    assert rig.nodes.retained == {"a": (1, 5), "b": (1, 5)}
     sent = [call for call in rig.nodes.calls if call[1] == "send_mirror"]
     to_b, to_a = (TransferAddress(node, 1, "t") for node in ("b", "a"))
     assert sent == [(node, "send_mirror", 1, step, [rank], to, None)
                     for step in (2, 5) for node, rank, to in (("a", 0, to_b), ("b", 1, to_a))]  # fmt: skip
-    assert all(call[0] == "a" for call in rig.nodes.calls if call[1] == "request_mirror"), "the leading rank's node"
+    assert all(call[0] == "a" for call in rig.nodes.calls if call[1] == "request_mirror"), (
+        "the supervisor sends requests to the node of the first rank"
+    )
 
 
-async def test_nothing_is_asked_before_the_first_step(rig: Rig) -> None:
+async def test_no_mirror_is_requested_before_the_first_step(rig: Rig) -> None:
     for _ in range(20):
-        rig.mirrors.poll(rig.watch)
+        rig.mirrors.poll(rig.monitor)
         await asyncio.sleep(0.001)
     assert rig.nodes.calls == []
 
 
-async def test_a_set_that_not_all_ranks_hold_is_not_sent(rig: Rig) -> None:
-    rig.trains()
-    await rig.until(lambda: rig.nodes.asked() == 1)
-    rig.watch.receive("a", Pinned(0, 1, 2, 0, PinnedFor.MIRROR))
+async def test_a_set_that_not_all_ranks_have_is_not_sent(rig: Rig) -> None:
+    rig.complete_step()
+    await rig.until(lambda: rig.nodes.count_requests() == 1)
+    rig.monitor.receive("a", Pinned(0, 1, 2, 0, PinnedFor.MIRROR))
     for _ in range(20):
-        rig.mirrors.poll(rig.watch)
+        rig.mirrors.poll(rig.monitor)
         await asyncio.sleep(0.001)
     assert not [call for call in rig.nodes.calls if call[1] == "send_mirror"]
-    assert rig.nodes.asked() == 1
+    assert rig.nodes.count_requests() == 1
 
 
-async def test_one_that_fails_leaves_the_one_before_and_is_said_once(rig: Rig) -> None:
-    rig.trains()
+async def test_a_failed_set_leaves_the_previous_one_and_is_reported_once(rig: Rig) -> None:
+    rig.complete_step()
     await rig.round(2)
     rig.nodes.refuse.add("send_mirror")
     for step in (4, 6):
-        before = rig.nodes.asked()
-        await rig.until(lambda before=before: rig.nodes.asked() > before)
-        rig.pins(step)
-        keeps = [call for call in rig.nodes.calls if call[1] == "retain_mirror"]
-        await rig.until(lambda keeps=keeps: len([c for c in rig.nodes.calls if c[1] == "retain_mirror"]) > len(keeps))
-    assert rig.nodes.kept == {"a": (1, 2), "b": (1, 2)} and rig.mirrors.step == 2
+        before = rig.nodes.count_requests()
+        await rig.until(lambda before=before: rig.nodes.count_requests() > before)
+        rig.pin(step)
+        calls = [call for call in rig.nodes.calls if call[1] == "retain_mirror"]
+        await rig.until(lambda calls=calls: len([c for c in rig.nodes.calls if c[1] == "retain_mirror"]) > len(calls))
+    assert rig.nodes.retained == {"a": (1, 2), "b": (1, 2)} and rig.mirrors.step == 2
     notes = {event.key: event.data for event in await rig.journal.replay() if event.data.get("kind") == "mirror_failed"}
     assert [note["step"] for note in notes.values()] == [4]
     rig.nodes.refuse.clear()
     await rig.round(8)
 
 
-async def test_a_supervisor_that_restarts_finds_the_set_again(rig: Rig) -> None:
-    """Killed between two agents that it told: whoever was told a newer one names the set that all have."""
-    rig.nodes.kept = {"a": (1, 2), "b": (1, 5)}
-    rig.trains()
-    await rig.until(lambda: rig.nodes.asked() == 1)
-    assert rig.nodes.kept == {"a": (1, 5), "b": (1, 5)}
-    assert not [event for event in await rig.journal.since("", 0, 0) if event.type == "mirror"], "what it said holds"
+async def test_a_restarted_supervisor_finds_the_retained_set(rig: Rig) -> None:
+    """Recover from a kill between two notifications: the newest set that an agent retains is complete."""
+    rig.nodes.retained = {"a": (1, 2), "b": (1, 5)}
+    rig.complete_step()
+    await rig.until(lambda: rig.nodes.count_requests() == 1)
+    assert rig.nodes.retained == {"a": (1, 5), "b": (1, 5)}
+    assert not [event for event in await rig.journal.since("", 0, 0) if event.type == "mirror"], (
+        "the last event is still valid"
+    )
 
 
-async def test_after_a_lost_node_no_mirror_is_whole_until_the_next(rig: Rig) -> None:
-    rig.trains()
+async def test_a_lost_node_makes_mirrors_incomplete_until_the_next_set(rig: Rig) -> None:
+    rig.complete_step()
     await rig.round(2)
     rig.mirrors.record_loss()
     assert rig.mirrors.step is None
-    rig.watch = rig.generation(2)
-    rig.trains()
+    rig.monitor = rig.generation(2)
+    rig.complete_step()
     await rig.round(3)
-    assert rig.nodes.kept == {"a": (2, 3), "b": (2, 3)}
+    assert rig.nodes.retained == {"a": (2, 3), "b": (2, 3)}
 
 
-async def test_nobody_waits_for_what_a_lost_node_was_to_send(rig: Rig) -> None:
-    rig.trains()
+async def test_the_supervisor_does_not_wait_for_a_set_of_a_lost_node(rig: Rig) -> None:
+    rig.complete_step()
     await rig.round(2)
     rig.nodes.hangs.add("send_mirror")
-    await rig.until(lambda: rig.nodes.asked() == 2)
-    rig.pins(4)
+    await rig.until(lambda: rig.nodes.count_requests() == 2)
+    rig.pin(4)
     for _ in range(20):
-        rig.mirrors.poll(rig.watch)
+        rig.mirrors.poll(rig.monitor)
         await asyncio.sleep(0.001)
     rig.nodes.hangs.clear()
     rig.mirrors.record_loss()
-    rig.watch = rig.generation(2)
-    rig.trains()
+    rig.monitor = rig.generation(2)
+    rig.complete_step()
     await rig.round(6)
-    assert rig.nodes.kept == {"a": (2, 6), "b": (2, 6)}
+    assert rig.nodes.retained == {"a": (2, 6), "b": (2, 6)}
 
 
-async def test_an_agent_that_is_gone_breaks_nothing(rig: Rig) -> None:
-    rig.trains()
-    await rig.until(lambda: rig.nodes.asked() == 1)
+async def test_a_lost_agent_only_discards_the_set(rig: Rig) -> None:
+    rig.complete_step()
+    await rig.until(lambda: rig.nodes.count_requests() == 1)
     rig.nodes.lost.add("b")
-    rig.pins(2)
-    await rig.until(lambda: rig.nodes.kept["a"] == (0, 0))
+    rig.pin(2)
+    await rig.until(lambda: rig.nodes.retained["a"] == (0, 0))
     assert rig.mirrors.step is None
 
 
-async def test_sending_rests_for_its_share() -> None:
+async def test_sending_pauses_to_stay_within_its_share() -> None:
     rig = Rig(share=1e-6)
-    rig.trains()
+    rig.complete_step()
     await rig.round(2)
     for _ in range(50):
-        rig.mirrors.poll(rig.watch)
+        rig.mirrors.poll(rig.monitor)
         await asyncio.sleep(0.001)
-    assert rig.nodes.asked() == 1
+    assert rig.nodes.count_requests() == 1
 
 
-async def test_where_memory_is_short_there_are_fewer_then_none_and_more_again_later(rig: Rig) -> None:
+async def test_a_memory_shortage_reduces_the_sets_and_later_allows_them_again(rig: Rig) -> None:
     rig.mirrors._allowed = mirror_memory.MirrorAllowance(pause_s=3600.0)
-    rig.trains()
+    rig.complete_step()
     await rig.round(2)
-    rig.nodes.has_room = 1
-    await rig.refused(4)
-    assert (rig.mirrors.step, rig.nodes.kept["b"]) == (2, (1, 2)), "the set before is kept as long as there is another"
+    rig.nodes.capacity = 1
+    await rig.refuse_round(4)
+    assert (rig.mirrors.step, rig.nodes.retained["b"]) == (2, (1, 2)), "the previous set stays retained"
     await rig.round(6)
-    made_room = [call for call in rig.nodes.calls if call[1] == "release_mirrors"]
-    assert made_room == [("a", "release_mirrors", 1, 6), ("b", "release_mirrors", 1, 6)]
-    rig.nodes.has_room = 0
-    await rig.refused(8)
-    asked = rig.nodes.asked()
+    released = [call for call in rig.nodes.calls if call[1] == "release_mirrors"]
+    assert released == [("a", "release_mirrors", 1, 6), ("b", "release_mirrors", 1, 6)]
+    rig.nodes.capacity = 0
+    await rig.refuse_round(8)
+    requested = rig.nodes.count_requests()
     for _ in range(20):
-        rig.mirrors.poll(rig.watch)
+        rig.mirrors.poll(rig.monitor)
         await asyncio.sleep(0.001)
-    assert (rig.nodes.asked(), rig.mirrors.step, rig.nodes.kept["b"]) == (asked, None, (0, 0))
-    rig.nodes.has_room = 2
+    assert (rig.nodes.count_requests(), rig.mirrors.step, rig.nodes.retained["b"]) == (requested, None, (0, 0))
+    rig.nodes.capacity = 2
     rig.mirrors._allowed = replace(rig.mirrors._allowed, pause_s=0.0)
     await rig.round(9)
-    said = [event.data for event in await rig.journal.since("", 0, 0) if event.type == "mirror"]
-    assert [(each["step"], each["sets"]) for each in said] == [
+    events = [event.data for event in await rig.journal.since("", 0, 0) if event.type == "mirror"]
+    assert [(each["step"], each["sets"]) for each in events] == [
         (2, 2), (2, 1), (None, 1), (6, 1), (None, 1), (None, 0), (None, 1), (None, 2), (9, 2),
     ]  # fmt: skip
-    assert "64 MiB would be left" in said[1]["why"] and said[-1]["why"] == ""
+    assert "64 MiB would be left" in events[1]["why"] and events[-1]["why"] == ""
 
 
-async def test_a_node_that_says_that_its_memory_is_short_is_relieved(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_mirrors_are_released_on_a_node_that_reports_a_memory_shortage(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mirror_memory, "STILL_SHORT_S", 0.0)
-    rig.trains()
+    rig.complete_step()
     await rig.round(2)
-    rig.watch.receive("b", Note(1, "condition", {"node": "b", "what": "memory", "message": "9 MiB are free"}, 1.0))
-    await rig.until(lambda: rig.nodes.kept == {"a": (0, 0), "b": (0, 0)})
-    rig.watch.receive("b", Note(1, "condition", {"node": "b", "what": "memory", "message": ""}, 2.0))
+    rig.monitor.receive("b", Note(1, "condition", {"node": "b", "what": "memory", "message": "9 MiB are free"}, 1.0))
+    await rig.until(lambda: rig.nodes.retained == {"a": (0, 0), "b": (0, 0)})
+    rig.monitor.receive("b", Note(1, "condition", {"node": "b", "what": "memory", "message": ""}, 2.0))
     rig.mirrors._allowed = replace(rig.mirrors._allowed, pause_s=0.0)
     await rig.round(5)
 
 
-async def test_a_job_of_one_node_is_left_alone() -> None:
+async def test_a_job_of_one_node_has_no_mirrors() -> None:
     rig = Rig()
     rig.mirrors = Mirrors({}, 1.0, None, Gang(rig.nodes, {}), rig.journal)
-    rig.trains()
-    rig.mirrors.poll(rig.watch)
+    rig.complete_step()
+    rig.mirrors.poll(rig.monitor)
     await asyncio.sleep(0.01)
     assert rig.nodes.calls == []

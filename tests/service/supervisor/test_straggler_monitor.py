@@ -1,4 +1,4 @@
-"""Who straggles is told when it changes, and no oftener."""
+"""Stragglers are reported only when they change."""
 
 from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
@@ -16,8 +16,8 @@ def generation(number: int) -> Generation:
     return Generation(number, Layout(dp_shard=3), places, RestoreSource(RestoreKind.NONE), "start")
 
 
-def works(*seconds: float, ready_s: float = 0.0) -> dict[int, RankActivity]:
-    """`ready_s`: of the last one."""
+def activities(*seconds: float, ready_s: float = 0.0) -> dict[int, RankActivity]:
+    """Return the activity of ranks with these work times. `ready_s` is of the last rank."""
     last = len(seconds) - 1
     return {
         rank: RankActivity(20, "forward", 0.0, 0.0, 9, 0.1, 12, work_s, ready_s * (rank == last))
@@ -25,36 +25,38 @@ def works(*seconds: float, ready_s: float = 0.0) -> dict[int, RankActivity]:
     }
 
 
-def test_a_change_is_told_once_and_another_generation_begins_without_blame() -> None:
-    told: list[SupervisorEvent] = []
-    pacing = StragglerMonitor(Journal(Records(), "j", on_event=told.append))
-    slow, even = works(0.1, 0.1, 0.3), works(0.1, 0.1, 0.1)
-    for seen in ({}, slow, slow, even, even, slow):
-        pacing.poll(generation(1), seen)
-    pacing.poll(generation(2), {})
-    assert [(event.generation, [each["rank"] for each in event.data["ranks"]]) for event in told] == [
+def test_a_change_is_reported_once_and_a_new_generation_has_no_straggler() -> None:
+    events: list[SupervisorEvent] = []
+    monitor = StragglerMonitor(Journal(Records(), "j", on_event=events.append))
+    slow, even = activities(0.1, 0.1, 0.3), activities(0.1, 0.1, 0.1)
+    for ranks in ({}, slow, slow, even, even, slow):
+        monitor.poll(generation(1), ranks)
+    monitor.poll(generation(2), {})
+    assert [(event.generation, [each["rank"] for each in event.data["ranks"]]) for event in events] == [
         (1, [2]), (1, []), (1, [2]), (2, []),
     ]  # fmt: skip
-    assert told[0].data["ranks"] == [{"rank": 2, "work_s": 0.3, "usual_s": 0.1, "is_crowded": False, "node": "node-2"}]
-    assert len({event.key for event in told}) == 4
+    assert events[0].data["ranks"] == [
+        {"rank": 2, "work_s": 0.3, "usual_s": 0.1, "is_crowded": False, "node": "node-2"}
+    ]
+    assert len({event.key for event in events}) == 4
 
 
-def test_in_a_rehearsal_nobody_may_be_named() -> None:
-    told: list[SupervisorEvent] = []
-    StragglerMonitor(Journal(Records(), "j", on_event=told.append), is_disabled=True).poll(
-        generation(1), works(0.1, 0.1, 0.3)
+def test_the_straggler_monitor_can_be_disabled() -> None:
+    events: list[SupervisorEvent] = []
+    StragglerMonitor(Journal(Records(), "j", on_event=events.append), is_disabled=True).poll(
+        generation(1), activities(0.1, 0.1, 0.3)
     )
-    assert told == []
+    assert events == []
 
 
-def test_a_node_that_is_crowded_for_a_while_is_not_worth_a_word() -> None:
-    told: list[SupervisorEvent] = []
+def test_a_node_with_a_short_cpu_shortage_is_not_reported() -> None:
+    events: list[SupervisorEvent] = []
     now_s = iter(range(0, 1000, 20))
-    pacing = StragglerMonitor(Journal(Records(), "j", on_event=told.append), clock=lambda: float(next(now_s)))
-    crowded, even = works(0.1, 0.1, 0.1, ready_s=0.2), works(0.1, 0.1, 0.1)
-    for seen in (even, crowded, crowded, even, crowded, crowded):
-        pacing.poll(generation(1), seen)
-    assert [event.data["ranks"] for event in told] == [[]]
-    pacing.poll(generation(1), crowded)
-    (named,) = told[-1].data["ranks"]
+    monitor = StragglerMonitor(Journal(Records(), "j", on_event=events.append), clock=lambda: float(next(now_s)))
+    crowded, even = activities(0.1, 0.1, 0.1, ready_s=0.2), activities(0.1, 0.1, 0.1)
+    for ranks in (even, crowded, crowded, even, crowded, crowded):
+        monitor.poll(generation(1), ranks)
+    assert [event.data["ranks"] for event in events] == [[]]
+    monitor.poll(generation(1), crowded)
+    (named,) = events[-1].data["ranks"]
     assert (named["rank"], named["is_crowded"]) == (2, True)

@@ -1,4 +1,4 @@
-"""Who is in which collective: the first place where ranks differ, and who has not come."""
+"""Desynchronized collectives: the first one at which ranks differ, and ranks that have not entered one."""
 
 from typing import Any
 
@@ -22,13 +22,13 @@ def entry(sequence: int, name: str, count: int = 8, kind: str = "Float", **field
 STEP = [entry(1, "all_reduce", 1000), entry(2, "all_reduce", 8, "Double")]
 
 
-def test_ranks_that_agree_are_in_step_however_far_they_are() -> None:
+def test_ranks_with_the_same_collectives_agree_at_any_progress() -> None:
     behind = {0: [*STEP, entry(3, "barrier", 0, is_over=False)], 1: STEP, 2: STEP[1:]}
     assert find_desync(behind) is None
     assert find_desync({0: None, 1: STEP, 2: []}) is None
 
 
-def test_one_that_skipped_a_collective_is_named_with_what_it_entered_instead() -> None:
+def test_a_rank_that_skipped_a_collective_is_reported_with_its_next_one() -> None:
     gradients = [*STEP, entry(3, "all_reduce", 1000, is_over=False)]
     skipped = [*STEP, entry(3, "all_reduce", 8, "Double", is_over=False)]
     found = find_desync({0: gradients, 1: gradients, 2: skipped, 3: gradients})
@@ -39,34 +39,34 @@ def test_one_that_skipped_a_collective_is_named_with_what_it_entered_instead() -
     )
 
 
-def test_of_two_nobody_is_the_odd_one() -> None:
+def test_two_differing_ranks_have_no_outlier() -> None:
     found = find_desync({0: [entry(5, "all_gather")], 4: [entry(5, "broadcast")]})
     assert found is not None and found.outliers == ()
     assert "rank 0 into all_gather, rank 4 into broadcast of 8 Float, as collective 5" in found.summary
 
 
-def test_what_ranks_may_bring_differently_is_no_difference() -> None:
+def test_legal_differences_of_shapes_are_ignored() -> None:
     assert find_desync({0: [entry(1, "all_gather", 3)], 1: [entry(1, "all_gather", 5)]}) is None
     flat, square = entry(1, "all_reduce", shapes=[[16]]), entry(1, "all_reduce", shapes=[[4, 4]])
     assert find_desync({0: [flat], 1: [square]}) is None
 
 
-def test_groups_of_one_name_that_share_no_rank_are_not_compared() -> None:
-    """Groups that one was split into have the same name and go ways of their own."""
-    ways = {rank: [entry(1, name, first_rank=rank)] for rank, name in ((0, "all_gather"), (2, "broadcast"))}
-    assert find_desync(ways) is None
+def test_groups_with_one_name_and_no_common_rank_are_not_compared() -> None:
+    """Ignore groups that were split from one group: they have the same name but independent collectives."""
+    collectives = {rank: [entry(1, name, first_rank=rank)] for rank, name in ((0, "all_gather"), (2, "broadcast"))}
+    assert find_desync(collectives) is None
 
 
-def test_who_has_not_come_to_a_collective_that_others_are_in_is_named() -> None:
+def test_a_rank_that_is_missing_in_a_collective_is_reported() -> None:
     waiting = [*STEP, entry(3, "all_reduce", is_over=False)]
     found = find_missing_ranks({0: waiting, 1: STEP, 2: waiting, 3: None})
     assert found is not None and found.ranks == (1,)
     assert found.summary == "rank 1 did not enter all_reduce of 8 Float, collective 3 of group default_pg"
     assert find_missing_ranks({0: waiting, 1: waiting}) is None
-    assert find_missing_ranks({0: STEP, 1: STEP[:1]}) is None, "nobody waits"
+    assert find_missing_ranks({0: STEP, 1: STEP[:1]}) is None, "no rank waits"
 
 
-def test_what_a_rank_said_last_in_words() -> None:
+def test_the_newest_collective_of_a_rank_is_described() -> None:
     assert describe_newest(None) == "no answer" and describe_newest([]) == "none"
     assert describe_newest(STEP) == "all_reduce of 8 Double, number 2 of group default_pg (finished)"
     assert entered_collectives({0: {"text": ""}, 1: {"collectives": STEP}}) == {0: None, 1: STEP}
@@ -76,7 +76,7 @@ GLOO = "[enforce fail] 668 vs 16. Is there a distributed collective mismatch in 
 RESET = RankFailure(1, "collateral", "RuntimeError", "Connection reset by peer", "", 5, "forward", 1.1)
 
 
-def test_a_rank_that_gloo_aborts_over_another_collective_is_no_exit_to_be_tried_again() -> None:
+def test_an_abort_by_gloo_after_a_mismatch_is_a_desync_and_not_an_exit() -> None:
     aborted = classify_failure([RESET], [ProcessExit(0, -6, 1.0, "n", stderr_tail=GLOO)], [])
     assert (aborted.reason, aborted.rank) == (Reason.DESYNC, 0)
     assert (
@@ -94,9 +94,9 @@ def test_a_rank_that_gloo_aborts_over_another_collective_is_no_exit_to_be_tried_
     assert named.evidence is not None and named.evidence["collectives"]["1"].startswith("all_reduce of 1000 Float")
 
 
-def test_an_error_that_names_a_mismatch_is_one_and_any_other_cause_stays_what_it_is() -> None:
-    told = "Detected mismatch between collectives on ranks. Rank 0 is running collective: ALLREDUCE"
-    said = RankFailure(2, "user", "RuntimeError", told, "", 5, "forward", 1.0)
-    assert classify_failure([said], [], []).reason is Reason.DESYNC
+def test_an_error_that_names_a_mismatch_is_a_desync_and_other_causes_are_not() -> None:
+    message = "Detected mismatch between collectives on ranks. Rank 0 is running collective: ALLREDUCE"
+    mismatch = RankFailure(2, "user", "RuntimeError", message, "", 5, "forward", 1.0)
+    assert classify_failure([mismatch], [], []).reason is Reason.DESYNC
     killed = classify_failure([], [ProcessExit(0, -9, 1.0, "n")], [])
     assert add_desync_evidence(killed, {1: [entry(5, "all_reduce")], 2: [entry(5, "barrier", 0)]}) is killed

@@ -1,4 +1,4 @@
-"""How often ranks may go back because a loss stands out."""
+"""The number of rollbacks that loss spikes may cause."""
 
 from regroup.service.domain.states import Reason
 from regroup.service.policy.detection.loss_spike import loss_spike_config
@@ -18,21 +18,21 @@ def spikes(*steps: int) -> list[Charge]:
     return [Charge("loss_spike", 99.0, step) for step in steps]
 
 
-def test_a_budget_that_is_used_up_leaves_a_warning_until_steps_have_refilled_it() -> None:
+def test_an_exhausted_budget_allows_only_warnings_until_steps_refill_it() -> None:
     assert rule([]) == rule(spikes(99)) == "rollback"
     assert rule(spikes(98, 99)) == "warn"
     assert rule(spikes(78, 79), step=100) == "rollback"
     assert rule([], most=0) == "warn"
-    assert rule([Charge("loss_spike", 10.0, 99)] * 9) == "rollback", "they are older than the window"
+    assert rule([Charge("loss_spike", 10.0, 99)] * 9) == "rollback", "the charges are older than the window"
     assert rule([Charge("hang", 99.0, 99)] * 9) == "rollback"
 
 
-def test_what_was_not_asked_for_stays_off_or_a_warning() -> None:
+def test_the_action_never_exceeds_that_of_the_spec() -> None:
     assert rule([], do="off") == "off"
     assert rule([], do="warn") == "warn"
 
 
-def test_ranks_that_may_go_back_are_never_told_that_it_was_once_too_often() -> None:
+def test_a_permitted_rollback_never_exceeds_the_budget() -> None:
     for charges in ([], spikes(90), spikes(60, 99), spikes(80, 85, 91)):
         for step in (100, 103, 150):
             if rule(charges, step=100) == "rollback":

@@ -1,4 +1,4 @@
-"""When a node is trusted no longer, for how long, and that nothing of it happens to a node without faults."""
+"""Quarantines: their causes and durations. A node without faults is never quarantined."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -42,63 +42,63 @@ def after(events: Sequence[NodeEvent], at_s: float, rule: QuarantinePolicy = RUL
     return assess_node(events, T0 + at_s, rule)
 
 
-def test_one_loss_is_not_a_quarantine_and_three_in_a_short_time_are() -> None:
+def test_three_losses_in_a_short_time_cause_a_quarantine_and_one_does_not() -> None:
     assert after(losses(0, 60), 61).closed_reason == ""
     health = after(losses(0, 60, 120), 121)
     assert health.quarantined_until_s == T0 + 120 + 600 and health.quarantines == 1
     assert after(losses(0, 60, 120), 719).closed_reason and not after(losses(0, 60, 120), 720).closed_reason
 
 
-def test_a_node_that_fell_silent_is_closed_while_ranks_may_run_there_and_not_longer() -> None:
+def test_an_unresponsive_node_is_closed_only_while_ranks_may_run_there() -> None:
     silent = [event(NodeEventKind.SILENT, 0)]
     assert after(silent, 59).closed_reason == "unresponsive: ranks may run there until 1970-01-12 13:47:40 UTC"
     assert after(silent, 60).closed_reason == "" and after(silent, 60).score == pytest.approx(1, abs=0.02)
     assert after([*silent, event(NodeEventKind.UNCORDONED, 10, actor="ann")], 11).closed_reason == ""
 
 
-def test_a_node_that_is_proven_clear_of_the_job_is_open_at_once_and_no_less_at_fault() -> None:
+def test_a_node_without_processes_of_the_job_opens_with_the_same_score() -> None:
     first, second = event(NodeEventKind.SILENT, 0), event(NodeEventKind.SILENT, 5, job="other")
     proof = replace(event(NodeEventKind.CLEARED, 8), key=proof_key(first))
     assert after([first, proof], 9).closed_reason == "" and after([first], 9).score == after([first, proof], 9).score
     assert "until 1970-01-12 13:47:45" in after([first, second, proof], 9).closed_reason, (
-        "of the other nothing is known"
+        "the other job may still run there"
     )
     assert after([event(NodeEventKind.CORDONED, 1, actor="ann"), first, proof], 9).closed_reason == "cordoned by ann"
 
 
-def test_only_the_node_that_fell_silent_can_say_that_it_is_clear() -> None:
+def test_only_the_unresponsive_node_itself_can_prove_that_it_is_clear() -> None:
     silent = replace(event(NodeEventKind.SILENT, 0), key=silence_key("a" * 40, "reservation"))
     assert is_silence_of(silent, "a" * 40) and not is_silence_of(silent, "b" * 40)
 
 
-def test_three_losses_in_a_day_are_not_a_quarantine() -> None:
+def test_three_losses_in_a_day_cause_no_quarantine() -> None:
     assert after(losses(0, 4 * HOUR, 8 * HOUR), 8 * HOUR + 1).closed_reason == ""
 
 
-def test_a_node_that_flaps_on_is_kept_away_twice_as_long_each_time() -> None:
+def test_each_further_quarantine_of_a_flapping_node_is_twice_as_long() -> None:
     times, found = [0.0, 60.0, 120.0], list[float]()
     for _ in range(5):
         until_s = after(losses(*times), times[-1]).quarantined_until_s
         assert until_s is not None
         found.append(until_s - T0 - times[-1])
-        times.append(until_s - T0 + 60)  # it is used again, and lost again
+        times.append(until_s - T0 + 60)  # The node is used and lost again.
     assert found == [600, 1200, 2400, 4800, 9600]
-    assert after(losses(*times[:-1]), times[-1] + 200 * HOUR) == NodeHealth(), "forgotten"
+    assert after(losses(*times[:-1]), times[-1] + 200 * HOUR) == NodeHealth(), "all faults have expired"
 
 
-def test_flapping_five_times_within_minutes_is_one_quarantine() -> None:
+def test_five_losses_within_minutes_cause_one_quarantine() -> None:
     health = after(losses(0, 60, 120, 180, 240), 241)
     assert health.quarantines == 1 and health.quarantined_until_s == T0 + 240 + 600
 
 
-def test_what_follows_at_once_is_a_consequence() -> None:
+def test_faults_that_follow_at_once_count_as_one() -> None:
     jobs = [event(NodeEventKind.AGENT_LOST, at, job=f"job-{at}") for at in range(5)]
     health = after([*jobs, *losses(14)], 15)
     assert health.closed_reason == "" and health.score == pytest.approx(1, abs=0.01) and len(health.faults) == 6
 
 
 @pytest.mark.parametrize("kind", [NodeEventKind.PREFLIGHT, NodeEventKind.UNKILLABLE])
-def test_what_proves_the_node_to_be_at_fault_is_enough_by_itself(kind: NodeEventKind) -> None:
+def test_a_fault_of_the_node_itself_causes_a_quarantine_at_once(kind: NodeEventKind) -> None:
     health = after([event(kind, 0, message="its matmul is wrong")], 1)
     assert health.quarantined_until_s == T0 + 600
     assert health.closed_reason == (
@@ -108,25 +108,25 @@ def test_what_proves_the_node_to_be_at_fault_is_enough_by_itself(kind: NodeEvent
 
 
 @pytest.mark.parametrize("kind", [NodeEventKind.OUT_OF_MEMORY, NodeEventKind.BLAMED])
-def test_one_job_cannot_have_a_node_quarantined_by_what_may_be_its_own_doing(kind: NodeEventKind) -> None:
+def test_faults_that_one_job_may_cause_do_not_quarantine_a_node(kind: NodeEventKind) -> None:
     same = [event(kind, 60 * n, job="j") for n in range(50)]
     assert after(same, 3000).score <= WEIGHTS[kind]
     several = [event(kind, 60 * n, job=f"j{n}") for n in range(6)]
     assert after(several, 301).closed_reason
 
 
-def test_an_admin_cordons_for_as_long_as_he_likes_and_uncordoning_forgives() -> None:
+def test_a_cordon_lasts_until_uncordon_which_also_clears_the_score() -> None:
     cordoned = event(NodeEventKind.CORDONED, 10, actor="ann", message="its disk is exchanged")
     assert after([cordoned], 300 * HOUR).closed_reason == "cordoned by ann: its disk is exchanged"
     bad = losses(0, 60, 120)
     trusted = event(NodeEventKind.UNCORDONED, 130, actor="ann")
     health = after([*bad, cordoned, trusted], 131)
     assert (health.closed_reason, health.score, health.cordon) == ("", 0.0, None)
-    assert after([*bad, trusted, *losses(200)], 201).closed_reason == "", "it begins anew"
+    assert after([*bad, trusted, *losses(200)], 201).closed_reason == "", "the score starts at zero again"
     assert after([event(NodeEventKind.UNCORDONED, 5), cordoned], 11).cordon is cordoned
 
 
-def test_without_a_quarantine_nodes_are_only_scored() -> None:
+def test_without_quarantine_nodes_only_have_a_score() -> None:
     health = after(losses(0, 60, 120, 180), 181, QuarantinePolicy(HOUR, 0.0))
     assert health.score > QUARANTINE_AT and health.closed_reason == ""
 
@@ -148,7 +148,7 @@ def test_each_node_has_its_own_history() -> None:
         (Reason.ZYGOTE_EXIT, {}, None),
     ],
 )
-def test_what_an_incident_says_of_its_node(
+def test_the_reason_of_an_incident_decides_the_fault_of_its_node(
     reason: Reason, evidence: dict[str, object], kind: NodeEventKind | None
 ) -> None:
     assert node_event_kind_of(reason, evidence) is kind
@@ -158,7 +158,7 @@ FAULTS = st.lists(st.tuples(st.sampled_from(sorted(WEIGHTS)), st.floats(0, 10 * 
 
 
 @given(FAULTS, st.floats(10 * HOUR, 40 * HOUR), st.floats(0, 40 * HOUR))
-def test_a_score_only_decays_while_nothing_happens_and_is_no_more_than_its_faults(
+def test_a_score_decays_without_faults_and_never_exceeds_their_weights(
     faults: list[tuple[NodeEventKind, float, str]], then_s: float, later_s: float
 ) -> None:
     events = [event(kind, at_s, job=job) for kind, at_s, job in faults]
@@ -169,7 +169,7 @@ def test_a_score_only_decays_while_nothing_happens_and_is_no_more_than_its_fault
 
 
 @given(FAULTS, st.floats(0, 80 * HOUR))
-def test_no_order_of_faults_closes_a_node_for_more_than_a_day(
+def test_no_sequence_of_faults_closes_a_node_for_more_than_a_day(
     faults: list[tuple[NodeEventKind, float, str]], at_s: float
 ) -> None:
     health = after([event(kind, time_s, job=job) for kind, time_s, job in faults], at_s)

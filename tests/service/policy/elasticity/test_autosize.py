@@ -1,4 +1,4 @@
-"""Growing and shrinking without being asked: only what is worth it, and not to and fro."""
+"""Automatic growth and shrinking: only if the benefit exceeds the cost, and without oscillation."""
 
 from dataclasses import replace
 
@@ -26,48 +26,50 @@ JOB = TrainingProgress(
 LADDER = (1, 2, 4, 6, 8)
 
 
-def test_it_takes_the_room_there_is() -> None:
+def test_a_job_grows_into_the_free_capacity() -> None:
     assert choose_growth(JOB, LADDER, 8) == 8
     assert choose_growth(JOB, LADDER, 7) == 6
     assert choose_growth(JOB, LADDER, 5) is None and choose_growth(JOB, LADDER, 4) is None
     assert choose_growth(replace(JOB, steps_left=None), LADDER, 8) == 8
 
 
-def test_a_job_that_is_almost_over_stays_as_it_is() -> None:
+def test_a_job_near_its_end_does_not_grow() -> None:
     assert choose_growth(replace(JOB, steps_left=20), LADDER, 8) == 8, "10 s of work become 5.6 s"
     assert choose_growth(replace(JOB, steps_left=10), LADDER, 8) is None
     assert choose_growth(replace(JOB, resize_costs_s=(1.0, 60.0, 70.0)), LADDER, 8) == 8
     assert choose_growth(replace(JOB, steps_left=200, resize_costs_s=(1.0, 60.0, 70.0)), LADDER, 8) is None
 
 
-def test_what_a_change_costs_is_taken_as_high_until_one_was_seen() -> None:
+def test_the_cost_of_a_resize_is_assumed_high_until_it_is_measured() -> None:
     assert choose_growth(replace(JOB, steps_left=40, resize_costs_s=()), LADDER, 8) is None
     assert choose_growth(replace(JOB, steps_left=40), LADDER, 8) == 8
 
 
-def test_a_size_that_brought_little_is_not_taken_again() -> None:
+def test_a_size_with_little_benefit_is_not_chosen_again() -> None:
     assert choose_growth(replace(JOB, rates={4: 2.0, 8: 2.4}), LADDER, 8) is None
-    assert choose_growth(replace(JOB, rates={4: 2.0, 8: 2.4}), LADDER, 6) is None, "what is seen of 8 is expected of 6"
+    assert choose_growth(replace(JOB, rates={4: 2.0, 8: 2.4}), LADDER, 6) is None, (
+        "the rate of 6 is predicted from the rate of 8"
+    )
     assert choose_growth(replace(JOB, rates={4: 2.0, 2: 1.05}), LADDER, 8) == 8
 
 
-@pytest.mark.parametrize("held_s", [0.0, MIN_RESIZE_INTERVAL_S - 1])
-def test_nodes_that_come_and_go_are_answered_once(held_s: float) -> None:
-    assert choose_growth(replace(JOB, since_resize_s=held_s), LADDER, 8) is None
+@pytest.mark.parametrize("since_resize_s", [0.0, MIN_RESIZE_INTERVAL_S - 1])
+def test_a_resize_waits_until_the_capacity_is_stable(since_resize_s: float) -> None:
+    assert choose_growth(replace(JOB, since_resize_s=since_resize_s), LADDER, 8) is None
     assert choose_growth(replace(JOB, since_capacity_s=CAPACITY_SETTLED_S - 1), LADDER, 8) is None
 
 
-def test_rates_that_were_not_seen_are_expected_from_those_that_were() -> None:
+def test_unknown_rates_are_predicted_from_measured_ones() -> None:
     serial, shared = 0.1, 0.8
     rates = {degree: 1 / (serial + shared / degree) for degree in (2, 4)}
     assert expected_rate(rates, 4, 8) == pytest.approx(1 / (serial + shared / 8))
     assert expected_rate({4: 2.0}, 4, 8) == pytest.approx(3.6)
-    assert expected_rate({4: 2.0, 2: 2.5}, 4, 8) == 2.0, "more ranks were slower"
+    assert expected_rate({4: 2.0, 2: 2.5}, 4, 8) == 2.0, "the measured rate falls with more ranks"
 
 
-def test_without_another_node_the_largest_that_fits_is_taken() -> None:
+def test_without_a_substitute_the_largest_size_that_fits_is_chosen() -> None:
     assert choose_shrink(LADDER, 4, 3) == 2
-    assert choose_shrink(LADDER, 4, 4) == 2, "that is what it had"
+    assert choose_shrink(LADDER, 4, 4) == 2, "the current size is excluded"
     assert choose_shrink((4, 8), 4, 3) is None
 
 
@@ -77,13 +79,13 @@ def test_without_another_node_the_largest_that_fits_is_taken() -> None:
     st.integers(0, 10_000),
     st.integers(0, 20),
 )
-def test_it_grows_into_the_room_and_only_if_it_is_over_sooner(
-    rates: dict[int, float], steps_left: int, room: int
+def test_a_job_grows_within_the_capacity_and_only_to_end_earlier(
+    rates: dict[int, float], steps_left: int, capacity: int
 ) -> None:
     now = next(iter(rates))
     job = replace(JOB, degree=now, rates=rates, steps_left=steps_left)
-    degree = choose_growth(job, range(1, 17), room)
+    degree = choose_growth(job, range(1, 17), capacity)
     if degree is not None:
-        assert now < degree <= room
+        assert now < degree <= capacity
         after_s = steps_left / expected_rate(rates, now, degree) + job.resize_costs_s[0]
         assert after_s < steps_left / rates[now]

@@ -1,4 +1,4 @@
-"""Measured values stand in for the tables', and nothing else changes."""
+"""Measured values replace values of the hardware table. Other values do not change."""
 
 from dataclasses import replace
 from typing import Any
@@ -32,7 +32,7 @@ def device(name: str) -> Device:
     return found
 
 
-def test_without_a_probe_of_such_devices_the_row_stands() -> None:
+def test_without_a_probe_of_the_device_the_table_row_applies() -> None:
     for probes in ([], [probed(kind="cuda")]):
         found = measured_hardware(device("A100"), probes)
         assert (found.device, found.link, found.measured_values) == (device("A100"), LINKS["nvlink3"], ())
@@ -43,7 +43,7 @@ def test_without_a_probe_of_such_devices_the_row_stands() -> None:
     )
 
 
-def test_what_was_measured_counts_and_says_so() -> None:
+def test_measured_values_apply_and_are_listed() -> None:
     probe = probed()
     cpu = measured_hardware(device("cpu"), [probe])
     assert cpu.device.flops("fp32") == pytest.approx(5e10) and cpu.device.flops("fp64") == device("cpu").flops("fp64")
@@ -53,35 +53,35 @@ def test_what_was_measured_counts_and_says_so() -> None:
     assert figures["fp32 product FLOP/s"].value == pytest.approx(5e10)
     assert {(each.time_s, each.job_id) for each in cpu.measured_values} == {(1000.0, "job_1")}
     assert not {"fp64 product FLOP/s", "link bytes/s", "devices of a node"} & set(figures), (
-        "as in the table, or unknown"
+        "values of the table, or unknown"
     )
 
 
-def test_a_gpu_keeps_the_memory_of_its_sheet() -> None:
+def test_a_gpu_keeps_the_memory_bandwidth_of_its_data_sheet() -> None:
     found = measured_hardware(device("H100"), [probed(kind="cuda")])
     assert found.device.memory_bytes_s == device("H100").memory_bytes_s
     assert found.device.peak_tflops["bf16"] == device("H100").peak_tflops["bf16"]
     assert found.devices_per_node == 2
 
 
-def test_a_ring_is_found_again_from_what_it_takes() -> None:
-    taken = [
-        MeasuredCollective(name, "node", 4, size, took(size, 4, 3e9, 2e-5))
-        for name, took in (("all_reduce", ring_all_reduce_s), ("all_gather", ring_half_s))
+def test_the_fit_recovers_latency_and_bandwidth_of_a_ring() -> None:
+    measured = [
+        MeasuredCollective(name, "node", 4, size, duration_s(size, 4, 3e9, 2e-5))
+        for name, duration_s in (("all_reduce", ring_all_reduce_s), ("all_gather", ring_half_s))
         for size in (4096, 1 << 20, 64 << 20)
     ]
-    latency_s, bandwidth = fit_ring(taken)
+    latency_s, bandwidth = fit_ring(measured)
     assert (latency_s, bandwidth) == (pytest.approx(2e-5), pytest.approx(3e9))
     one = [MeasuredCollective("all_reduce", "node", 2, 1 << 20, 1e-3)]
     assert fit_ring(one) == (0.0, pytest.approx((1 << 20) / 1e-3))
 
 
-def test_levels_that_were_not_measured_are_never_faster_than_those_inside() -> None:
+def test_an_unmeasured_level_is_never_faster_than_the_levels_inside() -> None:
     table = CPU_LINKS
     assert measured_links(table, None) is table
     slow = measured_links(table, probed("ab", links={(0, 1): (0.1e9, 5e-3)}))
     assert slow[Level.DEVICE] == LinkSpeed(3e9, 5e-5) and slow[Level.RACK] == LinkSpeed(0.1e9, 5e-3)
-    assert slow[Level.BLOCK] == LinkSpeed(0.1e9, 5e-3), "the table says 0.15 GB/s"
+    assert slow[Level.BLOCK] == LinkSpeed(0.1e9, 5e-3), "the table has 0.15 GB/s"
     assert slow[Level.ZONE].bytes_per_s == table[Level.ZONE].bytes_per_s
     assert slow[Level.NODE] == table[Level.NODE]
     assert list(slow) == list(table)

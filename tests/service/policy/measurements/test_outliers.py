@@ -1,4 +1,4 @@
-"""The rule that names what is slow: found whatever the others are like, and nobody named for noise."""
+"""Detection of slow outliers, independent of scale and without false alarms from noise."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -6,20 +6,20 @@ from hypothesis import strategies as st
 from regroup.service.policy.measurements.outliers import LEAST, find_slow
 
 
-def test_the_slow_one_is_named_with_its_share_of_the_usual() -> None:
+def test_a_slow_item_is_reported_with_its_share_of_the_median() -> None:
     assert find_slow({"a": 100, "b": 101, "c": 99, "d": 50}) == {"d": 50 / 99.5}
 
 
-def test_of_two_nobody_is_the_odd_one_and_what_is_fast_is_not_slow() -> None:
+def test_two_items_have_no_outlier_and_fast_items_are_not_slow() -> None:
     assert find_slow({"a": 100, "b": 1}) == {}
     assert find_slow({"a": 100, "b": 100, "c": 100, "d": 900}) == {}
 
 
-def test_little_is_not_worth_telling_however_alike_the_others_are() -> None:
+def test_a_small_difference_is_ignored_even_if_the_others_are_equal() -> None:
     assert find_slow({**dict.fromkeys(range(50), 100.0), 50: 90.0}) == {}
 
 
-def test_where_all_differ_a_slow_one_is_one_of_them() -> None:
+def test_a_slow_item_within_the_spread_of_all_is_ignored() -> None:
     assert find_slow({number: 100.0 + 40 * (number % 3) for number in range(9)} | {9: 80.0}) == {}
 
 
@@ -30,7 +30,7 @@ def test_where_all_differ_a_slow_one_is_one_of_them() -> None:
     st.floats(0.1, 0.6),
     st.floats(1e-3, 1e12),
 )
-def test_a_few_that_are_far_slower_are_found_and_no_other(
+def test_a_few_much_slower_items_are_found_and_no_others(
     noise: list[float], few: int, share: float, scale: float
 ) -> None:
     speeds = {number: scale * each * (share if number < few else 1) for number, each in enumerate(noise)}

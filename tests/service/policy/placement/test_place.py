@@ -29,39 +29,41 @@ def ranks(count: int, segment: int = 1, device: str = "cpu", cpus: int = 1, memo
     return Demand(count, segment, device, cpus, memory)
 
 
-def seats(outcome: Placement | Unplaceable) -> dict[str, int]:
+def ranks_by_node(outcome: Placement | Unplaceable) -> dict[str, int]:
     assert isinstance(outcome, Placement), outcome
-    return {seat.node.name: seat.ranks for seat in outcome.slots}
+    return {slot.node.name: slot.ranks for slot in outcome.slots}
 
 
-def test_fewest_nodes_then_the_tightest_fit_but_no_node_alone_with_little_of_the_way_out() -> None:
+def test_a_job_gets_the_fewest_nodes_then_the_tightest_fit_with_bandwidth() -> None:
     nodes = [node("big", 8), node("mid", 4), node("small", 2)]
-    assert seats(place(ranks(2), nodes)) == {"small": 2}
-    assert seats(place(ranks(3), nodes)) == {"mid": 3}
-    assert seats(place(ranks(10), nodes)) == {"big": 6, "mid": 4}, "two ranks would have two ports for all that passes"
-    assert seats(place(ranks(12), nodes)) == {"big": 8, "mid": 4}
-    assert seats(place(ranks(14), nodes)) == {"big": 8, "mid": 4, "small": 2}
+    assert ranks_by_node(place(ranks(2), nodes)) == {"small": 2}
+    assert ranks_by_node(place(ranks(3), nodes)) == {"mid": 3}
+    assert ranks_by_node(place(ranks(10), nodes)) == {"big": 6, "mid": 4}, (
+        "a node with two ranks would be the bottleneck"
+    )
+    assert ranks_by_node(place(ranks(12), nodes)) == {"big": 8, "mid": 4}
+    assert ranks_by_node(place(ranks(14), nodes)) == {"big": 8, "mid": 4, "small": 2}
 
 
 def test_a_segment_stays_on_one_node() -> None:
     nodes = [node("a", 3), node("b", 3)]
-    assert seats(place(ranks(4, segment=2), nodes)) == {"a": 2, "b": 2}
+    assert ranks_by_node(place(ranks(4, segment=2), nodes)) == {"a": 2, "b": 2}
     outcome = place(ranks(6, segment=2), nodes)
     assert isinstance(outcome, Unplaceable) and outcome.reason is Shortage.TOO_LARGE
     assert "whole groups of 2" in outcome.message
 
 
-def test_control_draining_and_dead_nodes_take_nothing() -> None:
+def test_control_draining_and_dead_nodes_get_no_ranks() -> None:
     nodes = [node("c", is_control=True), node("d", is_draining=True), node("x", alive=False)]
     outcome = place(ranks(1), nodes)
     assert isinstance(outcome, Unplaceable) and outcome.reason is Shortage.NO_NODES
 
 
-def test_what_is_missing_is_named_node_by_node() -> None:
+def test_the_shortage_of_each_node_is_listed() -> None:
     nodes = [node("a", 8, free=8, gpus=2), node("b", 8, free=1, gpus=4)]
     busy = place(ranks(4, device="cuda"), nodes)
     assert isinstance(busy, Unplaceable) and busy.reason is Shortage.RESOURCES
-    assert [(room.name, room.free_ranks, room.total_ranks, room.limit) for room in busy.nodes] == [
+    assert [(each.name, each.free_ranks, each.total_ranks, each.limit) for each in busy.nodes] == [
         ("a", 2, 2, "CUDA devices: 2 of 2 free"), ("b", 1, 4, "CPU: 1 of 8 free"),
     ]  # fmt: skip
     assert "a holds 2 (CUDA devices: 2 of 2 free); b holds 1 (CPU: 1 of 8 free)" in busy.message
@@ -69,9 +71,9 @@ def test_what_is_missing_is_named_node_by_node() -> None:
     assert isinstance(large, Unplaceable) and large.reason is Shortage.TOO_LARGE and "hold 6" in large.message
 
 
-def test_memory_counts_when_asked_for() -> None:
+def test_requested_memory_limits_the_ranks_of_a_node() -> None:
     small = node("a", memory_bytes=4 * 2**30, free_memory_bytes=4 * 2**30)
-    assert seats(place(ranks(2, memory=2 * 2**30), [small])) == {"a": 2}
+    assert ranks_by_node(place(ranks(2, memory=2 * 2**30), [small])) == {"a": 2}
     assert isinstance(place(ranks(3, memory=2 * 2**30), [small]), Unplaceable)
 
 
@@ -90,32 +92,32 @@ demands = st.builds(
 
 
 @given(clusters, st.lists(demands, max_size=6))
-def test_all_or_nothing_and_no_device_twice(nodes: list[Node], wanted: list[Demand]) -> None:
-    for demand in wanted:
+def test_a_gang_is_placed_completely_or_not_and_shares_no_device(nodes: list[Node], requests: list[Demand]) -> None:
+    for demand in requests:
         outcome = place(demand, nodes)
         if isinstance(outcome, Unplaceable):
             assert outcome.message
             continue
-        assert sum(seat.ranks for seat in outcome.slots) == demand.ranks
-        assert all(seat.ranks % demand.segment == 0 for seat in outcome.slots)
-        assert len({seat.node.id for seat in outcome.slots}) == len(outcome.slots)
+        assert sum(slot.ranks for slot in outcome.slots) == demand.ranks
+        assert all(slot.ranks % demand.segment == 0 for slot in outcome.slots)
+        assert len({slot.node.id for slot in outcome.slots}) == len(outcome.slots)
         nodes = with_placement(nodes, demand, outcome)
         for after in nodes:
-            assert after.free_cpus >= 0 and after.free_gpus >= 0, "a device was given twice"
+            assert after.free_cpus >= 0 and after.free_gpus >= 0, "a device was allocated twice"
 
 
 @given(clusters, demands)
 def test_no_placement_uses_more_nodes_than_needed(nodes: list[Node], demand: Demand) -> None:
     outcome = place(demand, nodes)
     if isinstance(outcome, Placement):
-        rooms = sorted((_room(demand, each) for each in nodes), reverse=True)
-        fewest = next(count for count in range(1, len(rooms) + 1) if sum(rooms[:count]) >= demand.ranks)
+        capacities = sorted((_capacity(demand, each) for each in nodes), reverse=True)
+        fewest = next(count for count in range(1, len(capacities) + 1) if sum(capacities[:count]) >= demand.ranks)
         assert len(outcome.slots) == fewest
     else:
-        assert sum(_room(demand, each) for each in nodes) < demand.ranks
+        assert sum(_capacity(demand, each) for each in nodes) < demand.ranks
 
 
-def _room(demand: Demand, each: Node) -> int:
+def _capacity(demand: Demand, each: Node) -> int:
     if each.is_control:
         return 0
     free = [each.free_cpus // demand.cpus, *([each.free_gpus] if demand.device == "cuda" else [])]
@@ -143,56 +145,58 @@ def outcomes(queue: list[WaitingJob], nodes: list[Node]) -> list[str]:
     ]
 
 
-def test_first_come_first_served_and_the_impossible_blocks_nobody() -> None:
+def test_jobs_start_in_order_and_an_impossible_job_blocks_no_other() -> None:
     queue = [waiting("huge", 50), waiting("a", 4), waiting("b", 6), waiting("c", 1)]
     assert outcomes(queue, [node("n", 8)]) == ["too_large", "4", "resources", "priority"]
 
 
-def test_decisions_of_one_look_never_share_a_device() -> None:
+def test_decisions_of_one_pass_share_no_device() -> None:
     assert outcomes([waiting("a", 2), waiting("b", 2), waiting("c", 1)], [node("n", 4)]) == ["2", "2", "resources"]
 
 
-def test_a_cluster_too_small_for_the_target_gets_a_smaller_layout_but_a_busy_one_is_waited_for() -> None:
+def test_a_job_is_reduced_for_a_small_cluster_but_waits_for_a_busy_one() -> None:
     elastic = [waiting("a", {"min": 2, "target": 8, "max": 8})]
     assert outcomes(elastic, [node("n", 5)]) == ["5"]
     assert outcomes(elastic, [node("n", 8, free=5)]) == ["resources"]
     assert outcomes(elastic, [node("n", 1)]) == ["too_large"]
 
 
-def test_a_wait_names_who_is_ahead() -> None:
+def test_a_wait_names_the_job_ahead() -> None:
     decisions = decide([waiting("first", 3), waiting("second", 1)], [node("n", 4, free=2)])
     assert isinstance(decisions[1], Wait) and "'first' is ahead" in decisions[1].why.message
 
 
-def test_fits_empty_ignores_what_runs() -> None:
+def test_the_check_for_an_empty_cluster_ignores_running_jobs() -> None:
     assert fits_empty_cluster(ranks(4), [node("n", 4, free=0)]) and not fits_empty_cluster(ranks(5), [node("n", 4)])
 
 
-def test_a_lost_seat_goes_to_the_tightest_fit() -> None:
+def test_a_substitute_is_the_node_with_the_tightest_fit() -> None:
     nodes = [node("wide", 8), node("tight", 2), node("full", 4, free=1)]
     found = place_replacements(ranks(6), [2], nodes)
-    assert isinstance(found, Placement) and seats(found) == {"tight": 2}
+    assert isinstance(found, Placement) and ranks_by_node(found) == {"tight": 2}
 
 
-def test_each_lost_seat_gets_a_node_of_its_own_the_largest_first() -> None:
+def test_each_lost_node_gets_its_own_substitute_and_the_largest_first() -> None:
     nodes = [node("a", 4), node("b", 2)]
     found = place_replacements(ranks(8), [2, 4], nodes)
     assert isinstance(found, Placement)
-    assert [(seat.node.name, seat.ranks) for seat in found.slots] == [("b", 2), ("a", 4)], "in the order of the lost"
+    assert [(slot.node.name, slot.ranks) for slot in found.slots] == [("b", 2), ("a", 4)], (
+        "in the order of the lost nodes"
+    )
     refused = place_replacements(ranks(8), [4, 4], nodes)
     assert (
         isinstance(refused, Unplaceable) and "no other node has capacity for 4 of 8 ranks: a holds 4" in refused.message
     )
 
 
-def test_a_seat_does_not_go_where_nothing_new_goes() -> None:
+def test_a_substitute_is_never_a_control_or_draining_node() -> None:
     nodes = [node("control", 8, is_control=True), node("leaving", 8, is_draining=True)]
     assert isinstance(place_replacements(ranks(2), [2], nodes), Unplaceable)
 
 
-def test_a_closed_node_gets_nothing_and_is_named() -> None:
+def test_a_closed_node_gets_no_ranks_and_is_listed() -> None:
     nodes = [node("a", 2), node("b", 2, closed_reason="cordoned by ann: fan"), node("c", 2)]
-    assert seats(place(ranks(3), nodes)) == {"a": 2, "c": 1}
+    assert ranks_by_node(place(ranks(3), nodes)) == {"a": 2, "c": 1}
     outcome = place(ranks(5), nodes)
     assert isinstance(outcome, Unplaceable) and outcome.reason is Shortage.NODES_CLOSED
     assert outcome.message.startswith(
@@ -206,7 +210,7 @@ def test_a_closed_node_gets_nothing_and_is_named() -> None:
     assert not fits_empty_cluster(ranks(5), nodes) and fits_empty_cluster(ranks(4), nodes)
 
 
-def test_a_cluster_of_closed_nodes_is_not_one_without_nodes() -> None:
+def test_a_cluster_with_only_closed_nodes_has_its_own_reason() -> None:
     many = [node(f"n{number}", 2, closed_reason="quarantined") for number in range(6)]
     outcome = place(ranks(2), many)
     assert isinstance(outcome, Unplaceable) and outcome.reason is Shortage.NODES_CLOSED
@@ -216,12 +220,12 @@ def test_a_cluster_of_closed_nodes_is_not_one_without_nodes() -> None:
     )
 
 
-def test_nobody_moves_to_a_closed_node() -> None:
+def test_a_substitute_is_never_a_closed_node() -> None:
     outcome = place_replacements(ranks(4), [2], [node("a", 4, closed_reason="quarantined"), node("b", 1)])
     assert isinstance(outcome, Unplaceable) and outcome.message.endswith("; a is quarantined")
 
 
-def test_a_job_that_only_closed_nodes_could_hold_blocks_nobody() -> None:
+def test_a_job_that_needs_closed_nodes_blocks_no_other_job() -> None:
     def spec(name: str, dp: int) -> JobSpec:
         training = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}
         workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
@@ -235,22 +239,22 @@ def test_a_job_that_only_closed_nodes_could_hold_blocks_nobody() -> None:
     assert isinstance(second, Admission)
 
 
-def test_nodes_of_another_kind_hold_nothing_and_say_what_they_are() -> None:
+def test_nodes_with_a_different_kind_get_no_ranks_and_are_listed_with_it() -> None:
     new = {"regroup.io/image": "cu130"}
     nodes = [node("old", 8, labels={"regroup.io/image": "cu128"}), node("new", 2, labels=new), node("bare", 4)]
-    wanted = dataclasses.replace(ranks(2), kind=NodeKind(image="cu130"))
-    assert seats(place(wanted, nodes)) == {"new": 2}
-    outcome = place(dataclasses.replace(wanted, ranks=3), nodes)
+    request = dataclasses.replace(ranks(2), kind=NodeKind(image="cu130"))
+    assert ranks_by_node(place(request, nodes)) == {"new": 2}
+    outcome = place(dataclasses.replace(request, ranks=3), nodes)
     assert isinstance(outcome, Unplaceable) and outcome.reason is Shortage.TOO_LARGE
     assert "needs 3 ranks of 1 CPU each, on nodes with image cu130; all 3 nodes together hold 2" in outcome.message
     assert "old holds 0 (has image cu128)" in outcome.message and "bare holds 0 (its labels" in outcome.message
-    instead = place_replacements(wanted, [2], nodes)
-    assert seats(instead) == {"new": 2}
-    assert isinstance(place_replacements(wanted, [2, 2], nodes), Unplaceable)
-    assert not fits_empty_cluster(dataclasses.replace(wanted, ranks=3), nodes)
+    instead = place_replacements(request, [2], nodes)
+    assert ranks_by_node(instead) == {"new": 2}
+    assert isinstance(place_replacements(request, [2, 2], nodes), Unplaceable)
+    assert not fits_empty_cluster(dataclasses.replace(request, ranks=3), nodes)
 
 
-def test_a_kind_that_is_not_asked_for_may_be_any() -> None:
+def test_a_job_without_a_kind_may_use_any_node() -> None:
     nodes = [node("a", 2, labels={"ray.io/accelerator-type": "H100"}), node("b", 2, labels={"regroup.io/image": "x"})]
-    assert seats(place(ranks(4), nodes)) == {"a": 2, "b": 2}
-    assert seats(place(dataclasses.replace(ranks(2), kind=NodeKind("H100")), nodes)) == {"a": 2}
+    assert ranks_by_node(place(ranks(4), nodes)) == {"a": 2, "b": 2}
+    assert ranks_by_node(place(dataclasses.replace(ranks(2), kind=NodeKind("H100")), nodes)) == {"a": 2}

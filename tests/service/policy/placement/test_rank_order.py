@@ -1,4 +1,4 @@
-"""Ranks over nodes that are settled: where they talk least."""
+"""The order of ranks on given nodes, which minimizes communication."""
 
 from itertools import permutations
 
@@ -22,38 +22,38 @@ def demand(ranks: int, *axes: Axis, segment: int = 1) -> Demand:
     return Demand(ranks, segment, "cpu", 1, axes=axes)
 
 
-def cost(wanted: Demand, seats: tuple[RankSlot, ...]) -> float:
-    """Of ranks in the order of the seats."""
+def cost(request: Demand, slots: tuple[RankSlot, ...]) -> float:
+    """Return the communication time of ranks in the order of the slots."""
     names: dict[tuple[str, ...], int] = {}
-    paths = [(*domains_of(seat.node)[:3], seat.node.id) for seat in seats]
+    paths = [(*domains_of(slot.node)[:3], slot.node.id) for slot in slots]
     domains = [tuple(names.setdefault(path[: n + 1], len(names)) for n in range(4)) for path in paths]
-    return communication_seconds(wanted.axes, RankMap(tuple(seat.ranks for seat in seats), tuple(domains)), CPU_LINKS)
+    return communication_seconds(request.axes, RankMap(tuple(slot.ranks for slot in slots), tuple(domains)), CPU_LINKS)
 
 
-def test_nodes_of_a_rack_come_together() -> None:
+def test_nodes_of_a_rack_are_adjacent() -> None:
     a, b, c, d = (node(name, rack) for name, rack in zip("abcd", "xyxy", strict=True))
     found = order_ranks(demand(8, SHARD), [RankSlot(each, 2) for each in (a, b, c, d)])
-    assert [seat.node.id for seat in found] in (["a", "c", "b", "d"], ["c", "a", "b", "d"], ["b", "d", "a", "c"])
-    assert all(seat.rank_numbers == () for seat in found)
+    assert [slot.node.id for slot in found] in (["a", "c", "b", "d"], ["c", "a", "b", "d"], ["b", "d", "a", "c"])
+    assert all(slot.rank_numbers == () for slot in found)
 
 
-def test_where_nothing_is_known_the_order_stays() -> None:
-    seats = [RankSlot(Node(name, name, "10.0.0.1", cpus=4), 2, (9,)) for name in "cab"]
-    assert [seat.node.id for seat in order_ranks(demand(6, Axis("dp_shard", 6, 1e9)), seats)] == ["c", "a", "b"]
-    assert [seat.rank_numbers for seat in order_ranks(demand(6), seats)] == [(), (), ()], (
-        "numbers of another size are forgotten"
+def test_without_labels_the_order_does_not_change() -> None:
+    slots = [RankSlot(Node(name, name, "10.0.0.1", cpus=4), 2, (9,)) for name in "cab"]
+    assert [slot.node.id for slot in order_ranks(demand(6, Axis("dp_shard", 6, 1e9)), slots)] == ["c", "a", "b"]
+    assert [slot.rank_numbers for slot in order_ranks(demand(6), slots)] == [(), (), ()], (
+        "rank numbers of another world size are discarded"
     )
 
 
-def test_ranks_that_talk_most_are_next_to_each_other_whatever_they_are_called() -> None:
-    wanted = demand(4, Axis("dp_shard", 2, 1e6), Axis("dp_replicate", 2, 1e9))
-    found = order_ranks(wanted, [RankSlot(node("a", "x"), 2), RankSlot(node("b", "x"), 2)])
-    assert [seat.rank_numbers for seat in found] == [(0, 2), (1, 3)]
+def test_ranks_with_the_most_traffic_share_a_node_regardless_of_numbers() -> None:
+    request = demand(4, Axis("dp_shard", 2, 1e6), Axis("dp_replicate", 2, 1e9))
+    found = order_ranks(request, [RankSlot(node("a", "x"), 2), RankSlot(node("b", "x"), 2)])
+    assert [slot.rank_numbers for slot in found] == [(0, 2), (1, 3)]
 
 
-def test_a_node_that_takes_nothing_new_keeps_its_place() -> None:
-    seats = [RankSlot(node("a", "x", closed_reason="cordoned"), 2), RankSlot(node("b", "y", is_draining=True), 2)]
-    assert {seat.node.id for seat in order_ranks(demand(4, Axis("dp_shard", 4, 1e9)), seats)} == {"a", "b"}
+def test_a_closed_or_draining_node_keeps_its_ranks() -> None:
+    slots = [RankSlot(node("a", "x", closed_reason="cordoned"), 2), RankSlot(node("b", "y", is_draining=True), 2)]
+    assert {slot.node.id for slot in order_ranks(demand(4, Axis("dp_shard", 4, 1e9)), slots)} == {"a", "b"}
 
 
 COUNTS = st.lists(st.tuples(st.integers(1, 3), st.sampled_from("xyz")), min_size=1, max_size=5)
@@ -61,21 +61,21 @@ COUNTS = st.lists(st.tuples(st.integers(1, 3), st.sampled_from("xyz")), min_size
 
 @settings(max_examples=60, deadline=None)
 @given(COUNTS, st.sampled_from([1e3, 1e6, 1e9]), st.booleans())
-def test_nobody_is_lost_it_is_never_worse_and_near_the_best(
-    held: list[tuple[int, str]], sent: float, two: bool
+def test_the_order_loses_no_rank_and_is_close_to_the_optimum(
+    counts: list[tuple[int, str]], sent: float, two: bool
 ) -> None:
-    seats = [RankSlot(node(f"n{number}", rack), 2 * count) for number, (count, rack) in enumerate(held)]
-    ranks = sum(seat.ranks for seat in seats)
+    slots = [RankSlot(node(f"n{number}", rack), 2 * count) for number, (count, rack) in enumerate(counts)]
+    ranks = sum(slot.ranks for slot in slots)
     axes = (Axis("dp_shard", ranks // 2, 1e6), Axis("pp", 2, sent, is_chain=True)) if two else (
         Axis("dp_shard", ranks, sent),
     )  # fmt: skip
-    wanted = demand(ranks, *axes)
-    found = order_ranks(wanted, seats)
-    assert sorted((seat.node.id, seat.ranks) for seat in found) == [(seat.node.id, seat.ranks) for seat in seats]
-    numbers = [number for seat in found for number in seat.rank_numbers]
+    request = demand(ranks, *axes)
+    found = order_ranks(request, slots)
+    assert sorted((slot.node.id, slot.ranks) for slot in found) == [(slot.node.id, slot.ranks) for slot in slots]
+    numbers = [number for slot in found for number in slot.rank_numbers]
     if numbers:
-        assert sorted(numbers) == list(range(ranks)) and all(len(seat.rank_numbers) == seat.ranks for seat in found)
+        assert sorted(numbers) == list(range(ranks)) and all(len(slot.rank_numbers) == slot.ranks for slot in found)
         return
-    assert cost(wanted, found) <= cost(wanted, tuple(seats)) * (1 + 1e-9)
-    least = min(cost(wanted, order) for order in permutations(seats))
-    assert cost(wanted, found) <= least * (1 + 1e-5), "of so few nodes every order is tried"
+    assert cost(request, found) <= cost(request, tuple(slots)) * (1 + 1e-9)
+    least = min(cost(request, order) for order in permutations(slots))
+    assert cost(request, found) <= least * (1 + 1e-5), "all orders of a few nodes are tried"

@@ -1,4 +1,4 @@
-"""Other numbers of ranks for a job that runs: what it keeps, what it gives up, where it gets more."""
+"""Resize of a running job: ranks that stay, ranks that are released, and the placement of added ranks."""
 
 from collections import Counter
 from dataclasses import replace
@@ -15,7 +15,7 @@ from regroup.service.policy.placement.resize import resize_slots
 from regroup.service.policy.scheduling.entries import Size
 from regroup.service.policy.scheduling.preemption import released_node_ranks
 
-Seats = list[tuple[str, int]]
+Slots = list[tuple[str, int]]
 
 
 def node(name: str, free: int, cpus: int = 4, *, closed_reason: str = "") -> Node:
@@ -26,14 +26,14 @@ def demand(ranks: int, segment: int = 1) -> Demand:
     return Demand(ranks, segment, "cpu", 1)
 
 
-def seated(ranks: int, seats: Seats, *nodes: Node, segment: int = 1) -> Seats:
-    found = resize_slots(demand(ranks, segment), seats, nodes)
+def resized(ranks: int, slots: Slots, *nodes: Node, segment: int = 1) -> Slots:
+    found = resize_slots(demand(ranks, segment), slots, nodes)
     assert not isinstance(found, Unplaceable), found
-    return [(seat.node.id, seat.ranks) for seat in found]
+    return [(slot.node.id, slot.ranks) for slot in found]
 
 
 @pytest.mark.parametrize(
-    ("ranks", "seats", "expected"),
+    ("ranks", "slots", "expected"),
     [
         (4, [("a", 2)], [("a", 4)]),
         (3, [("a", 2), ("b", 2)], [("a", 2), ("b", 1)]),
@@ -45,37 +45,37 @@ def seated(ranks: int, seats: Seats, *nodes: Node, segment: int = 1) -> Seats:
         (4, [("a", 2), ("b", 2)], [("a", 2), ("b", 2)]),
     ],
 )
-def test_ranks_stay_where_they_are(ranks: int, seats: Seats, expected: Seats) -> None:
-    held = dict(seats)
-    nodes = [node(name, 4 - held.get(name, 0)) for name in "abc"]
-    assert seated(ranks, seats, *nodes) == expected
+def test_as_many_ranks_as_possible_stay_on_their_nodes(ranks: int, slots: Slots, expected: Slots) -> None:
+    allocated = dict(slots)
+    nodes = [node(name, 4 - allocated.get(name, 0)) for name in "abc"]
+    assert resized(ranks, slots, *nodes) == expected
 
 
-def test_a_node_that_takes_nothing_new_is_given_no_more() -> None:
-    assert seated(4, [("a", 2)], node("a", 2, closed_reason="cordoned"), node("b", 4)) == [("a", 2), ("b", 2)]
-    assert seated(1, [("a", 2)], node("a", 2, closed_reason="cordoned")) == [("a", 1)]
+def test_a_closed_node_gets_no_further_ranks() -> None:
+    assert resized(4, [("a", 2)], node("a", 2, closed_reason="cordoned"), node("b", 4)) == [("a", 2), ("b", 2)]
+    assert resized(1, [("a", 2)], node("a", 2, closed_reason="cordoned")) == [("a", 1)]
 
 
-def test_a_node_that_the_job_may_not_keep_is_not_among_its_seats() -> None:
-    assert seated(4, [("b", 2)], node("a", 4), node("b", 0)) == [("b", 2), ("a", 2)]
+def test_a_node_without_a_slot_of_the_job_counts_as_a_new_node() -> None:
+    assert resized(4, [("b", 2)], node("a", 4), node("b", 0)) == [("b", 2), ("a", 2)]
 
 
-def test_what_is_known_of_all_ranks_does_not_place_those_that_are_missing() -> None:
-    wanted = replace(demand(6), axes=(Axis("dp_shard", 6, 1e6),))
-    found = resize_slots(wanted, [("a", 2), ("b", 2)], [node("a", 0), node("b", 0), node("c", 2)])
+def test_communication_of_all_ranks_does_not_prevent_added_ranks() -> None:
+    request = replace(demand(6), axes=(Axis("dp_shard", 6, 1e6),))
+    found = resize_slots(request, [("a", 2), ("b", 2)], [node("a", 0), node("b", 0), node("c", 2)])
     assert not isinstance(found, Unplaceable)
-    assert [(seat.node.id, seat.ranks, seat.rank_numbers) for seat in found] == [
+    assert [(slot.node.id, slot.ranks, slot.rank_numbers) for slot in found] == [
         ("a", 2, ()),
         ("b", 2, ()),
         ("c", 2, ()),
     ]
 
 
-def test_groups_stay_whole() -> None:
-    assert seated(4, [("a", 3), ("b", 1)], node("a", 1), node("b", 3), segment=2) == [("a", 2), ("b", 2)]
+def test_groups_are_not_split() -> None:
+    assert resized(4, [("a", 3), ("b", 1)], node("a", 1), node("b", 3), segment=2) == [("a", 2), ("b", 2)]
 
 
-def test_what_there_is_no_room_for_says_so() -> None:
+def test_missing_capacity_is_reported() -> None:
     found = resize_slots(demand(6), [("a", 2)], [node("a", 1), node("b", 2)])
     assert isinstance(found, Unplaceable)
     assert "from 2 to 6 ranks: needs 3 ranks" in found.message and "2 of 4 are free" in found.message
@@ -85,12 +85,12 @@ def racked(name: str, free: int, rack: str) -> Node:
     return replace(node(name, free), domains=("", "", rack, ""))
 
 
-def test_what_the_whole_job_requires_holds_for_what_is_added() -> None:
+def test_a_required_level_applies_to_added_ranks() -> None:
     inside = replace(demand(4), required=Level.RACK)
     near, far = racked("near", 4, "r1"), racked("far", 2, "r2")
     found = resize_slots(inside, [("a", 2)], [racked("a", 0, "r1"), far, near])
     assert not isinstance(found, Unplaceable)
-    assert [seat.node.id for seat in found] == ["a", "near"], "although another fits tighter"
+    assert [slot.node.id for slot in found] == ["a", "near"], "although another node has a tighter fit"
     refused = resize_slots(inside, [("a", 2)], [racked("a", 0, "r1"), far])
     assert isinstance(refused, Unplaceable)
     assert refused.message.endswith("needs 2 more ranks in its rack, which has no other node")
@@ -108,29 +108,27 @@ def test_what_the_whole_job_requires_holds_for_what_is_added() -> None:
         (5, {"a1": 1, "c1": 2}, {"r1": 1, "r2": 1}),
     ],
 )
-def test_what_is_added_leaves_the_whole_job_spread(
-    ranks: int, free: dict[str, int], expected: dict[str, int] | None
-) -> None:
-    """`c1` is in rack r1, as `a` is, and `b` in r2."""
+def test_added_ranks_keep_the_job_spread(ranks: int, free: dict[str, int], expected: dict[str, int] | None) -> None:
+    """Place ranks with `a` and `c1` in rack r1, and `b` in r2."""
     apart, own = replace(demand(ranks), spread=Level.RACK), free.get("a1", 0)
-    there = [racked("a", own, "r1"), racked("b", 0, "r2")]
-    there += [racked(name, count, f"r{name[1]}") for name, count in free.items() if name != "a1"]
-    found = resize_slots(apart, [("a", 2), ("b", 2)], there)
+    nodes = [racked("a", own, "r1"), racked("b", 0, "r2")]
+    nodes += [racked(name, count, f"r{name[1]}") for name, count in free.items() if name != "a1"]
+    found = resize_slots(apart, [("a", 2), ("b", 2)], nodes)
     if expected is None:
         assert isinstance(found, Unplaceable) and "more than half would be in one rack" in found.message
     else:
         assert not isinstance(found, Unplaceable)
-        assert Counter(seat.node.domains[2] for seat in found) == expected
+        assert Counter(slot.node.domains[2] for slot in found) == expected
 
 
-def test_nodes_whose_labels_changed_while_they_were_used() -> None:
+def test_changed_labels_of_nodes_in_use_do_not_move_ranks() -> None:
     inside = replace(demand(4), required=Level.RACK)
-    seats, now = [("a", 2), ("b", 2)], [racked("a", 0, "r1"), racked("b", 0, "r2"), racked("c", 4, "r1")]
-    kept = resize_slots(inside, seats, now)
-    assert not isinstance(kept, Unplaceable) and [seat.ranks for seat in kept] == [2, 2], "who runs is left alone"
-    less = resize_slots(replace(inside, ranks=2), seats, now)
-    assert not isinstance(less, Unplaceable) and [seat.node.id for seat in less] == ["a"]
-    refused = resize_slots(replace(inside, ranks=6), seats, now)
+    slots, now = [("a", 2), ("b", 2)], [racked("a", 0, "r1"), racked("b", 0, "r2"), racked("c", 4, "r1")]
+    kept = resize_slots(inside, slots, now)
+    assert not isinstance(kept, Unplaceable) and [slot.ranks for slot in kept] == [2, 2], "running ranks stay"
+    less = resize_slots(replace(inside, ranks=2), slots, now)
+    assert not isinstance(less, Unplaceable) and [slot.node.id for slot in less] == ["a"]
+    refused = resize_slots(replace(inside, ranks=6), slots, now)
     assert isinstance(refused, Unplaceable)
     assert "needs 2 more ranks in one rack, but its ranks are in 2" in refused.message
 
@@ -143,19 +141,19 @@ def test_nodes_whose_labels_changed_while_they_were_used() -> None:
     st.integers(1, 12),
     st.sampled_from([None, Level.NODE, *DOMAIN_LEVELS]),
 )
-def test_whatever_nodes_are_called_by_now_it_is_answered_and_nothing_new_is_elsewhere(
-    there: list[tuple[int, int, str]], ranks: int, required: Level | None
+def test_with_any_labels_added_ranks_are_in_the_required_domain(
+    entries: list[tuple[int, int, str]], ranks: int, required: Level | None
 ) -> None:
-    nodes = [racked(f"n{at}", free, rack) for at, (_, free, rack) in enumerate(there)]
-    seats = [(f"n{at}", have) for at, (have, _, _) in enumerate(there) if have]
-    found = resize_slots(replace(demand(ranks), required=required), seats, nodes)
+    nodes = [racked(f"n{at}", free, rack) for at, (_, free, rack) in enumerate(entries)]
+    slots = [(f"n{at}", have) for at, (have, _, _) in enumerate(entries) if have]
+    found = resize_slots(replace(demand(ranks), required=required), slots, nodes)
     if isinstance(found, Unplaceable) or required is None:
         return
-    held = {name for name, _ in seats}
-    new, kept = ([seat.node for seat in found if (seat.node.id in held) is had] for had in (False, True))
+    allocated = {name for name, _ in slots}
+    new, kept = ([slot.node for slot in found if (slot.node.id in allocated) is had] for had in (False, True))
     if new and kept and required is Level.RACK:
         (rack,) = {each.domains[2] for each in (*new, *kept)}
-        assert rack, "a node of which nothing is known is not where others are"
+        assert rack, "a node without a rack label does not share a rack"
     assert not (new and kept and required is Level.NODE)
 
 
@@ -165,30 +163,30 @@ def test_whatever_nodes_are_called_by_now_it_is_answered_and_nothing_new_is_else
     st.integers(1, 20),
     st.sampled_from([1, 2]),
 )
-def test_no_node_holds_more_than_it_has_and_nothing_is_moved_without_need(
-    held_and_free: list[tuple[int, int]], groups: int, segment: int
+def test_no_node_exceeds_its_capacity_and_no_rank_moves_unnecessarily(
+    allocated_and_free: list[tuple[int, int]], groups: int, segment: int
 ) -> None:
-    names = [f"n{number}" for number in range(len(held_and_free))]
-    held = {name: have // segment * segment for name, (have, _) in zip(names, held_and_free, strict=True)}
-    free = {name: more for name, (_, more) in zip(names, held_and_free, strict=True)}
-    nodes = [node(name, free[name], held[name] + free[name]) for name in names]
+    names = [f"n{number}" for number in range(len(allocated_and_free))]
+    allocated = {name: have // segment * segment for name, (have, _) in zip(names, allocated_and_free, strict=True)}
+    free = {name: more for name, (_, more) in zip(names, allocated_and_free, strict=True)}
+    nodes = [node(name, free[name], allocated[name] + free[name]) for name in names]
     ranks = groups * segment
-    found = resize_slots(demand(ranks, segment), [(name, have) for name, have in held.items() if have], nodes)
+    found = resize_slots(demand(ranks, segment), [(name, have) for name, have in allocated.items() if have], nodes)
     if isinstance(found, Unplaceable):
-        assert sum(have + free[name] // segment * segment for name, have in held.items()) < ranks
+        assert sum(have + free[name] // segment * segment for name, have in allocated.items()) < ranks
         return
-    given_ = {seat.node.id: seat.ranks for seat in found}
-    assert len(given_) == len(found) and sum(given_.values()) == ranks
-    assert all(count % segment == 0 and 0 < count <= held[name] + free[name] for name, count in given_.items())
-    kept = sum(min(held[name], count) for name, count in given_.items())
-    assert kept == min(ranks, sum(held.values()))
+    resulting = {slot.node.id: slot.ranks for slot in found}
+    assert len(resulting) == len(found) and sum(resulting.values()) == ranks
+    assert all(count % segment == 0 and 0 < count <= allocated[name] + free[name] for name, count in resulting.items())
+    kept = sum(min(allocated[name], count) for name, count in resulting.items())
+    assert kept == min(ranks, sum(allocated.values()))
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.data())
 @settings(max_examples=50, deadline=None)
-def test_the_queue_knows_what_a_job_that_shrinks_will_give_up(counts: list[int], data: st.DataObject) -> None:
-    seats = [(f"n{at}", count) for at, count in enumerate(counts)]
+def test_the_queue_predicts_the_ranks_that_a_smaller_job_releases(counts: list[int], data: st.DataObject) -> None:
+    slots = [(f"n{at}", count) for at, count in enumerate(counts)]
     ranks = data.draw(st.integers(1, sum(counts)))
-    kept = dict(seated(ranks, seats, *(node(name, 0) for name, _ in seats)))
-    gone = dict(released_node_ranks(seats, demand(sum(counts)), Size(Layout(dp_shard=ranks), demand(ranks))))
-    assert {name: kept.get(name, 0) + gone.get(name, 0) for name, _ in seats} == dict(seats)
+    kept = dict(resized(ranks, slots, *(node(name, 0) for name, _ in slots)))
+    released = dict(released_node_ranks(slots, demand(sum(counts)), Size(Layout(dp_shard=ranks), demand(ranks))))
+    assert {name: kept.get(name, 0) + released.get(name, 0) for name, _ in slots} == dict(slots)

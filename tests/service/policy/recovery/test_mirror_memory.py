@@ -1,4 +1,4 @@
-"""Less memory for mirrors where nodes are short of it, in order, and more again later."""
+"""The memory of mirrors: reduced level by level on nodes that are short of memory, and restored later."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,20 +11,18 @@ from regroup.service.policy.recovery.mirror_memory import (
 )
 
 
-def test_a_refusal_takes_one_level_and_time_gives_it_back() -> None:
-    once = lower_allowance(MirrorAllowance(), "no room", 100.0)
-    assert (once.level, once.why, once.pause_s) == (MirrorLevel.ONE, "no room", 60.0)
+def test_a_refusal_lowers_the_level_by_one_and_time_restores_it() -> None:
+    once = lower_allowance(MirrorAllowance(), "no memory", 100.0)
+    assert (once.level, once.why, once.pause_s) == (MirrorLevel.ONE, "no memory", 60.0)
     assert update_allowance(once, "", 159.0) == once
     back = update_allowance(once, "", 160.0)
     assert (back.level, back.why) == (MirrorLevel.TWO, "")
-    again = lower_allowance(back, "no room", 161.0)
-    assert (again.level, again.pause_s) == (MirrorLevel.ONE, 120.0), (
-        "a node at its limit is not pushed over it every minute"
-    )
-    assert lower_allowance(lower_allowance(again, "no room", 162.0), "no room", 163.0).level is MirrorLevel.NONE
+    again = lower_allowance(back, "no memory", 161.0)
+    assert (again.level, again.pause_s) == (MirrorLevel.ONE, 120.0), "the pause doubles"
+    assert lower_allowance(lower_allowance(again, "no memory", 162.0), "no memory", 163.0).level is MirrorLevel.NONE
 
 
-def test_memory_that_stays_short_takes_all_and_nothing_comes_back_before_it_does() -> None:
+def test_a_lasting_shortage_removes_all_mirrors_until_it_ends() -> None:
     first = update_allowance(MirrorAllowance(), "b: 9 MiB are free", 10.0)
     assert first.level is MirrorLevel.ONE
     assert update_allowance(first, "b: 9 MiB are free", 20.0) == first
@@ -37,10 +35,10 @@ def test_memory_that_stays_short_takes_all_and_nothing_comes_back_before_it_does
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.sampled_from(["refused", "short", "well"]), max_size=60))
-def test_it_moves_by_one_level_and_says_why_as_long_as_it_is_less(news: list[str]) -> None:
+@given(st.lists(st.sampled_from(["refused", "short", "enough"]), max_size=60))
+def test_the_level_changes_by_one_and_a_reduced_level_has_a_reason(reports: list[str]) -> None:
     allowed, now_s = MirrorAllowance(), 0.0
-    for what in news:
+    for what in reports:
         now_s += 40.0
         before = allowed
         allowed = (

@@ -1,4 +1,4 @@
-"""What an autoscaler is asked for while jobs wait."""
+"""Requests to an autoscaler while jobs wait."""
 
 from dataclasses import replace
 
@@ -23,12 +23,12 @@ PAIRS = Demand(8, 2, "cuda", 4, 2**30)
 ONES = Demand(3, 1, "cpu", 2)
 
 
-def waits(name: str, *demands: Demand, queued_s: float = 0.0) -> WaitingJob:
+def waiting(name: str, *demands: Demand, queued_s: float = 0.0) -> WaitingJob:
     sizes = tuple(Size(Layout(dp_shard=demand.ranks), demand) for demand in demands)
     return WaitingJob(name, name, sizes, queued_s=queued_s)
 
 
-def test_pieces_that_must_not_be_split_stay_whole() -> None:
+def test_groups_of_ranks_on_one_node_become_one_bundle() -> None:
     assert bundles_of(PAIRS) == [Bundle(8, 2, 2**31)] * 4
     assert bundles_of(ONES) == [Bundle(2)] * 3
     assert bundles_of(replace(PAIRS, required=Level.NODE)) == [Bundle(32, 8, 2**33)]
@@ -39,33 +39,35 @@ def test_pieces_that_must_not_be_split_stay_whole() -> None:
     assert of_a_kind.labels() == {"ray.io/accelerator-type": "H100", "regroup.io/image": "cu130"}
 
 
-def test_what_runs_is_part_of_it_and_nothing_is_asked_for_when_nobody_waits() -> None:
-    held = [RunningJob("r", "r", replace(ONES, ranks=5), (("n1", 4), ("n2", 1)))]
+def test_a_request_includes_running_jobs_and_is_empty_if_no_job_waits() -> None:
+    running = [RunningJob("r", "r", replace(ONES, ranks=5), (("n1", 4), ("n2", 1)))]
     leaving = [RunningJob("l", "l", ONES, (("n3", 3),), is_releasing=True)]
-    assert build_node_request([], [*held, *leaving], now_s=100.0, after_s=0.0) == NodeRequest()
-    asked = build_node_request([(waits("w", ONES), Shortage.RESOURCES)], [*held, *leaving], now_s=100.0, after_s=0.0)
-    assert asked == NodeRequest((Bundle(2), Bundle(2), Bundle(2), Bundle(2), Bundle(8)), frozenset({"w"}))
-
-
-def test_it_is_asked_for_the_size_that_a_job_wants() -> None:
-    asked = build_node_request(
-        [(waits("w", replace(ONES, ranks=1), ONES), Shortage.TOO_LARGE)], [], now_s=9.0, after_s=9.0
+    assert build_node_request([], [*running, *leaving], now_s=100.0, after_s=0.0) == NodeRequest()
+    request = build_node_request(
+        [(waiting("w", ONES), Shortage.RESOURCES)], [*running, *leaving], now_s=100.0, after_s=0.0
     )
-    assert asked.bundles == (Bundle(2),) * 3
+    assert request == NodeRequest((Bundle(2), Bundle(2), Bundle(2), Bundle(2), Bundle(8)), frozenset({"w"}))
+
+
+def test_a_request_is_for_the_target_size_of_a_job() -> None:
+    request = build_node_request(
+        [(waiting("w", replace(ONES, ranks=1), ONES), Shortage.TOO_LARGE)], [], now_s=9.0, after_s=9.0
+    )
+    assert request.bundles == (Bundle(2),) * 3
     assert (
-        build_node_request([(waits("w", ONES, queued_s=1.0), Shortage.RESOURCES)], [], now_s=9.0, after_s=9.0)
+        build_node_request([(waiting("w", ONES, queued_s=1.0), Shortage.RESOURCES)], [], now_s=9.0, after_s=9.0)
         == NodeRequest()
     )
 
 
-def test_a_request_has_an_end_and_jobs_are_in_it_whole() -> None:
+def test_a_request_is_limited_and_contains_only_complete_jobs() -> None:
     large = replace(ONES, ranks=MAX_BUNDLES)
-    asked = build_node_request(
-        [(waits("a", ONES), Shortage.RESOURCES), (waits("b", large), Shortage.RESOURCES),
-         (waits("c", ONES), Shortage.PRIORITY)],
+    request = build_node_request(
+        [(waiting("a", ONES), Shortage.RESOURCES), (waiting("b", large), Shortage.RESOURCES),
+         (waiting("c", ONES), Shortage.PRIORITY)],
         [], now_s=9.0, after_s=0.0,
     )  # fmt: skip
-    assert asked == NodeRequest((Bundle(2),) * 6, frozenset({"a", "c"}))
+    assert request == NodeRequest((Bundle(2),) * 6, frozenset({"a", "c"}))
 
 
 REASONS = st.sampled_from([*Shortage, *WaitCause])
@@ -73,14 +75,16 @@ REASONS = st.sampled_from([*Shortage, *WaitCause])
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(REASONS, st.integers(1, 9), st.floats(0, 100)), max_size=12), st.floats(0, 100))
-def test_only_who_would_start_with_more_nodes_is_asked_for(
+def test_a_request_contains_only_jobs_that_more_nodes_would_start(
     jobs: list[tuple[Shortage | WaitCause, int, float]], after_s
 ):
     line = [
-        (waits(f"j{number}", replace(ONES, ranks=ranks), queued_s=queued_s), reason)
+        (waiting(f"j{number}", replace(ONES, ranks=ranks), queued_s=queued_s), reason)
         for number, (reason, ranks, queued_s) in enumerate(jobs)
     ]
-    asked = build_node_request(line, [], now_s=100.0, after_s=after_s)
-    wanted = {job.job_id: job for job, reason in line if reason in SOLVED_BY_NODES and 100.0 - job.queued_s >= after_s}
-    assert asked.jobs == wanted.keys()
-    assert len(asked.bundles) == sum(job.sizes[-1].ranks for job in wanted.values())
+    request = build_node_request(line, [], now_s=100.0, after_s=after_s)
+    expected = {
+        job.job_id: job for job, reason in line if reason in SOLVED_BY_NODES and 100.0 - job.queued_s >= after_s
+    }
+    assert request.jobs == expected.keys()
+    assert len(request.bundles) == sum(job.sizes[-1].ranks for job in expected.values())

@@ -1,4 +1,4 @@
-"""What has to hold of every look at the queue, and that it decides as the plain algorithm would."""
+"""Properties of each pass over the queue, and equality with a plain algorithm."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ _preemptibilities = st.sampled_from(list(Preemptibility))
 
 @st.composite
 def clusters(draw: st.DrawFn) -> tuple[list[Node], list[RunningJob]]:
-    """Nodes, and jobs that run on them."""
+    """Draw nodes, and jobs that run on them."""
     nodes: list[Node] = []
     running: list[RunningJob] = []
     for number in range(draw(st.integers(1, 5))):
@@ -81,36 +81,36 @@ _rules = st.builds(SchedulingPolicy, st.just(AGEING_S), st.just(60.0), st.boolea
 
 @settings(max_examples=60, deadline=None)
 @given(clusters(), _queues, _quotas, _rules)
-def test_no_device_twice_gangs_whole_quotas_kept_and_each_job_is_answered(
-    there: tuple[list[Node], list[RunningJob]],
+def test_no_device_is_shared_gangs_are_complete_and_each_job_has_a_decision(
+    cluster: tuple[list[Node], list[RunningJob]],
     queue: list[WaitingJob],
     quotas: dict[str, Quota],
     rule: SchedulingPolicy,
 ) -> None:
-    nodes, running = there
+    nodes, running = cluster
     decisions = decide(queue, nodes, running, quotas, rule=rule)
-    turns = {each.job_id: each for each in decisions if isinstance(each, Admission)}
-    assert sorted([*turns, *(each.job_id for each in decisions if isinstance(each, Wait))]) == sorted(
+    admissions = {each.job_id: each for each in decisions if isinstance(each, Admission)}
+    assert sorted([*admissions, *(each.job_id for each in decisions if isinstance(each, Wait))]) == sorted(
         job.job_id for job in queue
     )
     used = {each.id: 0 for each in nodes}
-    for turn in turns.values():
-        assert sum(seat.ranks for seat in turn.placement.slots) == turn.demand.ranks, "the gang is whole"
-        for seat in turn.placement.slots:
-            used[seat.node.id] += seat.ranks
-            assert seat.node.kind.satisfies(turn.demand.kind)
-    assert all(used[each.id] <= each.free_cpus for each in nodes), "a device was given twice"
+    for admission in admissions.values():
+        assert sum(slot.ranks for slot in admission.placement.slots) == admission.demand.ranks, "the gang is incomplete"
+        for slot in admission.placement.slots:
+            used[slot.node.id] += slot.ranks
+            assert slot.node.kind.satisfies(admission.demand.kind)
+    assert all(used[each.id] <= each.free_cpus for each in nodes), "a device was allocated twice"
     jobs = {job.job_id: job for job in queue}
     use = _use(running)
-    for job_id, turn in turns.items():
-        use[jobs[job_id].project] = use.get(jobs[job_id].project, 0) + turn.demand.ranks
-        assert turn.demand in [size.demand for size in jobs[job_id].sizes], "a legal size"
+    for job_id, admission in admissions.items():
+        use[jobs[job_id].project] = use.get(jobs[job_id].project, 0) + admission.demand.ranks
+        assert admission.demand in [size.demand for size in jobs[job_id].sizes], "the size is illegal"
     before = _use(running)
     for project, quota in quotas.items():
         limit = quota.limit if quota.limit is not None else 10**9
-        assert use.get(project, 0) <= max(limit, before.get(project, 0)), "a limit was passed"
-    _lends_nothing_that_is_kept(nodes, turns.values(), quotas, jobs, before)
-    _spares_what_must_not_be_asked(decisions, running)
+        assert use.get(project, 0) <= max(limit, before.get(project, 0)), "a limit was exceeded"
+    _check_reserved_devices(nodes, admissions.values(), quotas, jobs, before)
+    _check_preemptions(decisions, running)
 
 
 def _use(running: Sequence[RunningJob]) -> dict[str, int]:
@@ -120,25 +120,25 @@ def _use(running: Sequence[RunningJob]) -> dict[str, int]:
     return use
 
 
-def _lends_nothing_that_is_kept(
+def _check_reserved_devices(
     nodes: Sequence[Node],
-    turns: Iterable[Admission],
+    admissions: Iterable[Admission],
     quotas: Mapping[str, Quota],
     jobs: Mapping[str, WaitingJob],
     use: dict[str, int],
 ) -> None:
-    """Who went beyond its guarantee left free what is kept for others, at that moment."""
+    """Check that an admission beyond a guarantee left the devices free that are reserved for others."""
     free = sum(int(each.free_cpus) for each in nodes)
     has_guarantees = any(quota.guaranteed for quota in quotas.values())
-    for turn in turns:
-        project = jobs[turn.job_id].project
-        free, use[project] = free - turn.demand.ranks, use.get(project, 0) + turn.demand.ranks
+    for admission in admissions:
+        project = jobs[admission.job_id].project
+        free, use[project] = free - admission.demand.ranks, use.get(project, 0) + admission.demand.ranks
         if has_guarantees and use[project] > quotas.get(project, Quota()).guaranteed:
-            kept = sum(max(0, each.reserved - use.get(name, 0)) for name, each in quotas.items() if name != project)
-            assert free >= kept, "what was kept for others was lent"
+            reserved = sum(max(0, each.reserved - use.get(name, 0)) for name, each in quotas.items() if name != project)
+            assert free >= reserved, "devices reserved for others were lent"
 
 
-def _spares_what_must_not_be_asked(decisions: Sequence[SchedulingDecision], running: Sequence[RunningJob]) -> None:
+def _check_preemptions(decisions: Sequence[SchedulingDecision], running: Sequence[RunningJob]) -> None:
     held = {job.job_id: job for job in running}
     for each in decisions:
         if isinstance(each, Shrink | Suspend):
@@ -147,120 +147,122 @@ def _spares_what_must_not_be_asked(decisions: Sequence[SchedulingDecision], runn
         if isinstance(each, Suspend):
             assert held[each.job_id].preemptibility is Preemptibility.full
         if isinstance(each, Shrink):
-            given = sum(ranks for _, ranks in each.releases)
+            released = sum(ranks for _, ranks in each.releases)
             assert (
                 each.layout.world_size
-                == held[each.job_id].demand.ranks - given
+                == held[each.job_id].demand.ranks - released
                 >= held[each.job_id].smaller_sizes[0].ranks
             )
 
 
 @settings(max_examples=60, deadline=None)
 @given(clusters(), _queues)
-def test_who_goes_first_makes_nobody_later(there: tuple[list[Node], list[RunningJob]], queue: list[WaitingJob]) -> None:
-    """With all ends as expected, a promised start is as early with what went first as without it."""
-    nodes, running = there
+def test_backfilled_jobs_delay_no_promised_start(
+    cluster: tuple[list[Node], list[RunningJob]], queue: list[WaitingJob]
+) -> None:
+    """Compare a promised start with and without backfilled jobs, if all jobs end as expected."""
+    nodes, running = cluster
     running = [replace(job, preemptibility=Preemptibility.none, is_releasing=False) for job in running]
     decisions = decide(queue, nodes, running)
     jobs = {job.job_id: job for job in queue}
     waiting = [each for each in decisions if isinstance(each, Wait) and each.why.reason is not Shortage.TOO_LARGE]
     for promise in (each for each in waiting[:1] if each.start_s is not None):
         at = decisions.index(promise)
-        wanted = next(size.demand for size in reversed(jobs[promise.job_id].sizes) if _holds(size.demand, nodes))
-        early = _turns(decisions[:at], jobs)
-        all_of_them = _turns(decisions, jobs)
+        request = next(size.demand for size in reversed(jobs[promise.job_id].sizes) if _fits(size.demand, nodes))
+        ahead = _admitted(decisions[:at], jobs)
+        all_admitted = _admitted(decisions, jobs)
         alone, with_others = (
-            reserve_start("h", "h", wanted, _rooms(nodes, taken), [*running, *taken], ()).start_s
-            for taken in (early, all_of_them)
+            reserve_start("h", "h", request, _capacity_after(nodes, admitted), [*running, *admitted], ()).start_s
+            for admitted in (ahead, all_admitted)
         )
         assert alone == promise.start_s and with_others == promise.start_s
 
 
-def _holds(wanted: Demand, nodes: Sequence[Node]) -> bool:
-    return sum(ranks_that_fit(wanted, each, total_of(each)) for each in nodes) >= wanted.ranks
+def _fits(request: Demand, nodes: Sequence[Node]) -> bool:
+    return sum(ranks_that_fit(request, each, total_of(each)) for each in nodes) >= request.ranks
 
 
-def _turns(decisions: Sequence[SchedulingDecision], jobs: Mapping[str, WaitingJob]) -> list[RunningJob]:
+def _admitted(decisions: Sequence[SchedulingDecision], jobs: Mapping[str, WaitingJob]) -> list[RunningJob]:
     return [
         RunningJob(
-            turn.job_id, turn.job_id, turn.demand, tuple((seat.node.id, seat.ranks) for seat in turn.placement.slots),
-            ends_s=jobs[turn.job_id].max_duration_s,
+            each.job_id, each.job_id, each.demand, tuple(_by_id(each.placement)),
+            ends_s=jobs[each.job_id].max_duration_s,
         )
-        for turn in decisions
-        if isinstance(turn, Admission)
+        for each in decisions
+        if isinstance(each, Admission)
     ]  # fmt: skip
 
 
-def _rooms(nodes: Sequence[Node], taken: Sequence[RunningJob]) -> Capacity:
-    rooms = Capacity(nodes)
-    for job in taken:
+def _capacity_after(nodes: Sequence[Node], admitted: Sequence[RunningJob]) -> Capacity:
+    capacity = Capacity(nodes)
+    for job in admitted:
         for node_id, ranks in job.node_ranks:
-            there = rooms[node_id]
-            gpus = there.free_gpus - (ranks if job.demand.device == "cuda" else 0)
-            rooms.lower_free(node_id, (there.free_cpus - ranks, gpus, 0))
-    return rooms
+            here = capacity[node_id]
+            gpus = here.free_gpus - (ranks if job.demand.device == "cuda" else 0)
+            capacity.lower_free(node_id, (here.free_cpus - ranks, gpus, 0))
+    return capacity
 
 
 @settings(max_examples=60, deadline=None)
 @given(clusters(), _queues, st.booleans())
-def test_decisions_are_those_of_the_plain_algorithm(
-    there: tuple[list[Node], list[RunningJob]], queue: list[WaitingJob], resizes: bool
+def test_decisions_equal_those_of_the_plain_algorithm(
+    cluster: tuple[list[Node], list[RunningJob]], queue: list[WaitingJob], resizes: bool
 ) -> None:
-    """Which asks `place` for each job, size and node anew, and tries every end for a promised start."""
-    nodes, running = there
+    """Compare with an algorithm that calls `place` for each job and size, and tries each end for a promise."""
+    nodes, running = cluster
     running = [replace(job, preemptibility=Preemptibility.none, is_releasing=False) for job in running]
-    turns = {
+    admissions = {
         each.job_id: (each.demand, each.placement)
         for each in decide(queue, nodes, running, rule=SchedulingPolicy(can_resize=resizes))
         if isinstance(each, Admission)
     }
-    assert {job_id: (wanted, _by_id(placement)) for job_id, (wanted, placement) in turns.items()} == _plainly(
-        queue, nodes, running, resizes
-    )
+    assert {
+        job_id: (request, _by_id(placement)) for job_id, (request, placement) in admissions.items()
+    } == _decide_plainly(queue, nodes, running, resizes)
 
 
 _Promise = tuple[float | None, dict[str, tuple[float, float]], Demand, list[tuple[str, tuple[float, float]]]]
-"""When, what is left beside it on its nodes, for whom, and what it takes there."""
+"""Start, free resources that remain on its nodes, demand, and resources that it uses there."""
 
 
 def _by_id(placement: Placement) -> list[tuple[str, int]]:
-    return [(seat.node.id, seat.ranks) for seat in placement.slots]
+    return [(slot.node.id, slot.ranks) for slot in placement.slots]
 
 
-def _plainly(
+def _decide_plainly(
     queue: Sequence[WaitingJob], nodes: Sequence[Node], running: Sequence[RunningJob], resizes: bool
 ) -> dict[str, tuple[Demand, list[tuple[str, int]]]]:
-    books = QuotaUsage({})
+    usage = QuotaUsage({})
     for job in running:
-        books.add(job.project, job.demand.ranks, job.non_preemptible_ranks)
+        usage.add(job.project, job.demand.ranks, job.non_preemptible_ranks)
     now = {each.id: (each.free_cpus, each.free_gpus) for each in nodes}
     promises: list[_Promise] = []
     found: dict[str, tuple[Demand, list[tuple[str, int]]]] = {}
-    given: list[RunningJob] = []
-    for job in AdmissionOrder(queue, books, now_s=0.0, ageing_s=SchedulingPolicy().ageing_s):
-        legal = [size.demand for size in job.sizes if _holds(size.demand, nodes)]
-        tries = legal[::-1] if resizes else legal[-1:]
-        for wanted in tries:
-            surely = job.max_duration_s is not None and all(
+    placed: list[RunningJob] = []
+    for job in AdmissionOrder(queue, usage, now_s=0.0, ageing_s=SchedulingPolicy().ageing_s):
+        legal = [size.demand for size in job.sizes if _fits(size.demand, nodes)]
+        candidates = legal[::-1] if resizes else legal[-1:]
+        for request in candidates:
+            ends_before_promises = job.max_duration_s is not None and all(
                 at is not None and job.max_duration_s <= at for at, *_ in promises
             )
-            view = dict(now) if surely else _beside(now, nodes, promises)
-            outcome = place(wanted, _with(nodes, view))
+            view = dict(now) if ends_before_promises else _without_promised(now, nodes, promises)
+            outcome = place(request, _with(nodes, view))
             if isinstance(outcome, Placement):
-                found[job.job_id] = wanted, _by_id(outcome)
-                given.append(RunningJob("", "", wanted, tuple(_by_id(outcome)), ends_s=job.max_duration_s))
-                books.add(job.project, wanted.ranks, job.non_preemptible_ranks(wanted.ranks))
+                found[job.job_id] = request, _by_id(outcome)
+                placed.append(RunningJob("", "", request, tuple(_by_id(outcome)), ends_s=job.max_duration_s))
+                usage.add(job.project, request.ranks, job.non_preemptible_ranks(request.ranks))
                 for node_id, ranks in _by_id(outcome):
-                    less = (ranks, ranks if wanted.device == "cuda" else 0)
+                    less = (ranks, ranks if request.device == "cuda" else 0)
                     now[node_id] = _minus(now[node_id], less)
-                    if not surely:
+                    if not ends_before_promises:
                         for _, left, *_ in promises:
                             if node_id in left:
                                 left[node_id] = _minus(left[node_id], less)
                 break
         else:
-            if tries and not any(wanted.device == tries[-1].device for _, _, wanted, _ in promises):
-                promises.append(_promise(tries[-1], nodes, now, [*running, *given], promises))
+            if candidates and not any(request.device == candidates[-1].device for _, _, request, _ in promises):
+                promises.append(_promise(candidates[-1], nodes, now, [*running, *placed], promises))
     return found
 
 
@@ -272,27 +274,27 @@ def _with(nodes: Sequence[Node], free: Mapping[str, tuple[float, float]]) -> lis
     return [replace(each, free_cpus=free[each.id][0], free_gpus=free[each.id][1]) for each in nodes if each.id in free]
 
 
-def _beside(
+def _without_promised(
     now: Mapping[str, tuple[float, float]],
     nodes: Sequence[Node],
     promises: Sequence[_Promise],
 ) -> dict[str, tuple[float, float]]:
     view = dict(now)
-    for at, left, wanted, _ in promises:
+    for at, left, request, _ in promises:
         if at is None:
-            view = {each.id: view[each.id] for each in nodes if each.id in view and not _holds_one(wanted, each)}
+            view = {each.id: view[each.id] for each in nodes if each.id in view and not _fits_one(request, each)}
         for node_id, free in left.items():
             if node_id in view:
                 view[node_id] = min(view[node_id][0], free[0]), min(view[node_id][1], free[1])
     return view
 
 
-def _holds_one(wanted: Demand, each: Node) -> bool:
-    return ranks_that_fit(wanted, each, total_of(each)) > 0
+def _fits_one(request: Demand, each: Node) -> bool:
+    return ranks_that_fit(request, each, total_of(each)) > 0
 
 
 def _promise(
-    wanted: Demand,
+    request: Demand,
     nodes: Sequence[Node],
     now: Mapping[str, tuple[float, float]],
     running: Sequence[RunningJob],
@@ -305,11 +307,11 @@ def _promise(
                 for node_id, ranks in job.node_ranks:
                     gpus = ranks if job.demand.device == "cuda" else 0
                     free[node_id] = free[node_id][0] + ranks, free[node_id][1] + gpus
-        for *_, taken in before:
-            for node_id, less in taken:
+        for *_, admitted in before:
+            for node_id, less in admitted:
                 free[node_id] = _minus(free[node_id], less)
-        outcome = place(wanted, _with(nodes, free))
+        outcome = place(request, _with(nodes, free))
         if isinstance(outcome, Placement):
-            takes = [(node_id, (ranks, ranks if wanted.device == "cuda" else 0)) for node_id, ranks in _by_id(outcome)]
-            return end_s, {node_id: _minus(free[node_id], less) for node_id, less in takes}, wanted, takes
-    return None, {}, wanted, []
+            used = [(node_id, (ranks, ranks if request.device == "cuda" else 0)) for node_id, ranks in _by_id(outcome)]
+            return end_s, {node_id: _minus(free[node_id], less) for node_id, less in used}, request, used
+    return None, {}, request, []

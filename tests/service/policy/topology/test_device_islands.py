@@ -1,4 +1,4 @@
-"""Islands of devices inside of nodes, from readings of machines as they are built."""
+"""Islands of devices within nodes, from readings of real machines."""
 
 from typing import Any
 
@@ -37,18 +37,18 @@ CLOUD = {"numa": [[0, "0-47"]], "gpus": [gpu(0, -1), gpu(1, -1)], "fabric": ""}
         (CLOUD, [("numa", (0, 1), ())]),
     ],
 )
-def test_what_reaches_each_other_without_leaving_is_one_island(machine: dict[str, Any], found: list[Any]) -> None:
+def test_devices_that_are_linked_directly_form_an_island(machine: dict[str, Any], found: list[Any]) -> None:
     assert [(each.link, each.gpus, each.numa) for each in find_islands(machine)] == found
 
 
-def test_a_node_without_gpus_is_its_numa_nodes() -> None:
+def test_the_islands_of_a_node_without_gpus_are_its_numa_nodes() -> None:
     assert find_islands({"numa": NUMA, "gpus": [], "fabric": ""}) == (
         Island("numa", (), (0,), NUMA[0][1]), Island("numa", (), (1,), NUMA[1][1]),
     )  # fmt: skip
 
 
-def test_a_fabric_is_the_gpu_domain_of_nodes_of_which_nobody_says_another() -> None:
-    labels = {DEFAULT_LABELS[Level.GPU_DOMAIN]: "said", MACHINE_LABEL: "b"}
+def test_a_fabric_is_the_gpu_domain_of_nodes_without_a_label() -> None:
+    labels = {DEFAULT_LABELS[Level.GPU_DOMAIN]: "label", MACHINE_LABEL: "b"}
     nodes = [Node("1", "a", ""), Node("2", "pod-7", "", labels=labels), Node("3", "c", "", domains=("z", "", "r", ""))]
     placed = with_fabrics(nodes, {"a": "f.1", "b": "f.1", "c": "f.1"})
     assert [node.domains for node in placed] == [("", "", "", "f.1"), (), ("z", "", "r", "f.1")]

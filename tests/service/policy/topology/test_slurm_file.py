@@ -38,7 +38,7 @@ YAML = """
 
 
 @pytest.mark.parametrize("text", [CONF, YAML])
-def test_leaves_are_racks_and_what_is_above_them_blocks(text: str) -> None:
+def test_leaf_switches_are_racks_and_switches_above_them_are_blocks(text: str) -> None:
     places = parse_topology(text)
     assert sorted(places) == ["dev0", "dev1", "dev2", "dev3", "far", "spare"]
     assert places["dev0"] == {Level.RACK: "s0", Level.BLOCK: "spine0", Level.GPU_DOMAIN: "nvl0"}
@@ -46,7 +46,7 @@ def test_leaves_are_racks_and_what_is_above_them_blocks(text: str) -> None:
     assert places["far"] == {Level.RACK: "s2", Level.BLOCK: "spine1"}
 
 
-def test_one_root_above_zones_says_nothing_two_are_too_many() -> None:
+def test_one_root_above_zones_is_ignored_and_a_second_one_is_refused() -> None:
     chain = ["leaf", "spine", "core", "top"]
     above = [f"SwitchName={upper} Switches={lower}" for lower, upper in itertools.pairwise(chain)]
     tall = "\n".join(["SwitchName=leaf Nodes=a", *above])
@@ -56,7 +56,7 @@ def test_one_root_above_zones_says_nothing_two_are_too_many() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "must be a list of mappings"),
         ("{", "neither a topology.conf nor YAML"),
@@ -82,21 +82,21 @@ def test_one_root_above_zones_says_nothing_two_are_too_many() -> None:
         ("- topology: t\n  tree: {switches: 3}", "switches of topology 't' must be a list"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(text: str, said: str) -> None:
-    with pytest.raises(TopologyError, match=said):
+def test_an_error_has_its_location(text: str, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
         parse_topology(text)
 
 
 @settings(deadline=None)
 @given(st.text(max_size=60) | st.text(alphabet="SwitchName=Nodes[]-0,\n #", max_size=60))
-def test_no_text_makes_it_crash(text: str) -> None:
+def test_any_text_gives_a_topology_or_a_topology_error(text: str) -> None:
     try:
         parse_topology(text)
     except TopologyError as error:
         assert str(error)
 
 
-def test_names_are_spelled_out_with_their_zeros() -> None:
+def test_expanded_names_keep_leading_zeros() -> None:
     assert expand_hostlist("a[08-10],b,c[1,3]-ib[0-1]") == [
         "a08", "a09", "a10", "b", "c1-ib0", "c1-ib1", "c3-ib0", "c3-ib1",
     ]  # fmt: skip
