@@ -63,7 +63,7 @@ async def test_a_truncated_part_does_not_count(blobs: BlobStore, tmp_path: Path)
 async def test_an_append_without_bytes_finishes_an_interrupted_upload(blobs: BlobStore, tmp_path: Path) -> None:
     await blobs.append(archive_key(DATA), 0, DATA[:100])
     (part,) = (tmp_path / "blobs" / "uploads").rglob("0-100-*")
-    part.with_name(f"100-{len(DATA) - 100}-5").write_bytes(DATA[100:])  # written, then the server died
+    part.with_name(f"100-{len(DATA) - 100}-5").write_bytes(DATA[100:])  # The part is complete, but the server died.
     assert not (state := await blobs.start_upload(archive_key(DATA))).complete
     assert (await blobs.append(archive_key(DATA), state.offset_bytes, b"")).complete
 

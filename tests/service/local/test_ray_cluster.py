@@ -1,4 +1,4 @@
-"""The local Ray cluster, as far as no process is needed; tests of the Ray adapter start a real cluster."""
+"""The local Ray cluster, without processes. The tests of the Ray adapter start a real cluster."""
 
 from pathlib import Path
 

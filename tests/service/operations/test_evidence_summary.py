@@ -1,4 +1,4 @@
-"""The one page of an incident's evidence."""
+"""The one-page summary of an incident's evidence."""
 
 from typing import Any
 

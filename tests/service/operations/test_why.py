@@ -1,4 +1,4 @@
-"""The explanation of a job: pure, so every case is a value."""
+"""The explanation of a job's state. The function is pure, so each case is a value."""
 
 import dataclasses
 from typing import Any

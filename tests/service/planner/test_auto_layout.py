@@ -65,7 +65,7 @@ def test_the_chosen_layout_is_legal_and_fits(
 def test_a_plan_with_alternatives_is_chosen_for_trials_if_nearly_as_fast(
     fsdp_s: float, given_: dict[str, Any], sharding: str, count: int
 ) -> None:
-    """ZeRO-1, which is predicted to be the fastest, can be split in one way only."""
+    """Trade the fastest prediction, ZeRO-1, which has a single split, for a plan with alternatives."""
     costs = {"ddp": 1e-3, "fsdp": fsdp_s, "tp": 3e-3, "pp": 3e-3}
     steps = [[kind, *at, each * at[0] * at[1]] for kind, each in costs.items() for at in product((2, 6), (2, 6))]
     probe = parse_probe_result(

@@ -76,5 +76,5 @@ def test_a_probe_of_the_same_devices_replaces_the_table() -> None:
     assert measured.device.memory_bytes == table.device.memory_bytes, "the memory size comes from the nodes"
     assert generation_capacity(CPU, cpu_nodes(2, 2), {"n1": 2}, [probe]).hardware.probe is probe
     assert find_capacity(GPU, gpu_nodes(1), [probe]) == find_capacity(GPU, gpu_nodes(1)), (
-        "other devices are as the table says"
+        "other devices keep the values of the table"
     )

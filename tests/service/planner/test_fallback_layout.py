@@ -13,7 +13,7 @@ def spec(dp: object = 1, model: dict[str, object] = SMALL, **layout: object) -> 
 def test_a_group_that_fits_no_node_is_split_differently() -> None:
     assert choose_fallback_layout(spec(tp=2), 2, [], cpu_nodes(1, 1)) in (Layout(dp_shard=2), Layout(pp=2))
     assert choose_fallback_layout(spec(tp=2), 2, [("n1", 1)], [*cpu_nodes(1, 1)][1:]) is None, (
-        "of what is left one is not there"
+        "one of the remaining nodes is not in the cluster"
     )
 
 

@@ -110,7 +110,7 @@ def test_seed_claims_12_bytes_per_parameter_which_omits_the_16_bit_copies() -> N
 
 
 def test_seed_claims_28_gb_over_nvlink_in_82_ms_and_1_gb_in_1_7_ms() -> None:
-    """600 GB/s is the sum of both directions, and the factor of the ring is missing."""
+    """Correct a claim that counts both directions (600 GB/s) and omits the factor of the ring."""
     assert ring_all_reduce_s(28 * GB, 8, 235 * GB) == pytest.approx(0.209, abs=0.001)
     assert ring_all_reduce_s(2**30, 8, 229 * GB) == pytest.approx(0.0082, abs=0.0001)
 

@@ -1,4 +1,4 @@
-"""A row of text becomes a configuration; gaps are named, contradictions refused."""
+"""Measured rows: a row of text becomes a configuration. Missing values are listed, contradictions are refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Memory is what the formulas say, stage by stage."""
+"""The memory of each pipeline stage follows the formulas."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Parameters of published models are what their authors say."""
+"""The parameters of published models equal the published numbers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A pipeline drawn step by step idles as long as its formula says, and breaks no order."""
+"""The timeline of a pipeline: its idle time follows the formula, and each slot follows its predecessors."""
 
 import pytest
 

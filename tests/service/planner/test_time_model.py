@@ -66,7 +66,7 @@ def test_dimensions_that_split_unevenly_are_slower() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(["ddp", "zero1", "zero2", "fsdp"]), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]))
 def test_the_time_of_data_parallelism_is_never_negative(sharding: str, tp: int, pp: int) -> None:
-    """Check the assumption of the search's cut."""
+    """Check the assumption of the search's pruning."""
     data = 64 // (tp * pp)
     layout = Layout(dp_shard=data, tp=tp, pp=pp) if sharding in ("zero2", "fsdp") else Layout(data, tp=tp, pp=pp)
     plan = Plan(layout, 1, sharding)  # type: ignore[arg-type]

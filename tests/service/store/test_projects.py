@@ -51,7 +51,7 @@ async def test_a_job_with_a_requested_suspension_never_queues(store: Store, leas
     with pytest.raises(ConflictError):
         await store.queue.suspend(await _cancelled(store, queue), "x", now=600.0, actor="someone")
     preempted = emitter.state(JobState.QUEUED, Reason.PREEMPTED)
-    for _ in range(2):  # A supervisor sends an event again that was not acknowledged.
+    for _ in range(2):  # A supervisor repeats an event without an acknowledgement.
         job = await store.ingest(lease, job_id, emitter.boot_id, [preempted], {})
         assert (job.state, job.reason, job.message) == (JobState.SUSPENDED, Reason.SUSPENDED, "for the night")
     assert [each.id for each in await store.queue.suspended()] == [job_id]

@@ -21,7 +21,7 @@ async def test_a_listener_gets_new_events_but_none_of_earlier_supervisors() -> N
     second: list[SupervisorEvent] = []
     again = Journal(records, "j", on_event=second.append)
     assert [event.key for event in await again.replay()] == ["incident:i:1"]
-    await again.record("incident:i:1", INCIDENT, 1)  # exists
+    await again.record("incident:i:1", INCIDENT, 1)  # The record exists.
     assert second == []
     await again.record("incident:i:2", INCIDENT, 1)
     assert [event.key for event in second] == ["incident:i:2"]

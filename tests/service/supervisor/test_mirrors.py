@@ -1,4 +1,4 @@
-"""Mirrors in the supervisor. Sets follow one another, and the last complete set is retained until a newer one is."""
+"""Mirrors in the supervisor. Each set follows the previous one, which is retained until the new set is complete."""
 
 import asyncio
 from collections.abc import Callable, Sequence
