@@ -1,1 +1,1 @@
-"""The edge: HTTP routes, wire models, and the clients that speak to them."""
+"""The API: HTTP routes, wire models, command line and Python clients."""

@@ -1,1 +1,1 @@
-"""The HTTP edge of the server: routes, presenters, problem details and the request guard."""
+"""The HTTP layer of the server: routes, presenters, problem details and the request guard."""

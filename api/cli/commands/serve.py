@@ -103,7 +103,7 @@ def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"ended": ended})
     else:
-        print_message("ended: " + ", ".join(ended) if ended else "nothing was running")
+        print_message("stopped: " + ", ".join(ended) if ended else "nothing was running")
 
 
 def demo(directory: Directory = Path("demo"), steps: Steps = None, retain: Retain = False) -> None:

@@ -73,7 +73,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         shell = Shell(root, {**environment, "REGROUP_VENVS_DIR": str(folder / "venvs")}, outputs)
         shell(SERVE)
         yield shell
-        assert shell(DOWN).startswith("ended: server http://")
+        assert shell(DOWN).startswith("stopped: server http://")
 
 
 @pytest.fixture(scope="module")

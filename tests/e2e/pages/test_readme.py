@@ -58,8 +58,8 @@ def test_the_commands_that_recover_from_memory(run: Shell, tmp_path: Path) -> No
     assert said["logs"] == "", "the trainer writes nothing to standard output"
     assert said_by_the_python_example(run, tmp_path) == "SUCCEEDED 30\n"
     record = json.loads((tmp_path / "state/ray.json").read_text())
-    ended = run(typed[-1])
-    assert re.match(r"ended: server http://\S+ \(process \d+\), local Ray \S+ \(2 nodes\), and the jobs on it\n", ended)
+    stopped = r"stopped: server http://\S+ \(process \d+\), local Ray \S+ \(2 nodes\), and the jobs on it\n"
+    assert re.match(stopped, run(typed[-1]))
     assert not Path(record["temp_dir"]).exists()
     assert run(typed[-1]) == "nothing was running\n"
 
