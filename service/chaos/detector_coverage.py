@@ -1,4 +1,4 @@
-"""Which scenario each detector is there for: with the detector off, it must not hold. Pure."""
+"""The scenario that proves each detector: without the detector, the scenario must violate invariants. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,27 +10,27 @@ from regroup.service.domain.detectors import Detector
 
 @dataclass(frozen=True)
 class DetectorNeed:
-    """What a detector is needed for."""
+    """A scenario that a detector is needed for."""
 
     name: str
-    """Of the scenario."""
+    """Name of the scenario."""
     breaks: frozenset[str]
-    """Invariants that are broken without it."""
+    """Invariants that are violated without the detector."""
 
     @property
     def scenario(self) -> Scenario:
-        """That nobody else notices, or not in time."""
+        """Scenario that no other detector finds, or not in time."""
         found = find_scenario(self.name)
         assert found is not None, self.name
         return found
 
     def is_proven_by(self, outcome: Outcome) -> bool:
-        """Whether the scenario, run without the detector, broke what it was to break."""
+        """Return True if the scenario, run without the detector, violated the expected invariants."""
         return self.breaks <= {finding.invariant for finding in outcome.findings if not finding.passed}
 
 
 DETECTOR_NEEDS: Mapping[Detector, DetectorNeed] = {
-    # A rank's death its peers notice as well; that of the store nobody does.
+    # Peers also detect the death of a rank, but no process detects the death of the store.
     Detector.EXIT: DetectorNeed("store-killed", frozenset({"I7"})),
     Detector.EXCEPTION: DetectorNeed("user-error", frozenset({"I7"})),
     Detector.HEARTBEAT: DetectorNeed("node-frozen", frozenset({"I7"})),

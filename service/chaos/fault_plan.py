@@ -1,4 +1,4 @@
-"""What is injected into one job, and when: a pure function of a scenario and a seed, so that a run can be repeated."""
+"""The plan of faults for one job: a pure function of a scenario and a seed, so that a run can be repeated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -6,20 +6,20 @@ from random import Random
 from typing import Any
 
 EXTERNAL_FAULTS: Mapping[str, str] = {
-    "kill_server": "the control plane is killed, and started again",
+    "kill_server": "the control plane is killed and restarted",
     "kill_supervisor": "the job's supervisor is killed",
     "kill_agent": "the agent of a node is killed",
-    "kill_node": "everything on a node is killed at once",
-    "freeze_node": "everything on a node is stopped, with its connections open, and goes on once the job has recovered",
+    "kill_node": "all processes of a node are killed at once",
+    "freeze_node": "all processes of a node are stopped, with open connections, and resume after the job has recovered",
     "flip_checkpoint": "one byte of the newest checkpoint is changed",
-    "truncate_checkpoint": "the largest file of the newest checkpoint is cut in half",
+    "truncate_checkpoint": "the largest file of the newest checkpoint is truncated to half its size",
     "delete_shard": "the largest file of the newest checkpoint is removed",
     "cancel": "a person cancels the job",
 }
-"""Strikes that a spec cannot express, because they fall on what is beside the job."""
+"""Faults that a spec cannot express, because they affect processes or files outside the job."""
 NODE_LOSS_FAULTS = frozenset({"kill_node", "freeze_node"})
 GENERATION_FAULTS = NODE_LOSS_FAULTS | {"kill_agent"}
-"""External faults that each cause an incident of the job."""
+"""External faults that each cause an incident."""
 
 
 @dataclass(frozen=True)
@@ -43,50 +43,50 @@ class PlannedFault:
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """All that is injected into one job."""
+    """All faults of one job."""
 
     scenario: str
     seed: int
     steps: int
-    """Of the job."""
+    """Number of steps of the job."""
     faults: tuple[Mapping[str, Any], ...] = ()
-    """As its spec has them."""
+    """Faults in the job's spec."""
     external_faults: tuple[PlannedFault, ...] = ()
     spec_fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further fields of its spec, beside those of the control run."""
+    """Fields of its spec in addition to those of the control run."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: equal for equal plans."""
+        """Return plain data. Equal plans return equal data."""
         return asdict(self)
 
 
 def spec_fault(do: str, rank: int, step: int, phase: str = "forward", **more: Any) -> dict[str, Any]:
-    """A fault as a spec writes it."""
+    """Return a fault in the form of a spec."""
     return {"at": {"rank": rank, "step": step, "phase": phase}, "do": do, **more}
 
 
 def spaced_steps(first: int, every: int, count: int, draw: Random) -> list[int]:
-    """`count` steps, `every` apart and each shifted by less than a third of that."""
+    """Return `count` steps, `every` steps apart, each shifted at random by less than a third of that distance."""
     return [first + number * every + draw.randrange(max(1, every // 3)) for number in range(count)]
 
 
 MIX: Mapping[str, float] = {"rank_exit": 0.70, "hang": 0.10, "node": 0.05, "supervisor": 0.075, "server": 0.075}
-"""The mix of the figures: shares of causes."""
+"""Cause → share of the faults, for the published figures."""
 _PHASES = ("forward", "backward", "optimizer")
 
 
 def plan_soak(
     seed: int, *, steps: int, every: int, ranks: int, nodes: int, mix: Mapping[str, float] = MIX
 ) -> FaultPlan:
-    """A plan for a long run: a cause drawn from `mix` about every `every` steps, of a random rank, phase and node.
+    """Plan a long run: about every `every` steps a cause drawn from `mix`, at a random rank, phase and node.
 
     Raises:
-        ValueError: a cause of the mix is not known, or its shares are not positive.
+        ValueError: a cause of the mix is unknown, a share is negative, or all shares are 0.
     """
     if unknown := sorted(mix.keys() - MIX.keys()):
-        raise ValueError(f"no cause of a soak is called {unknown[0]!r}; there are {', '.join(MIX)}")
+        raise ValueError(f"unknown cause of a soak {unknown[0]!r}; expected one of {', '.join(MIX)}")
     if not mix or min(mix.values()) < 0 or not sum(mix.values()) > 0:
-        raise ValueError(f"the shares of a mix are numbers above 0: {dict(mix)}")
+        raise ValueError(f"the shares of a mix must be at least 0, and one must be above 0: {dict(mix)}")
     draw = Random(f"soak {seed}")
     faults: list[Mapping[str, Any]] = []
     external: list[PlannedFault] = []
@@ -108,10 +108,10 @@ def plan_soak(
 
 
 def parse_mix(shares: Sequence[str]) -> dict[str, float]:
-    """`CAUSE=SHARE` as typed.
+    """Parse shares of the form `CAUSE=SHARE`.
 
     Raises:
-        ValueError: saying what is wrong with which.
+        ValueError: a share is invalid; the message contains it.
     """
     found: dict[str, float] = {}
     for share in shares:
@@ -119,5 +119,5 @@ def parse_mix(shares: Sequence[str]) -> dict[str, float]:
         try:
             found[cause] = float(number)
         except ValueError as error:
-            raise ValueError(f"a share is written CAUSE=NUMBER, e.g. rank_exit=0.7: {share!r}") from error
+            raise ValueError(f"invalid share {share!r}; use CAUSE=NUMBER, e.g. rank_exit=0.7") from error
     return found

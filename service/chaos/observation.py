@@ -1,4 +1,4 @@
-"""What was seen of one job that was struck, as plain data: what is judged, reported and stored."""
+"""The observation of one job with faults, as plain data: it is judged, reported and stored."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,23 +11,23 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class InjectedFault:
-    """A blow that fell."""
+    """An external fault that was injected."""
 
     do: str
     what: str
-    """For people."""
+    """Description, for people."""
     time_s: float
     """Unix seconds."""
     at_step: int
-    """Committed steps seen then."""
+    """Number of committed steps observed at that time."""
     generation: int
     resumed_s: float | None = None
-    """The first step that was committed after it was seen at the API; None if none was."""
+    """Time when the API first showed a step committed after the fault, Unix seconds; None if it showed none."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One job: what was asked, what was done to it, and all that the API says of it afterwards."""
+    """One job: its spec, its faults, and its state as the API reports it afterwards."""
 
     plan: FaultPlan
     job: Json
@@ -39,20 +39,23 @@ class Record:
     checkpoints: Sequence[Json]
     ledger: Json
     seconds: Mapping[str, float]
-    """Where the job's time went, by class."""
+    """Time class → seconds of the job."""
     injected: Sequence[InjectedFault] = ()
     leftovers: Sequence[str] = ()
-    """What still names the job after its end."""
+    """Processes and scratch folders that still name the job after its end."""
     fewest_loadable: int | None = None
-    """The least number of whole, verified checkpoints at any look after the first was there; None if there was none."""
+    """Minimum number of valid checkpoints in all polls after the first checkpoint; None if there was none."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, without rows and events, which are many."""
+        """Return plain data, with the numbers of rows and events only."""
         return {**asdict(self), "rows": len(self.rows), "events": len(self.events)}
 
     def durations(self, incident: Json) -> Json:
-        """Seconds that an incident's parts took. One that a blow from outside came to began with the blow: nobody tells
-        the supervisor, which counts from what it noticed first."""
+        """Return the seconds of an incident's parts.
+
+        An incident of an external fault starts with the injection. The supervisor gets no notice of the injection: its
+        own durations start at the first symptom.
+        """
         if (began_s := self._injected_s(incident)) is None:
             return incident["durations"]
         seen_s, first_step_s = incident["times"]["seen_s"], incident["times"].get("first_step_s")
@@ -60,7 +63,7 @@ class Record:
         return {**incident["durations"], "detect": seen_s - began_s, "total": total_s}
 
     def _injected_s(self, incident: Json) -> float | None:
-        """When the blow fell that an incident is of: after all others were seen."""
+        """Return the injection time of an incident's external fault: the newest after the previous incident."""
         injected = [fault.time_s for fault in self.injected if fault.do in GENERATION_FAULTS]
         if not injected:
             return None
@@ -70,5 +73,5 @@ class Record:
 
     @property
     def stragglers(self) -> int:
-        """How often ranks were named as stragglers."""
+        """Number of events that report stragglers."""
         return sum(1 for event in self.events if event["type"] == "stragglers" and event["data"]["ranks"])

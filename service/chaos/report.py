@@ -20,15 +20,15 @@ class Outcome:
     findings: tuple[Finding, ...]
     record: Record
     disabled_detectors: tuple[str, ...] = ()
-    """Detectors that were off."""
+    """Detectors that were disabled."""
 
     @property
     def passed(self) -> bool:
-        """All invariants do."""
+        """True if all invariants hold."""
         return all(finding.passed for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """For the report: verdict, times, losses, and what they rest on."""
+        """Return the verdict, times and losses with their evidence, for the report."""
         return {
             "number": self.number,
             "name": self.name,
@@ -46,17 +46,19 @@ class Outcome:
 
 
 def judge_scenario(scenario: Scenario, seed: int, record: Record, control: Record) -> Outcome:
-    """The outcome of a scenario's job."""
+    """Return the outcome of a scenario's job."""
     findings, disable_detectors = (
         check_invariants(record, control, scenario.expected),
         tuple(record.job["spec"]["disable_detectors"]),
     )
-    what = f"{scenario.what}; not looked for: {', '.join(disable_detectors)}" if disable_detectors else scenario.what
+    what = (
+        f"{scenario.what}; disabled detectors: {', '.join(disable_detectors)}" if disable_detectors else scenario.what
+    )
     return Outcome(scenario.number, scenario.name, what, seed, findings, record, disable_detectors)
 
 
 def judge_soak(record: Record, control: Record) -> Outcome:
-    """The outcome of a soak: its causes are of the mix, and it may have lost what the mirrors had not."""
+    """Return the outcome of a soak. Causes of the mix are permitted, and so is the loss of steps that had no mirror."""
     any_of = frozenset({"rank_exit", "hang", "agent_lost", "node_lost", "store_exit", "zygote_exit"})
     expected = Expected(
         incidents=(any_of,) * len(record.incidents), recovery_actions=frozenset({"respawn", "spare", "disk"}),
@@ -67,7 +69,7 @@ def judge_soak(record: Record, control: Record) -> Outcome:
 
 
 def summarize_times(record: Record) -> dict[str, Any]:
-    """Seconds until it was seen and until training went on, the worst of the record's incidents, and steps lost."""
+    """Return the lost steps, and the seconds until detection and until the next step, of the worst incident."""
     incidents = record.incidents
     took = [record.durations(each) for each in incidents]
     detected = [each["detect"] for each in took if each.get("detect") is not None]
@@ -83,22 +85,22 @@ def summarize_times(record: Record) -> dict[str, Any]:
 
 
 def render_outcomes(outcomes: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table of outcomes as plain data, with what went wrong below it."""
+    """Render outcomes, given as plain data, as a Markdown table, followed by the violations."""
     lines = [
-        "| # | injected | detected | trains on | steps lost | cause, recovery action | invariants |",
+        "| # | injected | detected | recovered | steps lost | cause, recovery action | invariants |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += [_row(outcome) for outcome in outcomes]
     wrong = [outcome for outcome in outcomes if not outcome["passed"]]
     for outcome in wrong:
-        lines += ["", f"**{outcome['name']}** does not hold:", ""]
+        lines += ["", f"**{outcome['name']}** violates:", ""]
         lines += [f"- {problem}" for problem in outcome["problems"]]
     return "\n".join(lines) + "\n"
 
 
 def render_elsewhere() -> str:
-    """The scenarios that this command cannot run, why, and what does."""
-    lines = ["| # | scenario | why not | run by |", "|---|---|---|---|"]
+    """Render the scenarios that this command cannot run, with the reason and the tests that run them."""
+    lines = ["| # | scenario | reason | run by |", "|---|---|---|---|"]
     rows = (
         f"| {each.number} | {each.what} | {each.why} | {', '.join(f'`{test}`' for test in each.tests.split())} |"
         for each in ELSEWHERE
@@ -118,7 +120,7 @@ def _row(outcome: Mapping[str, Any]) -> str:
         _seconds(outcome["recover_s"]),
         str(outcome["steps_lost"]),
         causes,
-        f"broken: {', '.join(broken)}" if broken else "hold",
+        f"violated: {', '.join(broken)}" if broken else "hold",
     )
     return f"| {' | '.join(cells)} |"
 

@@ -1,4 +1,4 @@
-"""The scenarios: what each injects, and what it must come to. Numbers are those of docs/faults.md."""
+"""The scenarios, each with its faults and its expected outcome. Numbers are those of docs/faults.md."""
 
 import string
 from collections.abc import Callable, Mapping, Sequence
@@ -11,50 +11,50 @@ from regroup.service.chaos.invariants import Expected
 
 RANKS, NODES = 4, 2
 STEPS, CHECKPOINT_EVERY = 24, 8
-"""Of the job of every scenario and of its control run."""
+"""Number of steps, and steps between checkpoints, of the job of every scenario and of its control run."""
 _MID = (10, 14)
-"""Steps between which something strikes: a checkpoint is there, and much is still to do."""
+"""First and last step for a fault: one checkpoint exists, and many steps remain."""
 _PHASES = ("forward", "backward", "optimizer")
 _EXIT, _HANG = frozenset({"rank_exit"}), frozenset({"hang"})
 _LOST, _SPIKE = frozenset({"agent_lost", "node_lost"}), frozenset({"loss_spike"})
 _MIRRORED = {"snapshot": {"every_steps": 1, "mirror_share": 0.5}, "checkpoint": {"every_steps": STEPS}}
-"""Checkpoints are far from where a node is struck: one of that very step would be the better source than a mirror."""
+"""The checkpoint is far from the step of the fault: a checkpoint of that step would be preferred to a mirror."""
 _NO_MIRROR = {"snapshot": {"every_steps": 1, "mirror": "off"}}
 _ROLLS_BACK = {"recovery": {"loss_spike": "rollback"}}
 _REPLICAS = {"layout": {"dp": RANKS, "data_parallel": "ddp"}}
 _LONGER = 4
-"""Steps of jobs that are struck from outside, over those of the others: a person's eye is slower than a fault's."""
+"""Factor for the steps of jobs with external faults: injection through the API is slower than injection in a rank."""
 _HUNG_S, _BACK_S = 12.0, 15.0
 _HELD_UP_S = 5.0
-"""Less than what counts as a hang."""
+"""Shorter than the limit of the hang detector."""
 
 Draw = Callable[[Random], tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One way to fail."""
+    """One failure."""
 
     number: str
     name: str
     what: str
-    """What is injected, for people."""
+    """Description of the fault, for people."""
     draw: Draw
     expected: Expected
     spares: int = 0
-    """Nodes more than the job takes."""
+    """Number of nodes that the job does not use."""
     spec_fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further fields of its spec."""
+    """Additional fields of the job's spec."""
     longer: int = 1
-    """So many times the steps of the others."""
+    """Factor for the number of steps."""
 
     @property
     def steps(self) -> int:
-        """Of its job and its control run."""
+        """Number of steps of the job and of the control run."""
         return STEPS * self.longer
 
     def plan(self, seed: int) -> FaultPlan:
-        """All that it injects; the same for the same seed."""
+        """Return all faults. Equal seeds return equal plans."""
         faults, external_faults = self.draw(Random(f"{self.name} {seed}"))
         return FaultPlan(self.name, seed, self.steps, tuple(faults), tuple(external_faults), self.spec_fields)
 
@@ -66,13 +66,13 @@ class ElsewhereScenario:
     number: str
     what: str
     why: str
-    """Why it cannot."""
+    """Reason why the command cannot run it."""
     tests: str
-    """Those that run it."""
+    """Paths of the tests that run it."""
 
 
 def _one(do: str, *, rank: int | None = None, phase: str | None = None, **more: Any) -> Draw:
-    """One fault of a rank; where it is not fixed, rank, step and phase are drawn."""
+    """Inject one fault into a rank. The step is drawn, and so are rank and phase unless given."""
 
     def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
         drawn, step, where = random.randrange(RANKS), random.randint(*_MID), random.choice(_PHASES)
@@ -89,7 +89,7 @@ def _outside(do: str, *, after: int = 30, also: Sequence[Mapping[str, Any]] = ()
 
 
 def _while_recovering(do: str) -> Draw:
-    """A rank is killed, and while the job recovers from it something else strikes."""
+    """Kill a rank, and inject another fault while the job recovers."""
 
     def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
         kill = spec_fault("sigkill", random.randrange(RANKS), 30, random.choice(_PHASES))
@@ -99,7 +99,7 @@ def _while_recovering(do: str) -> Draw:
 
 
 def _damage_then_lose_memory(do: str) -> Draw:
-    """The job is held up in a step until the damage is done; then it needs what was damaged."""
+    """Delay a step until the checkpoint is damaged, then kill an agent, so that the job needs the checkpoint."""
 
     def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
         step, rank = 2 * CHECKPOINT_EVERY + 3, random.randrange(RANKS)
@@ -117,7 +117,7 @@ def _two_agents(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[P
 
 
 def _spike(do: str) -> Draw:
-    """Once there are enough steps before it to hold it against."""
+    """Inject a spike after enough steps for the detector to compare it with."""
 
     def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
         return [spec_fault(do, random.randrange(RANKS), random.randint(40, 60))], []
@@ -139,7 +139,7 @@ def _flip_then_kill(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequen
 
 
 def _over_and_over(count: int, step: int) -> Draw:
-    """Each new generation loses the same rank in the same step."""
+    """Kill the same rank in the same step of each new generation."""
 
     def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
         rank = random.randrange(RANKS)
@@ -168,28 +168,29 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("4", "rank-stopped", "SIGSTOP of a rank", _one("sigstop"), _HANGS),
     Scenario("5a", "gil-held", "a rank holds the GIL for a minute", _one("hold_gil", duration=60), _HANGS),
     Scenario("5b", "endless-loop", "an infinite loop in Python", _one("loop"), _HANGS),
-    Scenario("5c", "asleep", "a rank sleeps for ever, as in a stuck loader", _one("sleep", phase="forward"), _HANGS),
+    Scenario("5c", "asleep", "a rank sleeps forever, as in a stuck data loader", _one("sleep", phase="forward"),
+             _HANGS),
     Scenario("7", "user-error", "an exception in training code", _one("raise"),
              Expected("FAILED", "user_error", (frozenset({"user_error"}),), detect_s=1, total_s=5)),
-    Scenario("8", "user-error-once", "an exception once, one allowed by the budget", _one("raise"),
+    Scenario("8", "user-error-once", "an exception once, and the budget allows one", _one("raise"),
              Expected(incidents=(frozenset({"user_error"}),)),
              spec_fields={"recovery": {"budgets": {"user_error": 1}}}),
-    Scenario("9", "out-of-memory", "the kernel kills a rank for want of memory", _one("oom"), _EXITS),
+    Scenario("9", "out-of-memory", "the kernel kills a rank because memory is short", _one("oom"), _EXITS),
     Scenario("11a", "segfault", "a rank reads address 0", _one("segfault"), _EXITS),
     Scenario("11b", "abort", "a rank aborts", _one("abort"), _EXITS),
-    Scenario("12", "agent-killed", "SIGKILL of a node's agent; mirrors are there", _outside("kill_agent"),
+    Scenario("12", "agent-killed", "SIGKILL of a node's agent; mirrors exist", _outside("kill_agent"),
              Expected(incidents=(_LOST,), detect_s=6, total_s=20, steps_lost=40),
              spec_fields=_MIRRORED, longer=_LONGER),
     Scenario("13", "supervisor-killed", "SIGKILL of the supervisor while training is healthy",
              _outside("kill_supervisor"), Expected(), longer=_LONGER),
-    Scenario("14", "supervisor-killed-in-recovery", "SIGKILL of the supervisor while it mends a rank's death",
+    Scenario("14", "supervisor-killed-in-recovery", "SIGKILL of the supervisor while it recovers from a rank's death",
              _while_recovering("kill_supervisor"), Expected(incidents=(_EXIT,), detect_s=20, total_s=30),
              longer=_LONGER),
-    Scenario("15", "server-killed", "SIGKILL of the control plane, which is started again", _outside("kill_server"),
+    Scenario("15", "server-killed", "SIGKILL of the control plane, followed by a restart", _outside("kill_server"),
              Expected(), longer=_LONGER),
-    Scenario("16a", "node-killed", "SIGKILL of everything on a node; a spare is there", _outside("kill_node"), _NODE,
+    Scenario("16a", "node-killed", "SIGKILL of all processes of a node; a spare exists", _outside("kill_node"), _NODE,
              spares=1, spec_fields=_MIRRORED, longer=_LONGER),
-    Scenario("16b", "node-frozen", "everything on a node is stopped, and goes on after it was replaced",
+    Scenario("16b", "node-frozen", "all processes of a node are stopped, and resume after the node was replaced",
              _outside("freeze_node"), _NODE, spares=1, spec_fields=_MIRRORED, longer=_LONGER),
     Scenario("18b", "both-mirrors-lost", "both nodes of a pair lose their memory at once", _two_agents,
              Expected(incidents=(_LOST,), recovery_actions=frozenset({"disk", "respawn"}), detect_s=6, total_s=25,
@@ -199,79 +200,81 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("20", "twenty", "twenty exits of ranks, stores and zygotes", _twenty,
              Expected(incidents=(frozenset({"rank_exit", "store_exit", "zygote_exit"}),), allows_more_incidents=True),
              spec_fields={"recovery": {"budgets": {"rank_exit": 30}}}, longer=8),
-    Scenario("22b", "connections-cut", "all TCP connections of a rank end", _one("cut_traffic"),
+    Scenario("22b", "connections-cut", "all TCP connections of a rank are closed", _one("cut_traffic"),
              Expected(incidents=(frozenset({"rank_exit", "io_error"}),))),
-    Scenario("22c", "connections-silent", "nothing comes in on the TCP connections of a rank, and they stay open",
+    Scenario("22c", "connections-silent", "the TCP connections of a rank receive no data but stay open",
              _one("lose_traffic", share=1), _HANGS),
-    Scenario("23", "packets-lost", "a rank's TCP connections lose 5 % of what comes in, for 30 s",
+    Scenario("23", "packets-lost", "a rank's TCP connections lose 5 % of the incoming data, for 30 s",
              _one("lose_traffic", share=0.05, duration=30), Expected(), longer=_LONGER),
     Scenario("24", "saver-killed", "SIGKILL of the process that writes a checkpoint", _one("kill_saver"), Expected()),
     Scenario("25a", "checkpoint-flipped", "a byte of the newest checkpoint is changed, then a node's memory is lost",
              _damage_then_lose_memory("flip_checkpoint"), _PAST_DAMAGE, spec_fields=_NO_MIRROR),
-    Scenario("25b", "checkpoint-truncated", "the newest checkpoint is cut short, then a node's memory is lost",
+    Scenario("25b", "checkpoint-truncated", "the newest checkpoint is truncated, then a node's memory is lost",
              _damage_then_lose_memory("truncate_checkpoint"), _PAST_DAMAGE, spec_fields=_NO_MIRROR),
     Scenario("25c", "shard-deleted", "a file of the newest checkpoint is removed, then a node's memory is lost",
              _damage_then_lose_memory("delete_shard"), _PAST_DAMAGE, spec_fields=_NO_MIRROR),
     Scenario("25d", "snapshot-flipped", "a byte of a rank's newest snapshot is changed, then a rank is killed",
              _flip_then_kill, Expected(incidents=(_EXIT,), steps_lost=2)),
-    Scenario("26", "disk-full", "no room on a node's disk while a checkpoint is written", _one("fill_disk"), Expected(),
+    Scenario("26", "disk-full", "a node's disk is full while a checkpoint is written", _one("fill_disk"), Expected(),
              longer=2),
-    Scenario("26a", "disk-broken", "errors of a node's disk while a checkpoint is written", _one("break_disk"),
+    Scenario("26a", "disk-broken", "a node's disk reports errors while a checkpoint is written", _one("break_disk"),
              Expected(), longer=2),
-    Scenario("32", "slow-rank", "a rank works eight times as long as the others for fifty steps",
+    Scenario("32", "slow-rank", "a rank works eight times as long as the others, for fifty steps",
              _one("slow", phase="forward", factor=8, steps=50), Expected(is_slow=True), longer=_LONGER),
-    Scenario("33a", "loss-not-finite", "the loss of one rank is no number, once", _one("nan_loss", phase="forward"),
+    Scenario("33a", "loss-not-finite", "the loss of one rank is NaN, once", _one("nan_loss", phase="forward"),
              Expected(incidents=(frozenset({"non_finite"}),))),
     Scenario("33b", "parameter-flipped", "a bit of one replica's parameters is changed",
              _one("flip_bit", phase="forward"), Expected(incidents=(frozenset({"silent_corruption"}),), detect_s=5),
              spec_fields=_REPLICAS),
-    Scenario("33c", "loss-spiked", "the loss of one rank is far larger than those before, once", _spike("spike_loss"),
+    Scenario("33c", "loss-spiked", "the loss of one rank is far larger than before, once", _spike("spike_loss"),
              Expected(incidents=(_SPIKE,)), spec_fields=_ROLLS_BACK, longer=_LONGER),
-    Scenario("33d", "gradient-wrong", "the gradients of one rank are far too large, once, and its loss is right",
+    Scenario("33d", "gradient-wrong", "the gradients of one rank are far too large, once, and its loss is correct",
              _spike("spike_gradient"), Expected(incidents=(_SPIKE,)), spec_fields=_ROLLS_BACK, longer=_LONGER),
     Scenario("37", "cancelled-in-recovery", "the job is cancelled while it recovers", _while_recovering("cancel"),
              Expected("CANCELLED", "cancelled_by_user", (_EXIT,)), longer=_LONGER),
-    Scenario("38", "crash-loop", "a rank is killed in the first step, over and over",
+    Scenario("38", "crash-loop", "a rank is killed repeatedly in the first step",
              _over_and_over(9, step=1), Expected("FAILED", "budget_exhausted", (_EXIT,) * 4),
              spec_fields={"recovery": {"budgets": {"rank_exit": 3}}}),
 )  # fmt: skip
 
 ELSEWHERE: Sequence[ElsewhereScenario] = (
-    ElsewhereScenario("6", "collective mismatch", "an error of code, not a fault of a spec",
+    ElsewhereScenario("6", "collective mismatch", "an error in code; a spec cannot inject it",
               "tests/e2e/failures/test_hang.py"),
-    ElsewhereScenario("10", "device out of memory, spoiled context",
-              "needs a GPU; without one only what torch says of it",
+    ElsewhereScenario("10", "device out of memory, corrupted CUDA context",
+              "needs a GPU; without one, the test uses the errors that torch raises",
               "tests/e2e/failures/test_device_errors.py"),
-    ElsewhereScenario("17", "Ray's head restarts", "ends the command's own cluster",
+    ElsewhereScenario("17", "Ray's head restarts", "would end the command's own cluster",
               "tests/e2e/cluster/test_ray_cluster_loss.py tests/e2e/cluster/test_ray_head_loss.py"),
     ElsewhereScenario("18a", "two nodes of different pairs", "needs four nodes",
               "tests/e2e/failures/test_two_node_loss.py"),
     ElsewhereScenario("21", "flapping node", "takes minutes", "tests/e2e/cluster/test_node_health.py"),
-    ElsewhereScenario("22a", "nodes are parted", "the command has one network", "tests/e2e/cluster/test_partition.py"),
-    ElsewhereScenario("23a", "packets are late", "a socket's filter loses them at most",
+    ElsewhereScenario("22a", "network partition between nodes", "the command has one network",
+              "tests/e2e/cluster/test_partition.py"),
+    ElsewhereScenario("23a", "packets are delayed", "a socket filter can drop packets but not delay them",
               "tests/e2e/cluster/test_partition.py"),
     ElsewhereScenario("26b", "slow, refusing or silent storage", "the command saves to a folder",
               "tests/e2e/storage/test_storage_faults.py"),
-    ElsewhereScenario("27, 30", "nodes added; other layouts", "planned, no failure",
+    ElsewhereScenario("27, 30", "nodes added; other layouts", "a planned change, not a failure",
               "tests/e2e/three_nodes/test_resize.py tests/e2e/elasticity/test_elastic_nodes.py"),
-    ElsewhereScenario("28, 29", "nodes drained, with time and without", "planned, no failure",
+    ElsewhereScenario("28, 29", "nodes drained, with time and without", "a planned change, not a failure",
               "tests/e2e/three_nodes/test_drain.py"),
-    ElsewhereScenario("31", "not enough nodes for any layout", "a node that joins ends it",
+    ElsewhereScenario("31", "not enough nodes for any layout", "only a node that joins ends it",
               "tests/e2e/elasticity/test_elastic_nodes.py"),
-    ElsewhereScenario("34", "spare dies or is unfit", "no fault spoils a node",
+    ElsewhereScenario("34", "spare dies or is unfit", "no fault makes a node unfit",
               "tests/e2e/three_nodes/test_spare.py tests/workers/agent/test_standby.py "
               "tests/service/controller/test_spares.py"),
     ElsewhereScenario("35", "clock jump", "needs a clock for each node", "tests/e2e/cluster/test_clocks.py"),
-    ElsewhereScenario("36", "stale message", "nobody sends one; by hand", "tests/workers/agent/test_job_host.py"),
+    ElsewhereScenario("36", "stale message", "no process sends one by itself; the test sends it",
+              "tests/workers/agent/test_job_host.py"),
 )  # fmt: skip
 
 
 def sort_key(number: str) -> tuple[int, str]:
-    """Where a scenario of this number stands among the others: 2 before 16a, and that before 16b."""
+    """Return the sort key of a scenario number: 2 is before 16a, and 16a before 16b."""
     digits = number.rstrip(string.ascii_lowercase)
     return int(digits), number.removeprefix(digits)
 
 
 def find_scenario(name: str) -> Scenario | None:
-    """The scenario of this name or number."""
+    """Return the scenario with this name or number; None if there is none."""
     return next((each for each in SCENARIOS if name in (each.name, each.number)), None)

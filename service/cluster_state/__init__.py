@@ -1,1 +1,1 @@
-"""Turn database rows and cluster facts into the values that policies take."""
+"""Conversion of database rows and cluster state into the inputs of policies."""

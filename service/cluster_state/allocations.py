@@ -1,4 +1,4 @@
-"""The allocations of jobs: rows that are written before the Ray objects, and the reservations that they describe."""
+"""The allocations of jobs: rows written before the Ray objects are created, and the reservations that they describe."""
 
 import asyncio
 from collections import Counter
@@ -15,14 +15,14 @@ from regroup.service.store.records import Allocation, AllocationKind, JobRow
 
 
 def allocate(job: JobRow, turn: Admission) -> tuple[Allocation, ...]:
-    """Names of all that the job may own from now on, with what a successor needs to make it."""
+    """Return the rows of all Ray objects that the job may own, with the data that a restarted controller needs."""
     assignment = JobAssignment(turn.layout, attempt=job.version - 1, choice=turn.placement.choice)
     supervisor = Allocation(job.id, AllocationKind.SUPERVISOR, supervisor_name(job.id), data=assignment.to_json())
     return (supervisor, *seats_of(job, turn.demand, turn.placement))
 
 
 def seats_of(job: JobRow, demand: Demand, placement: Placement) -> tuple[Allocation, ...]:
-    """Reservations and an agent for each seat."""
+    """Return the rows of the reservations and of an agent for each slot."""
     rows: list[Allocation] = []
     for seat in placement.slots:
         rows += reservations_for(job, demand, seat)
@@ -59,7 +59,7 @@ def reservations_for(job: JobRow, demand: Demand, seat: RankSlot, *, apart: bool
 
 
 def reservation_of(row: Allocation) -> Reservation:
-    """The reservation that an allocation row describes."""
+    """Return the reservation that an allocation row describes."""
     data = row.data
     return Reservation(
         row.name, row.job_id, row.node_id, data["ranks"], data["device_kind"], data["cpus"], data["memory_bytes"]
@@ -84,35 +84,35 @@ async def create_reservations(cluster: Cluster, reservations: Sequence[Reservati
 
 @dataclass(frozen=True)
 class Member:
-    """What a job has on one node: one reservation, or several."""
+    """The reservations of a job on one node."""
 
     reservations: tuple[Allocation, ...]
     seated: tuple[int, ...] | None = None
-    """Which ranks, where that was chosen after its reservations were taken."""
+    """Numbers of its ranks, if they were chosen after the reservations were created."""
 
     @property
     def node_id(self) -> str:
-        """Its node."""
+        """Id of its node."""
         return self.reservations[0].node_id
 
     @property
     def name(self) -> str:
-        """What people call its node."""
+        """Name of its node."""
         return self.reservations[0].data["name"]
 
     @property
     def ranks(self) -> int:
-        """Ranks that fit in what is held."""
+        """Number of ranks that fit in the reservations."""
         return sum(row.data["ranks"] for row in self.reservations)
 
     @property
     def domain(self) -> list[str]:
-        """The domains it is in, the largest first; none where nobody knows."""
+        """Domains of its node, the largest first; empty if they are unknown."""
         return self.reservations[0].data.get("domain", [])
 
     @property
     def numbers(self) -> list[int]:
-        """Which ranks were placed here, in the order of its devices; none where nobody chose."""
+        """Numbers of its ranks, in the order of its devices; empty if placement chose none."""
         if self.seated is not None:
             return list(self.seated)
         return [number for row in self.reservations for number in row.data.get("numbers", ())]
@@ -126,7 +126,7 @@ class JobAllocations:
 
     @classmethod
     def select(cls, rows: Iterable[Allocation], job_id: str) -> "JobAllocations":
-        """Return those of `rows` that belong to the job."""
+        """Return the rows of the job."""
         return cls([row for row in rows if row.job_id == job_id])
 
     def __bool__(self) -> bool:
@@ -134,17 +134,17 @@ class JobAllocations:
 
     @cached_property
     def assignment(self) -> JobAssignment:
-        """What the job is assigned, from the row of its supervisor."""
+        """Assignment of the job, from the row of its supervisor."""
         return JobAssignment.from_json(next(row.data for row in self.rows if row.kind is AllocationKind.SUPERVISOR))
 
     @property
     def change(self) -> Drain | Resize | None:
-        """The change in progress; None also for a job that holds nothing."""
+        """Change in progress; None if there is none, or if the job has no allocations."""
         return self.assignment.change if self.rows else None
 
     @property
     def seats(self) -> list[Allocation]:
-        """Reservations for ranks."""
+        """Reservations for ranks of the job."""
         return [row for row in self.rows if row.is_seat]
 
     @property
@@ -154,7 +154,7 @@ class JobAllocations:
 
     @property
     def members(self) -> list[Member]:
-        """The desired nodes of the job in the order of its ranks. The job may hold others that it is leaving."""
+        """Desired nodes of the job, in the order of its ranks. The job may also have nodes that it will leave."""
         nodes = self.assignment.nodes if self.rows else ()
         if not nodes:
             return members_of(self.seats)
@@ -163,7 +163,7 @@ class JobAllocations:
 
 
 def members_of(reservations: Iterable[Allocation]) -> list[Member]:
-    """By node, in the order of the first reservation of each."""
+    """Group reservations by node, in the order of each node's first reservation."""
     by_node: dict[str, list[Allocation]] = {}
     for row in reservations:
         by_node.setdefault(row.node_id, []).append(row)
@@ -175,7 +175,7 @@ def node_assignment(member: Member, devices: Mapping[str, Sequence[int]], ranks:
 
     Args:
         devices: Reservation name → indexes of its devices.
-        ranks: Number of ranks; as many as fit unless given.
+        ranks: Number of ranks; None: as many as fit.
     """
     data, count = member.reservations[0].data, member.ranks if ranks is None else ranks
     indexes = [device for row in member.reservations for device in devices.get(row.name, ())]
@@ -194,8 +194,15 @@ def node_assignment(member: Member, devices: Mapping[str, Sequence[int]], ranks:
 def assign_slots(
     job: JobRow, demand: Demand, seats: Sequence[RankSlot], mine: Sequence[Member]
 ) -> tuple[list[Allocation], list[tuple[Member, int]]]:
-    """Of a job that has `mine` and is to have these seats: rows to add, and what it then has on each node with the
-    number of its ranks there."""
+    """Reuse a job's reservations for the slots that it should have.
+
+    Args:
+        seats: desired slots.
+        mine: current reservations.
+
+    Returns:
+        The rows to add, and for each slot its reservations with the number of ranks.
+    """
     had = {member.node_id: member for member in mine}
     added, found = list[Allocation](), list[tuple[Member, int]]()
     for seat in seats:
@@ -216,7 +223,10 @@ def assign_slots(
 
 
 def without_allocated(nodes: Sequence[Node], rows: Sequence[Allocation]) -> list[Node]:
-    """Nodes with what is free by the cluster and by our book: each lags behind the other at times."""
+    """Return the nodes with the resources that are free in the cluster and in the allocations.
+
+    Either source may lag behind the other, so the smaller amount counts.
+    """
     cpus, gpus, memory = Counter[str](), Counter[str](), Counter[str]()
     for reservation in (reservation_of(row) for row in rows if row.kind is AllocationKind.RESERVATION):
         cpus[reservation.node_id] += reservation.cpus

@@ -1,4 +1,4 @@
-"""Which nodes are about to leave: those that people drain, and those of which Ray says so."""
+"""The nodes that are about to leave the cluster: nodes drained by users, and nodes that Ray drains."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,26 +10,26 @@ from regroup.service.ports.cluster import Cluster
 from regroup.service.store.records import DrainRow
 from regroup.service.store.store import Store
 
-RAY = "Ray says that it leaves"
+RAY = "Ray reports that it will leave"
 
 
 class DrainNotices:
-    """As far as the last look has shown."""
+    """The drain notices as of the last refresh."""
 
     def __init__(self, store: Store, cluster: Cluster, clock: Callable[[], float] = time.time) -> None:
         self.by_node: Mapping[str, DrainNotice] = {}
-        """Node id → what is known of its leaving."""
+        """Node id → its drain notice."""
         self.alive: frozenset[str] = frozenset()
-        """Ids of the nodes that the cluster has."""
+        """Ids of the cluster's nodes."""
         self._store, self._cluster, self._clock = store, cluster, clock
         self._seen_s: dict[str, float] = {}
-        """Node id → when Ray's notice was first seen; Ray does not say since when."""
+        """Node id → time when Ray's notice was first observed, because Ray does not report its start."""
 
     async def refresh(self) -> None:
-        """Ask cluster and database; wishes for nodes that are gone are forgotten.
+        """Read cluster and database. Delete drain requests for nodes that no longer exist.
 
         Raises:
-            UnavailableError: one of them does not answer.
+            UnavailableError: the cluster or the database does not answer.
         """
         nodes, rows = {node.id: node for node in await self._cluster.nodes()}, await self._store.drains()
         if gone := [row.node_id for row in rows if row.node_id not in nodes]:
@@ -41,7 +41,7 @@ class DrainNotices:
 
 
 def notices(rows: Sequence[DrainRow], draining: Sequence[Node], seen_s: Mapping[str, float]) -> dict[str, DrainNotice]:
-    """Node id → what is known of its leaving, by wishes and by what Ray told."""
+    """Return the drain notices by node id, from users' requests and from Ray."""
     requested = [
         DrainNotice(
             row.node_id, row.node, row.requested_at, row.deadline_at, f"node {row.node} is drained: {row.reason}"
@@ -56,10 +56,10 @@ def notices(rows: Sequence[DrainRow], draining: Sequence[Node], seen_s: Mapping[
 
 
 async def nodes_to_use(store: Store, cluster: Cluster) -> list[Node]:
-    """The cluster's nodes, those that people want empty marked as about to leave.
+    """Return the cluster's nodes. Nodes that users drain are marked as draining.
 
     Raises:
-        UnavailableError: cluster or database does not answer.
+        UnavailableError: the cluster or the database does not answer.
     """
     nodes, leaving = await cluster.nodes(), {row.node_id for row in await store.drains()}
     return [replace(node, is_draining=node.is_draining or node.id in leaving) for node in nodes]

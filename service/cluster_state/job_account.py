@@ -1,4 +1,4 @@
-"""A job's history folded into what its account needs: when it was in which state, what failed, what was saved."""
+"""The account of a job, folded from its history: its states, incidents and checkpoints."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -23,36 +23,37 @@ _WHY_REFUSED = {"snapshot_damaged": "checksum", "snapshot_refused": "replicas"}
 
 @dataclass
 class JobAccount:
-    """One job, up to event `number`. Kept between readings: each takes in only what is new."""
+    """The account of one job up to event `number`. The caller retains it, so that each update reads only new events."""
 
     job: JobRow
     number: int = 0
     timeline: list[StateMark] = field(default_factory=list[StateMark])
     incidents: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    """By id, as told last."""
+    """Incident id → its newest report."""
     checkpoint_seconds: list[float] = field(default_factory=list[float])
+    """Duration of each checkpoint save."""
     install_seconds: list[float] = field(default_factory=list[float])
-    """Of each Python that was made for the job."""
+    """Duration of each installation of a Python environment."""
     notes: Counter[str] = field(default_factory=Counter[str])
-    """How many there were of each kind."""
+    """Kind → number of notes."""
     snapshots_refused: dict[str, int] = field(default_factory=dict[str, int])
-    """By why: `checksum` or `replicas`."""
+    """Reason (`checksum` or `replicas`) → number of rejected snapshots."""
     world_size: int = 0
-    """Of the newest generation."""
+    """World size of the newest generation."""
     stragglers: int = 0
-    """Its ranks that keep the others waiting."""
+    """Number of ranks that delay the others."""
     spares: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
-    """From then on, Unix seconds, so many devices were held ready for ranks that it might lose."""
+    """Changes of its spare devices: time in Unix seconds, and the number of devices since then."""
 
     async def catch_up(self, store: Store, job: JobRow) -> None:
-        """Take in the job's events up to its row's version."""
+        """Read the job's events up to its row's version."""
         self.job = job
         while self.number < job.version:
             for event in await store.events(job.id, self.number, _EVENTS):
                 self.record(event)
 
     def record(self, event: Event) -> None:
-        """Take in the next event."""
+        """Add the next event to the account."""
         self.number = event.number
         if event.type == "note":
             self.notes[str(event.data.get("kind"))] += 1
@@ -80,20 +81,20 @@ class JobAccount:
 
     @property
     def steps_lost(self) -> Mapping[str, int]:
-        """Committed steps that were done again after incidents, by the reason of these."""
+        """Reason of incidents → number of committed steps that were repeated after them."""
         return steps_lost(self.incidents.values())
 
     @property
     def spare_devices(self) -> int:
-        """Held ready now."""
+        """Number of spare devices now."""
         return self.spares[-1][1] if self.spares else 0
 
     def spare_device_seconds(self, now: float) -> float:
-        """That went into holding nodes ready, until `now`."""
+        """Return the device-seconds of spare nodes until `now`."""
         return spare_device_seconds(self.spares, now)
 
     def seconds(self, now: float) -> dict[TimeClass, float]:
-        """Seconds of each class until `now`. Steps lost count with the job's average step time."""
+        """Return the seconds of each class until `now`. Each lost step counts as the job's average step time."""
         within = {
             **incident_seconds(self.incidents.values()),
             TimeClass.RECOMPUTE: sum(self.steps_lost.values()) * (self.job.step_duration_s or 0.0),

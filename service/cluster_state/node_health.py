@@ -1,4 +1,4 @@
-"""What befalls nodes, noted from what supervisors report of their jobs; and which nodes may be used because of it."""
+"""The health of nodes: it records their faults from supervisors' reports, and closes nodes that fail repeatedly."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -31,35 +31,35 @@ _log = structlog.get_logger(__name__)
 
 
 def rule_of(settings: Settings) -> QuarantinePolicy:
-    """How soon this control plane forgets."""
+    """Return the quarantine policy of the settings."""
     return QuarantinePolicy(settings.node_event_half_life_s, settings.quarantine_s)
 
 
 class NodeHealth:
-    """What one leader knows of the health of nodes; all of it is in the store."""
+    """The health of nodes for one leader. All of its state is in the store."""
 
     def __init__(self, lease: Lease, store: Store, cluster: Cluster, rule: QuarantinePolicy) -> None:
         self._lease, self._store, self._cluster, self._rule = lease, store, cluster, rule
 
     async def nodes(self, now: float, *, losing: JobRow | None = None) -> list[Node]:
-        """The nodes of the cluster; those that are about to leave are marked, and of those that are closed, why.
+        """Return the nodes of the cluster. Draining nodes are marked, and closed nodes have a reason.
 
         Args:
-            losing: a job that loses a node, or has to leave it: what its project has kept ready is open to it.
+            losing: a job that loses a node or must leave it. It may use its project's shared spares.
         """
         nodes = await nodes_to_use(self._store, self._cluster)
         nodes = closed(nodes, await self._store.node_events(), now, self._rule)
         return await without_kept(self._store, nodes, losing.project if losing else None)
 
     async def record_events(self, job: JobRow, reported: Sequence[SupervisorEvent], now: float) -> None:
-        """Note what a supervisor's events say against nodes. What a job rehearses (`faults`) is no node's fault."""
+        """Record the node faults in a supervisor's events. Faults that a job's spec injects do not count."""
         speaking = ("note",) if job.spec.get("faults") else ("incident", "note")
         if relevant := [event for event in reported if event.type in speaking]:
             rows = await self._store.live_allocations(job.id)
             await self._note(faults_in(job.id, relevant, _machines(rows), now), now)
 
     async def record_lost(self, job: JobRow, gone: Iterable[Allocation], now: float) -> None:
-        """Note that the cluster has lost nodes on which the job held these reservations."""
+        """Record that the cluster lost nodes on which the job had these reservations."""
         message = f"the cluster lost it while job {job.name} ran there"
         await self._note(
             [
@@ -70,8 +70,8 @@ class NodeHealth:
         )
 
     async def record_silent(self, job: JobRow, given_up: Iterable[Allocation], now: float) -> None:
-        """Note that nodes which the cluster has still were given up: what the job ran there was not proven dead."""
-        message = f"it fell silent while job {job.name} ran there"
+        """Record nodes that the job abandoned without proof that its ranks are dead. The cluster still has them."""
+        message = f"it stopped responding while job {job.name} ran there"
         await self._note(
             [
                 NodeEvent(
@@ -83,7 +83,7 @@ class NodeHealth:
         )
 
     async def fenced_nodes(self, now: float) -> list[tuple[Node, str]]:
-        """Nodes on which ranks of a job may run that gave them up, and the job."""
+        """Return the nodes, each with a job, on which ranks may still run although the job abandoned the node."""
         silent = find_unproven_silences(await self._store.node_events(), now)
         nodes = await self._cluster.nodes() if silent else []
         return [
@@ -93,18 +93,18 @@ class NodeHealth:
         ]
 
     async def record_cleared(self, node: Node, job_id: str, now: float) -> None:
-        """Note that nothing of a job is left on a node that was silent to it."""
-        message = f"nothing of job {job_id} is left there"
+        """Record that no process of a job is left on a node that had stopped responding to it."""
+        message = f"no process of job {job_id} is left there"
         found = [
             NodeEvent(each.node, NodeEventKind.CLEARED, now, proof_key(each), job_id, "", message)
             for each in find_unproven_silences(await self._store.node_events(), now)
             if each.job_id == job_id and is_silence_of(each, node.id)
         ]
         if await self._store.note_node_faults(self._lease, found, forget_before_s=now - MEMORY_S):
-            _log.info("a silent node may be used again", node=node.machine, job=job_id)
+            _log.info("an unresponsive node may be used again", node=node.machine, job=job_id)
 
     async def record_unfit(self, found: Iterable[tuple[Node, str]], now: float) -> None:
-        """Note what agents in waiting have found wrong with their nodes: again and again, as long as it is so."""
+        """Record the faults that standby agents found on their nodes. A lasting fault is recorded repeatedly."""
         await self._note(
             [
                 NodeEvent(node.machine, NodeEventKind.PREFLIGHT, now, f"standby:{node.id}:{now:.0f}", "", "", why)
@@ -130,7 +130,7 @@ class NodeHealth:
 
 
 def closed(nodes: Iterable[Node], events: Iterable[NodeEvent], now: float, rule: QuarantinePolicy) -> list[Node]:
-    """The nodes; of those on which nothing new is to be placed, why."""
+    """Return the nodes. A node that must not get new ranks has the reason."""
     healths = assess_nodes(events, now, rule)
     return [
         replace(node, closed_reason=healths[node.machine].closed_reason) if node.machine in healths else node
@@ -141,7 +141,7 @@ def closed(nodes: Iterable[Node], events: Iterable[NodeEvent], now: float, rule:
 def faults_in(
     job_id: str, reported: Iterable[SupervisorEvent], machines: Mapping[str, str], now: float
 ) -> list[NodeEvent]:
-    """Faults of nodes in what a supervisor reports. `machines`: id or name of a node → what it is called for good."""
+    """Return the node faults that a supervisor reports. `machines` maps a node's id or name to its permanent name."""
     found: list[NodeEvent] = []
     for event in reported:
         try:
@@ -159,7 +159,7 @@ def faults_in(
                 continue
         if kind is None or node not in machines:
             continue
-        # Clocks of nodes differ: what has not happened yet would count for nothing.
+        # Clocks of nodes differ: an event in the future would not count.
         found.append(NodeEvent(machines[node], kind, min(event.time_s, now), key, job_id, "", message))
     return found
 

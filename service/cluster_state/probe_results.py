@@ -1,4 +1,4 @@
-"""What the newest probes have measured: the results of jobs that have ended, read once each."""
+"""The results of the newest probes, read once from each probe's finished job."""
 
 import structlog
 
@@ -10,23 +10,23 @@ from regroup.service.store.records import JobFilter, JobRow
 from regroup.service.store.store import Store
 
 FUNCTION = "regroup.workers.probe.run:measure"
-"""What a probe runs."""
+"""Function that a probe runs."""
 LABEL = "regroup.io/probe"
-"""Of a probe, with the kind of its devices."""
+"""Label of a probe's job. Its value is the kind of devices."""
 _KINDS = ("cuda", "cpu")
 _NEWEST_JOBS = 5
-"""Of a kind, so many of the newest jobs: where none of them can be read, nothing was measured."""
+"""Maximum number of jobs to read for each kind. If none of them is readable, there is no result."""
 _log = structlog.get_logger(__name__)
 
 
 class ProbeResults:
-    """Kept by who asks again and again: the result of a job that has ended does not change."""
+    """A cache of probe results. The result of a finished job does not change."""
 
     def __init__(self) -> None:
         self._cached: dict[str, ProbeResult | None] = {}
 
     async def newest(self, store: Store) -> list[ProbeResult]:
-        """The newest of each kind of device.
+        """Return the newest result for each kind of device.
 
         Raises:
             UnavailableError: the database does not answer.
@@ -37,7 +37,7 @@ class ProbeResults:
             job_filter = JobFilter(states=frozenset({JobState.SUCCEEDED}), labels={LABEL: kind})
             for job in (await store.page(job_filter, None, _NEWEST_JOBS)).jobs:
                 if job.spec["workload"].get("function") != FUNCTION:
-                    continue  # somebody's own job with this label
+                    continue  # a user's own job with this label
                 inspected[job.id] = self._cached[job.id] if job.id in self._cached else await _read(store, job)
                 if (measured := inspected[job.id]) is not None:
                     found.append(measured)
@@ -47,7 +47,7 @@ class ProbeResults:
 
 
 async def _read(store: Store, job: JobRow) -> ProbeResult | None:
-    """With nodes as they were called, and where they were, when the job was placed."""
+    """Read a result, with the names and domains of the nodes as of the job's placement."""
     generations, reservations = await store.generations(job.id), await store.queue.reservations_of(job.id)
     try:
         found = (job.result or {})["probe"]
@@ -60,5 +60,5 @@ async def _read(store: Store, job: JobRow) -> ProbeResult | None:
         ]
         return parse_probe_result(found, nodes, job_id=job.id, time_s=job.finished_at or job.created_at)
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        _log.warning("the result of a probe cannot be read; one before it counts", job=job.id, error=repr(error))
+        _log.warning("the result of a probe is invalid; the previous result is used", job=job.id, error=repr(error))
         return None

@@ -1,4 +1,4 @@
-"""Rows as the queue's policy wants to see them: who waits, who holds what, what projects may have."""
+"""Conversion of rows into the inputs of the scheduling policy: waiting jobs, running jobs, quotas."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from regroup.service.store.records import Allocation, AllocationKind, JobRow, Pr
 from regroup.service.store.store import Store
 
 _ENDING_S = 120.0
-"""A job that is told to end may take so long to be gone."""
+"""Maximum time that a job needs to end after the order to end."""
 _WAITS_FOR_ELSE = frozenset(
     {
         Shortage.NO_NODES, Shortage.TOO_LARGE, Shortage.NODES_CLOSED, WaitCause.DEPENDENCY, WaitCause.PROJECT_LIMIT,
@@ -38,22 +38,22 @@ _SETTLED = frozenset({JobState.RUNNING, JobState.RECOVERING, JobState.RESIZING})
 class _JobSizes:
     spec: JobSpec
     sizes: tuple[Size, ...]
-    """All legal ones."""
+    """All legal sizes."""
 
 
 class Specs:
-    """Specs of jobs, each read once: they never change."""
+    """A cache of parsed specs. The spec of a job never changes."""
 
     def __init__(self) -> None:
         self._cached: dict[str, _JobSizes] = {}
 
     def retain(self, jobs: Iterable[JobRow]) -> None:
-        """Forget all others."""
+        """Remove all other jobs from the cache."""
         ids = {job.id for job in jobs}
         self._cached = {job_id: sizes for job_id, sizes in self._cached.items() if job_id in ids}
 
     def of(self, job: JobRow) -> _JobSizes:
-        """The job's spec and its legal sizes."""
+        """Return the job's spec and its legal sizes."""
         if job.id not in self._cached:
             spec = job.parsed_spec()
             sizes = tuple(Size(layout, demand_of(spec, layout)) for layout in spec.ladder)
@@ -62,18 +62,23 @@ class Specs:
 
 
 def rule_of(settings: Settings) -> SchedulingPolicy:
-    """How this control plane runs its queue."""
-    # What is busy now may be free in a second, and to grow takes a minute's quiet: jobs wait for the size they want.
+    """Return the scheduling policy of the settings."""
+    # Jobs wait for their requested size: busy devices may be free in a second, but growth waits for a stable minute.
     return SchedulingPolicy(settings.ageing_s, settings.min_run_s, can_resize=True, can_start_small=False)
 
 
 def quotas_of(projects: Iterable[ProjectRow]) -> dict[str, Quota]:
-    """What projects may hold."""
+    """Return the quotas by project."""
     return {row.name: Quota(row.guaranteed, row.borrowable, row.limit, row.weight) for row in projects}
 
 
 def waiting(job: JobRow, specs: Specs, *, after: Sequence[str], now: float, start_s: float) -> WaitingJob:
-    """A queued job. `after`: names of jobs that it still waits for; `start_s`: what starting may take."""
+    """Convert a queued job.
+
+    Args:
+        after: names of the dependencies that have not succeeded yet.
+        start_s: maximum duration of a start.
+    """
     facts = specs.of(job)
     spec = facts.spec
     return WaitingJob(
@@ -90,7 +95,7 @@ def waiting(job: JobRow, specs: Specs, *, after: Sequence[str], now: float, star
 
 
 def running(job: JobRow, reservations: Sequence[Allocation], specs: Specs, *, now: float) -> list[RunningJob]:
-    """A job that holds these reservations; one that is to be smaller as two: what stays, and what comes free."""
+    """Convert a job with these reservations. A job that must shrink becomes two: the part that stays and the rest."""
     whole, resize = _whole(job, reservations, specs, now), job.intents.get(RESIZE)
     smaller = [size for size in whole.smaller_sizes if resize and size.layout.to_json() == resize["layout"]]
     return (
@@ -103,7 +108,7 @@ def running(job: JobRow, reservations: Sequence[Allocation], specs: Specs, *, no
 def _whole(job: JobRow, reservations: Sequence[Allocation], specs: Specs, now: float) -> RunningJob:
     facts = specs.of(job)
     spec, seats = facts.spec, Counter[str]()
-    for row in reservations:  # a node may have given several
+    for row in reservations:  # a job may have several on one node
         seats[row.node_id] += int(row.data["ranks"])
     ranks = seats.total()
     each = facts.sizes[0].demand
@@ -117,7 +122,7 @@ def _whole(job: JobRow, reservations: Sequence[Allocation], specs: Specs, now: f
         project=job.project,
         priority=Priority[spec.priority],
         preemptibility=Preemptibility(spec.effective_preemptibility),
-        # One that is still starting has nothing to save yet: it counts as if it began now.
+        # A job that is still starting has no progress to lose yet: it counts as allocated now.
         allocated_at_s=min((row.created_at for row in reservations), default=now) if job.state in _SETTLED else now,
         ends_s=None if job.is_held else _ends_s(job, spec, now),
         is_releasing=is_leaving and not job.is_held,
@@ -125,7 +130,7 @@ def _whole(job: JobRow, reservations: Sequence[Allocation], specs: Specs, now: f
 
 
 def held(jobs: Iterable[JobRow], rows: Iterable[Allocation], specs: Specs, *, now: float) -> list[RunningJob]:
-    """All that hold devices."""
+    """Convert all jobs that have devices."""
     reservations: dict[str, list[Allocation]] = {}
     for row in rows:
         if row.kind is AllocationKind.RESERVATION:
@@ -136,14 +141,17 @@ def held(jobs: Iterable[JobRow], rows: Iterable[Allocation], specs: Specs, *, no
         if seats := [row for row in mine if row.is_seat]:
             parts += running(job, seats, specs, now=now)
         if ready := [row for row in mine if row.is_spare]:
-            # They come and go with the job, and nobody can ask for them alone.
+            # Spares are allocated and released with the job: no other job can preempt them alone.
             spare = replace(_whole(job, ready, specs, now), smaller_sizes=(), preemptibility=Preemptibility.none)
             parts.append(spare)
     return parts
 
 
 def _longest_s(job: JobRow, spec: JobSpec, now: float, start_s: float) -> float | None:
-    """`max_duration` ends it, counted from its first start; one that is held afterwards is not gone then."""
+    """Return the longest time until a queued job would end by `max_duration`, counted from its first start.
+
+    None if there is no such limit, or if the job may be held after a failure.
+    """
     if spec.max_duration is None or spec.hold_on_failure is not None:
         return None
     ran_s = 0.0 if job.started_at is None else now - job.started_at
@@ -151,7 +159,7 @@ def _longest_s(job: JobRow, spec: JobSpec, now: float, start_s: float) -> float 
 
 
 def _ends_s(job: JobRow, spec: JobSpec, now: float) -> float | None:
-    """When it is done at its present pace, or `max_duration` ends it."""
+    """Return the time when the job will finish at its current step time, or when `max_duration` ends it."""
     ends: list[float] = []
     if job.steps is not None and job.step_duration_s:
         ends.append(now + max(0, job.steps - job.step) * job.step_duration_s)
@@ -161,13 +169,15 @@ def _ends_s(job: JobRow, spec: JobSpec, now: float) -> float | None:
 
 
 def waits_for_nodes(job: JobRow) -> bool:
-    """Whether a queued job could have room that comes free. Not one that the cluster or its project could not hold
-    anyway, or that comes after another; one that nobody has looked at yet may."""
+    """Return True if a queued job could start once devices are released.
+
+    False if it is too large for the cluster or its project, or waits for a dependency. True if it is not evaluated yet.
+    """
     return not any(each.reason in _WAITS_FOR_ELSE for each in job.conditions if not each.status)
 
 
 async def jobs_ahead(store: Store, job: JobRow, *, now: float, ageing_s: float) -> int | None:
-    """How many jobs have their turn before this one as things stand; None if it does not queue."""
+    """Return the number of jobs ahead of this one; None if it is not queued."""
     if job.state is not JobState.QUEUED:
         return None
     specs, rule = Specs(), SchedulingPolicy(ageing_s)
@@ -178,7 +188,11 @@ async def jobs_ahead(store: Store, job: JobRow, *, now: float, ageing_s: float) 
 
 
 def unmet(after: Sequence[str], others: Mapping[str, JobRow]) -> tuple[list[str], JobRow | None]:
-    """Of jobs named by id: names of those that have not succeeded yet, and one that never will."""
+    """Return the names of the dependencies that have not succeeded yet, and one that has ended without success.
+
+    Args:
+        after: ids of the dependencies.
+    """
     dependencies = [others[job_id] for job_id in after]
     failed = next((job for job in dependencies if job.state.is_terminal and job.state is not JobState.SUCCEEDED), None)
     return [job.name for job in dependencies if job.state is not JobState.SUCCEEDED], failed

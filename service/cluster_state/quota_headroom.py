@@ -1,4 +1,4 @@
-"""How much more a job that runs may hold, as far as the quotas of projects go."""
+"""The quota headroom of running jobs: how much more a job may allocate under its project's quota."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,32 +16,32 @@ from regroup.service.store.store import Store
 
 
 class QuotaHeadroom:
-    """One for all jobs of a leader: specs are not read twice."""
+    """The quota headroom of all jobs of a leader. Each spec is parsed once."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._specs = store, shown.Specs()
         self.lock = asyncio.Lock()
-        """Whoever grows holds it from the question until rows say what was taken: two must not take the same."""
+        """Lock of a growing job, from the check until its allocation rows are written: no two jobs get one device."""
 
     async def refusal(self, job: JobRow, layout: Layout, nodes: Sequence[Node], now: float) -> str:
-        """Why the job may not be of this size; empty if it may.
+        """Return the reason why the job may not have this size; empty if it may.
 
         Args:
-            nodes: with what is free beside all jobs.
+            nodes: nodes with the resources that no job uses.
         """
         (held,) = await self._held(job, [layout], nodes, now)
-        return f"to be of {layout.world_size} ranks it {held.message}" if held else ""
+        return f"for {layout.world_size} ranks, it {held.message}" if held else ""
 
     async def largest_degree(
         self, job: JobRow, layouts: Sequence[Layout], nodes: Sequence[Node], now: float, *, at_most: int
     ) -> int:
-        """The largest data-parallel degree of these, `at_most` so much, that the job may have; 0 if none."""
+        """Return the largest permitted data-parallel degree of these layouts, up to `at_most`; 0 if there is none."""
         fitting = [layout for layout in layouts if layout.data_degree <= at_most]
         sizes = zip(fitting, await self._held(job, fitting, nodes, now), strict=True)
         return max((layout.data_degree for layout, held in sizes if held is None), default=0)
 
     async def spare_refusal(self, job: JobRow, demand: Demand, nodes: Sequence[Node], now: float) -> str:
-        """Why the job may not hold a node ready, with room for so many ranks; empty if it may."""
+        """Return the reason why the job may not have a spare node for `demand.ranks` ranks; empty if it may."""
         books, rooms = await self._books(now), Capacity(nodes)
         if books is None:
             return ""
@@ -50,7 +50,7 @@ class QuotaHeadroom:
         return held.message if held else ""
 
     async def _books(self, now: float) -> QuotaUsage | None:
-        """None where nobody has set up a project."""
+        """Return the quota usage; None if no project has a quota."""
         if not (quotas := shown.quotas_of(await self._store.queue.projects())):
             return None
         live, rows = await self._store.live_jobs(), await self._store.live_allocations()

@@ -1,4 +1,4 @@
-"""Nodes that projects have kept ready for all their jobs (`spares` of a project), as rows and cluster have it now."""
+"""The shared spares of projects (`spares` of a project): idle nodes reserved for all jobs of a project."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from regroup.service.store.store import Store
 
 
 async def kept_nodes(store: Store, nodes: Sequence[Node]) -> dict[str, str]:
-    """Node id → project that it is kept for.
+    """Return the shared spares: node id → project.
 
     Raises:
         UnavailableError: the database does not answer.
@@ -32,7 +32,7 @@ async def kept_nodes(store: Store, nodes: Sequence[Node]) -> dict[str, str]:
 
 
 async def without_kept(store: Store, nodes: Sequence[Node], project: str | None = None) -> list[Node]:
-    """The nodes; those that are kept are closed, but for those of `project`."""
+    """Return the nodes. Shared spares of projects other than `project` are closed."""
     found = await kept_nodes(store, nodes)
     closed = {node_id: describe_shared_spare(owner) for node_id, owner in found.items() if owner != project}
     return [replace(node, closed_reason=closed[node.id]) if node.id in closed else node for node in nodes]

@@ -1,4 +1,4 @@
-"""Where the cluster's nodes are: labels and the operator's file, brought together for placement and for people."""
+"""The topology of the cluster, merged from node labels and the operator's file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,29 +20,29 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class LevelInfo:
-    """What is known of a level."""
+    """A level of the topology."""
 
     level: Level
     label: str
-    """Of Ray nodes, that names their domain; empty for nodes and devices."""
+    """Label of Ray nodes that contains their domain; empty for nodes and devices."""
     link: LinkSpeed
-    """The way out of such a domain, as placement counts it."""
+    """Link out of a domain of this level, as placement uses it."""
     measured_s: float | None = None
-    """When a probe measured that, Unix seconds; None where it is the table's."""
+    """Time of the probe that measured the link, Unix seconds; None if it is a default value."""
 
 
 @dataclass(frozen=True)
 class TopologyState:
-    """The topology as placement sees it."""
+    """The topology that placement uses."""
 
     levels: tuple[LevelInfo, ...]
     domains: tuple[Domain, ...]
     problems: tuple[str, ...]
-    """What does not fit together, and what is made of it."""
+    """Contradictions, and how each is resolved."""
 
 
 class Topology:
-    """Reads the file again when it has changed; one that has become unreadable leaves what was known."""
+    """The topology of nodes. Changes of the file are read; if it becomes unreadable, its last content stays in use."""
 
     def __init__(self, settings: Settings) -> None:
         self._labels: Mapping[Level, str] = {
@@ -57,19 +57,19 @@ class Topology:
         """Read the file for the first time.
 
         Raises:
-            TopologyError: it cannot be read.
+            TopologyError: the file is unreadable or invalid.
         """
         self._refresh()
         if self._problem:
             raise TopologyError(self._problem)
 
     def located(self, nodes: Sequence[Node]) -> list[Node]:
-        """The nodes with their domains."""
+        """Return the nodes with their domains."""
         self._refresh()
         return with_domains(nodes, self._labels, self._places)
 
     def state(self, nodes: Sequence[Node], probes: Sequence[ProbeResult] = ()) -> TopologyState:
-        """For people: of the nodes that take ranks."""
+        """Return the topology of the nodes that can get ranks, for people."""
         located = self.located([node for node in nodes if node.alive and not node.is_control])
         here = with_fabrics(located, fabrics_of(probes))
         kind = "cuda" if any(node.gpus for node in here) else "cpu"
@@ -98,5 +98,5 @@ class Topology:
         except (OSError, UnicodeDecodeError, TopologyError) as error:
             problem = f"topology file {self._file}: {error}"
             if problem != self._problem:
-                _log.warning("the topology file cannot be used; what was known before counts", error=problem)
+                _log.warning("the topology file is invalid; its last valid content stays in use", error=problem)
             self._problem = problem

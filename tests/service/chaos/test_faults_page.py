@@ -3,9 +3,10 @@
 from typing import Any
 
 from regroup.service.chaos.faults_page import render_faults_page
+from regroup.service.chaos.scenarios import find_scenario
 
 SCENARIO: dict[str, Any] = {
-    "number": "16b", "what": "everything on a node is stopped", "n": 3, "passed": 3, "steps_lost_max": 3,
+    "number": "16b", "what": "an earlier description", "n": 3, "passed": 3, "steps_lost_max": 3,
     "causes": [["agent_lost", "spare"]], "detect_s": {"p50": 5.1, "p95": 5.4}, "recover_s": {"p50": 7.25, "p95": 7.75},
 }  # fmt: skip
 
@@ -24,12 +25,15 @@ def test_the_page_shows_stored_results() -> None:
     scenarios = {"seeds": [1, 2, 3], "date": "2026-11-22", "measured_on": {"cores": 2}, "rows": [quiet, SCENARIO]}
     peers = {"full_strength_s": strength, "ratio": 10.0}
     text = render_faults_page({"scenarios": scenarios, "rank_exit": row, "soak": soak, "torchft": peers})
-    assert "The last run, 2026-11-22, with the seeds 1, 2, 3" in text
-    node = "everything on a node is stopped"
-    assert f"| 16b | {node} | 5.10 / 5.40 s | 7.25 / 7.75 s | 3 | agent_lost, spare | 3 of 3 |" in text
-    assert f"| 24 | {node} | – | 7.25 / 7.75 s | 3 | no incident | 3 of 3 |" in text
-    assert text.index("| 16b |") < text.index(f"| 24 | {node}"), "rows are sorted by number"
+    assert "The newest run, 2026-11-22, with seeds 1, 2, 3" in text
+    frozen, killed = find_scenario("16b"), find_scenario("24")
+    assert frozen is not None and killed is not None
+    assert f"| 16b | {frozen.what} | 5.10 / 5.40 s | 7.25 / 7.75 s | 3 | agent_lost, spare | 3 of 3 |" in text
+    assert f"| 24 | {killed.what} | – | 7.25 / 7.75 s | 3 | no incident | 3 of 3 |" in text
+    assert text.index("| 16b |") < text.index(f"| 24 | {killed.what}"), "in order of their numbers"
+    gone = render_faults_page({"scenarios": {**scenarios, "rows": [{**SCENARIO, "number": "99"}]}})
+    assert "| 99 | an earlier description |" in gone
     assert "| SIGKILL of a rank → first new step | 20 | 0.61 s | 0.80 s | 1 |" in text
     assert "goodput 0.900 with the mix, 0.950 with rank exits alone" in text and "NOT equal" not in text
     assert "ranks each on 2 cores" in text
-    assert "median of 5 in one run: 0.55 s; torchft 0.2.0 with a replacement replica 5.50 s, 10.0 times" in text
+    assert "median of 5 in one run: 0.55 s; torchft 0.2.0 with a replacement replica: 5.50 s, 10.0 times" in text

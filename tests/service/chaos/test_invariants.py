@@ -167,7 +167,7 @@ def test_the_report_lists_broken_invariants() -> None:
     ]
     text = render_outcomes(outcomes)
     assert "| 1 | SIGKILL | 0.10 s | 1.00 s | 1 | rank_exit, respawn | hold |" in text
-    assert "broken: I1 |" in text and "- I1: the ledger is not exact: ['step 2 twice']" in text
+    assert "violated: I1 |" in text and "- I1: the ledger is not exact: ['step 2 twice']" in text
 
 
 def test_a_freeze_counts_from_the_time_of_its_injection() -> None:

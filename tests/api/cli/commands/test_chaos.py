@@ -39,7 +39,7 @@ def test_an_unknown_detector_is_rejected(capsys: pytest.CaptureFixture[str]) -> 
         (["run", "meteor"], "no scenario has this name"),
         (["run", "rank-killed", "meteor"], "meteor"),
         (["run"], "needs at least one name, or --all"),
-        (["soak", "--mix", "meteor=1"], "no cause of a soak is called 'meteor'"),
+        (["soak", "--mix", "meteor=1"], "unknown cause of a soak 'meteor'"),
         (["soak", "--mix", "hang"], "CAUSE=NUMBER"),
     ],
 )
