@@ -51,7 +51,7 @@ class NodeAgent(AgentApi):
 
     async def install_environment(self) -> None:
         """Install the packages that the job's Python needs."""
-        await self._set_up(self._started().python.made())
+        await self._set_up(self._started().python.prepare())
 
     async def start_zygote(self) -> records.NodeDescription:
         """Start the zygote, or wait until it is ready."""

@@ -64,7 +64,7 @@ class JobZygote:
             ZygoteRefused: a preload failed.
             ZygoteDied: the zygote died for another reason.
         """
-        await self._python.made()
+        await self._python.prepare()
         if self._config.code:
             self._code = await asyncio.to_thread(
                 code_archive.unpacked,

@@ -22,7 +22,7 @@ class AgentConfig:
     interpreter: str = ""
     """The job's Python; the platform's if empty."""
     requirements: tuple[str, ...] = ()
-    """Packages that pip installs into a virtual environment of the job; none if empty."""
+    """Requirements to install into a virtual environment of the job; none if empty."""
     base: str = "platform"
     """Further packages in that environment: `platform`, the platform's packages, or `none`."""
     needs: tuple[str, ...] = ()

@@ -1,9 +1,9 @@
-"""Virtual environments of this node, found again by what is in them: made once, shared by jobs, never removed in use.
+"""Virtual environments of this node, stored under a hash of their contents. Jobs share them. Blocking.
 
-Each stands in a folder named after a hash, beside a lock file of that name: held exclusively while the folder is made
-or removed, shared by everybody who uses it. A folder is complete once its marker is there, which is written last: what
-a dead agent left behind is made anew. It is made in place, because console scripts hold the path of their interpreter.
-Blocking.
+Each environment is a folder with a lock file of the same name next to it. The lock is exclusive while the folder is
+created or removed, and shared while a job uses it. The marker in the folder is written last: a folder without it was
+left by a dead agent, and is created again. Environments are created in place, because console scripts contain the path
+of their interpreter.
 """
 
 import contextlib
@@ -22,26 +22,30 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
+from regroup.workers.environment import uv_command
+
 FOLDER_VARIABLE = "REGROUP_VENVS_DIR"
-"""On a node: where its virtual environments are kept; below the folder of temporary files if not set."""
+"""Variable of a node with the folder of its environments; default: a folder of the temporary files."""
 LIMIT_VARIABLE = "REGROUP_VENVS_MAX_BYTES"
-"""On a node: how much those that no job uses may take."""
+"""Variable of a node with the maximum size of its environments and of uv's cache."""
 _LIMIT_BYTES = 30 * 2**30
 _MARKER = "regroup.json"
-_KEPT_S = 7 * 86400.0
-_LOOK_S = 0.2
+_UNUSED_S = 7 * 86400.0
+_POLL_S = 0.2
 
 
 class VenvError(Exception):
-    """This node cannot keep environments where it is told to."""
+    """An unusable folder of environments on this node."""
 
 
-class Stopped(Exception):
-    """Whoever waited for an environment does not want it any more."""
+class InstallStopped(Exception):
+    """The end of an installation, or of the wait for one, that the job no longer needs."""
 
 
-class Hold:
-    """A complete environment, which stays as long as this is not released."""
+class SharedVenv:
+    """A complete environment. It cannot be removed before `release`."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
@@ -49,132 +53,150 @@ class Hold:
 
     @property
     def python(self) -> str:
-        """Its interpreter."""
+        """Path of the interpreter."""
         return str(self.path / "bin" / "python")
 
     def release(self) -> None:
-        """It may be removed from now on, once it is the one that was used longest ago."""
+        """Permit the removal of the environment. The time of this call counts as its last use."""
         with contextlib.suppress(FileNotFoundError):
             os.utime(self.path / _MARKER)
         os.close(self._lock)
 
 
 def node_folder() -> Path:
-    """This node's folder of environments, shared by the jobs of one user and closed to others.
+    """Return this node's folder of environments, which the jobs of one user share and no other user can open.
 
     Raises:
-        VenvError: it is somebody else's, or cannot be made.
+        VenvError: The folder belongs to another user, or cannot be created.
     """
-    told = os.environ.get(FOLDER_VARIABLE)
-    folder = Path(told) if told else Path(tempfile.gettempdir()) / f"regroup-venvs-{os.getuid()}"
+    configured = os.environ.get(FOLDER_VARIABLE)
+    folder = Path(configured) if configured else Path(tempfile.gettempdir()) / f"regroup-venvs-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-            raise VenvError(f"{folder} on node {platform.node()} is not ours: remove it, or set {FOLDER_VARIABLE}")
+            raise VenvError(
+                f"{folder} on node {platform.node()} is a link or belongs to another user: remove it, or set "
+                f"{FOLDER_VARIABLE} to another folder"
+            )
     except OSError as error:
-        raise VenvError(f"{folder} on node {platform.node()}: {error.strerror}; set {FOLDER_VARIABLE}") from error
+        raise VenvError(
+            f"{folder} on node {platform.node()}: {error.strerror}; set {FOLDER_VARIABLE} to another folder"
+        ) from error
     return folder
 
 
 def limit_bytes() -> int:
-    """How much the environments of this node may take beyond those in use."""
+    """Return the maximum size of the environments of this node and of uv's cache."""
     return int(os.environ.get(LIMIT_VARIABLE) or _LIMIT_BYTES)
 
 
 def key_of(requirements: Sequence[str], base: str, settings: Mapping[str, str]) -> str:
-    """The name of the environment with these requirements over this interpreter, and over its packages if that is the
-    `base`. Order and repetition of requirements do not matter.
+    """Return the name of an environment. The order and repetition of requirements do not matter.
 
     Args:
-        settings: what else decides what pip finds, e.g. the index.
+        requirements: Requirements in the syntax of pip.
+        base: `platform` or `none`. With `platform` the packages of the platform are part of the name.
+        settings: Further settings that decide which packages the installer finds, for example the index.
     """
     python = [sys.version, sysconfig.get_config_var("SOABI"), platform.machine(), os.path.realpath(sys.executable)]
     below = _installed(sysconfig.get_path("purelib")) if base == "platform" else []
-    lines = sorted({_normal(line) for line in requirements})
-    said = json.dumps([1, lines, base, sorted(settings.items()), python, below])
-    return hashlib.sha256(said.encode()).hexdigest()[:32]
+    lines = sorted({_normalized(line) for line in requirements})
+    content = json.dumps([2, lines, base, sorted(settings.items()), python, below])
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
-def hold(
+def acquire(
     folder: Path,
     key: str,
-    make: Callable[[Path], None],
+    create: Callable[[Path], None],
     is_stopped: Callable[[], bool] = lambda: False,
     on_wait: Callable[[], None] = lambda: None,
-) -> Hold:
-    """The environment called `key`, made by `make(path)` if it is not there; waits while another agent makes it.
+) -> SharedVenv:
+    """Return the environment `key`. Create it with `create(path)` if needed; wait while another agent creates it.
 
     Raises:
-        Stopped: `is_stopped` said so while it waited.
-        BaseException: whatever `make` raised; what it had made by then is removed.
+        InstallStopped: `is_stopped` returned True during the wait.
+        BaseException: An error of `create`. The incomplete environment is removed.
     """
     path = folder / key
-    lock = _opened(path)
+    lock = _open_lock(path)
     try:
         while True:
-            if _took(lock, fcntl.LOCK_SH):
+            if _try_lock(lock, fcntl.LOCK_SH):
                 if (path / _MARKER).exists():
                     os.utime(path / _MARKER)
-                    return Hold(path, lock)
+                    return SharedVenv(path, lock)
                 fcntl.flock(lock, fcntl.LOCK_UN)
             if is_stopped():
-                raise Stopped
-            if _took(lock, fcntl.LOCK_EX):
+                raise InstallStopped
+            if _try_lock(lock, fcntl.LOCK_EX):
                 if not (path / _MARKER).exists():
-                    _make(path, make)
+                    _create(path, create)
                 fcntl.flock(lock, fcntl.LOCK_UN)
             else:
                 on_wait()
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
     except BaseException:
         os.close(lock)
         raise
 
 
-def tidy(folder: Path, most_bytes: int, now_s: float) -> list[str]:
-    """Remove what nobody uses: what is torn, what was not used for a week, and then, until all together take no more
-    than `most_bytes`, what was used longest ago. Returns the names.
+def evict(folder: Path, max_bytes: int, now_s: float) -> list[str]:
+    """Remove environments that no job uses; return their names.
+
+    Incomplete environments and those that were unused for a week are always removed. If the rest and uv's cache are
+    larger than `max_bytes`, the cache is removed first, and then the least recently used environments. The sizes of
+    environments that share files are added, although the disk stores those files once.
 
     Args:
-        now_s: Unix seconds.
+        folder: The node's folder of environments.
+        max_bytes: Maximum size in bytes.
+        now_s: Current time, in Unix seconds.
     """
-    found = sorted((_account(path), path) for path in folder.iterdir() if path.is_dir())
+    found = sorted((_usage(path), path) for path in folder.iterdir() if path.is_dir() and not uv_command.is_cache(path))
     total = sum(size for (_, size), _ in found)
     removed: list[str] = []
     for (used_s, size), path in found:
-        if total <= most_bytes and now_s - used_s <= _KEPT_S:
-            continue
-        lock = _opened(path)
-        try:
-            if _took(lock, fcntl.LOCK_EX):
-                (path / _MARKER).unlink(missing_ok=True)  # first: half an environment is none
-                shutil.rmtree(path, ignore_errors=True)
-                removed.append(path.name)
-                total -= size
-        finally:
-            os.close(lock)
+        if now_s - used_s > _UNUSED_S and _remove(path):
+            removed.append(path.name)
+            total -= size
+    cache = uv_command.cache_of(folder)
+    if total + uv_command.unshared_bytes(cache) > max_bytes:
+        uv_command.clear_cache(cache)
+    for (_, size), path in found:
+        if total > max_bytes and path.name not in removed and _remove(path):
+            removed.append(path.name)
+            total -= size
     return removed
 
 
-def canonical(name: str) -> str:
-    """A package's name as every spelling of it is compared."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _make(path: Path, make: Callable[[Path], None]) -> None:
+def _create(path: Path, create: Callable[[Path], None]) -> None:
     shutil.rmtree(path, ignore_errors=True)
     try:
-        make(path)
+        create(path)
         draft = path / f"{_MARKER}.draft"
-        draft.write_text(json.dumps({"bytes": _size(path)}))
+        draft.write_text(json.dumps({"bytes": _size_bytes(path)}))
         draft.rename(path / _MARKER)
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)
         raise
 
 
-def _account(path: Path) -> tuple[float, int]:
-    """When an environment was used last and how large it is; a torn one was never used."""
+def _remove(path: Path) -> bool:
+    """Remove an environment unless a job uses it; return True if it was removed."""
+    lock = _open_lock(path)
+    try:
+        if not _try_lock(lock, fcntl.LOCK_EX):
+            return False
+        (path / _MARKER).unlink(missing_ok=True)  # first: an environment without it is never used
+        shutil.rmtree(path, ignore_errors=True)
+        return True
+    finally:
+        os.close(lock)
+
+
+def _usage(path: Path) -> tuple[float, int]:
+    """Return the time of the last use, in Unix seconds, and the size in bytes; zeros if incomplete."""
     marker = path / _MARKER
     try:
         return marker.stat().st_mtime, int(json.loads(marker.read_text())["bytes"])
@@ -182,7 +204,7 @@ def _account(path: Path) -> tuple[float, int]:
         return 0.0, 0
 
 
-def _size(path: Path) -> int:
+def _size_bytes(path: Path) -> int:
     sizes: dict[int, int] = {}
     for folder, _, names in os.walk(path):
         for name in names:
@@ -196,18 +218,18 @@ def _installed(folder: str) -> list[str]:
     return sorted(f"{item.name}=={item.version}" for item in metadata.distributions(path=[folder]))
 
 
-def _normal(requirement: str) -> str:
-    """Without the spellings that mean the same: pip ignores case and kind of separator in the name."""
+def _normalized(requirement: str) -> str:
+    """Return one spelling of a requirement: case and separators in the name have no meaning (PEP 503)."""
     name = re.match(r"[\w.-]*", requirement)
     assert name is not None
-    return canonical(name[0]) + re.sub(r"\s+", "", requirement[name.end() :])
+    return canonicalize_name(name[0]) + re.sub(r"\s+", "", requirement[name.end() :])
 
 
-def _opened(path: Path) -> int:
+def _open_lock(path: Path) -> int:
     return os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _took(lock: int, kind: int) -> bool:
+def _try_lock(lock: int, kind: int) -> bool:
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:

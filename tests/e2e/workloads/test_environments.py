@@ -1,4 +1,4 @@
-"""Jobs with a Python of their own: conflicting versions at once, a failed install, a cancel while pip builds."""
+"""Jobs with a Python of their own: conflicting versions at once, a failed install, a cancel during a build."""
 
 import time
 import urllib.request
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.packages.tiny_packages import flavours, never_built
 from tests.support.servers.regroup_server import Server, assert_same_result, called, eventually
+from tests.support.tiny_packages import flavours, never_built
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PRINTS = """
 import pathlib, sys, time
 import flavour, torch
@@ -64,14 +64,14 @@ def test_two_jobs_with_conflicting_versions_of_a_library_run_at_once(
     assert float(count.split()[-1]) >= 2
 
 
-def test_what_cannot_be_installed_ends_the_job_with_the_last_lines_of_pip(
+def test_a_failed_installation_ends_the_job_with_the_reason(
     served: Server, tmp_path: Path, program: Path
 ) -> None:
     done = served.run(job("no-flavour", program, flavours(tmp_path / "wheels"), "flavour==3.0"), within_s=90)
     assert (done.state, done.reason, done.generation) == ("FAILED", "invalid_input", 0)
-    assert "could not be installed: No matching distribution found for flavour==3.0" in done.message
+    assert "could not be installed: No solution found when resolving dependencies: Because there is no version of flavour==3.0" in done.message
     assert "could not be installed" in served.client.why(done.id).summary
-    assert done.error is not None and "(from versions: 1.0, 2.0)" in done.error["traceback"]
+    assert done.error is not None and "there is no version of flavour==3.0" in done.error["traceback"]
 
 
 def test_a_job_that_is_cancelled_while_it_installs_leaves_nothing(
@@ -103,8 +103,9 @@ def test_an_interpreter_without_torch_is_refused_by_name(served: Server, program
 
 
 def _venvs(served: Server) -> list[Path]:
-    """Environments on the nodes, whole or torn."""
-    return [path for path in (served.state.parent / "venvs").iterdir() if path.is_dir()]
+    """Return the environments on the nodes, complete or not."""
+    folders = [path for path in (served.state.parent / "venvs").iterdir() if path.is_dir()]
+    return [path for path in folders if path.name != "uv-cache"]
 
 
 TORCH_ONLY = {"base": "none", "requirements": ["torch==2.13.0"]}
