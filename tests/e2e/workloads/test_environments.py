@@ -64,12 +64,11 @@ def test_two_jobs_with_conflicting_versions_of_a_library_run_at_once(
     assert float(count.split()[-1]) >= 2
 
 
-def test_a_failed_installation_ends_the_job_with_the_reason(
-    served: Server, tmp_path: Path, program: Path
-) -> None:
+def test_a_failed_installation_ends_the_job_with_the_reason(served: Server, tmp_path: Path, program: Path) -> None:
     done = served.run(job("no-flavour", program, flavours(tmp_path / "wheels"), "flavour==3.0"), within_s=90)
     assert (done.state, done.reason, done.generation) == ("FAILED", "invalid_input", 0)
-    assert "could not be installed: No solution found when resolving dependencies: Because there is no version of flavour==3.0" in done.message
+    reason = "No solution found when resolving dependencies: Because there is no version of flavour==3.0"
+    assert f"could not be installed: {reason}" in done.message
     assert "could not be installed" in served.client.why(done.id).summary
     assert done.error is not None and "there is no version of flavour==3.0" in done.error["traceback"]
 

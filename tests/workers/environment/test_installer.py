@@ -54,7 +54,7 @@ def test_requirements_are_installed_without_the_platforms_packages(tmp_path: Pat
 
 
 def test_the_platforms_packages_satisfy_requirements(tmp_path: Path) -> None:
-    """The folder of packages has no numpy: uv must use the platform's."""
+    """Offer no numpy, so that uv must use the platform's."""
     venv, wheels = tmp_path / "venv", flavours(tmp_path / "wheels")
     wheel(wheels, "fork", "1.0", {"fork.py": ""}, requires=["numpy", "structlog>1"])
     installer(tmp_path, wheels).install(venv, ["flavour==2.0", "fork"], "platform")
@@ -105,7 +105,7 @@ def test_settings_without_a_counterpart_are_logged(tmp_path: Path, monkeypatch: 
 
 
 def test_a_configuration_file_in_a_parent_folder_is_not_read(tmp_path: Path) -> None:
-    """Another user could write /tmp/uv.toml."""
+    """Put a file where another user could write it, as in /tmp."""
     for name in ("uv.toml", "pyproject.toml"):
         (tmp_path / name).write_text("this is not TOML")
     installer(tmp_path, flavours(tmp_path / "wheels")).install(tmp_path / "venv", ["flavour"], "none")
@@ -132,7 +132,7 @@ def test_a_stopped_installation_leaves_no_process_and_no_file(tmp_path: Path) ->
     assert errors and not thread.is_alive()
     eventually(lambda: not called(title), 10)
     assert not list((cache_of(tmp_path) / "builds-v0").iterdir())
-    # What the build has unpacked is removed with the environment.
+    # The files of the build are removed with the environment.
     assert {path.name for path in tmp_path.iterdir()} == {"venv", "wheels", "uv.out", cache_of(tmp_path).name}
 
 

@@ -62,7 +62,7 @@ def test_without_an_error_the_reason_is_the_last_line() -> None:
 
 def test_secrets_are_removed_in_whole_and_in_part() -> None:
     hide = secret_filter(["https://robot:p%40ss@host/simple", "tok\nen-line", ""])
-    assert hide("Looking in https://robot:p%40ss@host/simple") == "Looking in ***"
+    assert hide("Index: https://robot:p%40ss@host/simple") == "Index: ***"
     assert hide("password p@ss of robot") == "password *** of ***"
     assert hide("en-line") == "***"
     assert hide("https://someone:else@host/x") == "https://***@host/x"
