@@ -53,8 +53,8 @@ class Environment(SpecModel):
     """The Python environment of a job: the platform's own unless `requirements` or `interpreter` is set."""
 
     requirements: list[Annotated[str, AfterValidator(_requirement)]] = []
-    """Requirements in the syntax of pip, installed on every node, once for all jobs with the same list. Pin the versions.
-    `regroup submit SPEC --requirements FILE` reads them from a file."""
+    """Requirements in the syntax of pip, installed on every node, once for all jobs with the same list. Pin the
+    versions. `regroup submit SPEC --requirements FILE` reads them from a file."""
     base: Literal["platform", "none"] = "platform"
     """Packages that the ranks see in addition to `requirements`: those of the `platform` (torch and numpy among them),
     or `none`."""

@@ -1,45 +1,173 @@
-"""GPU memory faults that the driver reports: rows that are broken, and rows that need a reset.
-
-Uses NVML's own library through ctypes. It needs no package, and it creates no CUDA context.
-"""
+"""The NVIDIA driver, through NVML: a typed surface over `nvidia-ml-py`. It creates no CUDA context."""
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
 
-_SUCCESS = 0
-_UNCORRECTED, _SINCE_START = 1, 0
+try:
+    import pynvml
+except ModuleNotFoundError:  # a job's own interpreter may have torch and nothing else
+    pynvml = None
+
+
+class NvmlError(Exception):
+    """A call that the driver refused, or a driver that does not answer."""
+
+
+@dataclass(frozen=True)
+class NvLink:
+    """An NVLink that is up."""
+
+    to_switch: bool
+    bus: str
+    """PCI bus ID of the GPU at the other end; empty if unknown, or for a switch."""
+
+
+@dataclass(frozen=True)
+class RemappedRows:
+    """Broken memory rows of a GPU that the driver replaces by spare rows."""
+
+    has_failed: bool
+    """No spare rows are left."""
+    is_pending: bool
+    """The replacement needs a reset."""
+
+
+class Gpu:
+    """One GPU. Queries that its driver does not support return an empty value."""
+
+    def __init__(self, index: int, handle: Any) -> None:
+        self.index, self.handle = index, handle
+
+    def bus(self) -> str:
+        """Return the PCI bus ID; empty if unknown."""
+        with suppress(_library().NVMLError):
+            return _bus_id(_library().nvmlDeviceGetPciInfo_v3(self.handle))
+        return ""
+
+    def links(self) -> list[NvLink]:
+        """Return the NVLinks that are up and lead to a GPU or to a switch."""
+        nvml, found = _library(), list[NvLink]()
+        for number in range(nvml.NVML_NVLINK_MAX_LINKS):
+            with suppress(nvml.NVMLError):
+                if not nvml.nvmlDeviceGetNvLinkState(self.handle, number):
+                    continue
+                kind = nvml.nvmlDeviceGetNvLinkRemoteDeviceType(self.handle, number)
+                if kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+                    found.append(NvLink(True, ""))
+                elif kind == nvml.NVML_NVLINK_DEVICE_TYPE_GPU:
+                    found.append(NvLink(False, _bus_id(nvml.nvmlDeviceGetNvLinkRemotePciInfo(self.handle, number))))
+        return found
+
+    def fabric(self) -> str:
+        """Return cluster and clique of the NVLink fabric; empty without one."""
+        nvml = _library()
+        info = nvml.c_nvmlGpuFabricInfo_t()
+        try:
+            nvml.nvmlDeviceGetGpuFabricInfo(self.handle, ctypes.byref(info))
+        except nvml.NVMLError:  # older drivers lack this query
+            return ""
+        uuid = bytes(info.clusterUuid).hex()
+        is_complete = info.status == nvml.NVML_SUCCESS and info.state == nvml.NVML_GPU_FABRIC_STATE_COMPLETED
+        return f"{uuid}.{info.cliqueId}" if is_complete and uuid.strip("0") else ""
+
+    def remapped_rows(self) -> RemappedRows:
+        """Return the state of broken memory rows."""
+        with suppress(_library().NVMLError):
+            _, _, pending, failure = _library().nvmlDeviceGetRemappedRows(self.handle)
+            return RemappedRows(bool(failure), bool(pending))
+        return RemappedRows(False, False)
+
+    def uncorrected_errors(self) -> int:
+        """Return the number of uncorrectable memory errors since the driver was loaded."""
+        nvml = _library()
+        with suppress(nvml.NVMLError):
+            kinds = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+            return int(nvml.nvmlDeviceGetTotalEccErrors(self.handle, *kinds))
+        return 0
+
+
+@contextmanager
+def driver() -> Iterator[bool]:
+    """Use the driver inside the context, which is False on a node without its library.
+
+    Raises:
+        NvmlError: The driver does not answer.
+    """
+    if pynvml is None:
+        yield False
+        return
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError_LibraryNotFound:
+        yield False
+        return
+    except pynvml.NVMLError as error:
+        raise NvmlError(f"the NVIDIA driver does not answer: {error}") from error
+    try:
+        yield True
+    finally:
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def gpu(index: int) -> Gpu:
+    """Return a GPU.
+
+    Raises:
+        NvmlError: The driver returns no handle for it.
+    """
+    nvml = _library()
+    try:
+        return Gpu(index, nvml.nvmlDeviceGetHandleByIndex(index))
+    except nvml.NVMLError as error:
+        raise NvmlError(f"GPU {index} is lost: the driver returns no handle for it ({error})") from error
+
+
+def gpus() -> list[Gpu]:
+    """Return every GPU for which the driver returns a handle."""
+    nvml, found = _library(), list[Gpu]()
+    with suppress(nvml.NVMLError):
+        for index in range(nvml.nvmlDeviceGetCount()):
+            with suppress(NvmlError):
+                found.append(gpu(index))
+    return found
 
 
 def broken(indexes: Iterable[int]) -> tuple[list[str], list[str]]:
     """Return the failures of these GPUs and notes for people; both are empty without a driver."""
+    failures, notes = list[str](), list[str]()
     try:
-        library = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return [], []
-    if library.nvmlInit_v2() != _SUCCESS:
-        return ["the NVIDIA driver does not answer"], []
-    try:
-        failed, notes = list[str](), list[str]()
-        for index in indexes:
-            _check(library, index, failed, notes)
-        return failed, notes
-    finally:
-        library.nvmlShutdown()
+        with driver() as has_driver:
+            for index in indexes if has_driver else ():
+                _inspect(index, failures, notes)
+    except NvmlError as error:
+        failures.append(str(error))
+    return failures, notes
 
 
-def _check(library: ctypes.CDLL, index: int, failed: list[str], notes: list[str]) -> None:
-    device = ctypes.c_void_p()
-    if (code := library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(device))) != _SUCCESS:
-        failed.append(f"GPU {index} is lost: the driver returns no handle for it (NVML error {code})")
+def _inspect(index: int, failures: list[str], notes: list[str]) -> None:
+    try:
+        device = gpu(index)
+    except NvmlError as error:
+        failures.append(str(error))
         return
-    corrected, uncorrected, pending, failure = (ctypes.c_uint() for _ in range(4))
-    places = [ctypes.byref(place) for place in (corrected, uncorrected, pending, failure)]
-    if library.nvmlDeviceGetRemappedRows(device, *places) == _SUCCESS:
-        if failure.value:
-            failed.append(f"GPU {index} has broken memory rows and no spare rows left: replace the GPU")
-        elif pending.value:
-            failed.append(f"GPU {index} needs a reset to remap broken memory rows")
-    errors = ctypes.c_ulonglong()
-    count = library.nvmlDeviceGetTotalEccErrors(device, _UNCORRECTED, _SINCE_START, ctypes.byref(errors))
-    if count == _SUCCESS and errors.value:
-        notes.append(f"GPU {index} has had {errors.value} uncorrectable memory errors since its driver was loaded")
+    rows = device.remapped_rows()
+    if rows.has_failed:
+        failures.append(f"GPU {index} has broken memory rows and no spare rows left: replace the GPU")
+    elif rows.is_pending:
+        failures.append(f"GPU {index} needs a reset to remap broken memory rows")
+    if count := device.uncorrected_errors():
+        notes.append(f"GPU {index} has had {count} uncorrectable memory errors since its driver was loaded")
+
+
+def _bus_id(pci: Any) -> str:
+    """Return the bus ID in the format of /sys: the domain has four digits there and eight in NVML."""
+    return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
+
+
+def _library() -> Any:
+    assert pynvml is not None, "nothing calls the driver outside driver()"
+    return pynvml

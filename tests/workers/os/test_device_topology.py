@@ -1,14 +1,17 @@
 """Device topology of a node, from kernel files and from a driver."""
 
-import ctypes
+# ruff: noqa: N802  # the library's own names
+
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from regroup.workers.os import device_topology
+from tests.support.nvml_library import SUCCESS, Library, install
 
 BUS = "0000:1b:00.0"
+INVALID = 2
 
 
 @pytest.fixture
@@ -38,27 +41,45 @@ def test_this_machine_tells_what_it_has() -> None:
     assert found["fabric"] == "" or found["gpus"]
 
 
-class Recorded:
-    """The driver's library of one GPU, with what it answered on a machine: an NVLink to GPU 2b:00.0, one that is
-    down, one to a POWER9 and two to switches."""
+class Linked(Library):
+    """One GPU with the answers of a machine: an NVLink to GPU 2b:00.0, one that is down, one to a POWER9, and two to
+    switches. Its driver is too old for fabrics.
+    """
 
-    def nvmlDeviceGetPciInfo_v3(self, handle: Any, place: Any) -> int:  # noqa: N802
+    def nvmlDeviceGetPciInfo_v3(self, handle: Any, place: Any) -> int:
         place._obj.bus = 0x1B
-        return 0
+        return SUCCESS
 
-    def nvmlDeviceGetNvLinkState(self, handle: Any, number: Any, is_up: Any) -> int:  # noqa: N802
-        is_up._obj.value = int(number.value != 1)
-        return 0 if number.value < 5 else 2
+    def nvmlDeviceGetNvLinkState(self, handle: Any, number: int, is_up: Any) -> int:
+        is_up._obj.value = int(number != 1)
+        return SUCCESS if number < 5 else INVALID
 
-    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: Any, number: Any, kind: Any) -> int:  # noqa: N802
-        kind._obj.value = {0: 0, 2: 1, 3: 2, 4: 2}[number.value]
-        return 0
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: Any, number: int, kind: Any) -> int:
+        kind._obj.value = {0: 0, 2: 1, 3: 2, 4: 2}[number]
+        return SUCCESS
 
-    def nvmlDeviceGetNvLinkRemotePciInfo_v2(self, handle: Any, number: Any, other: Any) -> int:  # noqa: N802
+    def nvmlDeviceGetNvLinkRemotePciInfo_v2(self, handle: Any, number: int, other: Any) -> int:
         other._obj.bus = 0x2B
-        return 0
+        return SUCCESS
 
 
-def test_links_that_are_up_lead_to_gpus_and_switches(sysfs: tuple[Path, Path]) -> None:
-    found = device_topology._gpu(Recorded(), 5, ctypes.c_void_p(), sysfs[1])  # type: ignore[arg-type]
-    assert found == {"index": 5, "bus": BUS, "numa": 1, "links": ["0000:2b:00.0"], "switches": 2}
+class Joined(Linked):
+    """The same GPU in a fabric."""
+
+    def nvmlDeviceGetGpuFabricInfo(self, handle: Any, info: Any) -> int:
+        info._obj.clusterUuid[0], info._obj.cliqueId, info._obj.state = 0xAB, 5, 3
+        return SUCCESS
+
+
+def test_links_that_are_up_lead_to_gpus_and_switches(sysfs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    install(library := Linked(1), monkeypatch)
+    found = device_topology.read(*sysfs)
+    assert found["gpus"] == [{"index": 0, "bus": BUS, "numa": 1, "links": ["0000:2b:00.0"], "switches": 2}]
+    assert found["fabric"] == "" and library.open == 0
+
+
+def test_gpus_of_a_fabric_name_its_cluster_and_clique(
+    sysfs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(Joined(1), monkeypatch)
+    assert device_topology.read(*sysfs)["fabric"] == "ab" + "00" * 15 + ".5"
