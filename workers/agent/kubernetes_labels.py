@@ -1,11 +1,12 @@
-"""Labels of the Kubernetes node that a pod is on, as labels of its Ray node: a program for an init container.
+"""Labels of a pod's Kubernetes node, as labels of its Ray node: a program for an init container.
 
-A pod cannot see labels of its node, which say in which rack it is. The API server tells them to who may `get` nodes;
-what is wanted of them is written for `ray start --labels-file`.
+A pod cannot read the labels of its node, which name its rack. The API server returns them to an account that may `get`
+nodes. This program writes the selected labels for `ray start --labels-file`.
 
     python -m regroup.workers.agent.kubernetes_labels FILE
 
-`NODE_NAME` names the node, `REGROUP_NODE_LABELS` is a JSON object: label of the node → label of the Ray node.
+`NODE_NAME` is the name of the node. `REGROUP_NODE_LABELS` is a JSON object: label of the Kubernetes node → label of the
+Ray node.
 """
 
 import json
@@ -20,51 +21,54 @@ from pathlib import Path
 from urllib.parse import quote
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where Kubernetes puts the token of a pod's service account, and the certificate of the API server."""
-_CALL_S = 10.0
-_PATIENCE_S = 60.0
-"""A new pod may have no network yet. After that the container is restarted, with pauses that grow."""
+"""Folder with the token of a pod's service account, and with the certificate of the API server."""
+_TIMEOUT_S = 10.0
+_RETRY_S = 60.0
+"""A new pod may have no network yet. After this time Kubernetes restarts the container, with growing pauses."""
 _PAUSE_S = 1.0
 
 
 class LabelsUnknown(Exception):
-    """The node's labels could not be had."""
+    """Labels that could not be read, or an invalid configuration."""
 
 
 def main() -> None:
-    """Write the file, or say what is wrong and end with code 1."""
+    """Write the file, or print the error and exit with code 1."""
     try:
-        wanted = _wanted(os.environ.get("REGROUP_NODE_LABELS", ""))
+        names = _selected_names(os.environ.get("REGROUP_NODE_LABELS", ""))
         api = f"https://{_variable('KUBERNETES_SERVICE_HOST')}:{_variable('KUBERNETES_SERVICE_PORT')}"
-        labels = ray_labels(node_labels(api, _variable("NODE_NAME"), ACCOUNT), wanted)
+        labels = ray_labels(node_labels(api, _variable("NODE_NAME"), ACCOUNT), names)
     except LabelsUnknown as error:
         sys.exit(str(error))
     Path(sys.argv[1]).write_text(json.dumps(labels))
-    print(f"labels of the Ray node: {labels or 'none of those that are wanted'}")
+    print(f"labels of the Ray node: {labels or 'the Kubernetes node has none of the selected labels'}")
 
 
-def ray_labels(node: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """Of a node's labels those that are wanted, under the names that they have in Ray; a node may lack some."""
-    return {ours: node[theirs] for theirs, ours in wanted.items() if node.get(theirs)}
+def ray_labels(node: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """Return the selected labels of a node under their names in Ray. A node may lack some."""
+    return {ray_name: node[name] for name, ray_name in names.items() if node.get(name)}
 
 
-def node_labels(api: str, node: str, account: Path, patience_s: float = _PATIENCE_S) -> Mapping[str, str]:
-    """All labels of a node, asked of the API server again until it answers.
+def node_labels(api: str, node: str, account: Path, retry_s: float = _RETRY_S) -> Mapping[str, str]:
+    """Return all labels of a node. Retry until the API server answers.
 
     Args:
-        account: folder with `token` and `ca.crt`.
+        api: URL of the API server.
+        node: Name of the node.
+        account: Folder with `token` and `ca.crt`.
+        retry_s: Seconds after which the call stops retrying.
 
     Raises:
-        LabelsUnknown: it refuses, or has not answered in time.
+        LabelsUnknown: The API server refuses, or does not answer in time.
     """
-    end = time.monotonic() + patience_s
+    end = time.monotonic() + retry_s
     while True:
         try:
-            return _asked(api, node, account)
+            return _request(api, node, account)
         except urllib.error.HTTPError as error:
             if error.code < 500:
                 raise LabelsUnknown(
-                    f"the API server at {api} does not tell the labels of node {node!r} ({error.code} {error.reason}): "
+                    f"the API server at {api} refuses the labels of node {node!r} ({error.code} {error.reason}): "
                     "the service account needs `get` on `nodes`, see components/node-labels"
                 ) from error
             problem = f"{error.code} {error.reason}"
@@ -75,31 +79,31 @@ def node_labels(api: str, node: str, account: Path, patience_s: float = _PATIENC
         time.sleep(_PAUSE_S)
 
 
-def _asked(api: str, node: str, account: Path) -> Mapping[str, str]:
+def _request(api: str, node: str, account: Path) -> Mapping[str, str]:
     token = (account / "token").read_text().strip()
     request = urllib.request.Request(f"{api}/api/v1/nodes/{quote(node)}", headers={"Authorization": f"Bearer {token}"})
-    trusted = ssl.create_default_context(cafile=account / "ca.crt")
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted))
-    with opener.open(request, timeout=_CALL_S) as answer:
-        return json.load(answer)["metadata"].get("labels") or {}
+    context = ssl.create_default_context(cafile=account / "ca.crt")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    with opener.open(request, timeout=_TIMEOUT_S) as response:
+        return json.load(response)["metadata"].get("labels") or {}
 
 
-def _wanted(text: str) -> Mapping[str, str]:
+def _selected_names(text: str) -> Mapping[str, str]:
     try:
-        wanted = json.loads(text)
+        names = json.loads(text)
     except ValueError:
-        wanted = None
-    if not isinstance(wanted, dict) or not all(isinstance(name, str) for name in wanted.values()):
+        names = None
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         example = '{"example.com/rack": "regroup.io/rack"}'
         raise LabelsUnknown(
-            f"REGROUP_NODE_LABELS is {text!r}: say which labels of nodes are which of Ray, as {example}"
+            f"REGROUP_NODE_LABELS is {text!r}: set it to a JSON object of node labels and Ray labels, as {example}"
         )
-    return wanted
+    return names
 
 
 def _variable(name: str) -> str:
     if not (value := os.environ.get(name, "")):
-        raise LabelsUnknown(f"{name} is not set: this runs in a pod, as components/node-labels has it")
+        raise LabelsUnknown(f"{name} is not set: run this program in a pod, as in components/node-labels")
     return value
 
 

@@ -1,7 +1,7 @@
-"""A job's own code on this node: fetched by content address, kept for other jobs, unpacked once for this one.
+"""A job's own code on this node: fetched by content address, cached for other jobs, unpacked once for this job.
 
-The archive comes from a stranger and is unpacked by an agent that holds credentials, so it is read before anything is
-written: plain files, folders and links inside only. Blocking.
+The archive is not trusted, and the agent that unpacks it has credentials. So the agent checks all members before it
+writes one: only plain files, folders, and links within the archive are allowed. Blocking.
 """
 
 import contextlib
@@ -23,39 +23,46 @@ from regroup.workers.storage import fsspec_storage
 DIRECTORY = "code"
 """Name of the folder of unpacked code in a job's scratch folder."""
 _CHUNK_BYTES = 4 * 2**20
-_KEPT_S = 7 * 86400.0
+_UNUSED_S = 7 * 86400.0
 _ADDRESS = re.compile("sha256:([0-9a-f]{64})")
 
 
 class CodeError(Exception):
-    """The job's code cannot be had on this node, or is not what it should be."""
+    """Code of a job that this node cannot fetch, or that is damaged or unsafe."""
 
 
 def node_cache() -> Path:
-    """This node's folder of archives, shared by the jobs of one user and closed to others."""
+    """Return this node's folder of archives, which the jobs of one user share and no other user can open.
+
+    Raises:
+        CodeError: The folder belongs to another user.
+    """
     folder = Path(tempfile.gettempdir()) / f"regroup-code-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise CodeError(f"{folder} on node {platform.node()} belongs to somebody else: remove it, or set TMPDIR")
+        raise CodeError(
+            f"{folder} on node {platform.node()} is a link or belongs to another user: remove it, or set TMPDIR"
+        )
     return folder
 
 
-def unpacked(archive: str, blob_uri: str, cache: Path, directory: Path) -> Path:
-    """`directory` with the archive's content in it, which appears there whole or not at all; found if it is there.
+def unpack(archive: str, blob_uri: str, cache: Path, directory: Path) -> Path:
+    """Return `directory` with the contents of the archive. It appears complete or not at all, and is never replaced.
 
     Args:
-        archive: content address, `sha256:…`.
-        cache: archives of this node; see `node_cache`.
-        directory: the job's own; its ranks may write there.
+        archive: Content address, `sha256:…`.
+        blob_uri: Folder of blobs in durable storage.
+        cache: Archives of this node; see `node_cache`.
+        directory: Folder of the job. Its ranks may write there.
 
     Raises:
-        CodeError: this node does not reach the archive, it is damaged, or it holds what may not be unpacked.
+        CodeError: This node cannot read the archive, or the archive is damaged or unsafe.
     """
     if directory.is_dir():
         return directory
     draft = directory.with_name(f"{directory.name}.{uuid.uuid4().hex}")
     try:
-        with tarfile.open(fetched(archive, blob_uri, cache)) as tar:
+        with tarfile.open(fetch(archive, blob_uri, cache)) as tar:
             members = tar.getmembers()
             _refuse_unsafe(archive, members)
             tar.extractall(draft, members, filter="data")
@@ -65,7 +72,7 @@ def unpacked(archive: str, blob_uri: str, cache: Path, directory: Path) -> Path:
         except OSError:
             if not directory.is_dir():
                 raise
-            # Another call was faster: an agent is asked to prepare when it is made, and again when it is needed.
+            # Another call was faster: an agent prepares at its start, and again on request.
     except (tarfile.TarError, OSError) as error:
         raise CodeError(f"{archive} cannot be unpacked on node {platform.node()} in {directory}: {error}") from error
     finally:
@@ -73,16 +80,16 @@ def unpacked(archive: str, blob_uri: str, cache: Path, directory: Path) -> Path:
     return directory
 
 
-def fetched(archive: str, blob_uri: str, cache: Path) -> Path:
-    """The archive as a file of `cache`, verified now; what nobody fetched for a week is removed from there.
+def fetch(archive: str, blob_uri: str, cache: Path) -> Path:
+    """Return the archive as a file of `cache`, and verify it. Remove archives that were unused for a week.
 
     Raises:
-        CodeError: this node does not reach the archive, or it is damaged.
+        CodeError: This node cannot read the archive, or the archive is damaged.
     """
     address = _ADDRESS.fullmatch(archive)
     if address is None:
-        raise CodeError(f"{archive!r} is no content address, which is sha256: and 64 hexadecimal digits")
-    _forget_unused(cache)
+        raise CodeError(f"{archive!r} is not a content address: expected sha256: and 64 hexadecimal digits")
+    _remove_unused(cache)
     file = cache / address[1]
     with contextlib.suppress(FileNotFoundError):
         if _digest(file) == address[1]:
@@ -92,7 +99,10 @@ def fetched(archive: str, blob_uri: str, cache: Path) -> Path:
     try:
         _download(f"{blob_uri.rstrip('/')}/sha256/{address[1]}", draft)
         if (digest := _digest(draft)) != address[1]:
-            raise CodeError(f"{archive} is damaged in {blob_uri}: what node {platform.node()} got has sha256 {digest}")
+            raise CodeError(
+                f"{archive} is damaged in {blob_uri}: node {platform.node()} received data with sha256 {digest}; "
+                "submit the job again with its code"
+            )
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
@@ -106,11 +116,11 @@ def _download(uri: str, target: Path) -> None:
             while chunk := reader.read(_CHUNK_BYTES):
                 writer.write(chunk)
     except FileNotFoundError as error:
-        advice = "start the server with a --blob-uri that every node reaches, such as s3://bucket/blobs"
+        remedy = "start the server with a --blob-uri that every node reaches, such as s3://bucket/blobs"
         if fsspec_storage.local_path(uri) is None:
-            advice = "it was removed, or the server uses another --blob-uri now: submit the job again with its code"
-        raise CodeError(f"node {platform.node()} does not see the job's code at {uri}: {advice}") from error
-    except Exception as error:  # each storage has classes of its own
+            remedy = "it was removed, or the server now uses another --blob-uri: submit the job again with its code"
+        raise CodeError(f"node {platform.node()} does not find the job's code at {uri}: {remedy}") from error
+    except Exception as error:  # each storage has its own classes
         raise CodeError(
             f"node {platform.node()} cannot read the job's code at {uri}: {type(error).__name__}: {error}"
         ) from error
@@ -121,47 +131,49 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(reader, "sha256").hexdigest()
 
 
-def _forget_unused(cache: Path) -> None:
-    """Also what a dead agent left half-fetched."""
+def _remove_unused(cache: Path) -> None:
+    """Remove archives that were unused for a week, and incomplete files of dead agents."""
     for file in cache.iterdir():
         with contextlib.suppress(FileNotFoundError):  # another agent was faster
-            if time.time() - file.stat().st_mtime > _KEPT_S:
+            if time.time() - file.stat().st_mtime > _UNUSED_S:
                 file.unlink()
 
 
 def _refuse_unsafe(archive: str, members: list[tarfile.TarInfo]) -> None:
-    """Nothing outside, nothing twice, nothing through a link: then no order of unpacking writes elsewhere."""
+    """Refuse members outside the folder, duplicates, and members below links: then no order of unpacking is unsafe."""
     seen: dict[str, tarfile.TarInfo] = {}
     for member in members:
         name = posixpath.normpath(member.name)
         if not (member.isreg() or member.isdir() or member.issym()):
-            raise _unsafe(archive, member, "is neither file, folder nor symbolic link")
+            raise _unsafe(archive, member, "is not a file, a folder or a symbolic link")
         if member.name.startswith("/") or name.split("/")[0] == "..":
-            raise _unsafe(archive, member, "lies outside")
+            raise _unsafe(archive, member, "is outside the archive")
         if member.issym() and (
             member.linkname.startswith("/")
             or posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname)).split("/")[0] == ".."
         ):
-            raise _unsafe(archive, member, f"leads outside, to {member.linkname}")
+            raise _unsafe(archive, member, f"is a link to {member.linkname}, outside the archive")
         if name in seen:
-            raise _unsafe(archive, member, "is there twice")
+            raise _unsafe(archive, member, "is listed twice")
         seen[name] = member
     for name, member in seen.items():
         above = posixpath.dirname(name)
         while above:
             if above in seen and not seen[above].isdir():
-                raise _unsafe(archive, member, f"lies below {above}, which is no folder")
+                raise _unsafe(archive, member, f"is below {above}, which is not a folder")
             above = posixpath.dirname(above)
 
 
 def _refuse_links_outside(archive: str, directory: Path) -> None:
-    """Links that lead outside only by way of other links."""
+    """Refuse links that lead outside through other links."""
     root = Path(os.path.realpath(directory))
     for folder, folders, files in os.walk(directory):
         for path in (Path(folder) / name for name in (*folders, *files)):
             if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):  # Path raises for loops
-                raise CodeError(f"{archive} is refused: {path.relative_to(directory)} leads outside by other links")
+                raise CodeError(
+                    f"{archive} is refused: {path.relative_to(directory)} leads outside the archive through other links"
+                )
 
 
-def _unsafe(archive: str, member: tarfile.TarInfo, why: str) -> CodeError:
-    return CodeError(f"{archive} is refused: {member.name!r} {why}")
+def _unsafe(archive: str, member: tarfile.TarInfo, reason: str) -> CodeError:
+    return CodeError(f"{archive} is refused: {member.name!r} {reason}")

@@ -1,4 +1,4 @@
-"""The environment of a job's zygote, and so of its ranks: what they need, and nothing that they must not hold."""
+"""Environment variables of a job's zygote and of its ranks, without the credentials of the platform."""
 
 import os
 import tempfile
@@ -10,16 +10,16 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.environment.tracker_env import tracker_variables
 from regroup.workers.os import node_facts, orphans
 
-_COMPILED = "TORCHINDUCTOR_CACHE_DIR"
+_COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _HIDDEN = ("RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "CUDA_VISIBLE_DEVICES", "PG")
-"""Variables of the agent that begin so are the platform's own: cluster, storage and database credentials, devices."""
+"""Prefixes of the platform's own variables: credentials of cluster, storage and database, and devices."""
 
 
 def zygote_environment(config: AgentConfig) -> dict[str, str]:
-    """Variables of one job on one node.
+    """Return the variables of a job's zygote on one node.
 
     Raises:
-        SecretMissing: a secret's source is not on this node, or is not for ranks.
+        SecretMissing: The source of a secret is not on this node, or is not for ranks.
     """
     ifname = config.ifname or node_facts.interface_of(config.address)
     threads = str(config.cpus)
@@ -27,7 +27,7 @@ def zygote_environment(config: AgentConfig) -> dict[str, str]:
         {
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
-            # Importing numpy and pyarrow (pandas, datasets) must not start a thread before the fork.
+            # The import of numpy and pyarrow (pandas, datasets) must not start a thread before the fork.
             "OPENBLAS_NUM_THREADS": "1",
             "JE_ARROW_MALLOC_CONF": "background_thread:false",
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
@@ -35,7 +35,7 @@ def zygote_environment(config: AgentConfig) -> dict[str, str]:
             "NCCL_SOCKET_IFNAME": ifname,
             "REGROUP_COLLECTIVE_TIMEOUT_S": str(config.collective_timeout_s),
             "PYTHONUNBUFFERED": "1",
-            **_compiled(),
+            **_compile_cache(),
             **{key: value for key, value in os.environ.items() if key.startswith("NCCL_")},
             **config.env,
             **{name: _secret(name, source) for name, source in config.secrets.items()},
@@ -44,24 +44,24 @@ def zygote_environment(config: AgentConfig) -> dict[str, str]:
 
 
 def rank_variables(config: AgentConfig, rank: int, device_index: int, scratch: Path) -> dict[str, str]:
-    """What one rank has beside what its zygote has."""
-    given = {*os.environ, *config.env, *config.secrets}
+    """Return the variables of a rank in addition to those of its zygote."""
+    existing = {*os.environ, *config.env, *config.secrets}
     return {
         "REGROUP_DEVICE_INDEX": str(device_index),
         orphans.VARIABLE: str(scratch),
-        **tracker_variables(config, rank, given),
+        **tracker_variables(config, rank, existing),
     }
 
 
 def data_function_environment(config: AgentConfig) -> dict[str, str]:
-    """Variables of the process in which a job's data function runs: those of its ranks, but for their collectives.
+    """Return the variables of the process that runs a job's data function: those of its ranks without collectives.
 
     Raises:
-        SecretMissing: a secret's source is not on this node, or is not for ranks.
+        SecretMissing: The source of a secret is not on this node, or is not for ranks.
     """
     return scrubbed_environment(
         {
-            "OMP_NUM_THREADS": "1",  # as many of them run as the reservation has processors
+            "OMP_NUM_THREADS": "1",  # one such process runs for each processor of the reservation
             "MKL_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
@@ -72,39 +72,39 @@ def data_function_environment(config: AgentConfig) -> dict[str, str]:
 
 
 def is_same_environment(one: AgentConfig, other: AgentConfig) -> bool:
-    """Whether a zygote that was started for one config can serve the other: interpreter and variables are equal."""
-    return _started_with(one) == _started_with(other)
+    """Return True if a zygote of one config can serve the other: interpreter and variables are equal."""
+    return _identity(one) == _identity(other)
 
 
 def scrubbed_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment without what a rank must not hold: cluster, storage and database credentials."""
+    """Return this process's environment and `extra`, without the credentials of cluster, storage and database."""
     return {**{key: value for key, value in os.environ.items() if not key.startswith(_HIDDEN)}, **extra}
 
 
-def _compiled() -> dict[str, str]:
-    """Where torch.compile keeps what it made: a folder of this node that outlives ranks and jobs, closed to others."""
-    if _COMPILED in os.environ:
+def _compile_cache() -> dict[str, str]:
+    """Return the variable of torch.compile's cache: a private folder of this node that outlives ranks and jobs."""
+    if _COMPILE_CACHE in os.environ:
         return {}
     folder = Path(tempfile.gettempdir()) / f"regroup-compiled-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        is_ours = not folder.is_symlink() and folder.stat().st_uid == os.getuid()
+        is_private = not folder.is_symlink() and folder.stat().st_uid == os.getuid()
     except OSError:
-        is_ours = False
-    return {_COMPILED: str(folder)} if is_ours else {}
+        is_private = False
+    return {_COMPILE_CACHE: str(folder)} if is_private else {}
 
 
 def _secret(name: str, source: Mapping[str, Any]) -> str:
     variable = source.get("from_env")
     if variable and variable.startswith(_HIDDEN):
         raise node_facts.SecretMissing(
-            f"secret {name}: variable {variable} of the node is the platform's own and not for ranks; "
-            "offer the value under another name"
+            f"secret {name}: variable {variable} of the node belongs to the platform and is not for ranks; "
+            "set the value under another name on the node"
         )
     return node_facts.secret(name, source)
 
 
-def _started_with(config: AgentConfig) -> tuple[object, ...]:
+def _identity(config: AgentConfig) -> tuple[object, ...]:
     return (
         config.interpreter, config.requirements, config.base, config.address, config.ifname, config.cpus, config.env,
         config.secrets, config.collective_timeout_s,

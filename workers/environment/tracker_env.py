@@ -1,8 +1,8 @@
-"""What keeps experiment trackers on one run while generations and ranks come and go: environment variables.
+"""Environment variables that keep experiment trackers on one run through all generations of a job.
 
-Variables as documented by Weights & Biases (`WANDB_*`), MLflow (`MLFLOW_RUN_CONTEXT`: tags of every run that is made)
-and transformers 5 (`TENSORBOARD_LOGGING_DIR`). `MLFLOW_RUN_ID` is not among them: MLflow refuses an id that its server
-has not given out itself.
+Weights & Biases documents `WANDB_*`, MLflow documents `MLFLOW_RUN_CONTEXT` (tags of every new run), and transformers 5
+documents `TENSORBOARD_LOGGING_DIR`. `MLFLOW_RUN_ID` is missing because MLflow refuses an ID that its server did not
+create.
 """
 
 import json
@@ -15,10 +15,11 @@ from regroup.workers.contract.agent_config import AgentConfig
 MLFLOW_TAG = "regroup_job_id"
 
 
-def tracker_variables(config: AgentConfig, rank: int, given: Container[str]) -> dict[str, str]:
-    """Variables of one rank that are the same in every generation, but those that are `given` already.
+def tracker_variables(config: AgentConfig, rank: int, existing: Container[str]) -> dict[str, str]:
+    """Return the variables of a rank, the same in every generation, without those in `existing`.
 
-    A leading rank that alone opens a run has the job's; where every rank opens one, each has its own, in its group.
+    Rank 0 has the run of the job, and each other rank has its own run in the same group. So it does not matter whether
+    only rank 0 opens a run, or every rank.
     """
     run = config.job_id.replace("_", "-") + (f"-rank{rank}" if rank else "")
     variables = {
@@ -31,11 +32,11 @@ def tracker_variables(config: AgentConfig, rank: int, given: Container[str]) -> 
     }
     if (folder := _tensorboard_folder(config.storage_uri)) is not None:
         variables |= {"REGROUP_TENSORBOARD_DIR": folder, "TENSORBOARD_LOGGING_DIR": folder}
-    return {name: value for name, value in variables.items() if name not in given}
+    return {name: value for name, value in variables.items() if name not in existing}
 
 
 def _tensorboard_folder(storage_uri: str) -> str | None:
-    """Below the job's durable storage where that is a folder; a writer of event files appends to files."""
+    """Return a folder in the job's durable storage; None for an object store, because event files are appended to."""
     parts = urlsplit(storage_uri)
     if parts.scheme not in ("", "file"):
         return None

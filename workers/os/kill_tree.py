@@ -71,7 +71,7 @@ class _Patience:
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._known: dict[int, bool] = {}
+        self._is_janitor_of: dict[int, bool] = {}
         self._alone_since_s: float | None = None
 
     def without_janitors(self, alive: list[int]) -> list[int]:
@@ -83,13 +83,13 @@ class _Patience:
         return alive if now_s - self._alone_since_s > self._patience_s else []
 
     def _is_janitor(self, pid: int) -> bool:
-        if pid not in self._known:
+        if pid not in self._is_janitor_of:
             try:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
             except OSError:
                 command = b""
-            self._known[pid] = any(name in command for name in _JANITORS)
-        return self._known[pid]
+            self._is_janitor_of[pid] = any(name in command for name in _JANITORS)
+        return self._is_janitor_of[pid]
 
 
 def _exists(pid: int) -> bool:

@@ -69,8 +69,8 @@ def container_memory(cgroup: Path = CGROUP) -> tuple[int, ...]:
         pages = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):  # "max"
         return ()
-    give_way = int(pages.get("active_file", 0)) + int(pages.get("inactive_file", 0))
-    return limit, max(0, limit - used + give_way)
+    reclaimable = int(pages.get("active_file", 0)) + int(pages.get("inactive_file", 0))
+    return limit, max(0, limit - used + reclaimable)
 
 
 def free_bytes(folder: Path) -> int:

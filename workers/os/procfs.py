@@ -129,7 +129,7 @@ def open_devices(prefix: str = "/dev/nvidia") -> list[str]:
     return found
 
 
-def hold_lock(path: Path) -> int:
+def lock_device(path: Path) -> int:
     """Lock a device until this process ends. A free lock proves that its last holder is dead.
 
     Raises:

@@ -37,10 +37,10 @@ def make(folder: Path) -> int:
             os.close(fd)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
-    return hold(folder)
+    return lock(folder)
 
 
-def hold(folder: Path) -> int:
+def lock(folder: Path) -> int:
     """Lock a folder against removal while the returned descriptor is open: until its process ends."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(fd, fcntl.LOCK_EX)

@@ -78,7 +78,7 @@ def begin(launch: Launch) -> int:
     if launch.stacks:
         stacks.answer(Path(launch.stacks))
     if launch.lock:
-        procfs.hold_lock(Path(launch.lock))
+        procfs.lock_device(Path(launch.lock))
     module, _, name = launch.target.partition(":")
     function = getattr(importlib.import_module(module), name)
     if launch.kind == "task":

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from regroup.service.blobs.store import ArchiveKey, BlobStore, DamagedUploadError, OffsetError
-from regroup.workers.environment.code_archive import CodeError, fetched
-from tests.support.servers.s3 import ObjectStorage
+from regroup.workers.environment.code_archive import CodeError, fetch
+from tests.support.s3 import ObjectStorage
 
 DATA = bytes(range(256)) * 30_000
 DAY_S = 86400.0
@@ -28,8 +28,8 @@ async def test_a_node_fetches_an_archive_from_a_bucket(blobs: BlobStore, tmp_pat
     key = ArchiveKey(hashlib.sha256(DATA).hexdigest(), len(DATA))
     archive, half = key.archive, len(DATA) // 2
     assert not await blobs.touch(archive)
-    with pytest.raises(CodeError, match=r"does not see the job's code at s3://.*it was removed"):
-        fetched(archive, blobs.uri, tmp_path)
+    with pytest.raises(CodeError, match=r"does not find the job's code at s3://.*it was removed"):
+        fetch(archive, blobs.uri, tmp_path)
     assert (await blobs.start_upload(key)).offset_bytes == 0
     assert (await blobs.append(key, 0, DATA[:half])).offset_bytes == half
     with pytest.raises(OffsetError):
@@ -39,7 +39,7 @@ async def test_a_node_fetches_an_archive_from_a_bucket(blobs: BlobStore, tmp_pat
     assert (await blobs.start_upload(key)).offset_bytes == 0
     await blobs.append(key, 0, DATA[:half])
     assert (await blobs.append(key, half, DATA[half:])).complete
-    assert fetched(archive, blobs.uri, tmp_path).read_bytes() == DATA
+    assert fetch(archive, blobs.uri, tmp_path).read_bytes() == DATA
 
     now_s[0] += 29 * DAY_S
     assert await blobs.touch(archive)

@@ -1,4 +1,4 @@
-"""Labels of a Kubernetes node become those of a Ray node: asked of an API server over TLS, read by Ray's own parser."""
+"""Labels of a Kubernetes node become those of a Ray node: from an API server over TLS to Ray's own parser."""
 
 import json
 import os
@@ -23,24 +23,24 @@ from regroup.workers.agent import kubernetes_labels
 from regroup.workers.agent.kubernetes_labels import LabelsUnknown, node_labels, ray_labels
 
 LABELS = {"topology.kubernetes.io/zone": "z1", "example.com/rack": "r7", "example.com/empty": ""}
-WANTED = {"topology.kubernetes.io/zone": "ray.io/availability-zone", "example.com/rack": "regroup.io/rack",
+NAMES = {"topology.kubernetes.io/zone": "ray.io/availability-zone", "example.com/rack": "regroup.io/rack",
           "example.com/empty": "regroup.io/block", "example.com/none": "ray.io/gpu-domain"}  # fmt: skip
-FOUND = {"ray.io/availability-zone": "z1", "regroup.io/rack": "r7"}
+RAY_LABELS = {"ray.io/availability-zone": "z1", "regroup.io/rack": "r7"}
 
 
 class Api(BaseHTTPRequestHandler):
-    """Knows one node, and who may ask for it."""
+    """An API server with one node and one authorized token."""
 
     busy = 0
-    """So many more answers are 503."""
+    """Number of further responses with status 503."""
 
     def do_GET(self) -> None:
-        code, body = self._answer()
+        code, body = self._respond()
         self.send_response(code)
         self.end_headers()
         self.wfile.write(body)
 
-    def _answer(self) -> tuple[int, bytes]:
+    def _respond(self) -> tuple[int, bytes]:
         if Api.busy:
             Api.busy -= 1
             return 503, b""
@@ -54,8 +54,8 @@ class Api(BaseHTTPRequestHandler):
         pass
 
 
-def certify(folder: Path) -> Path:
-    """A certificate of 127.0.0.1 in `ca.crt`; returns where its key is."""
+def write_certificate(folder: Path) -> Path:
+    """Write a certificate of 127.0.0.1 to `ca.crt`; return the path of its key."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
     begin = datetime.now(UTC) - timedelta(hours=1)
     certificate = (
@@ -74,7 +74,7 @@ def certify(folder: Path) -> Path:
 
 @pytest.fixture
 def account(tmp_path: Path) -> Path:
-    """What Kubernetes gives the pod of a service account."""
+    """Return a folder as Kubernetes mounts it for a service account."""
     folder = tmp_path / "account"
     folder.mkdir()
     (folder / "token").write_text("a token\n")
@@ -83,10 +83,10 @@ def account(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def api(account: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Its address."""
+    """Serve the API; return its URL."""
     monkeypatch.setattr(kubernetes_labels, "_PAUSE_S", 0.01)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    key = certify(account)
+    key = write_certificate(account)
     context.load_cert_chain(account / "ca.crt", key)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Api)
     server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -97,21 +97,21 @@ def api(account: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     Api.busy = 0
 
 
-def test_what_is_wanted_of_a_node_is_what_ray_reads(api: str, account: Path, tmp_path: Path) -> None:
+def test_selected_labels_of_a_node_are_those_that_ray_reads(api: str, account: Path, tmp_path: Path) -> None:
     file = tmp_path / "labels.json"
-    file.write_text(json.dumps(ray_labels(node_labels(api, "machine-3", account), WANTED)))
-    assert parse_node_labels_from_yaml_file(str(file)) == FOUND
+    file.write_text(json.dumps(ray_labels(node_labels(api, "machine-3", account), NAMES)))
+    assert parse_node_labels_from_yaml_file(str(file)) == RAY_LABELS
 
 
-def test_a_server_that_is_busy_is_asked_again(api: str, account: Path) -> None:
+def test_a_request_to_a_busy_server_is_retried(api: str, account: Path) -> None:
     Api.busy = 2
     assert node_labels(api, "machine-3", account) == LABELS
     Api.busy = 2
     with pytest.raises(LabelsUnknown, match=r"no labels of node 'machine-3' .* 503"):
-        node_labels(api, "machine-3", account, patience_s=0)
+        node_labels(api, "machine-3", account, retry_s=0)
 
 
-def test_who_may_not_ask_is_told_at_once_what_is_missing(api: str, account: Path) -> None:
+def test_an_account_without_permission_fails_at_once_with_the_remedy(api: str, account: Path) -> None:
     with pytest.raises(LabelsUnknown, match=r"\(404"):
         node_labels(api, "machine-4", account)
     (account / "token").write_text("another")
@@ -119,26 +119,28 @@ def test_who_may_not_ask_is_told_at_once_what_is_missing(api: str, account: Path
         node_labels(api, "machine-3", account)
 
 
-def test_a_server_of_another_certificate_is_not_believed(api: str, account: Path) -> None:
-    certify(account)
+def test_a_server_with_another_certificate_is_refused(api: str, account: Path) -> None:
+    write_certificate(account)
     with pytest.raises(LabelsUnknown, match="certificate verify failed"):
-        node_labels(api, "machine-3", account, patience_s=0)
+        node_labels(api, "machine-3", account, retry_s=0)
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
-        ({"REGROUP_NODE_LABELS": "rack"}, "REGROUP_NODE_LABELS is 'rack': say which labels"),
+        ({"REGROUP_NODE_LABELS": "rack"}, "REGROUP_NODE_LABELS is 'rack': set it to a JSON object"),
         ({"REGROUP_NODE_LABELS": "[1]"}, "REGROUP_NODE_LABELS is '[1]'"),
-        ({"REGROUP_NODE_LABELS": '{"a": 1}'}, "say which labels"),
-        ({"NODE_NAME": ""}, "NODE_NAME is not set: this runs in a pod"),
+        ({"REGROUP_NODE_LABELS": '{"a": 1}'}, "set it to a JSON object"),
+        ({"NODE_NAME": ""}, "NODE_NAME is not set: run this program in a pod"),
         ({"KUBERNETES_SERVICE_HOST": ""}, "KUBERNETES_SERVICE_HOST is not set"),
     ],
 )
-def test_what_it_is_not_told_is_named(changed: dict[str, str], said: str, tmp_path: Path) -> None:
+def test_an_invalid_configuration_is_named(changed: dict[str, str], message: str, tmp_path: Path) -> None:
     place = {"NODE_NAME": "n", "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
-    told = {"REGROUP_NODE_LABELS": "{}", **place, **changed}
+    environment = {"REGROUP_NODE_LABELS": "{}", **place, **changed}
     command = [sys.executable, "-m", kubernetes_labels.__name__, str(tmp_path / "out")]
-    done = subprocess.run(command, env=os.environ | told, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr
+    done = subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""What a rank's environment holds, and what it does not."""
+"""Variables of a rank: those of the job, and no credentials of the platform."""
 
 import pytest
 
@@ -7,29 +7,31 @@ from regroup.workers.environment.process_env import is_same_environment, zygote_
 from regroup.workers.os.node_facts import SecretMissing
 
 
-def config(**given: object) -> AgentConfig:
-    return AgentConfig("j", "t", "n", "n0", "127.0.0.1", "s", "file:///s", "file:///d", **given)  # type: ignore[arg-type]
+def config(**parts: object) -> AgentConfig:
+    return AgentConfig("j", "t", "n", "n0", "127.0.0.1", "s", "file:///s", "file:///d", **parts)  # type: ignore[arg-type]
 
 
 def test_credentials_of_the_platform_do_not_reach_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_SECRET_ACCESS_KEY", "RAY_AUTH_TOKEN_PATH", "PGPASSWORD", "REGROUP_DATABASE_URL"):
         monkeypatch.setenv(name, "hidden")
         assert name not in zygote_environment(config())
-        with pytest.raises(SecretMissing, match=f"{name} of the node is the platform's own") as refused:
+        with pytest.raises(SecretMissing, match=f"{name} of the node belongs to the platform") as refused:
             zygote_environment(config(secrets={"MINE": {"from_env": name}}))
         assert "hidden" not in str(refused.value)
 
 
-def test_a_job_gets_what_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_receives_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACKER", "token")
-    found = zygote_environment(config(env={"AWS_PROFILE": "its own"}, secrets={"KEY": {"from_env": "TRACKER"}}, cpus=3))
-    assert (found["AWS_PROFILE"], found["KEY"], found["OMP_NUM_THREADS"]) == ("its own", "token", "3")
+    variables = zygote_environment(
+        config(env={"AWS_PROFILE": "its own"}, secrets={"KEY": {"from_env": "TRACKER"}}, cpus=3)
+    )
+    assert (variables["AWS_PROFILE"], variables["KEY"], variables["OMP_NUM_THREADS"]) == ("its own", "token", "3")
 
 
 @pytest.mark.parametrize(
     "other",
     [{"env": {"A": "1"}}, {"cpus": 2}, {"ifname": "eth0"}, {"interpreter": "/p"}, {"requirements": ("a",)}],
 )
-def test_a_zygote_serves_jobs_of_its_own_environment_only(other: dict[str, object]) -> None:
+def test_a_zygote_serves_only_jobs_with_the_same_environment(other: dict[str, object]) -> None:
     assert is_same_environment(config(preload=("a",)), config(preload=("b",)))
     assert not is_same_environment(config(), config(**other))

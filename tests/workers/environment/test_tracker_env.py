@@ -1,4 +1,4 @@
-"""What trackers are told: the same in every generation, and nothing that a person has said otherwise."""
+"""Variables of trackers: the same in every generation, and never those that a person has set."""
 
 import json
 import re
@@ -13,7 +13,7 @@ def config(storage_uri: str = "file:///shared/a%20b/jobs/job_01") -> AgentConfig
     return AgentConfig("job_01", "gpt", "n", "n", "127.0.0.1", "s", storage_uri, "")
 
 
-def test_the_leading_rank_has_the_jobs_run_and_every_other_its_own() -> None:
+def test_rank_0_has_the_run_of_the_job_and_each_other_rank_its_own() -> None:
     first, second = (tracker_variables(config(), rank, ()) for rank in range(2))
     assert first == {
         "REGROUP_JOB_NAME": "gpt",
@@ -31,11 +31,11 @@ def test_the_leading_rank_has_the_jobs_run_and_every_other_its_own() -> None:
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/jobs/job_01", "gs://bucket/x"])
-def test_where_storage_is_no_folder_there_is_none_for_tensorboard(uri: str) -> None:
+def test_an_object_store_has_no_folder_for_tensorboard(uri: str) -> None:
     assert not [name for name in tracker_variables(config(uri), 0, ()) if "TENSORBOARD" in name]
     assert tracker_variables(config("/plain"), 0, ())["REGROUP_TENSORBOARD_DIR"] == "/plain/tensorboard"
 
 
-def test_what_is_given_stays() -> None:
-    given = {"WANDB_RUN_ID", "MLFLOW_RUN_CONTEXT", "REGROUP_JOB_NAME"}
-    assert not given & tracker_variables(config(), 0, given).keys()
+def test_existing_variables_stay() -> None:
+    existing = {"WANDB_RUN_ID", "MLFLOW_RUN_CONTEXT", "REGROUP_JOB_NAME"}
+    assert not existing & tracker_variables(config(), 0, existing).keys()

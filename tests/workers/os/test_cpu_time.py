@@ -71,7 +71,7 @@ def test_a_step_that_another_thread_ends_is_left_out() -> None:
     assert rank.pace.read()[0] == 1
 
 
-def test_a_thread_that_worked_more_and_waited_less_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_that_decrease_belong_to_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     accounts = iter([(1.0, 1.0), (1.2, 1.1), (5.0, 0.3)])
     monkeypatch.setattr(cpu_time, "spent_s", lambda: next(accounts))
     rank = ProgressPage(new_page())

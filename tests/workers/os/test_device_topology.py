@@ -31,11 +31,11 @@ def test_numa_nodes_are_read_in_their_order(sysfs: tuple[Path, Path]) -> None:
     assert device_topology.read(*sysfs)["numa"] == [[0, "0-15,32-47"], [1, "16-31,48-63"], [10, ""]]
 
 
-def test_a_machine_that_tells_nothing_has_nothing(tmp_path: Path) -> None:
+def test_a_machine_without_kernel_files_has_no_numa_nodes(tmp_path: Path) -> None:
     assert device_topology.read(tmp_path / "none", tmp_path / "none")["numa"] == []
 
 
-def test_this_machine_tells_what_it_has() -> None:
+def test_this_machine_has_a_valid_topology() -> None:
     found = device_topology.read()
     assert all(isinstance(number, int) and listed for number, listed in found["numa"])
     assert found["fabric"] == "" or found["gpus"]

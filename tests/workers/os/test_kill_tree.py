@@ -44,7 +44,7 @@ while True:
             signal.pause()
         os._exit(0)
 """
-LOOKS_ONLY = """
+INSPECTS_CHILDREN = """
 import os, subprocess, sys, time
 from regroup.workers.os import kill_tree, procfs
 procfs.become_subreaper()
@@ -77,9 +77,7 @@ def root(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.stdout.close()
 
 
-def test_names_in_shared_memory_are_removed_though_their_makers_are_killed(
-    root: subprocess.Popen[str], tmp_path: Path
-) -> None:
+def test_names_in_shared_memory_of_killed_processes_are_removed(root: subprocess.Popen[str], tmp_path: Path) -> None:
     assert root.stdin is not None and root.stdout is not None
     deadline = time.monotonic() + 30
     while not (named := tmp_path / "named").exists() and time.monotonic() < deadline:
@@ -94,6 +92,6 @@ def test_names_in_shared_memory_are_removed_though_their_makers_are_killed(
 
 def test_a_process_that_forks_while_it_is_killed_leaves_no_child() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LOOKS_ONLY, FORKS], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", INSPECTS_CHILDREN, FORKS], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "[] []\n{True}\n"

@@ -30,21 +30,19 @@ def test_a_secret_has_three_sources(mounted: Path, tmp_path: Path, monkeypatch: 
     assert node_facts.secret("TOKEN", {"from_file": str(tmp_path / "file")}) == VALUE
 
 
-def test_a_secret_that_is_not_mounted_is_named_with_node_and_place(
-    mounted: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unmounted_secret_is_named_with_its_path(mounted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = {"from_kubernetes": {"name": "tracker", "key": "password"}}
     with pytest.raises(
         node_facts.SecretMissing, match=rf"password of Secret tracker .* no {mounted}/password;"
-    ) as said:
+    ) as raised:
         node_facts.secret("TOKEN", other)
-    assert VALUE not in str(said.value)
+    assert VALUE not in str(raised.value)
     monkeypatch.delenv("REGROUP_SECRETS_DIR")
     with pytest.raises(node_facts.SecretMissing, match="/var/run/secrets/regroup/tracker/token"):
         node_facts.secret("TOKEN", TOKEN)
 
 
-def test_kills_for_want_of_memory_are_counted_in_the_container_else_on_the_machine(tmp_path: Path) -> None:
+def test_out_of_memory_kills_are_counted_in_the_container_first(tmp_path: Path) -> None:
     container, machine = tmp_path / "memory.events", tmp_path / "vmstat"
     assert node_facts.oom_kills(container, machine) == 0
     machine.write_text("nr_free_pages 12\noom_kill 7\n")
@@ -54,12 +52,12 @@ def test_kills_for_want_of_memory_are_counted_in_the_container_else_on_the_machi
     assert node_facts.oom_kills() >= 0
 
 
-def test_memory_of_a_container_is_what_its_limit_leaves(tmp_path: Path) -> None:
+def test_memory_of_a_container_is_bounded_by_its_limit(tmp_path: Path) -> None:
     assert node_facts.container_memory(tmp_path) == ()
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("700\n")
     (tmp_path / "memory.stat").write_text("anon 300\nfile 350\nshmem 50\nactive_file 100\ninactive_file 200\n")
     assert node_facts.container_memory(tmp_path) == ()
     (tmp_path / "memory.max").write_text("1000\n")
-    assert node_facts.container_memory(tmp_path) == (1000, 600), "pages of files give way, memory files do not"
+    assert node_facts.container_memory(tmp_path) == (1000, 600), "pages of files are reclaimable, memory files are not"
     assert 0 < node_facts.free_memory_bytes() <= node_facts.host_facts()["memory_bytes"]

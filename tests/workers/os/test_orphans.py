@@ -1,4 +1,4 @@
-"""Processes that a killed agent leaves are found by its scratch folder, however they hide, and killed."""
+"""Processes of a killed agent are found by its scratch folder and killed."""
 
 import os
 import subprocess
@@ -16,18 +16,20 @@ SLEEPS = [sys.executable, "-c", "import time; time.sleep(1000)"]
 
 @pytest.fixture
 def others(tmp_path: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """Processes that are not below this one, as those of a dead agent are not; and one of another node."""
+    """Start processes that are not descendants of a successor, and one of another node."""
     scratch, other = tmp_path / "regroup-j-node1", tmp_path / "regroup-j-node12"
     for folder in (scratch, other):
         folder.mkdir()
     lock = (scratch / "device-0.lock").open("w")
-    how = {
+    options_of = {
         "by folder": {"cwd": scratch},
         "by file": {"pass_fds": [lock.fileno()]},
         "by environment": {"env": {**os.environ, VARIABLE: str(scratch)}},
         "of another node": {"cwd": other, "env": {**os.environ, VARIABLE: str(other)}},
     }
-    started = {name: subprocess.Popen(SLEEPS, start_new_session=True, **options) for name, options in how.items()}
+    started = {
+        name: subprocess.Popen(SLEEPS, start_new_session=True, **options) for name, options in options_of.items()
+    }
     lock.close()
     (scratch / "device-0.lock").unlink()  # as the successor does before it scans
     yield started
@@ -36,13 +38,13 @@ def others(tmp_path: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
         process.wait()
 
 
-def test_all_that_a_dead_agent_left_on_this_node_is_ended(
+def test_all_processes_of_a_dead_agent_on_this_node_are_killed(
     others: dict[str, subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    # A successor has none of these below itself: it asks from a process of its own.
-    asks = "import sys; from pathlib import Path; from regroup.workers.os import orphans; "
-    asks += "print(orphans.kill_remains(Path(sys.argv[1])))"
-    command = [sys.executable, "-c", asks, str(tmp_path / "regroup-j-node1")]
+    # These are not descendants of a successor, so the call runs in another process.
+    code = "import sys; from pathlib import Path; from regroup.workers.os import orphans; "
+    code += "print(orphans.kill_remains(Path(sys.argv[1])))"
+    command = [sys.executable, "-c", code, str(tmp_path / "regroup-j-node1")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
     deadline = time.monotonic() + 5
@@ -51,6 +53,6 @@ def test_all_that_a_dead_agent_left_on_this_node_is_ended(
         time.sleep(0.01)
 
 
-def test_what_is_below_this_process_is_its_own(others: dict[str, subprocess.Popen[bytes]], tmp_path: Path) -> None:
+def test_descendants_of_this_process_are_spared(others: dict[str, subprocess.Popen[bytes]], tmp_path: Path) -> None:
     assert kill_remains(tmp_path / "regroup-j-node1") == []
     assert all(process.poll() is None for process in others.values())

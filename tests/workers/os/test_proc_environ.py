@@ -10,7 +10,7 @@ from pathlib import Path
 from regroup.workers.os.proc_environ import arguments, variables
 
 
-def test_it_is_seen_while_the_program_still_comes_from_disk(tmp_path: Path) -> None:
+def test_variables_are_visible_while_the_program_is_loaded(tmp_path: Path) -> None:
     program = str(shutil.copy(shutil.which("sleep") or "sleep", tmp_path / "cold"))
     with Path(program).open("rb") as file:
         os.fsync(file.fileno())
@@ -26,14 +26,14 @@ def test_it_is_seen_while_the_program_still_comes_from_disk(tmp_path: Path) -> N
                 process.wait()
 
 
-def test_who_has_none_is_not_waited_for() -> None:
+def test_a_process_without_variables_causes_no_wait() -> None:
     process = subprocess.Popen([shutil.which("sleep") or "sleep", "60"], env={})
     began = time.monotonic()
     assert variables(process.pid) == []
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # a zombie now
-    for look in (variables, arguments):
-        with contextlib.suppress(OSError):  # as younger kernels say it
-            assert look(process.pid) == []
+    for read in (variables, arguments):
+        with contextlib.suppress(OSError):  # newer kernels raise
+            assert read(process.pid) == []
     process.wait()
     assert time.monotonic() - began < 5

@@ -13,7 +13,7 @@ from regroup.workers.os import procfs
 FORKS_AND_COMPUTES = "import os, time\nif os.fork() == 0:\n    while True: pass\ntime.sleep(1000)"
 
 
-def test_what_is_below_a_process_computes_for_it() -> None:
+def test_processor_time_of_descendants_counts_for_a_process() -> None:
     started = [
         subprocess.Popen([sys.executable, "-c", source], start_new_session=True)
         for source in (FORKS_AND_COMPUTES, "import time; time.sleep(1000)")
@@ -32,7 +32,7 @@ def test_what_is_below_a_process_computes_for_it() -> None:
     assert procfs.computed_s([pids[0]]) == {pids[0]: 0}
 
 
-def test_how_a_child_ended_is_known_before_it_is_reaped() -> None:
+def test_the_exit_code_of_a_child_is_available_before_it_is_reaped() -> None:
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit(3)"], stdin=subprocess.PIPE)
     assert procfs.exit_code(child.pid) is None
     child.send_signal(signal.SIGKILL)

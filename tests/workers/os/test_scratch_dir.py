@@ -28,33 +28,33 @@ def test_an_unlocked_folder_is_removed(old: Path, tmp_path: Path) -> None:
 
 
 def test_an_agent_keeps_its_folder_until_its_process_ends(old: Path, tmp_path: Path) -> None:
-    held = scratch_dir.hold(old)
+    descriptor = scratch_dir.lock(old)
     assert scratch_dir.sweep(tmp_path) == [] and (old / "rank0" / "log").exists()
-    os.close(held)
+    os.close(descriptor)
     assert scratch_dir.sweep(tmp_path) == [old]
 
 
-def test_a_process_that_is_left_keeps_it(old: Path, tmp_path: Path) -> None:
+def test_a_remaining_process_keeps_the_folder(old: Path, tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], cwd=old, stdin=subprocess.PIPE) as left:
         assert scratch_dir.sweep(tmp_path) == []
         left.communicate(b"\n")
     assert scratch_dir.sweep(tmp_path) == [old]
 
 
-def test_a_folder_that_is_just_being_made_stays(old: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_being_created_stays(old: Path, tmp_path: Path) -> None:
     os.utime(old)
     assert scratch_dir.sweep(tmp_path) == [] and old.exists()
 
 
 def test_a_folder_that_is_recreated_during_the_check_stays(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start the successor of a killed agent at the moment of a sweep."""
-    held: list[int] = []
+    locks: list[int] = []
 
     def meanwhile(folder: Path) -> bool:
-        held.append(scratch_dir.make(folder))
+        locks.append(scratch_dir.make(folder))
         return False
 
     monkeypatch.setattr(scratch_dir.orphans, "in_use", meanwhile)
     assert scratch_dir.sweep(old.parent) == [] and old.exists()
     assert list(old.iterdir()) == []
-    os.close(held[0])
+    os.close(locks[0])

@@ -71,13 +71,13 @@ def test_every_thread_is_shown_whatever_the_process_does(
         assert text.count("most recent call first") == 2, "two threads, and nothing of the time before"
 
 
-def test_one_that_is_stopped_is_said_to_be(started: list[subprocess.Popen[str]], tmp_path: Path) -> None:
+def test_a_stopped_process_is_reported(started: list[subprocess.Popen[str]], tmp_path: Path) -> None:
     pid = start(started, "computing", tmp_path / "stacks")
     os.kill(pid, signal.SIGSTOP)
     assert "is stopped by a signal" in stacks.request(pid, tmp_path / "stacks")
 
 
-def test_one_that_has_ended_is_said_to_have(started: list[subprocess.Popen[str]], tmp_path: Path) -> None:
+def test_a_process_that_has_ended_is_reported(started: list[subprocess.Popen[str]], tmp_path: Path) -> None:
     pid = start(started, "computing", tmp_path / "stacks")
     started[0].kill()
     started[0].wait()
