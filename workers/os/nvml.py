@@ -1,7 +1,7 @@
 """The NVIDIA driver, through NVML: a typed surface over `nvidia-ml-py`. It creates no CUDA context."""
 
 import ctypes
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +90,7 @@ class Gpu:
 
 
 @contextmanager
-def driver() -> Iterator[bool]:
+def driver() -> Generator[bool]:
     """Use the driver inside the context, which is False on a node without its library.
 
     Raises:
@@ -99,18 +99,19 @@ def driver() -> Iterator[bool]:
     if pynvml is None:
         yield False
         return
+    nvml = _library()
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError_LibraryNotFound:
+        nvml.nvmlInit()
+    except nvml.NVMLError_LibraryNotFound:
         yield False
         return
-    except pynvml.NVMLError as error:
+    except nvml.NVMLError as error:
         raise NvmlError(f"the NVIDIA driver does not answer: {error}") from error
     try:
         yield True
     finally:
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+        with suppress(nvml.NVMLError):
+            nvml.nvmlShutdown()
 
 
 def gpu(index: int) -> Gpu:
