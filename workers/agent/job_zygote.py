@@ -67,7 +67,7 @@ class JobZygote:
         await self._python.prepare()
         if self._config.code:
             self._code = await asyncio.to_thread(
-                code_archive.unpacked,
+                code_archive.unpack,
                 self._config.code,
                 self._config.blob_uri,
                 code_archive.node_cache(),

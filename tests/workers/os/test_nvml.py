@@ -9,9 +9,8 @@ import pynvml
 import pytest
 
 from regroup.workers.os import nvml
-from regroup.workers.os.nvml_events import LOST as LOST_DEVICE
 from regroup.workers.os.nvml_events import XidEvents
-from tests.support.nvml_library import LOST, NOT_SUPPORTED, SUCCESS, TIMEOUT, Library, install
+from tests.support.nvml_library import NOT_SUPPORTED, SUCCESS, Library, install
 
 
 @pytest.fixture
@@ -72,50 +71,6 @@ def test_broken_memory_is_a_fault_and_errors_are_a_note(monkeypatch: pytest.Monk
         "GPU 4 is lost: the driver returns no handle for it (Not Found)",
     ]
     assert notes == ["GPU 2 has had 7 uncorrectable memory errors since its driver was loaded"]
-    assert library.open == 0
-
-
-class WithEvents(Library):
-    """Two devices that report the given events: code, index of the device, kind, data."""
-
-    def __init__(self, *events: tuple[int, int, int, int], registration: int = SUCCESS) -> None:
-        super().__init__(2)
-        self.events, self.registration = list(events), registration
-
-    def nvmlEventSetCreate(self, events: Any) -> int:
-        self.open += 1
-        return SUCCESS
-
-    def nvmlEventSetFree(self, events: Any) -> int:
-        self.open -= 1
-        return SUCCESS
-
-    def nvmlDeviceRegisterEvents(self, handle: Any, kinds: Any, events: Any) -> int:
-        assert kinds.value == 8
-        return self.registration
-
-    def nvmlEventSetWait_v2(self, events: Any, event: Any, timeout_ms: Any) -> int:
-        code, index, kind, data = self.events.pop(0)
-        ctypes.c_void_p.from_buffer(event._obj).value = 100 + index
-        event._obj.eventType, event._obj.eventData = kind, data
-        return code
-
-
-def test_events_name_the_gpu_and_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(WithEvents((SUCCESS, 1, 8, 79), (TIMEOUT, 0, 0, 0), (SUCCESS, 0, 2, 1), (LOST, 0, 0, 0)), monkeypatch)
-    events = XidEvents.open([0, 1])
-    assert events is not None
-    assert [events.next(0.001) for _ in range(4)] == [(1, 79), None, None, (0, LOST_DEVICE)]
-
-
-def test_without_events_nothing_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    for library, indexes in ((WithEvents(registration=NOT_SUPPORTED), [0]), (WithEvents(), [5])):
-        install(library, monkeypatch)
-        assert XidEvents.open(indexes) is None and library.open == 0
-    install(library := WithEvents(), monkeypatch)
-    events = XidEvents.open([0])
-    assert events is not None and library.open == 2
-    events.close()
     assert library.open == 0
 
 

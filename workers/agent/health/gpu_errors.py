@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from regroup.workers.agent.health.resource_pressure import Readings
 from regroup.workers.agent.health.xid import Xid, XidMonitor
+from regroup.workers.os.nvml_events import LOST
 
 _WAIT_S = 1.0
 
@@ -56,6 +57,6 @@ class GpuErrors:
             if error.is_device_fault:
                 self._device_errors.setdefault(error.gpu, error.message)
             self._arrived.set()
-            if error.number == 0:  # the driver repeats this error without end
+            if error.number == LOST:  # the driver repeats this error without end
                 monitor.close()
                 return

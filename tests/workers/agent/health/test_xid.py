@@ -16,61 +16,60 @@ from regroup.workers.agent.health import gpu_errors
 from regroup.workers.agent.health.gpu_errors import GpuErrors
 from regroup.workers.agent.health.resource_pressure import Readings
 from regroup.workers.agent.health.xid import Xid, XidMonitor
+from tests.support.nvml_library import (
+    FIRST_HANDLE,
+    LOST,
+    NOT_SUPPORTED,
+    SUCCESS,
+    TIMEOUT,
+    Library,
+    install,
+    set_pointer,
+)
 
-TIMEOUT, LOST, UNSUPPORTED = 10, 15, 3
 Reading = tuple[int, int, int, int]
 """Return code of nvmlEventSetWait_v2, index of the device, kind and data of the event."""
 NO_EVENT: Reading = (TIMEOUT, 0, 0, 0)
 
 
-class Driver:
+class Driver(Library):
     """NVML with two devices, whose handles are 100 and 101."""
 
-    def __init__(self, readings: Sequence[Reading] = (), register: int = 0) -> None:
-        self.readings, self.register = list(readings), register
-        self.open = 0
-
-    def nvmlInit_v2(self) -> int:
-        self.open += 1
-        return 0
-
-    def nvmlShutdown(self) -> int:
-        self.open -= 1
-        return 0
+    def __init__(self, readings: Sequence[Reading] = (), registration: int = SUCCESS) -> None:
+        super().__init__(2)
+        self.readings, self.registration = list(readings), registration
 
     def nvmlEventSetCreate(self, events: Any) -> int:
         self.open += 1
-        events._obj.value = 7
-        return 0
+        set_pointer(events, 7)
+        return SUCCESS
 
     def nvmlEventSetFree(self, events: Any) -> int:
         self.open -= 1
-        return 0
-
-    def nvmlDeviceGetHandleByIndex_v2(self, index: Any, device: Any) -> int:
-        device._obj.value = 100 + index.value
-        return 0 if index.value < 2 else 2
+        return SUCCESS
 
     def nvmlDeviceRegisterEvents(self, device: Any, kinds: Any, events: Any) -> int:
-        assert kinds.value == 8 and events.value == 7
-        return self.register
+        assert kinds.value == 8 and ctypes.cast(events, ctypes.c_void_p).value == 7
+        return self.registration
 
     def nvmlEventSetWait_v2(self, events: Any, event: Any, timeout_ms: Any) -> int:
         code, index, kind, data = self.readings.pop(0) if self.readings else NO_EVENT
-        event._obj.device, event._obj.kind, event._obj.data = ctypes.c_void_p(100 + index), kind, data
+        set_pointer(event, FIRST_HANDLE + index)
+        event._obj.eventType, event._obj.eventData = kind, data
         return code
 
 
-def received(*readings: Reading) -> list[Xid | None]:
-    monitor = XidMonitor.open([0, 1], Driver(readings))
+def received(monkeypatch: pytest.MonkeyPatch, *readings: Reading) -> list[Xid | None]:
+    install(Driver(readings), monkeypatch)
+    monitor = XidMonitor.open([0, 1])
     assert monitor is not None
     return [monitor.wait(0.001) for _ in readings]
 
 
-def test_an_error_is_received_with_its_device() -> None:
-    assert received((0, 1, 8, 79), NO_EVENT, (0, 0, 8, 31)) == [Xid(1, 79), None, Xid(0, 31)]
-    assert received((0, 0, 2, 1)) == [None], "events of other kinds are ignored"
-    assert received((LOST, 0, 0, 0)) == [Xid(0, 0)]
+def test_an_error_is_received_with_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert received(monkeypatch, (0, 1, 8, 79), NO_EVENT, (0, 0, 8, 31)) == [Xid(1, 79), None, Xid(0, 31)]
+    assert received(monkeypatch, (0, 0, 2, 1)) == [None], "events of other kinds are ignored"
+    assert received(monkeypatch, (LOST, 0, 0, 0)) == [Xid(0, 0)]
 
 
 @pytest.mark.parametrize(
@@ -93,11 +92,12 @@ def test_errors_of_programs_are_not_device_faults(number: int, is_device_fault: 
     assert words in error.message
 
 
-def test_the_library_is_closed_if_no_gpu_supports_events() -> None:
-    driver = Driver(register=UNSUPPORTED)
-    assert XidMonitor.open([0], driver) is None and driver.open == 0
-    assert XidMonitor.open([5], driver := Driver()) is None and driver.open == 0
-    monitor = XidMonitor.open([0], driver := Driver())
+def test_the_library_is_closed_if_no_gpu_supports_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    for driver, indexes in ((Driver(registration=NOT_SUPPORTED), [0]), (Driver(), [5])):
+        install(driver, monkeypatch)
+        assert XidMonitor.open(indexes) is None and driver.open == 0
+    install(driver := Driver(), monkeypatch)
+    monitor = XidMonitor.open([0])
     assert monitor is not None and driver.open == 2
     monitor.close()
     assert driver.open == 0
@@ -106,7 +106,8 @@ def test_the_library_is_closed_if_no_gpu_supports_events() -> None:
 async def test_errors_arrive_at_once_and_device_faults_are_retained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_errors, "_WAIT_S", 0.001)
     driver = Driver([NO_EVENT, (0, 0, 8, 31), (0, 1, 8, 79), (0, 1, 8, 79)])
-    errors = GpuErrors(lambda gpus: XidMonitor.open(gpus, driver))
+    install(driver, monkeypatch)
+    errors = GpuErrors()
     readings = Readings(1, 2)
     assert errors.poll([]) == [] and driver.open == 0, "a job without GPUs opens nothing"
     assert errors.poll([0, 1]) == []
