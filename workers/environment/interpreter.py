@@ -179,8 +179,9 @@ class JobPython:
             raise PythonUnfit(str(error)) from error
         except InstallFailed as error:
             raise PythonUnfit(
-                f"the requirements could not be installed: {error} Correct environment.requirements, or the index and "
-                f"credentials in env and secrets. Full output on node {config.node_name}: {self._log}",
+                f"the requirements could not be installed: {str(error).rstrip('.')}. Correct environment.requirements, "
+                "or the index and credentials in env and secrets. "
+                f"Full output on node {config.node_name}: {self._log}",
                 "\n".join(error.lines),
             ) from error
         return is_new
