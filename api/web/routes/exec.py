@@ -5,14 +5,14 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from fastapi import APIRouter
-from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
 from regroup.api.schemas.exec import ExecExit, ExecOutput, ExecRequest, ExecStarted
+from regroup.api.web.event_stream import KEEPALIVE_S, stream_events
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ACTOR, NamedJob, TheServices
-from regroup.api.web.routes.streams import HEARTBEAT_S
 from regroup.service.operations import exec
 from regroup.service.ports.cluster import Cluster
 
@@ -39,7 +39,7 @@ async def run(job: NamedJob, command: ExecRequest, services: TheServices) -> Str
     running = await exec.start_command(
         services.store, services.cluster, job, requested, now=services.clock(), actor=ACTOR
     )
-    return EventSourceResponse(_events(services.cluster, running))
+    return stream_events(_events(services.cluster, running))
 
 
 async def _events(cluster: Cluster, running: exec.RunningCommand) -> AsyncGenerator[bytes]:
@@ -53,7 +53,7 @@ async def _events(cluster: Cluster, running: exec.RunningCommand) -> AsyncGenera
                     yield _event("output", ExecOutput.model_construct(stream=item.stream, data=item.data))
                 case exec.CommandExit():
                     yield _event("exit", ExecExit(code=item.code, why=item.why))
-                case None if time.monotonic() - last_sent_s > HEARTBEAT_S:
+                case None if time.monotonic() - last_sent_s > KEEPALIVE_S:
                     yield KEEPALIVE_COMMENT
                 case None:
                     continue

@@ -8,18 +8,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Header, Query
-from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
 from regroup.api.schemas.jobs import Event, EventList, LogPiece, Step, StepList
+from regroup.api.web.event_stream import KEEPALIVE_S, stream_events
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import After, Limit, NamedJob, TheJobs, TheServices
 from regroup.service.operations.logs import LogPosition, read_chunk, stream_log
 from regroup.service.store import records
 
-HEARTBEAT_S = 15.0
 _STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Entries"}
 router = APIRouter(prefix="/v1/jobs/{job}", tags=["streams"], responses=responses())
 
@@ -40,7 +40,7 @@ async def events(
     """Get the job's history: events numbered above `after`."""
     if follow:
         items = jobs.follow_events(job, _resume_position(last_event_id, after))
-        return EventSourceResponse(_stream(items, "event", lambda event: (str(event.number), _event(event))))
+        return stream_events(_stream(items, "event", lambda event: (str(event.number), _event(event))))
     return EventList(events=[_event(event) for event in await jobs.events(job, after, limit)])
 
 
@@ -60,7 +60,7 @@ async def steps(
     """
     if follow:
         items = jobs.follow_steps(job, _resume_position(last_event_id, after))
-        return EventSourceResponse(_stream(items, "step", lambda row: (str(row.number), _step(row))))
+        return stream_events(_stream(items, "step", lambda row: (str(row.number), _step(row))))
     return StepList(steps=[_step(row) for row in await jobs.steps(job, after, limit)])
 
 
@@ -98,7 +98,7 @@ async def logs(
             )
             return f"{at.generation}.{rank}.{at.offset}", wire
 
-        return EventSourceResponse(_stream(pieces, "log", to_wire))
+        return stream_events(_stream(pieces, "log", to_wire))
     await read_chunk(services.cluster, job, position, rank, stream, 1)  # 404 before the first byte
     pieces = stream_log(services.store, services.cluster, job, rank, stream, position, only=True, follow=False)
 
@@ -119,7 +119,7 @@ async def _stream(
         if item is not None:
             position, wire = to_wire(item)
             yield format_sse_event(data_str=wire.model_dump_json(), event=kind, id=position)
-        elif time.monotonic() - last_sent_s < HEARTBEAT_S:
+        elif time.monotonic() - last_sent_s < KEEPALIVE_S:
             continue
         else:
             yield KEEPALIVE_COMMENT

@@ -43,6 +43,13 @@ async def test_the_history_contains_actor_and_command(live):
     assert event.data == {"command": ["env"], "rank": 0, "node": "a"}
 
 
+async def test_proxies_neither_buffer_nor_store_a_commands_output(live):
+    job_id = await running(live)
+    live.cluster.outputs = [{"code": 0, "why": "exited"}]
+    answer = await live.http.post(f"/v1/jobs/{job_id}/exec", json={"command": ["true"]})
+    assert (answer.headers["Cache-Control"], answer.headers["X-Accel-Buffering"]) == ("no-cache", "no")
+
+
 async def test_an_invalid_command_is_rejected_before_the_first_byte(live, job_events):
     queued = (await live.submit(name="queued"))["id"]
     body = {"command": ["true"]}

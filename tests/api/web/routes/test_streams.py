@@ -14,6 +14,7 @@ async def read_until(live, path, enough, headers=None):
     async with asyncio.timeout(20), live.http.stream("GET", path, headers=headers, timeout=20) as answer:
         assert answer.status_code == 200, await answer.aread()
         assert answer.headers["Content-Type"].startswith("text/event-stream")
+        assert (answer.headers["Cache-Control"], answer.headers["X-Accel-Buffering"]) == ("no-cache", "no")
         async for chunk in answer.aiter_bytes():
             raw += chunk
             found = EventParser().feed(raw)
@@ -64,7 +65,7 @@ async def test_the_step_stream_includes_repeated_steps(live, job_events):
 
 
 async def test_an_idle_stream_is_kept_alive(live, monkeypatch):
-    monkeypatch.setattr("regroup.api.web.routes.streams.HEARTBEAT_S", 0.1)
+    monkeypatch.setattr("regroup.api.web.routes.streams.KEEPALIVE_S", 0.1)
     monkeypatch.setattr("regroup.service.operations.jobs._FOLLOW_POLL_S", 0.05)
     job_id = (await live.submit())["id"]
     raw = b""
