@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.packages.tiny_packages import flavours, never_built
 from tests.support.servers.regroup_server import Server, assert_same_result, called, eventually
-from tests.support.tiny_packages import flavours, never_built
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 PRINTS = """
 import pathlib, sys, time
 import flavour, torch

@@ -12,8 +12,8 @@ import pytest
 from regroup.workers.environment.installer import Installer, InstallFailed
 from regroup.workers.environment.uv_command import cache_of
 from regroup.workers.environment.venvs import InstallStopped
+from tests.support.packages.tiny_packages import flavours, never_built, wheel
 from tests.support.servers.regroup_server import called, eventually
-from tests.support.tiny_packages import flavours, never_built, wheel
 
 
 def installer(tmp_path: Path, wheels: Path, messages: list[str] | None = None, **options: object) -> Installer:

@@ -12,7 +12,7 @@ import pytest
 
 from regroup.workers.environment.installer import Installer
 from regroup.workers.environment.pip_settings import pip_conf_files, read_pip_conf, uv_settings
-from tests.support.tiny_packages import wheel
+from tests.support.packages.tiny_packages import wheel
 
 NO_FILES = {"PIP_CONFIG_FILE": os.devnull}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from regroup.workers.os import device_topology
-from tests.support.nvml_library import SUCCESS, Library, install
+from tests.support.machines.nvml_library import SUCCESS, Library, install
 
 BUS = "0000:1b:00.0"
 INVALID = 2

@@ -10,7 +10,7 @@ import pytest
 
 from regroup.workers.os import nvml
 from regroup.workers.os.nvml_events import XidEvents
-from tests.support.nvml_library import NOT_SUPPORTED, SUCCESS, Library, install
+from tests.support.machines.nvml_library import NOT_SUPPORTED, SUCCESS, Library, install
 
 
 @pytest.fixture

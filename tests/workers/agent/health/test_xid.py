@@ -16,7 +16,7 @@ from regroup.workers.agent.health import gpu_errors
 from regroup.workers.agent.health.gpu_errors import GpuErrors
 from regroup.workers.agent.health.resource_pressure import Readings
 from regroup.workers.agent.health.xid import Xid, XidMonitor
-from tests.support.nvml_library import (
+from tests.support.machines.nvml_library import (
     FIRST_HANDLE,
     LOST,
     NOT_SUPPORTED,
