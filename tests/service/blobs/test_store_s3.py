@@ -5,10 +5,10 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.support.servers.s3 import ObjectStorage
 
 from regroup.service.blobs.store import ArchiveKey, BlobStore, DamagedUploadError, OffsetError
 from regroup.workers.environment.code_archive import CodeError, fetch
+from tests.support.servers.s3 import ObjectStorage
 
 DATA = bytes(range(256)) * 30_000
 DAY_S = 86400.0
