@@ -6,22 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from generators import metrics_page, processes_page, python_page, settings_page, watch_picture
+from generators import metrics_page, processes_page, python_page, settings_page, states_page, watch_picture
 from regroup.api.app import openapi
 from regroup.api.cli.docs import cli_reference, spec_reference
 from regroup.service.chaos.faults_page import render_faults_page
-from regroup.service.domain.states import state_diagram
 from regroup.service.spec.layout_rules import render_rules
 
 ROOT = Path(__file__).resolve().parent.parent
-STATES = f"""# Job states
-
-Drawn from `TRANSITIONS` in [service/domain/states.py](../service/domain/states.py) by `make docs`.
-
-```mermaid
-{state_diagram()}
-```
-"""
 LAYOUTS = f"""# Legal layouts
 
 The server checks a spec's `layout` by these rules at submission. `make docs` writes the page from
@@ -42,7 +33,7 @@ def main() -> int:
     ).stdout
     processes, picture = processes_page.render()
     generated = {
-        ROOT / "docs" / "states.md": STATES,
+        ROOT / "docs" / "states.md": states_page.render(),
         ROOT / "docs" / "layouts.md": LAYOUTS,
         ROOT / "docs" / "cli.md": cli_reference.render(),
         ROOT / "docs" / "job-spec.md": spec_reference.render(),
