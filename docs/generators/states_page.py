@@ -14,8 +14,8 @@ from regroup.service.domain.states import (
 _SOURCE = ROOT / "service" / "domain" / "states.py"
 _STATES = f"""# Job states
 
-`make docs` writes this page from [service/domain/states.py](../service/domain/states.py), which contains the only table of
-legal state changes.
+`make docs` writes this page from [service/domain/states.py](../service/domain/states.py), which contains the only table
+of legal state changes.
 
 ```mermaid
 {state_diagram()}
@@ -27,8 +27,8 @@ legal state changes.
 _REASONS = """
 ## Reasons
 
-Every state change and every end of a generation has a reason. `regroup why` and `regroup events` show it. A reason that is
-charged to a budget restarts the job until the budget of `recovery.budgets` is exhausted.
+Every state change and every end of a generation has a reason. `regroup why` and `regroup events` show it. A reason that
+is charged to a budget restarts the job until the budget of `recovery.budgets` is exhausted.
 
 | reason | effect | meaning |
 |---|---|---|
