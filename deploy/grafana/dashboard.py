@@ -1,4 +1,4 @@
-"""The Grafana dashboard as code: prints regroup.json. `make docs` writes it; tests ask Prometheus every expression."""
+"""The Grafana dashboard as code: prints regroup.json. `make docs` writes it. Tests run each query in Prometheus."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ HEIGHT = 7
 
 @dataclass(frozen=True)
 class Query:
-    """One PromQL expression and how its series are named in the legend."""
+    """One PromQL expression and the legend of its series."""
 
     expression: str
     legend: str
@@ -22,19 +22,19 @@ class Query:
 
 @dataclass(frozen=True)
 class Panel:
-    """A graph, or one number where `kind` is `stat`."""
+    """A graph, or one number if `kind` is `stat`."""
 
     title: str
     description: str
     unit: str
-    """Grafana's name of the unit: s, percentunit, short, bytes."""
+    """Name of the unit in Grafana: s, percentunit, short, bytes."""
     queries: Sequence[Query]
     kind: str = "timeseries"
     width: int = 8
     stacked: bool = False
 
     def to_json(self, number: int, x: int, y: int) -> dict[str, Any]:
-        """Grafana's form of the panel at a place of the grid."""
+        """Return the panel at a position of the grid, in Grafana's format."""
         custom = {"fillOpacity": 30 if self.stacked else 8, "stacking": {"mode": "normal" if self.stacked else "none"}}
         return {
             "id": number,
@@ -71,10 +71,17 @@ ROWS = (
     Row(
         "Now",
         (
-            Panel("Running", "Jobs that train.", "short", [Query('sum(regroup_jobs{state="RUNNING"})', "")], "stat", 4),
+            Panel(
+                "Running",
+                "Number of jobs that train.",
+                "short",
+                [Query('sum(regroup_jobs{state="RUNNING"})', "")],
+                "stat",
+                4,
+            ),
             Panel(
                 "Queued",
-                "Jobs that hold nothing yet.",
+                "Number of jobs that wait in the queue.",
                 "short",
                 [Query('sum(regroup_jobs{state="QUEUED"})', "")],
                 "stat",
@@ -82,7 +89,7 @@ ROWS = (
             ),
             Panel(
                 "Longest wait",
-                "How long the job that waits longest has waited.",
+                "Longest waiting time of a queued job so far.",
                 "s",
                 [Query("regroup_queue_oldest_wait_seconds", "")],
                 "stat",
@@ -90,7 +97,7 @@ ROWS = (
             ),
             Panel(
                 "Incidents",
-                "Since the database began.",
+                "Number of unplanned incidents since the database was created.",
                 "short",
                 [Query('sum(regroup_incidents_total{cause!~"drained|resized|preempted|suspended"})', "")],
                 "stat",
@@ -98,13 +105,20 @@ ROWS = (
             ),
             Panel(
                 "Goodput",
-                "Share of the held seconds that went into steps that count.",
+                "Share of the allocated time that was spent on steps that count.",
                 "percentunit",
                 [Query("avg(regroup_job_goodput_ratio)", "")],
                 "stat",
                 4,
             ),
-            Panel("Checkpoints", "Held in storage.", "bytes", [Query("sum(regroup_checkpoint_bytes)", "")], "stat", 4),
+            Panel(
+                "Checkpoints",
+                "Size of all checkpoints in storage.",
+                "bytes",
+                [Query("sum(regroup_checkpoint_bytes)", "")],
+                "stat",
+                4,
+            ),
         ),
     ),
     Row(
@@ -112,42 +126,42 @@ ROWS = (
         (
             Panel(
                 "Loss",
-                "Training loss of the newest step, and the newest loss on held-out data.",
+                "Training loss of the newest step, and the newest validation loss.",
                 "short",
                 [
                     Query("regroup_job_loss", LEGEND),
-                    Query("regroup_job_validation_loss", f"{LEGEND} held out"),
+                    Query("regroup_job_validation_loss", f"{LEGEND} validation"),
                 ],
             ),
             Panel(
                 "Step time",
-                "Smoothed; and as the planner predicted it for this generation.",
+                "Smoothed step time, and the planner's prediction for this generation.",
                 "s",
                 [
                     Query("regroup_job_step_seconds", LEGEND),
                     Query("regroup_job_step_predicted_seconds", f"{LEGEND} predicted"),
                 ],
             ),
-            Panel("Tokens", "Per second.", "short", [Query("regroup_job_tokens_per_second", LEGEND)]),
+            Panel("Tokens", "Tokens per second.", "short", [Query("regroup_job_tokens_per_second", LEGEND)]),
             Panel(
                 "Progress",
-                "Committed steps of those to do.",
+                "Share of the requested steps that are committed.",
                 "percentunit",
                 [Query("regroup_job_step / regroup_job_steps", LEGEND)],
             ),
             Panel(
-                "Use of devices",
-                "Model operations over what the devices could have done; and the time that ranks wait for each other.",
+                "Device utilization",
+                "Model FLOPs relative to the devices' peak (MFU), and the share of time that ranks wait for others.",
                 "percentunit",
                 [
                     Query("regroup_job_mfu_ratio", f"{LEGEND} MFU"),
                     Query("regroup_job_exposed_ratio", f"{LEGEND} waiting"),
-                    Query("regroup_job_low_use", f"{LEGEND} makes little use of them"),
+                    Query("regroup_job_low_use", f"{LEGEND} low utilization"),
                 ],
             ),
             Panel(
                 "Memory",
-                "The most that a rank had; and as the planner predicted it.",
+                "Largest peak memory of a rank, and the planner's prediction.",
                 "bytes",
                 [
                     Query("regroup_job_peak_bytes", LEGEND),
@@ -156,7 +170,7 @@ ROWS = (
             ),
             Panel(
                 "Pipeline bubble",
-                "Part of forward and backward in which a rank of a pipeline computes nothing; and as predicted.",
+                "Share of forward and backward in which a rank of a pipeline computes nothing, and the prediction.",
                 "percentunit",
                 [
                     Query("regroup_job_idle_ratio", LEGEND),
@@ -164,26 +178,26 @@ ROWS = (
                 ],
             ),
             Panel(
-                "Steps without a copy",
-                "What the loss of a node would cost now.",
+                "Steps without a mirror",
+                "Number of steps that the loss of a node would cost now.",
                 "short",
                 [Query("regroup_job_step - regroup_job_mirrored_step", LEGEND)],
             ),
             Panel(
                 "Mirrors",
-                "Sets that a node may hold for another; fewer than 2 where memory is short.",
+                "Number of snapshot sets that a node stores for another; fewer than 2 if memory is short.",
                 "short",
                 [Query("regroup_job_mirror_sets", LEGEND)],
             ),
             Panel(
                 "Generation",
-                "One more after each failure or change of size.",
+                "Generation of each job. Each failure and each resize starts a new one.",
                 "short",
                 [Query("regroup_job_generation", LEGEND)],
             ),
             Panel(
                 "Jobs by state",
-                "All jobs.",
+                "Number of jobs in each state.",
                 "short",
                 [Query("sum by (state) (regroup_jobs)", "{{state}}")],
                 stacked=True,
@@ -195,21 +209,21 @@ ROWS = (
         (
             Panel(
                 "Incidents by cause",
-                "Per hour.",
+                "Incidents per hour.",
                 "short",
                 [Query(f"sum by (cause) (rate(regroup_incidents_total[{RATE}])) * 3600", "{{cause}}")],
                 stacked=True,
             ),
             Panel(
                 "Steps lost by cause",
-                "Done again, per hour.",
+                "Repeated steps per hour.",
                 "short",
                 [Query(f"sum by (cause) (rate(regroup_steps_lost_total[{RATE}])) * 3600", "{{cause}}")],
                 stacked=True,
             ),
             Panel(
-                "Numbers that went wrong",
-                "Per hour: steps left without an update, losses that stood out, snapshots unfit to be restored.",
+                "Numerical faults",
+                "Per hour: steps without an update, loss spikes, snapshots that could not be restored.",
                 "short",
                 [
                     Query(f"rate(regroup_steps_skipped_total[{RATE}]) * 3600", "steps skipped"),
@@ -219,12 +233,12 @@ ROWS = (
             ),
             Panel(
                 "Storage, clocks, fencing",
-                "Per hour: checkpoints that failed, clocks that were set, calls of generations that were over.",
+                "Per hour: failed checkpoints, changes of a node's clock, rejected calls of ended generations.",
                 "short",
                 [
                     Query(f"rate(regroup_checkpoints_failed_total[{RATE}]) * 3600", "checkpoints failed"),
                     Query(f"rate(regroup_clocks_set_total[{RATE}]) * 3600", "clocks set"),
-                    Query(f"rate(regroup_stale_calls_total[{RATE}]) * 3600", "stale calls refused"),
+                    Query(f"rate(regroup_stale_calls_total[{RATE}]) * 3600", "stale calls rejected"),
                 ],
             ),
             Panel(
@@ -240,7 +254,7 @@ ROWS = (
             ),
             Panel(
                 "Resizes",
-                "Changes of size per hour, and the median time without a step.",
+                "Resizes per hour, and the median time without a step.",
                 "short",
                 [
                     Query(
@@ -253,8 +267,8 @@ ROWS = (
                 ],
             ),
             Panel(
-                "Kill to first step",
-                "Median and 95th percentile of the whole recovery.",
+                "Failure to first step",
+                "Median and 95th percentile of the duration of a recovery.",
                 "s",
                 [
                     Query(
@@ -270,25 +284,25 @@ ROWS = (
         "Queue",
         (
             Panel(
-                "Why jobs wait",
-                "Jobs in the queue by reason.",
+                "Queued jobs by reason",
+                "Number of queued jobs, by the reason why they wait.",
                 "short",
                 [
                     Query("sum by (reason) (regroup_queue_jobs)", "{{reason}}"),
-                    Query("regroup_queue_nodes_requested_jobs", "nodes asked for"),
+                    Query("regroup_queue_nodes_requested_jobs", "nodes requested"),
                 ],
                 stacked=True,
             ),
             Panel(
                 "Devices by project",
-                "What each project holds.",
+                "Devices that each project uses.",
                 "short",
                 [Query('regroup_project_devices{what="held"}', "{{project}}")],
                 stacked=True,
             ),
             Panel(
-                "Guarantees in use",
-                "Above 1 a project has borrowed, which others that ask for their own take back.",
+                "Use of guarantees",
+                "Share of the guaranteed devices in use. Above 1, the project borrows, and other projects can reclaim.",
                 "percentunit",
                 [
                     Query(
@@ -303,13 +317,19 @@ ROWS = (
     Row(
         "Accounts",
         (
-            Panel("Goodput", "By job.", "percentunit", [Query("regroup_job_goodput_ratio", LEGEND)], width=8),
             Panel(
-                "Stragglers", "Ranks that others wait for.", "short", [Query("regroup_job_stragglers", LEGEND)], width=8
+                "Goodput", "Goodput of each job.", "percentunit", [Query("regroup_job_goodput_ratio", LEGEND)], width=8
+            ),
+            Panel(
+                "Stragglers",
+                "Number of ranks that delay the others.",
+                "short",
+                [Query("regroup_job_stragglers", LEGEND)],
+                width=8,
             ),
             Panel(
                 "Device seconds by class",
-                "Where the held devices' time went.",
+                "Time of the allocated devices, by class.",
                 "s",
                 [Query("sum by (class) (regroup_device_seconds_total)", "{{class}}")],
                 width=8,
@@ -317,14 +337,14 @@ ROWS = (
             ),
             Panel(
                 "Node faults",
-                "What happened to each node of late; at 2.5 it is quarantined.",
+                "Fault score of each node. At 2.5 the node is quarantined.",
                 "short",
                 [Query("regroup_node_score", "{{node}}")],
                 width=12,
             ),
             Panel(
                 "Closed nodes",
-                "Nodes that get no new ranks: quarantined by themselves, or cordoned by an admin.",
+                "Nodes that get no new ranks: quarantined automatically, or cordoned by an admin.",
                 "short",
                 [
                     Query("regroup_node_quarantined", "{{node}} quarantined"),
@@ -339,19 +359,19 @@ ROWS = (
         (
             Panel(
                 "Bandwidth by level",
-                "What a device has of the way out of a domain, as `regroup probe` measured it last.",
+                "Bandwidth per device out of a domain, as the newest `regroup probe` measured it.",
                 "Bps",
                 [Query("regroup_probe_bandwidth_bytes_per_second", "{{kind}} {{level}}")],
             ),
             Panel(
                 "Slow nodes and links",
-                "That the last probe found.",
+                "Number of anomalies that the newest probe found.",
                 "short",
                 [Query("regroup_probe_anomalies", "{{kind}} {{what}}")],
             ),
             Panel(
-                "Age of what was measured",
-                "Since the last probe.",
+                "Age of the measurements",
+                "Time since the newest probe.",
                 "s",
                 [Query("time() - regroup_probe_timestamp_seconds", "{{kind}}")],
             ),
@@ -361,7 +381,7 @@ ROWS = (
 
 
 def dashboard(rows: Sequence[Row] = ROWS) -> dict[str, Any]:
-    """The dashboard: stable uid, the data source and the jobs as variables, panels row by row."""
+    """Return the dashboard: stable uid, the data source as a variable, panels row by row."""
     panels: list[dict[str, Any]] = []
     y = 0
     for row in rows:

@@ -1,7 +1,8 @@
-"""Prometheus metrics of the control plane, read from the database at each scrape: a restart loses and doubles nothing.
+"""Prometheus metrics of the control plane, read from the database at each scrape. A restart neither loses nor repeats
+counts.
 
-A job's history is folded event by event into an account that is kept between scrapes, so that a scrape reads only
-what is new, and nothing of jobs that have ended.
+Each job's history is folded into an account, which is retained between scrapes. A scrape reads only new events, and
+none of jobs that have ended.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ from regroup.service.store.store import Store
 
 _PAGE = 200
 _SPARE = "spare"
-"""Class of device-seconds beside those of a job's ranks."""
+"""Class of device-seconds of spare nodes."""
 Sample = tuple[Sequence[str], float]
 
 
@@ -49,10 +50,11 @@ class Metrics:
         clock: Callable[[], float] = time.time,
         cluster: Cluster | None = None,
     ) -> None:
-        """
+        """Create the renderer.
+
         Args:
-            rule: how soon faults of nodes are forgotten.
-            cluster: asked for its nodes where projects have some kept ready; None: nobody is.
+            rule: quarantine policy, for the scores of nodes.
+            cluster: source of the nodes for the metric of shared spares; None omits the number of ready spares.
         """
         self._store, self._cluster = store, cluster
         self._rule = rule
@@ -62,7 +64,7 @@ class Metrics:
         self._one_at_a_time = asyncio.Lock()
 
     async def render(self) -> bytes:
-        """The exposition in Prometheus text format.
+        """Render all metrics in Prometheus text format.
 
         Raises:
             UnavailableError: the database does not answer.
@@ -85,7 +87,7 @@ class Metrics:
     async def _spares(self, projects: Sequence[ProjectRow], now: float) -> Family:
         samples = [((row.name, "desired"), float(row.spares)) for row in projects]
         if projects and self._cluster is not None:
-            with contextlib.suppress(UnavailableError):  # without the cluster nobody knows
+            with contextlib.suppress(UnavailableError):  # without the cluster, the number is unknown
                 nodes = closed(await self._cluster.nodes(), await self._store.node_events(), now, self._rule)
                 kept = Counter((await kept_nodes(self._store, nodes)).values())
                 samples += [((row.name, "ready"), float(kept[row.name])) for row in projects]
@@ -141,7 +143,7 @@ _NOTES_COUNTED: Sequence[tuple[Metric, str]] = (
     (names.CLOCKS_SET, "clock_set"),
     (names.STALE_CALLS, "stale"),
 )
-"""Notes of which the number is what matters."""
+"""Counter → kind of the notes that it counts."""
 _OF_A_JOB: Sequence[tuple[Metric, Callable[[JobAccount, float], float | None]]] = (
     (names.JOB_STEP, lambda account, _: account.job.step),
     (names.JOB_STEPS, lambda account, _: account.job.steps),
@@ -164,7 +166,7 @@ _OF_A_JOB: Sequence[tuple[Metric, Callable[[JobAccount, float], float | None]]] 
 
 
 def _mirror_sets(job: JobRow) -> float | None:
-    """None where there is no sign of mirrors."""
+    """Return the number of mirror sets of a job; None if it has reported no mirrors."""
     fewer = next((each.reason for each in job.conditions if each.type == MIRRORED), None)
     if fewer is None:
         return None if job.mirrored_step is None else 2.0
@@ -179,14 +181,14 @@ _PREDICTED = {
 
 
 def _of_predictions(live: Sequence[JobRow], predictions: Mapping[str, Mapping[str, Any]]) -> Iterable[Family]:
-    """Of the jobs of which something was predicted."""
+    """Yield the predictions of live jobs that have some."""
     for metric, figure in _PREDICTED.items():
         found = [(job, predictions.get(job.id, {}).get(figure)) for job in live]
         yield _gauge(metric, [((job.id, job.name, job.project), value) for job, value in found if value is not None])
 
 
 def _of_nodes(healths: Mapping[str, NodeHealth]) -> Iterable[Family]:
-    """Of the nodes that something has happened to: of all others there is nothing to say."""
+    """Yield the health of nodes that had events. Other nodes have no series."""
     touched = {node: health for node, health in sorted(healths.items()) if health != NodeHealth()}
     yield _gauge(names.NODE_SCORE, [((node,), health.score) for node, health in touched.items()])
     quarantined = [((node,), float(health.quarantined_until_s is not None)) for node, health in touched.items()]
@@ -235,7 +237,7 @@ def _phases(incidents: Iterable[dict[str, Any]]) -> dict[Sequence[str], list[flo
     observed: dict[Sequence[str], list[float]] = {}
     for incident in incidents:
         if incident.get("reason") == Reason.SUSPENDED:
-            continue  # it lasts as long as people want
+            continue  # users choose the duration of a suspension
         for phase, seconds in (incident.get("durations") or {}).items():
             if seconds is not None:
                 observed.setdefault((str(phase),), []).append(float(seconds))
@@ -282,7 +284,7 @@ def _bound(value: float) -> str:
 
 @dataclass(frozen=True, eq=False)  # the registry keeps it in a dict
 class _Ready:
-    """Families already made, as prometheus_client wants to be given them."""
+    """Families of one scrape, as a collector of prometheus_client."""
 
     families: Sequence[Family]
 

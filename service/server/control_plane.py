@@ -1,4 +1,4 @@
-"""A control plane as one process: state directory, local Ray, store, controller, metrics. The API sits on top."""
+"""A control plane as one process: state directory, local Ray, store, controller, metrics. The API uses it."""
 
 import asyncio
 import contextlib
@@ -32,29 +32,29 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class ServerRecord:
-    """What `server.json` says of the running server."""
+    """The content of `server.json`: the running server."""
 
     url: str
     dashboard_url: str | None
     pid: int
     started: int
-    """Start of the process in clock ticks after boot: tells it from a later one with its pid."""
+    """Start of the process in clock ticks after boot. A later process with the same pid has another start."""
 
     @property
     def process(self) -> Process:
-        """The server, past or present."""
+        """Process of the server, alive or not."""
         return Process(self.pid, self.started, "server")
 
 
 @asynccontextmanager
 async def control_plane(settings: Settings) -> AsyncGenerator[Services]:
-    """Everything that requests need. Jobs and the local Ray outlive it.
+    """Start everything that requests need, and stop it when the block ends. Jobs and the local Ray continue.
 
     Raises:
         ConflictError: another server has this state directory.
         LocalRayError: the local Ray did not start.
-        TopologyError: the topology file cannot be read.
-        UnavailableError: database or cluster do not answer.
+        TopologyError: the topology file is unreadable or invalid.
+        UnavailableError: the database or the cluster does not answer.
     """
     store = await Store.open(settings.database_url)
     try:
@@ -80,7 +80,7 @@ async def control_plane(settings: Settings) -> AsyncGenerator[Services]:
 
 
 def bind(settings: Settings) -> socket.socket:
-    """The listening socket, before anything expensive is started.
+    """Bind the listening socket. The caller does this before it starts anything expensive.
 
     Raises:
         ConflictError: the port is in use.
@@ -99,17 +99,17 @@ def bind(settings: Settings) -> socket.socket:
 
 
 def refuse_second(state_dir: Path) -> None:
-    """Raises ConflictError, naming the holder, if a server runs on this state directory."""
+    """Check that no server uses this state directory; raise ConflictError with its address if one does."""
     record = read_record(state_dir)
     if record is not None and record.process.is_alive:
         raise ConflictError(
-            f"a server runs on {state_dir} already: process {record.pid} at {record.url}; "
-            "use it, end it with `regroup down`, or say --state-dir for another"
+            f"a server already runs on {state_dir}: process {record.pid} at {record.url}; "
+            "use it, stop it with `regroup down`, or choose another directory with --state-dir"
         )
 
 
 def write_record(state_dir: Path, url: str, dashboard_url: str | None) -> ServerRecord:
-    """Tell others of this server. Written when it is ready to be asked."""
+    """Write the record of this server, for other processes. The caller does this when the server is ready."""
     me = processes.find_process(os.getpid())
     assert me is not None, "this process exists"
     record = ServerRecord(url, dashboard_url, me.pid, me.started)
@@ -120,7 +120,7 @@ def write_record(state_dir: Path, url: str, dashboard_url: str | None) -> Server
 
 
 def read_record(state_dir: Path) -> ServerRecord | None:
-    """The server last started here, alive or not."""
+    """Return the record of the last server on this state directory, alive or not; None if there is none."""
     try:
         return ServerRecord(**json.loads((state_dir / _RECORD).read_text()))
     except FileNotFoundError:
@@ -128,15 +128,15 @@ def read_record(state_dir: Path) -> ServerRecord | None:
 
 
 def remove_record(state_dir: Path) -> None:
-    """This server is no longer to be asked."""
+    """Remove the record of this server."""
     (state_dir / _RECORD).unlink(missing_ok=True)
 
 
 def end_all(state_dir: Path) -> list[str]:
-    """End the server and the local Ray that were started on this state directory, by pid.
+    """Stop the server and the local Ray of this state directory, by pid.
 
     Returns:
-        What was ended, for people.
+        Descriptions of the stopped processes, for people.
     """
     ended: list[str] = []
     record = read_record(state_dir)
@@ -153,18 +153,20 @@ def end_all(state_dir: Path) -> list[str]:
 
 async def _join(settings: Settings) -> Cluster:
     topology = Topology(settings)
-    topology.check()  # before anything is started: later the file may be as wrong as it likes
+    topology.check()  # before anything starts: an invalid file is an error now, but only a warning later
     address, dashboard = settings.ray_address, None
     if not address:
         local, was_there = await asyncio.to_thread(ray_cluster.ensure, settings)
         address, dashboard = local.address, local.dashboard_url
         if was_there and (local.nodes, local.slots_per_node) != (settings.local_nodes, settings.slots_per_node):
             _log.warning(
-                "the local Ray that runs here keeps its size; `regroup down` first for another",
+                "the running local Ray keeps its size; run `regroup down` first to change it",
                 nodes=local.nodes,
                 slots_per_node=local.slots_per_node,
             )
         os.environ.update(ray_cluster.ray_environment(settings.ray_token_path))
-    from regroup.service.ray_adapter.cluster import RayCluster  # after the environment that Ray reads on import
+    from regroup.service.ray_adapter.cluster import (
+        RayCluster,
+    )  # import after the environment is set: Ray reads it on import
 
     return await RayCluster.connect(address, dashboard, topology=topology)

@@ -1,1 +1,1 @@
-"""The only SQL: tables, transitions with their events, leases, migrations."""
+"""The database: the only code with SQL. Tables, state transitions with their events, leases, migrations."""

@@ -1,11 +1,11 @@
-"""Wakes those who follow a job when this process has written to it. Other replicas' writes are seen by polling."""
+"""Notification of followers when this process has written to a job. Writes of other replicas are found by polling."""
 
 import asyncio
 from collections import defaultdict
 
 
 class Changes:
-    """A counter per job. Read it, read the store, then wait past it: no change in between is missed."""
+    """A counter per job. Read the counter, read the store, then wait for a higher count: no change is missed."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -14,18 +14,18 @@ class Changes:
         self._waiting_for_any: set[asyncio.Event] = set()
 
     def mark(self) -> int:
-        """To be taken before reading the store."""
+        """Return the current count, before the caller reads the store."""
         return self._count
 
     def announce(self, job_id: str) -> None:
-        """A transaction that wrote to the job has committed."""
+        """Wake the followers of a job after a transaction that wrote to it has committed."""
         self._count += 1
         self._last[job_id] = self._count
         for event in (*self._waiting.get(job_id, ()), *self._waiting_for_any):
             event.set()
 
     async def wait(self, job_id: str, mark: int, timeout_s: float) -> None:
-        """Return once the job has changed since `mark`, at the latest after `timeout_s`."""
+        """Wait until the job has changed since `mark`, at most `timeout_s`."""
         if self._last.get(job_id, 0) > mark:
             return
         event = asyncio.Event()
@@ -41,7 +41,7 @@ class Changes:
                 del self._waiting[job_id]
 
     async def wait_any(self, mark: int, timeout_s: float) -> None:
-        """Return once any job has changed since `mark`, at the latest after `timeout_s`."""
+        """Wait until any job has changed since `mark`, at most `timeout_s`."""
         if self._count > mark:
             return
         event = asyncio.Event()

@@ -1,8 +1,8 @@
 """Engines, transactions and migrations for the two dialects.
 
-SQLite: a file, WAL, one process (held by a lock beside the file), one writing connection whose transactions all begin
-IMMEDIATE, and reading connections that cannot write, so that no transaction ever has to be upgraded.
-PostgreSQL: through asyncpg, READ COMMITTED; writers lock the rows they decide on.
+SQLite: a file in WAL mode, used by one process (a lock file next to it ensures that). One connection writes, and all
+its transactions begin IMMEDIATE. The other connections cannot write, so no transaction ever needs an upgrade.
+PostgreSQL: asyncpg, READ COMMITTED. Writers lock the rows that they decide on.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from regroup.service.domain.errors import ConflictError, UnavailableError
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
-_MIGRATION_LOCK = 0x7265_6772  # an advisory lock of PostgreSQL: replicas that start together migrate one by one
+_MIGRATION_LOCK = 0x7265_6772  # PostgreSQL advisory lock: replicas that start together migrate one after the other
 _MIGRATION_POLL_S = 0.2
 _BUSY_TIMEOUT_MS = 10_000
 _AWAY_STATES = ("08", "25P03", "53", "55P03", "57")
-"""SQLSTATE: connection, transaction that idled too long, no resources, lock not had in time, shut down or cancelled."""
+"""SQLSTATE classes and codes: connection, idle transaction, resources, lock timeout, shutdown or cancellation."""
 ANSWER_TIMEOUT_S = 10.0
-"""No statement takes so long, nor does a connection; a PostgreSQL that does not answer by then is held to be away."""
+"""Timeout of a statement and of a connection attempt. A PostgreSQL that exceeds it counts as unavailable."""
 
 
 class Database:
@@ -48,7 +48,7 @@ class Database:
             url: `sqlite:///path/to/file` or `postgresql://user:password@host/database`.
 
         Raises:
-            ConflictError: another process holds this SQLite file.
+            ConflictError: another process has locked this SQLite file, or the URL is not supported.
             UnavailableError: the database does not answer.
         """
         address = _async_url(url)
@@ -86,23 +86,23 @@ class Database:
 
     @property
     def single_process(self) -> bool:
-        """No other process can open this database (SQLite)."""
+        """True if no other process can open this database (SQLite)."""
         return self._lock_fd is not None
 
     @asynccontextmanager
     async def write(self) -> AsyncGenerator[AsyncConnection]:
-        """A transaction that commits when the block ends without an exception."""
+        """Open a transaction that commits when the block ends without an exception."""
         async with _unavailable_if_down(), self._writer.begin() as connection:
             yield connection
 
     @asynccontextmanager
     async def read(self) -> AsyncGenerator[AsyncConnection]:
-        """A transaction for reading; on SQLite it sees one moment."""
+        """Open a read transaction. On SQLite it reads one snapshot."""
         async with _unavailable_if_down(), self._reader.begin() as connection:
             yield connection
 
     async def now(self, connection: AsyncConnection) -> float:
-        """The database's own clock, Unix seconds: the only one all control planes share."""
+        """Return the time of the database's clock, Unix seconds. It is the only clock that all control planes share."""
         text = (
             "(julianday('now') - 2440587.5) * 86400.0"
             if self.single_process
@@ -111,12 +111,12 @@ class Database:
         return float((await connection.execute(sa.select(sa.literal_column(text)))).scalar_one())
 
     async def ping(self) -> None:
-        """Raises UnavailableError if it does not answer."""
+        """Check that the database answers; raise UnavailableError if it does not."""
         async with self.read() as connection:
             await connection.execute(sa.select(1))
 
     async def close(self) -> None:
-        """Give back connections and the file lock."""
+        """Close the connections and release the file lock."""
         await self._reader.dispose()
         await self._writer.dispose()
         if self._lock_fd is not None:
@@ -131,8 +131,8 @@ async def _unavailable_if_down() -> AsyncGenerator[None]:
         if isinstance(error, exc.DBAPIError) and not _is_down(error):
             raise
         cause = getattr(error, "orig", None) or error
-        if isinstance(cause, TimeoutError):  # it may have been the commit
-            outcome = "what was asked may have been done: look, then try again"
+        if isinstance(cause, TimeoutError):  # the timeout may have hit the commit
+            outcome = "the change may have been made: check, then try again"
             raise UnavailableError(f"the database did not answer in {ANSWER_TIMEOUT_S:g} s; {outcome}") from error
         raise UnavailableError(f"the database does not answer ({cause}); nothing was changed, try again") from error
 
@@ -143,8 +143,11 @@ def _is_down(error: exc.DBAPIError) -> bool:
 
 
 def _patience(timeout_s: float) -> dict[str, Any]:
-    """What asyncpg and the server are told, so that nobody waits for ever for one that fell silent: we not for the
-    server, and it keeps no locks for one of us."""
+    """Return connection options with timeouts.
+
+    With them, no client waits forever for a server that stopped responding, and no server retains the locks of such a
+    client.
+    """
     return {
         "timeout": timeout_s,
         "command_timeout": timeout_s,
@@ -156,7 +159,7 @@ def _patience(timeout_s: float) -> dict[str, Any]:
 
 
 async def _lock_migrations(connection: AsyncConnection) -> None:
-    """Wait while another replica migrates, which may take longer than any statement does."""
+    """Wait while another replica migrates. A migration may take longer than the timeout of a statement."""
     lock = sa.select(sa.func.pg_try_advisory_xact_lock(_MIGRATION_LOCK))
     while not (await connection.execute(lock)).scalar_one():  # noqa: ASYNC110  (another process holds it)
         await asyncio.sleep(_MIGRATION_POLL_S)
@@ -166,11 +169,11 @@ def _async_url(url: str) -> sa.URL:
     try:
         address = sa.make_url(url)
     except exc.ArgumentError as error:
-        raise ConflictError(f"database {url!r} is not a URL; say sqlite:///FILE or postgresql://HOST/NAME") from error
+        raise ConflictError(f"database {url!r} is not a URL; use sqlite:///FILE or postgresql://HOST/NAME") from error
     drivers = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
     backend = address.drivername.partition("+")[0]
     if backend not in drivers:
-        raise ConflictError(f"database {backend!r} is not supported; say sqlite:///FILE or postgresql://HOST/NAME")
+        raise ConflictError(f"database {backend!r} is not supported; use sqlite:///FILE or postgresql://HOST/NAME")
     return address.set(drivername=drivers[backend])
 
 
@@ -182,7 +185,8 @@ def _lock_file(path: Path) -> int:
     except BlockingIOError:
         os.close(lock_fd)
         raise ConflictError(
-            f"another process holds {path}: SQLite serves one control plane; stop it, or use PostgreSQL for several"
+            f"another process has locked {path}, and SQLite serves one control plane; "
+            "stop that process, or use PostgreSQL"
         ) from None
     return lock_fd
 
@@ -193,7 +197,7 @@ def _prepare_sqlite(engine: AsyncEngine, begin: str, query_only: bool) -> None:
         cursor = dbapi_connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
         cursor.execute("PRAGMA journal_mode=WAL")
-        cursor.execute("PRAGMA synchronous=FULL")  # what is acknowledged to a supervisor survives a power cut
+        cursor.execute("PRAGMA synchronous=FULL")  # events acknowledged to a supervisor survive a power failure
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.execute(f"PRAGMA query_only={'ON' if query_only else 'OFF'}")
         cursor.close()
@@ -205,9 +209,9 @@ def _prepare_sqlite(engine: AsyncEngine, begin: str, query_only: bool) -> None:
         return asyncio.shield(driver.rollback())
 
     def abandon(dbapi_connection: Any, *_: object) -> None:
-        # A call that is cancelled goes on in the driver's thread, and closing alone leaves its transaction open, the
-        # lock with it, for as long as anything (a traceback) refers to the cursor.
-        with suppress(ValueError, sqlite3.Error):  # it is closed already
+        # A cancelled call continues in the driver's thread. Without a rollback, its transaction and lock stay open as
+        # long as a reference to the cursor exists, for example in a traceback.
+        with suppress(ValueError, sqlite3.Error):  # the connection is already closed
             dbapi_connection.run_async(roll_back)
 
     event.listen(engine.sync_engine, "connect", connect)

@@ -1,4 +1,4 @@
-"""Reads a job's history: events, steps, generations, incidents, checkpoints; and the fold that proves the ledger."""
+"""The history of a job: events, steps, generations, incidents, checkpoints; and the fold that proves the ledger."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,7 +12,7 @@ _STEP_COLUMNS = [column for column in steps.c if column.name != "job_id"]
 
 
 async def events_after(connection: AsyncConnection, job_id: str, after: int, limit: int) -> list[Event]:
-    """Events with a number above `after`, in order."""
+    """Return the events with a number above `after`, in order."""
     columns = [column for column in events.c if column.name != "key"]
     query = sa.select(*columns).where(events.c.job_id == job_id, events.c.number > after)
     rows = await connection.execute(query.order_by(events.c.number).limit(limit))
@@ -20,21 +20,21 @@ async def events_after(connection: AsyncConnection, job_id: str, after: int, lim
 
 
 async def events_of_type(connection: AsyncConnection, job_id: str, kind: str) -> list[Event]:
-    """All events of a type, in order."""
+    """Return all events of a type, in order."""
     columns = [column for column in events.c if column.name != "key"]
     query = sa.select(*columns).where(events.c.job_id == job_id, events.c.type == kind)
     return [Event(**row) for row in (await connection.execute(query.order_by(events.c.number))).mappings()]
 
 
 async def step_rows_after(connection: AsyncConnection, job_id: str, after: int, limit: int) -> list[Step]:
-    """All rows numbered above `after`, superseded ones too, in the order they were taken in."""
+    """Return the rows with a number above `after`, superseded ones too, in the order of insertion."""
     query = sa.select(*_STEP_COLUMNS).where(steps.c.job_id == job_id, steps.c.number > after)
     rows = await connection.execute(query.order_by(steps.c.number).limit(limit))
     return [Step(**row) for row in rows.mappings()]
 
 
 async def committed_steps(connection: AsyncConnection, job_id: str, after_step: int, limit: int | None) -> list[Step]:
-    """The history that counts, by step: rows that no later generation did again."""
+    """Return the committed steps, sorted by step: the rows that no later generation repeated."""
     later = generations.alias()
     superseded = (
         sa.select(sa.literal(1))
@@ -47,28 +47,28 @@ async def committed_steps(connection: AsyncConnection, job_id: str, after_step: 
 
 
 async def newest_of_generation(connection: AsyncConnection, job_id: str, generation: int, limit: int) -> list[Step]:
-    """The last `limit` rows that a generation reported, in order, be they superseded or not."""
+    """Return the last `limit` rows of a generation, superseded or not, in order."""
     query = sa.select(*_STEP_COLUMNS).where(steps.c.job_id == job_id, steps.c.generation == generation)
     rows = await connection.execute(query.order_by(steps.c.step.desc()).limit(limit))
     return [Step(**row) for row in rows.mappings()][::-1]
 
 
 async def generations_of(connection: AsyncConnection, job_id: str) -> list[Generation]:
-    """All generations, oldest first."""
+    """Return all generations, the oldest first."""
     columns = [column for column in generations.c if column.name != "job_id"]
     query = sa.select(*columns).where(generations.c.job_id == job_id).order_by(generations.c.number)
     return [Generation(**row) for row in (await connection.execute(query)).mappings()]
 
 
 async def incidents_of(connection: AsyncConnection, job_id: str) -> list[Incident]:
-    """All incidents, oldest first."""
+    """Return all incidents, the oldest first."""
     columns = [column for column in incidents.c if column.name != "job_id"]
     query = sa.select(*columns).where(incidents.c.job_id == job_id).order_by(incidents.c.number)
     return [Incident(**row) for row in (await connection.execute(query)).mappings()]
 
 
 async def checkpoints_of(connection: AsyncConnection, job_id: str, removed: bool = False) -> list[Checkpoint]:
-    """Checkpoints by step, newest last; those no longer in storage only if `removed`."""
+    """Return the checkpoints, sorted by step. With `removed`, include those that are no longer in storage."""
     columns = [column for column in checkpoints.c if column.name != "job_id"]
     query = sa.select(*columns).where(checkpoints.c.job_id == job_id)
     if not removed:
@@ -78,7 +78,7 @@ async def checkpoints_of(connection: AsyncConnection, job_id: str, removed: bool
 
 
 def usable(found: Iterable[Checkpoint], formed: Sequence[Generation]) -> list[Checkpoint]:
-    """Checkpoints on the job's own line: every later generation started at their step or past it."""
+    """Return the checkpoints that count: every later generation started at or after their step."""
     return [
         checkpoint
         for checkpoint in found
@@ -89,13 +89,13 @@ def usable(found: Iterable[Checkpoint], formed: Sequence[Generation]) -> list[Ch
 def fold(
     rows: Sequence[Step], formed: Sequence[Generation], samples: Mapping[int, int | None], committed: int
 ) -> Ledger:
-    """Fold all of a job's rows into its account.
+    """Fold all rows of a job into its ledger.
 
     Args:
-        rows: every row of the job, in any order.
-        known: its generations; the first one's start step is what the job began with (`resume_from`).
-        samples: generation → what each of its steps must have seen; None for a script, which keeps its own account.
-        committed: steps the job claims to have committed.
+        rows: all rows of the job, in any order.
+        formed: its generations. The job starts at the start step of the first one (`resume_from`).
+        samples: generation → required number of samples per step; None for a script, which reports no samples.
+        committed: number of committed steps that the job reports.
     """
     start_by_number = {generation.number: generation.start_step for generation in formed}
     began_at = start_by_number[min(start_by_number)] if start_by_number else 0
@@ -107,20 +107,20 @@ def fold(
             superseded += 1
         elif row.step in counted:
             problems.append(
-                f"step {row.step} counts twice: in generations {counted[row.step].generation}, {row.generation}"
+                f"step {row.step} counts twice: in generations {counted[row.step].generation} and {row.generation}"
             )
         else:
             counted[row.step] = row
     missing = [step for step in range(began_at + 1, committed + 1) if step not in counted]
     if missing:
-        problems.append(f"{len(missing)} committed steps have no row, the first is {missing[0]}")
+        problems.append(f"{len(missing)} committed steps have no row; the first is {missing[0]}")
     beyond = [step for step in counted if step > committed or step <= began_at]
     if beyond:
-        problems.append(f"{len(beyond)} rows lie outside steps {began_at + 1}..{committed}, e.g. {beyond[0]}")
+        problems.append(f"{len(beyond)} rows are outside steps {began_at + 1}..{committed}, e.g. {beyond[0]}")
     if None in samples.values():
-        problems.append("a script does not say which samples its steps saw")
+        problems.append("a script does not report the samples of its steps")
     problems += [
-        f"step {row.step} saw {row.samples} samples, not {expected}"
+        f"step {row.step} used {row.samples} samples, expected {expected}"
         for row in counted.values()
         if (expected := samples.get(row.generation)) is not None and row.samples != expected
     ]

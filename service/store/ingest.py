@@ -1,4 +1,4 @@
-"""Takes in what a supervisor reports: each event once, by its key, in the order of its sequence numbers."""
+"""Ingestion of a supervisor's events: each key once, in the order of sequence numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -39,11 +39,11 @@ from regroup.workers.contract.messages import StepRow
 _SMOOTHING = 0.1  # weight of the newest step in the moving averages
 _SUPERVISOR = "supervisor"
 _FACTS = ("mfu", "exposed_communication", "peak_bytes", "pipeline_idle")
-"""Of what training code reports of a step: shown on the job, too."""
+"""Metrics of a step that are also shown on the job's row."""
 
 
 async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], status: Mapping[str, Any]) -> None:
-    """Apply what is new in `reported`, then remember how far this life of the supervisor was heard."""
+    """Apply the new events of `reported`, then store the newest sequence number of this supervisor's incarnation."""
     acked = writer.job.acked_seq if writer.job.supervisor_boot_id == boot_id else 0
     fresh = sorted((event for event in reported if event.seq > acked), key=lambda event: event.seq)
     decoded = [(event, _decode(event)) for event in fresh]
@@ -82,7 +82,7 @@ def _decode(event: Reported) -> JobEvent | MalformedEventError:
 
 
 async def _reject(writer: JobWriter, event: Reported, error: Exception) -> None:
-    """Record an event that cannot be applied. To refuse the batch would have it sent again forever."""
+    """Record an event that cannot be applied. A rejected batch would be sent again forever."""
     await _record(writer, event, {"event": dict(event.data), "because": repr(error)}, kind="rejected")
 
 
@@ -128,7 +128,7 @@ async def _stored_keys(writer: JobWriter, keys: Sequence[str]) -> set[str]:
 
 
 async def _add_steps(writer: JobWriter, rows: Sequence[StepRow]) -> None:
-    """Insert the rows that are new, numbered on from the last."""
+    """Insert the new rows, numbered after the last one."""
     if not rows:
         return
     numbers = [row.step for row in rows]
@@ -176,7 +176,7 @@ async def _step(writer: JobWriter, event: Reported, row: StepRow) -> None:
     if event.generation != job.generation or row.step <= job.step:
         return
     changes: dict[str, Any] = {"step": row.step, "stall_s": job.stall_s + (finite(row.stall_s) or 0.0)}
-    if row.loss is not None:  # a script's may be reported later
+    if row.loss is not None:  # a script may report it later
         changes["loss"] = finite(row.loss)
     validation_loss, duration_s = finite(row.validation_loss), finite(row.duration_s)
     if validation_loss is not None:
@@ -190,13 +190,13 @@ async def _step(writer: JobWriter, event: Reported, row: StepRow) -> None:
 
 
 async def _report(writer: JobWriter, event: Reported, reported: MetricsReported) -> None:
-    """Add to a step's row what its script reported of it."""
+    """Add the metrics that a script reported to the step's row."""
     metrics = reported.metrics
     row = sa.and_(
         steps.c.job_id == writer.job.id, steps.c.generation == event.generation, steps.c.step == reported.step
     )
     extra = (await writer.connection.execute(sa.select(steps.c.extra).where(row))).scalar()
-    if extra is None:  # nothing was trained yet
+    if extra is None:  # there is no such step yet
         return
     columns = {name: number(metrics, name) for name in ("loss", "validation_loss") if name in metrics}
     others = {name: value for name, value in plain(metrics).items() if name not in columns}
@@ -233,7 +233,7 @@ async def _note(writer: JobWriter, event: Reported, note: NoteRecorded) -> None:
 
 
 def _of_a_node(job: JobRow, event: Reported, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Something goes short on a node, or no longer: a condition, beside the others."""
+    """Set or remove the condition of a node that is short of a resource or has a fault."""
     what, place, message = data["what"], f"node {data['node']}: ", data["message"]
     others = [
         condition
@@ -248,10 +248,12 @@ async def _state(writer: JobWriter, event: Reported, changed: StateChanged) -> N
     options: dict[str, Any] = {"now": event.time_s, "actor": _SUPERVISOR}
     target = changed.state
     is_old = target is JobState.STARTING and writer.job.state is not JobState.PLACING
-    if is_old or target is writer.job.state:  # the controller said so before; a supervisor that restarts says it again
+    if (
+        is_old or target is writer.job.state
+    ):  # already recorded by the controller, or repeated by a restarted supervisor
         return
     if writer.job.state is JobState.PLACING and target not in (JobState.STARTING, JobState.QUEUED):
-        # A supervisor that speaks proves the reservations; the controller died before it could write so.
+        # A supervisor that reports proves the reservations. The controller died before it recorded them.
         await writer.move(JobState.STARTING, Reason.RESERVED, **options)
     await writer.move(target, changed.reason, changed.message, key=event.key, error=changed.error, **options)
 
@@ -271,7 +273,7 @@ async def _generation(writer: JobWriter, event: Reported, started: GenerationSta
 
 
 async def _resumed(writer: JobWriter, event: Reported, resumed: ScriptResumed) -> None:
-    """A script has said how many steps its state has: its generation started there, not where it was thought to."""
+    """Correct the start step of a generation after its script reported the number of steps in its state."""
     started = generations.update().where(
         generations.c.job_id == writer.job.id, generations.c.number == event.generation
     )
@@ -322,7 +324,7 @@ async def _checkpoint_removed(writer: JobWriter, event: Reported, gone: Checkpoi
 
 
 async def _phase(writer: JobWriter, event: Reported, progressed: PhaseProgressed) -> None:
-    """Progress of starting: on the row always, in the history only when the phase is another one."""
+    """Show the progress of a start on the row. Only a new phase is recorded in the history."""
     data = {**plain(encode(progressed)), "time_s": event.time_s}
     if (writer.job.phase or {}).get("phase") == data["phase"]:
         await writer.set(phase=data)
@@ -331,7 +333,7 @@ async def _phase(writer: JobWriter, event: Reported, progressed: PhaseProgressed
 
 
 async def _held(writer: JobWriter, event: Reported, job_held: JobHeld) -> None:
-    """A failed job keeps its nodes for a while: a condition, beside the others."""
+    """Set the condition of a failed job that keeps its nodes for debugging."""
     until = datetime.fromtimestamp(job_held.until_s, UTC)
     message = f"it failed; its nodes are kept until {until:%Y-%m-%d %H:%M:%S} UTC"
     held = Condition(HELD, True, job_held.reason.value, message, event.time_s)
@@ -341,27 +343,27 @@ async def _held(writer: JobWriter, event: Reported, job_held: JobHeld) -> None:
 
 
 async def _stragglers(writer: JobWriter, event: Reported, changed: StragglersChanged) -> None:
-    """Ranks that keep the others waiting, or that nobody does any more: a condition, beside the others."""
+    """Set the condition of ranks that delay the others, or remove it if there are none."""
     others = [condition for condition in writer.job.conditions if condition.type != EVEN_PACE]
     named = changed.ranks
     if not named and len(others) == len(writer.job.conditions):
         return
-    message = "; ".join(_slow_as_text(each) for each in named)
+    message = "; ".join(_describe_straggler(each) for each in named)
     uneven = [Condition(EVEN_PACE, False, "straggler", message, event.time_s)] if named else []
     conditions = [asdict(each) for each in (*others, *uneven)]
     await _record(writer, event, encode(changed), changes={"conditions": conditions})
 
 
-def _slow_as_text(each: StragglerRank) -> str:
+def _describe_straggler(each: StragglerRank) -> str:
     where = f"rank {each.rank} on node {each.node}"
-    beside = f"{each.work_s:.3g} s a step, the others {each.usual_s:.3g} s"
+    comparison = f"{each.work_s:.3g} s a step, the others {each.usual_s:.3g} s"
     if each.is_crowded:
-        return f"{where} has to wait for a processor: it takes {beside}; look at what else runs there"
-    return f"{where} works {beside}"
+        return f"{where} has to wait for a processor: it needs {comparison}; check what else runs there"
+    return f"{where} works {comparison}"
 
 
 async def _mirror(writer: JobWriter, event: Reported, mirror: MirrorChanged) -> None:
-    """Another set is held by other nodes, or none any more: on the row alone, it is too often for the history."""
+    """Show the newest mirrored step on the row. It changes too often for the history."""
     sets = mirror.sets
     changes: dict[str, Any] = {"mirrored_step": mirror.step}
     others = [condition for condition in writer.job.conditions if condition.type != MIRRORED]

@@ -1,4 +1,4 @@
-"""The only code that writes a job's row. Every event is one version of it: gapless, in commit order."""
+"""The only code that writes the row of a job. Each event is a new version of the row: without gaps, in commit order."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from regroup.service.store.tables import allocations, events, jobs
 
 
 def job_row(row: Mapping[str, Any]) -> JobRow:
-    """A stored row as its record."""
+    """Convert a stored row into its record."""
     fields = dict(row)
     fields["state"] = JobState(fields["state"])
     fields["conditions"] = tuple(Condition(**item) for item in fields["conditions"])
@@ -24,7 +24,7 @@ def job_row(row: Mapping[str, Any]) -> JobRow:
 
 
 Intending = Callable[[JobRow], Mapping[str, Any]]
-"""What of a job's intents is to be other, by its row."""
+"""Function that returns the intents to change, given a job's row."""
 
 
 SUSPEND = "suspend"
@@ -43,7 +43,7 @@ class JobWriter:
         """Lock and read the row.
 
         Raises:
-            NotFoundError: no such job.
+            NotFoundError: there is no such job.
         """
         query = sa.select(jobs).where(jobs.c.id == job_id).with_for_update()
         row = (await connection.execute(query)).mappings().one_or_none()
@@ -52,12 +52,12 @@ class JobWriter:
         return cls(connection, job_row(dict(row)))
 
     def expect_version(self, version: int | None) -> None:
-        """Raises PreconditionError if the row is at another version; None accepts any."""
+        """Check that the row has this version; raise PreconditionError if it does not. None accepts any version."""
         if version is not None and version != self.job.version:
             raise PreconditionError(f"job {self.job.id} is at version {self.job.version}, not {version}; read it again")
 
     async def set(self, **changes: Any) -> None:
-        """Change columns without an event: progress that has tables of its own."""
+        """Change columns without an event: for progress that has its own tables."""
         changes["revision"] = self.job.revision + 1
         await self._write(changes)
 
@@ -72,10 +72,10 @@ class JobWriter:
         generation: int | None = None,
         changes: Mapping[str, Any] | None = None,
     ) -> int:
-        """Write an event and, in the same breath, what it changes on the row.
+        """Write an event together with its changes of the row.
 
         Returns:
-            The event's number: the row's new version.
+            The number of the event, which is the row's new version.
         """
         number = self.job.version + 1
         await self._write({**(changes or {}), "version": number, "revision": self.job.revision + 1})
@@ -103,27 +103,29 @@ class JobWriter:
         error: Mapping[str, Any] | None = None,
         allocate: tuple[Allocation, ...] = (),
     ) -> None:
-        """The one way a job changes state: checked, with its event, allocations written or released beside it.
+        """Change the state of a job: check the transition, write its event, and write or release allocations.
+
+        No other code changes the state.
 
         Args:
-            transition: from `states.advance`; checked again against the locked row.
-            allocate: what the job may own from now on; written before any of it is made.
+            transition: result of `states.check_transition`, checked again against the locked row.
+            allocate: allocations of the job. They are written before the objects are created.
 
         Raises:
-            IllegalTransitionError: the job has moved on meanwhile, or the table has no such arrow.
-            ConflictError: one of the names in `allocate` is live already.
+            IllegalTransitionError: the job's state has changed since, or the transition is illegal.
+            ConflictError: a name in `allocate` is already allocated.
         """
         job, target = self.job, transition.target
         if transition.source is not job.state:
             raise IllegalTransitionError(
-                f"job {job.id} is {job.state}, no longer {transition.source}; read it again and decide anew"
+                f"job {job.id} is {job.state}, no longer {transition.source}; read the job again and decide again"
             )
         checked = check_transition(job.id, job.state, target, transition.reason, plain(transition.message))
         changes: dict[str, Any] = {"state": target, "reason": checked.reason, "message": checked.message}
         if error is not None:
             changes["error"] = plain(error)
         if job.state is JobState.QUEUED or target.is_terminal:
-            changes["conditions"] = []  # they said why it waited, or was held
+            changes["conditions"] = []  # these are the reasons why it waited or was held
         if target is JobState.QUEUED:
             kept = {name: intent for name, intent in job.intents.items() if name != "preempt"}
             changes |= {"queued_at": now, "layout": None, "intents": kept}
@@ -137,13 +139,13 @@ class JobWriter:
         if error is not None:
             data["error"] = dict(error)
         if not target.has_allocations:
-            changes["mirrored_step"] = None  # the memory of its nodes is given back
+            changes["mirrored_step"] = None  # the memory of its nodes is released
         await self.record("state", data, time_s=now, actor=actor, key=key, changes=changes)
         if not target.has_allocations:
             await self._release(now)
         await self._allocate(allocate, now)
         if target is JobState.QUEUED and (intent := self.job.intents.get(SUSPEND)) is not None:
-            # Whatever brought it here, it waits for nothing: in one breath, so that nobody gives it a turn meanwhile.
+            # A job with this intent must not wait in the queue. One transaction, so that no pass admits it in between.
             await self.move(JobState.SUSPENDED, Reason.SUSPENDED, str(intent["why"]), now=now, actor=actor)
 
     async def reallocate(
@@ -154,7 +156,7 @@ class JobWriter:
         history: Mapping[str, Any] | None,
         now: float,
     ) -> None:
-        """Other things for a live job to own; see `Store.reallocate`."""
+        """Change the allocations of a live job. See `Store.reallocate`."""
         live = sa.and_(allocations.c.job_id == self.job.id, allocations.c.released_at.is_(None))
         if release:
             named = sa.and_(live, allocations.c.name.in_(release))
@@ -170,7 +172,7 @@ class JobWriter:
             await self.record("nodes", history, time_s=now, actor="controller", changes=changes)
 
     async def move(self, target: JobState, reason: Reason, message: str = "", **options: Any) -> None:
-        """`advance` from the state the row is in, then `apply`."""
+        """Apply a transition from the row's current state."""
         await self.apply(check_transition(self.job.id, self.job.state, target, reason, message), **options)
 
     async def _write(self, changes: dict[str, Any]) -> None:
@@ -191,4 +193,4 @@ class JobWriter:
             await self.connection.execute(allocations.insert(), values)
         except exc.IntegrityError as error:
             names = ", ".join(item.name for item in allocate)
-            raise ConflictError(f"one of these names is live already: {names}; release it first") from error
+            raise ConflictError(f"one of these names is already allocated: {names}; release it first") from error

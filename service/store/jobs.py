@@ -1,4 +1,4 @@
-"""Rows of jobs: queueing a new one, finding one, paging through them, remembering answers by idempotency key."""
+"""The rows of jobs: insert, find, list by page; and the stored responses of idempotency keys."""
 
 import secrets
 from typing import Any
@@ -58,7 +58,7 @@ async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: st
             await connection.execute(jobs.insert().values(**row))
     except exc.IntegrityError as error:
         raise ConflictError(
-            f"project {spec.project!r} has a live job named {spec.name!r}; cancel it, wait for it, or take another name"
+            f"project {spec.project!r} has a live job named {spec.name!r}; cancel it, wait for it, or use another name"
         ) from error
     if spec.labels:
         pairs = [{"job_id": new.id, "key": key, "value": value} for key, value in spec.labels.items()]
@@ -80,10 +80,10 @@ async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: st
 
 
 async def get(connection: AsyncConnection, job_id: str) -> JobRow:
-    """The job with this id.
+    """Return the job with this id.
 
     Raises:
-        NotFoundError: no such job.
+        NotFoundError: there is no such job.
     """
     row = (await connection.execute(sa.select(jobs).where(jobs.c.id == job_id))).mappings().one_or_none()
     if row is None:
@@ -92,10 +92,10 @@ async def get(connection: AsyncConnection, job_id: str) -> JobRow:
 
 
 async def find(connection: AsyncConnection, reference: str, project: str) -> JobRow:
-    """The job with this id, else the live one of this name in the project, else its latest.
+    """Return the job with this id, else the live job with this name in the project, else the newest with this name.
 
     Raises:
-        NotFoundError: no such job.
+        NotFoundError: there is no such job.
     """
     named = sa.and_(jobs.c.name == reference, jobs.c.project == project)
     live_first = sa.case((jobs.c.state.in_(_TERMINAL), 1), else_=0)
@@ -107,13 +107,13 @@ async def find(connection: AsyncConnection, reference: str, project: str) -> Job
 
 
 async def in_states(connection: AsyncConnection, states: list[JobState]) -> list[JobRow]:
-    """Jobs in these states, the longest-waiting first."""
+    """Return the jobs in these states, the oldest first."""
     query = sa.select(jobs).where(jobs.c.state.in_(states)).order_by(jobs.c.created_at, jobs.c.id)
     return [job_row(dict(row)) for row in (await connection.execute(query)).mappings()]
 
 
 async def page(connection: AsyncConnection, job_filter: JobFilter, after: str | None, limit: int) -> Page:
-    """Up to `limit` jobs, newest first, whose id is below `after` (ids grow with time)."""
+    """Return up to `limit` jobs with ids below `after`, the newest first. Ids grow with time."""
     query = sa.select(jobs)
     if job_filter.states:
         query = query.where(jobs.c.state.in_(sorted(job_filter.states)))
@@ -132,7 +132,7 @@ async def page(connection: AsyncConnection, job_filter: JobFilter, after: str | 
 
 
 async def remembered(connection: AsyncConnection, scope: str, key: str, since: float) -> tuple[str, Any] | None:
-    """Hash of the body and the answer that this key got after `since`."""
+    """Return the hash of the body and the response stored for this key after `since`; None if there are none."""
     query = sa.select(idempotency.c.body_hash, idempotency.c.response).where(
         idempotency.c.scope == scope, idempotency.c.key == key, idempotency.c.created_at > since
     )
@@ -143,10 +143,10 @@ async def remembered(connection: AsyncConnection, scope: str, key: str, since: f
 async def remember(
     connection: AsyncConnection, scope: str, key: str, body_hash: str, response: Any, now: float, since: float
 ) -> None:
-    """Keep the answer to this key, and forget those from before `since`.
+    """Store the response of this key, and delete responses older than `since`.
 
     Raises:
-        ConflictError: another request with this key was answered meanwhile.
+        ConflictError: another request with this key was answered concurrently.
     """
     await connection.execute(idempotency.delete().where(idempotency.c.created_at <= since))
     row = {"scope": scope, "key": key, "body_hash": body_hash, "response": response, "created_at": now}
@@ -154,11 +154,11 @@ async def remember(
         async with connection.begin_nested():
             await connection.execute(idempotency.insert().values(**row))
     except exc.IntegrityError as error:
-        raise ConflictError(f"another request with Idempotency-Key {key!r} is being answered; send it again") from error
+        raise ConflictError(f"another request with Idempotency-Key {key!r} is in progress; send it again") from error
 
 
 async def own_key(connection: AsyncConnection, name: str) -> str:
-    """A secret this deployment made for itself the first time it was asked for."""
+    """Return a secret of this deployment. The first call creates it."""
     query = sa.select(keys.c.value).where(keys.c.name == name)
     value = (await connection.execute(query)).scalar_one_or_none()
     if value is not None:

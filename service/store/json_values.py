@@ -1,4 +1,4 @@
-"""Reported values as plain data that both dialects and JSON can hold."""
+"""Conversion of reported values to plain data that both databases and JSON can store."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,10 @@ from typing import Any, cast
 
 
 def plain(value: Any) -> Any:
-    """`value` with non-finite numbers as None and text without NUL or half characters (PostgreSQL refuses them)."""
+    """Return `value` with non-finite numbers as None and text without NUL or lone surrogates.
+
+    PostgreSQL accepts neither in JSON and text.
+    """
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
@@ -20,11 +23,11 @@ def plain(value: Any) -> Any:
 
 
 def finite(value: float | None) -> float | None:
-    """Return a float, or None for a value that is not finite."""
+    """Return a float; None for a value that is not finite."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 
 def number(data: Mapping[str, Any], name: str) -> float | None:
-    """A finite float field, or None."""
+    """Return a field as a finite float; None if it is missing or not a finite number."""
     value = plain(data.get(name))
     return float(value) if isinstance(value, int | float) else None

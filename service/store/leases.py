@@ -1,4 +1,4 @@
-"""The leader's lease: who holds it, a token that only grows, expiry by the database's clock."""
+"""The leader's lease: its holder, a token that only grows, and its expiry by the database's clock."""
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -14,10 +14,10 @@ LEADER = "leader"
 async def acquire(
     connection: AsyncConnection, holder: str, ttl_s: float, now: float, single_process: bool
 ) -> Lease | None:
-    """The lease under a new token, or None while another holder's has not expired.
+    """Return the lease with a new token; None if another holder's lease has not expired.
 
     Args:
-        single_process: do not wait for expiry: the caller is known to be the only process.
+        single_process: True if no other process can use the database. The lease is then acquired before its expiry.
     """
     row = (await connection.execute(sa.select(leases).where(leases.c.name == LEADER).with_for_update())).one_or_none()
     if row is None:
@@ -38,7 +38,7 @@ async def acquire(
 
 
 async def renew(connection: AsyncConnection, lease: Lease, ttl_s: float, now: float) -> None:
-    """Hold the lease for `ttl_s` more seconds.
+    """Extend the lease by `ttl_s` seconds from now.
 
     Raises:
         PreconditionError: another holder has it.
@@ -49,13 +49,13 @@ async def renew(connection: AsyncConnection, lease: Lease, ttl_s: float, now: fl
 
 
 async def release(connection: AsyncConnection, lease: Lease) -> None:
-    """Let another take it at once; nothing happens if another already has."""
+    """Release the lease, so that another process can acquire it at once. Without effect if another has it."""
     update = leases.update().where(leases.c.name == lease.name, leases.c.token == lease.token)
     await connection.execute(update.values(holder="", expires_at=0.0, token=lease.token + 1))
 
 
 async def check(connection: AsyncConnection, lease: Lease) -> None:
-    """Fence: nobody can take the lease over until this transaction ends.
+    """Check the lease, and lock it: no other process can acquire it until this transaction ends.
 
     Raises:
         PreconditionError: another holder has it.
@@ -67,5 +67,5 @@ async def check(connection: AsyncConnection, lease: Lease) -> None:
 
 def _lost(lease: Lease) -> PreconditionError:
     return PreconditionError(
-        f"lease {lease.name!r} with token {lease.token} of {lease.holder} has passed to another; stop leading"
+        f"lease {lease.name!r} with token {lease.token} of {lease.holder} now belongs to another process; stop leading"
     )

@@ -1,4 +1,4 @@
-"""What happened to nodes: rows that are added once by their key, and faults that are given up when they are old."""
+"""The events of nodes: each key is stored once, and old faults are deleted."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ _FIELDS = ("key", "node", "kind", "time_s", "job_id", "actor", "message")
 
 
 async def add(connection: AsyncConnection, happened: Sequence[NodeEvent]) -> list[NodeEvent]:
-    """Write what is not known yet; returns it."""
+    """Insert the events with new keys. Return them."""
     keys = [event.key for event in happened]
     stored = set((await connection.execute(sa.select(node_events.c.key).where(node_events.c.key.in_(keys)))).scalars())
     fresh = list({event.key: event for event in happened if event.key not in stored}.values())
@@ -24,13 +24,13 @@ async def add(connection: AsyncConnection, happened: Sequence[NodeEvent]) -> lis
 
 
 async def forget(connection: AsyncConnection, before_s: float) -> None:
-    """Give up older faults. What people ordered is kept: some of it still holds."""
+    """Delete faults before `before_s`. Orders of people (cordon, uncordon) are retained: some are still in effect."""
     old = sa.and_(node_events.c.time_s < before_s, node_events.c.kind.in_([kind.value for kind in WEIGHTS]))
     await connection.execute(node_events.delete().where(old))
 
 
 async def all_events(connection: AsyncConnection) -> list[NodeEvent]:
-    """Everything that is kept, in the order in which it was heard of."""
+    """Return all events in the order of insertion."""
     query = sa.select(*(node_events.c[name] for name in _FIELDS)).order_by(node_events.c.id)
     rows = (await connection.execute(query)).mappings()
     return [

@@ -1,5 +1,4 @@
-"""What the store remembers of plans: what was chosen for a job and why, what was predicted of each generation, and the
-steps that it is compared with."""
+"""Plans and predictions: the plan of a job, the predictions of each generation, and the steps to compare them with."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -15,26 +14,26 @@ from regroup.service.store.records import Event, Lease, Step
 from regroup.service.store.tables import plans, predictions
 
 TRIAL = "trial"
-"""Type of the events that tell of trials."""
+"""Type of the events that report trials."""
 
 
 class PredictionStore:
-    """A part of `Store`: `store.predictions`."""
+    """The part of `Store` for predictions: `store.predictions`."""
 
     def __init__(self, database: Database, changes: Changes) -> None:
         self._database, self._changes = database, changes
 
     async def plan(self, job_id: str) -> dict[str, Any] | None:
-        """What was planned of the job; None where its spec said the layout."""
+        """Return the plan of the job; None if its spec contains the layout."""
         async with self._database.read() as connection:
             query = sa.select(plans.c.data).where(plans.c.job_id == job_id)
             return (await connection.execute(query)).scalar_one_or_none()
 
     async def put(self, lease: Lease, job_id: str, generation: int, data: Mapping[str, Any]) -> None:
-        """Keep what was predicted of a generation; the first word counts.
+        """Store the predictions of a generation, unless it has some.
 
         Raises:
-            PreconditionError: another leads.
+            PreconditionError: another control plane leads now.
         """
         async with self._database.write() as connection:
             await leases.check(connection, lease)
@@ -44,10 +43,10 @@ class PredictionStore:
                 await connection.execute(predictions.insert().values(**row))
 
     async def note_trial(self, lease: Lease, job_id: str, data: Mapping[str, Any], *, now: float) -> None:
-        """Write into a job's history what a trial came to.
+        """Record the result of a trial in the job's history.
 
         Raises:
-            PreconditionError: another leads.
+            PreconditionError: another control plane leads now.
         """
         async with self._database.write() as connection:
             await leases.check(connection, lease)
@@ -56,24 +55,24 @@ class PredictionStore:
         self._changes.announce(job_id)
 
     async def trials(self, job_id: str) -> list[Event]:
-        """What trials came to, the first one first."""
+        """Return the results of trials, the oldest first."""
         async with self._database.read() as connection:
             return await history.events_of_type(connection, job_id, TRIAL)
 
     async def of_job(self, job_id: str) -> dict[int, dict[str, Any]]:
-        """Generation → what was predicted of it."""
+        """Return the predictions by generation."""
         query = sa.select(predictions.c.generation, predictions.c.data).where(predictions.c.job_id == job_id)
         async with self._database.read() as connection:
             return {int(number): data for number, data in await connection.execute(query)}
 
     async def newest(self, job_ids: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Job → what was predicted of its newest generation of which something was."""
+        """Return for each job the predictions of the newest generation that has some."""
         columns = (predictions.c.job_id, predictions.c.data)
         query = sa.select(*columns).where(predictions.c.job_id.in_(job_ids)).order_by(predictions.c.generation)
         async with self._database.read() as connection:
             return {str(job_id): data for job_id, data in await connection.execute(query)}
 
     async def steps(self, job_id: str, generation: int, limit: int) -> list[Step]:
-        """The newest rows of a generation, in order."""
+        """Return the last `limit` rows of a generation, in order."""
         async with self._database.read() as connection:
             return await history.newest_of_generation(connection, job_id, generation, limit)

@@ -1,4 +1,4 @@
-"""What the queue remembers beside the jobs' rows: projects, what jobs were given, and who was asked to make room."""
+"""Persistent state of the queue: projects, the reservations of jobs, and the intents to suspend or preempt them."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -33,19 +33,19 @@ def must_release_all(job: JobRow) -> bool:
 
 
 class QueueStore:
-    """A part of `Store`: `store.queue`."""
+    """The part of `Store` for the queue: `store.queue`."""
 
     def __init__(self, database: Database, changes: Changes) -> None:
         self._database, self._changes = database, changes
 
     async def projects(self) -> list[ProjectRow]:
-        """All that have a row, by name."""
+        """Return all projects that have a row, sorted by name."""
         async with self._database.read() as connection:
             rows = (await connection.execute(sa.select(projects).order_by(projects.c.name))).mappings()
             return [ProjectRow(**row) for row in rows]
 
     async def project(self, name: str) -> ProjectRow:
-        """The project; one without a row may have and ask for everything."""
+        """Return the project. A project without a row has no quota and no rules."""
         async with self._database.read() as connection:
             row = (
                 (await connection.execute(sa.select(projects).where(projects.c.name == name))).mappings().one_or_none()
@@ -53,18 +53,18 @@ class QueueStore:
             return ProjectRow(name) if row is None else ProjectRow(**row)
 
     async def put_project(self, row: ProjectRow) -> None:
-        """Write a project, new or not. It holds for jobs from their next turn on; what runs runs on."""
+        """Create or replace a project. The next scheduling pass applies it; running jobs continue."""
         async with self._database.write() as connection:
             await connection.execute(projects.delete().where(projects.c.name == row.name))
             await connection.execute(projects.insert().values(**plain(dataclasses.asdict(row))))
         self._changes.announce("")
 
     async def remove_project(self, name: str) -> None:
-        """Forget a project that nobody uses.
+        """Delete a project without live jobs.
 
         Raises:
-            NotFoundError: it has no row.
-            ConflictError: it has jobs that have not ended.
+            NotFoundError: the project has no row.
+            ConflictError: the project has jobs that have not ended.
         """
         async with self._database.write() as connection:
             used = sa.select(sa.func.count()).where(jobs.c.project == name, jobs.c.state.in_(_LIVE))
@@ -74,12 +74,12 @@ class QueueStore:
                 raise ConflictError(f"project {name!r} has {live} not ended; {remedy}")
             if not (await connection.execute(projects.delete().where(projects.c.name == name))).rowcount:
                 raise NotFoundError(
-                    f"no project {name!r} has been set up; `regroup projects list` shows those that were"
+                    f"project {name!r} is not set up; `regroup projects list` lists the projects that are"
                 )
         self._changes.announce("")
 
     async def reservations_of(self, job_id: str) -> list[Allocation]:
-        """What a job has held of nodes, the oldest first, whether it holds it still or not."""
+        """Return all reservations of a job, also released ones, the oldest first."""
         names = [field.name for field in dataclasses.fields(Allocation)]
         query = sa.select(*(allocations.c[name] for name in names)).where(
             allocations.c.job_id == job_id, allocations.c.kind == AllocationKind.RESERVATION
@@ -89,11 +89,12 @@ class QueueStore:
             return [Allocation.from_row(row) for row in rows]
 
     async def request_capacity(self, lease: Lease, job_id: str, intent: Mapping[str, Any], *, now: float) -> None:
-        """Write an intent, by its name, by which a job makes room for another: `PREEMPT` or `RESIZE` with `why`.
-        Asking again changes nothing, nor does asking one that holds nothing.
+        """Record the intent that a job must release devices for another: `PREEMPT` or `RESIZE`, with `why`.
+
+        Without effect if the job already has this intent, or has no allocations.
 
         Raises:
-            PreconditionError: another leads now.
+            PreconditionError: another control plane leads now.
         """
         async with self._database.write() as connection:
             await leases.check(connection, lease)
@@ -105,21 +106,22 @@ class QueueStore:
         self._changes.announce(job_id)
 
     async def suspended(self) -> list[JobRow]:
-        """Jobs that hold nothing until they are resumed."""
+        """Return the suspended jobs."""
         async with self._database.read() as connection:
             rows = (await connection.execute(sa.select(jobs).where(jobs.c.state == JobState.SUSPENDED))).mappings()
             return [job_row(dict(row)) for row in rows]
 
     async def suspend(self, job_id: str, why: str, *, now: float, actor: str, lease: Lease | None = None) -> JobRow:
-        """Want a job to hold nothing: one that queues does so at once, any other when its state is saved. Asking again
-        changes nothing.
+        """Record the intent to suspend a job. A queued job is suspended at once, any other after its state is saved.
+
+        Without effect if the job already has this intent.
 
         Args:
-            lease: of a leader that wants it without being asked.
+            lease: lease of a leader that suspends the job automatically.
 
         Raises:
-            ConflictError: the job is over or on its way there.
-            PreconditionError: another leads now.
+            ConflictError: the job has ended, or is ending.
+            PreconditionError: another control plane leads now.
         """
         async with self._database.write() as connection:
             if lease is not None:
@@ -138,11 +140,12 @@ class QueueStore:
         return writer.job
 
     async def resume(self, job_id: str, *, now: float, actor: str) -> JobRow:
-        """Want a job to be suspended no longer: it queues again, or stays where it is if it had not let go yet. Asking
-        again changes nothing.
+        """Withdraw the intent to suspend a job. A suspended job queues again; any other job continues.
+
+        Without effect if the job does not have this intent.
 
         Raises:
-            ConflictError: the job is over.
+            ConflictError: the job has ended.
         """
         async with self._database.write() as connection:
             writer = await JobWriter.lock(connection, job_id)

@@ -1,4 +1,4 @@
-"""What the store hands out: one frozen record per table. Times are Unix seconds."""
+"""The records of the store, one frozen dataclass per table. Times are Unix seconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,24 +10,24 @@ from regroup.service.spec.job import JobSpec
 from regroup.service.spec.workload import requested_steps
 
 HELD = "Held"
-"""Condition of a job that failed and whose nodes are kept, to be looked at."""
+"""Condition of a failed job whose nodes stay allocated for debugging."""
 EVEN_PACE = "EvenPace"
-"""Condition of a job that trains; false while some rank keeps the others waiting."""
+"""Condition of a job that trains; false while a rank delays the others."""
 START_ESTIMATED = "StartEstimated"
-"""Condition of a job that waits and was promised a start: its message is the time, in ISO 8601, to the minute."""
+"""Condition of a waiting job with a reserved start: its message is the time, in ISO 8601, to the minute."""
 MIRRORED = "Mirrored"
-"""Condition of a job that runs; false while it has fewer mirrors than it would, because nodes are short of memory."""
+"""Condition of a running job; false while it has fewer mirrors than configured, because nodes are short of memory."""
 WELL_USED = "WellUsed"
-"""Condition of a job that trains; false while it makes little use of its devices."""
+"""Condition of a job that trains; false while its device utilization is low."""
 NODES_REQUESTED = "NodesRequested"
-"""Condition of a job that waits; true while the autoscaler of the cluster is asked for nodes for it."""
+"""Condition of a waiting job; true while the cluster's autoscaler has a request for its nodes."""
 NODE_WELL = "NodeWell"
-"""Condition of a job that runs; false while something goes short on one of its nodes."""
+"""Condition of a running job; false while one of its nodes is short of a resource or has a fault."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to lead. Every write of the leader carries it; a newer token makes it worthless."""
+    """The right to lead. Every write of the leader carries it. A newer token invalidates it."""
 
     name: str
     holder: str
@@ -36,20 +36,20 @@ class Lease:
 
 @dataclass(frozen=True)
 class Condition:
-    """Why a job is as it is, for programs (`reason`) and people (`message`)."""
+    """A condition of a job, with its cause for programs (`reason`) and people (`message`)."""
 
     type: str
-    """E.g. `Placeable`."""
+    """Type of the condition, e.g. `Placeable`."""
     status: bool
     reason: str
     message: str
     last_transition_time: float = 0.0
-    """When `status` last changed; the store fills it."""
+    """Time of the last change of `status`. The store sets it."""
 
 
 @dataclass(frozen=True)
 class JobRow:
-    """A job as stored."""
+    """The row of a job."""
 
     id: str
     project: str
@@ -65,7 +65,7 @@ class JobRow:
     version: int
     """Number of the newest event."""
     revision: int
-    """Counts every change of the row, also those without an event."""
+    """Number of changes of the row, also those without an event."""
     intents: dict[str, Any]
     conditions: tuple[Condition, ...]
     phase: dict[str, Any] | None
@@ -76,34 +76,34 @@ class JobRow:
     generation: int
     layout: dict[str, int] | None
     step: int
-    """Committed steps."""
+    """Number of committed steps."""
     step_rows: int
     """Number of the newest step row."""
     loss: float | None
     validation_loss: float | None
     tokens_per_s: float | None
     step_duration_s: float | None
-    """Moving average."""
+    """Moving average of the step time."""
     stall_s: float
-    """Seconds in which training waited for snapshots and checkpoints, of all its steps."""
+    """Seconds that training waited for snapshots and checkpoints, in all steps."""
     mfu: float | None
     exposed_communication: float | None
     peak_bytes: float | None
     pipeline_idle: float | None
-    """Of the newest step: the part of its time in which a rank of the pipeline computes nothing."""
+    """Share of the newest step's time in which a rank of the pipeline computes nothing."""
     mirrored_step: int | None
-    """Committed steps in the set that other nodes hold whole."""
+    """Step of the newest set of snapshots that is fully mirrored."""
     goodput: float | None
     result: dict[str, Any] | None
     rank_phases: dict[str, Any]
-    """Rank → (step, phase) as the supervisor last told; empty when nothing runs."""
+    """Rank → (step, phase) in the supervisor's newest report; empty if no rank runs."""
     supervisor_boot_id: str
-    """Life of the supervisor that `acked_seq` counts in."""
+    """Incarnation of the supervisor that `acked_seq` belongs to."""
     acked_seq: int
 
     @property
     def steps(self) -> int | None:
-        """Steps the job asked for; None for a script of which nobody knows."""
+        """Requested number of steps; None for a script that does not declare it."""
         return requested_steps(self.spec)
 
     @property
@@ -113,11 +113,11 @@ class JobRow:
 
     @property
     def is_held(self) -> bool:
-        """It failed, and its nodes are kept for a while."""
+        """True if the job failed and its nodes stay allocated for debugging."""
         return any(condition.type == HELD for condition in self.conditions)
 
     def parsed_spec(self) -> JobSpec:
-        """The spec as its model."""
+        """Return the spec as its model."""
         return JobSpec.model_validate(self.spec)
 
 
@@ -130,12 +130,12 @@ class NewJob:
     storage_uri: str
     resume_uri: str | None = None
     plan: Mapping[str, Any] | None = None
-    """Of a job whose layout was chosen for it: what was asked, what the planner answered."""
+    """Request and result of the planner, if it chose the layout."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One entry of a job's history. `number` is the job's version at that moment: gapless, in commit order."""
+    """One entry of a job's history. `number` is the job's version at that time: without gaps, in commit order."""
 
     job_id: str
     number: int
@@ -148,7 +148,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Step:
-    """One committed step as its generation reported it."""
+    """One committed step, as its generation reported it."""
 
     number: int
     """Place in the job's rows, in commit order."""
@@ -157,9 +157,9 @@ class Step:
     time_s: float
     duration_s: float | None
     loss: float | None
-    """None when it was not finite, or nobody said."""
+    """None if it was not finite or not reported."""
     tokens: int | None
-    """None, like the sums of samples, where training code does not say."""
+    """None, like the sums of samples, if training code does not report it."""
     samples: int | None
     samples_hash: int | None
     learning_rate: float | None
@@ -178,7 +178,7 @@ class Generation:
     world_size: int
     ranks: list[dict[str, Any]]
     start_step: int
-    """Committed steps in the state it started from; its first row is `start_step + 1`."""
+    """Number of committed steps in the restored state. Its first row is step `start_step + 1`."""
     restore: dict[str, Any]
     cause: str
     time_s: float
@@ -186,11 +186,11 @@ class Generation:
 
 @dataclass(frozen=True)
 class Incident:
-    """One cause, its evidence, the recovery action taken, its times and losses."""
+    """One cause, its evidence, the recovery action, its times and losses."""
 
     id: str
     number: int
-    """Number of the event that first told of it."""
+    """Number of the first event that reported it."""
     cause: str
     time_s: float
     data: dict[str, Any]
@@ -223,16 +223,16 @@ class AllocationKind(StrEnum):
 
 @dataclass(frozen=True)
 class Allocation:
-    """A named Ray object that a job may own. Written before the object is made."""
+    """A named Ray object that a job may own. The row is written before the object is created."""
 
     job_id: str
     kind: AllocationKind
     name: str
     node_id: str = ""
     data: dict[str, Any] = field(default_factory=dict[str, Any])
-    """For a reservation: what it holds."""
+    """Resources, for a reservation; the assignment, for a supervisor."""
     created_at: float = field(default=0.0, compare=False)
-    """When it was allocated; the store fills it."""
+    """Time of the allocation. The store sets it."""
 
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> "Allocation":
@@ -241,18 +241,18 @@ class Allocation:
 
     @property
     def is_seat(self) -> bool:
-        """A reservation that ranks sit in, or may."""
+        """True for a reservation for ranks of the job."""
         return self.kind is AllocationKind.RESERVATION and not self.is_spare
 
     @property
     def is_spare(self) -> bool:
-        """A reservation that is only held ready for ranks of a node that is lost or leaves."""
+        """True for a reservation of a spare node, for ranks of a node that is lost or leaves."""
         return self.kind is AllocationKind.RESERVATION and bool(self.data.get("spare"))
 
 
 @dataclass(frozen=True)
 class ProjectRow:
-    """What a project may hold and ask for."""
+    """The quota and the rules of a project."""
 
     name: str
     guaranteed: int = 0
@@ -260,29 +260,29 @@ class ProjectRow:
     limit: int | None = None
     weight: float = 1.0
     admits: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What its jobs may ask for; see `service.admits.Admits`."""
+    """Limits for the specs of its jobs, in the form of `service.spec.project_limits.ProjectLimits`."""
     defaults: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Spec fields of its jobs where they do not say otherwise."""
+    """Default values of spec fields of its jobs."""
     spares: int = 0
-    """Idle nodes that are kept ready for its running jobs."""
+    """Number of idle nodes that are reserved for its running jobs."""
 
 
 @dataclass(frozen=True)
 class DrainRow:
-    """A node that somebody wants empty."""
+    """The request of a user to drain a node."""
 
     node_id: str
     node: str
-    """What people call it."""
+    """Name of the node."""
     reason: str
     actor: str
     requested_at: float
     deadline_at: float
-    """It may be gone from then on."""
+    """Time after which the node may be removed."""
 
 
 class Reported(Protocol):
-    """An event as the supervisor reports it (`service.runtime.cluster.SupervisorEvent`)."""
+    """An event that the supervisor reports (`service.ports.sync.SupervisorEvent`)."""
 
     @property
     def seq(self) -> int: ...
@@ -300,7 +300,7 @@ class Reported(Protocol):
 
 @dataclass(frozen=True)
 class Page:
-    """Jobs, newest first, and the id after which the next page starts."""
+    """Jobs, the newest first, and the id after which the next page starts."""
 
     jobs: tuple[JobRow, ...]
     next_after: str | None
@@ -308,7 +308,7 @@ class Page:
 
 @dataclass(frozen=True)
 class JobFilter:
-    """What to list."""
+    """A filter of a list of jobs. Unset fields match all jobs."""
 
     states: frozenset[JobState] = frozenset()
     project: str | None = None
@@ -321,24 +321,25 @@ class Ledger:
     """The account of a job's samples, folded over its committed steps."""
 
     exact: bool
-    """Every committed step is there once and saw exactly the global batch."""
+    """True if every committed step exists once and used exactly the global batch."""
     steps: int
     samples: int
     samples_hash: int
-    """Sum modulo 2**64 over the committed steps."""
+    """Sum of the sample hashes of the committed steps, modulo 2**64."""
     superseded: int
-    """Rows that a later generation did again."""
+    """Number of rows that a later generation repeated."""
     problems: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What the metrics show of the whole store."""
+    """Sums over the whole store, for the metrics."""
 
     jobs: Mapping[JobState, int]
+    """State → number of jobs."""
     incidents: Mapping[str, int]
-    """By cause."""
+    """Cause → number of incidents."""
     checkpoint_bytes: int
-    """Held in storage now."""
+    """Bytes of all checkpoints in storage now."""
     queue_wait_s: float
-    """How long the longest-waiting queued job has waited; 0 with an empty queue."""
+    """Longest waiting time of a queued job so far; 0 if the queue is empty."""

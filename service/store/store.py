@@ -1,17 +1,9 @@
-"""The store: everything the control plane remembers, one method per transaction.
+"""The store: the persistent state of the control plane, one method per transaction.
 
-For the controller (all writes under its `Lease`; a lost lease raises `PreconditionError`, then stop leading):
+The controller writes under its `Lease`. A write with a lost lease raises `PreconditionError`: stop leading then.
 
-    store = await Store.open("sqlite:////var/lib/regroup/regroup.db")
-    lease = await store.acquire_lease(holder, ttl_s)         None while another leads; then renew_lease
-    await store.queued_jobs(), await store.live_jobs()       those that wait, in order; those that hold devices
-    await store.apply(lease, advance(...), now=..., allocate=(Allocation(...), ...))
-    await store.ingest(lease, job_id, boot_id, events, status)     -> JobRow with acked_seq
-    await store.set_conditions(lease, job_id, (Condition(...),), now=...)
-    await store.live_allocations()                            what may exist; remove other actors and reservations
-
-`apply` to a state that holds no devices releases the job's allocations in the same transaction; so does an ingested
-`state` event. A job's `intents` are what the supervisor is to be told: `cancel`, `pins`.
+A transition to a state without allocations releases the job's allocations in the same transaction, by `apply` or by an
+ingested `state` event. A job's `intents` are orders for its supervisor, e.g. `cancel` and `pins`.
 """
 
 import dataclasses
@@ -58,7 +50,7 @@ _IDEMPOTENCY_KEPT_S = 24 * 3600.0
 
 
 class Store:
-    """The only door to the database."""
+    """The only access to the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -68,32 +60,32 @@ class Store:
 
     @classmethod
     async def open(cls, url: str) -> "Store":
-        """Connect, migrate, and on SQLite take the file's lock. See `Database.open`."""
+        """Connect, migrate, and on SQLite lock the file. See `Database.open`."""
         return cls(await Database.open(url))
 
     async def close(self) -> None:
-        """Give back connections and the file lock."""
+        """Close the connections and release the file lock."""
         await self._database.close()
 
     async def ping(self) -> None:
-        """Raises UnavailableError if the database does not answer."""
+        """Check that the database answers; raise UnavailableError if it does not."""
         await self._database.ping()
 
-    # ------------------------------------------------------------ leading
+    # ------------------------------------------------------------ leader election
 
     async def acquire_lease(self, holder: str, ttl_s: float) -> Lease | None:
-        """Lead, or None while another does. On SQLite this process is the only one and never waits."""
+        """Acquire the lease; None while another process leads. On SQLite there is no other, so it never waits."""
         async with self._database.write() as connection:
             now = await self._database.now(connection)
             return await leases.acquire(connection, holder, ttl_s, now, single_process=self._database.single_process)
 
     async def renew_lease(self, lease: Lease, ttl_s: float) -> None:
-        """Lead for `ttl_s` more; raises PreconditionError if another does."""
+        """Extend the lease by `ttl_s` from now; raise PreconditionError if another process leads."""
         async with self._database.write() as connection:
             await leases.renew(connection, lease, ttl_s, await self._database.now(connection))
 
     async def release_lease(self, lease: Lease) -> None:
-        """Stop leading, so that another need not wait."""
+        """Release the lease, so that another process can lead at once."""
         async with self._database.write() as connection:
             await leases.release(connection, lease)
 
@@ -109,7 +101,7 @@ class Store:
         error: Mapping[str, Any] | None = None,
         allocate: Sequence[Allocation] = (),
     ) -> JobRow:
-        """Write a checked state change with its event and allocations. See `JobWriter.apply` for what it raises."""
+        """Write a checked state transition with its event and allocations. See `JobWriter.apply` for its errors."""
         async with self._job(transition.job_id, lease) as writer:
             await writer.apply(transition, now=now, actor=actor, error=error, allocate=tuple(allocate))
         return writer.job
@@ -125,32 +117,36 @@ class Store:
         history: Mapping[str, Any] | None = None,
         now: float,
     ) -> None:
-        """Change what a job that runs may own: name what is added before it is made, and what it has given up.
+        """Change the allocations of a running job: add rows before their objects are created, and release others.
 
         Args:
-            release: names.
-            assignment: what the supervisor's own row says from now on.
-            history: written as an event `nodes`.
+            release: names of the allocations to release.
+            assignment: new data of the supervisor's row.
+            history: data of an event `nodes`.
 
         Raises:
-            ConflictError: one of the names in `allocate` is live already.
-            IllegalTransitionError: the job holds nothing any more.
+            ConflictError: a name in `allocate` is already allocated.
+            IllegalTransitionError: the job has no allocations.
         """
         async with self._job(job_id, lease) as writer:
             if not writer.job.state.has_allocations:
-                raise IllegalTransitionError(f"job {job_id} is {writer.job.state}: it holds nothing to be changed")
+                raise IllegalTransitionError(f"job {job_id} is {writer.job.state}: it has no allocations to change")
             await writer.reallocate(tuple(allocate), release, assignment, history, now)
 
     async def ingest(
         self, lease: Lease, job_id: str, boot_id: str, reported: Sequence[Reported], status: Mapping[str, Any]
     ) -> JobRow:
-        """Take in a supervisor's events, each once, and its status (`goodput`, `ranks`); `acked_seq` says how far."""
+        """Ingest a supervisor's events, each once, and its status (`goodput`, `ranks`).
+
+        Returns:
+            The row. Its `acked_seq` is the newest ingested sequence number.
+        """
         async with self._job(job_id, lease) as writer:
             await ingest(writer, boot_id, reported, status)
         return writer.job
 
     async def set_conditions(self, lease: Lease, job_id: str, conditions: Sequence[Condition], *, now: float) -> None:
-        """Say why the job is as it is. No event: the history shows what happened, not what did not."""
+        """Set the conditions of a job, without an event: the history contains only what happened."""
         async with self._job(job_id, lease) as writer:
             before = {condition.type: condition for condition in writer.job.conditions}
             stamped: list[Condition] = []
@@ -164,7 +160,7 @@ class Store:
     async def note_node_faults(
         self, lease: Lease, faults: Sequence[NodeEvent], *, forget_before_s: float
     ) -> list[NodeEvent]:
-        """Remember what happened to nodes, each once by its key, and forget what is older; returns what was new."""
+        """Store node faults, each key once, and delete faults before `forget_before_s`. Return the new ones."""
         async with self._database.write() as connection:
             await leases.check(connection, lease)
             fresh = await node_events.add(connection, faults)
@@ -173,7 +169,7 @@ class Store:
             self.changes.announce(fault.node)
         return fresh
 
-    # ------------------------------------------------------------ what people ask for
+    # ------------------------------------------------------------ requests of users
 
     async def submit(
         self, new: NewJob, *, now: float, actor: str, idempotency: tuple[str, str, str] | None = None
@@ -181,10 +177,10 @@ class Store:
         """Queue a job.
 
         Args:
-            idempotency: scope, key and hash of the body; the job's id is kept under them, in the same transaction.
+            idempotency: scope, key and hash of the body. The job's id is stored under them, in the same transaction.
 
         Raises:
-            ConflictError: a live job has the name, or a request with the same key is being answered.
+            ConflictError: a live job has the name, or a request with the same key is in progress.
         """
         async with self._database.write() as connection:
             if idempotency is not None:
@@ -195,16 +191,16 @@ class Store:
         return job
 
     async def remembered(self, scope: str, key: str, *, now: float) -> tuple[str, Any] | None:
-        """Hash of the body and the answer that this key got within the last day."""
+        """Return the hash of the body and the response of this key within the last day; None if there are none."""
         async with self._database.read() as connection:
             return await jobs.remembered(connection, scope, key, now - _IDEMPOTENCY_KEPT_S)
 
     async def cancel(self, job_id: str, *, now: float, actor: str, version: int | None = None) -> JobRow:
-        """End a queued job at once; write the intent on any other. Asking again changes nothing.
+        """Cancel a queued or suspended job at once; record the intent for any other. A repetition has no effect.
 
         Raises:
             PreconditionError: the job's version is not `version`.
-            ConflictError: the job has ended otherwise.
+            ConflictError: the job has ended, but was not cancelled.
         """
         async with self._job(job_id) as writer:
             job = writer.job
@@ -213,7 +209,7 @@ class Store:
                 await writer.move(JobState.CANCELLED, Reason.CANCELLED_BY_USER, now=now, actor=actor)
             elif job.state.is_terminal and job.state is not JobState.CANCELLED:
                 raise ConflictError(
-                    f"job {job_id} is {job.state} already; only a job that has not ended can be cancelled"
+                    f"job {job_id} is already {job.state}; only a job that has not ended can be cancelled"
                 )
             elif not job.state.is_terminal and not job.intents.get("cancel"):
                 intents = {**job.intents, "cancel": True}
@@ -221,7 +217,7 @@ class Store:
         return writer.job
 
     async def intend(self, job_id: str, change: Intending, *, now: float, actor: str) -> JobRow:
-        """Add what `change` makes of a job's row to its intents, less what is None there; it may raise to refuse."""
+        """Update a job's intents with the result of `change`; None removes an intent. Errors of `change` propagate."""
         async with self._job(job_id) as writer:
             changed = change(writer.job)
             intents = {name: value for name, value in {**writer.job.intents, **changed}.items() if value is not None}
@@ -230,30 +226,30 @@ class Store:
         return writer.job
 
     async def release(self, job_id: str, *, now: float, actor: str) -> JobRow:
-        """Write the intent to hold a failed job no longer. Asking again changes nothing.
+        """Record the intent to release a held job. A repetition has no effect.
 
         Raises:
-            ConflictError: it is not held.
+            ConflictError: the job is not held.
         """
         async with self._job(job_id) as writer:
             job = writer.job
             if not job.is_held:
-                raise ConflictError(f"job {job_id} is {job.state} and not held: there is nothing to let go")
+                raise ConflictError(f"job {job_id} is {job.state} and not held: there is nothing to release")
             if not job.intents.get("release"):
                 intents = {**job.intents, "release": True}
                 await writer.record("intent", {"release": True}, time_s=now, actor=actor, changes={"intents": intents})
         return writer.job
 
     async def note(self, job_id: str, kind: str, data: Mapping[str, Any], *, now: float, actor: str) -> None:
-        """Write into a job's history what somebody did that changes nothing of it; raises NotFoundError."""
+        """Record a user's action that does not change the job in its history; raise NotFoundError if it is missing."""
         async with self._job(job_id) as writer:
             await writer.record(kind, data, time_s=now, actor=actor)
 
     async def pin(self, job_id: str, step: int, pinned: bool, *, now: float, actor: str) -> Checkpoint:
-        """Keep the newest checkpoint of `step` from retention, or no longer.
+        """Pin the newest checkpoint of `step`, so that retention does not remove it; or unpin it.
 
         Raises:
-            NotFoundError: no such checkpoint in storage.
+            NotFoundError: there is no such checkpoint in storage.
         """
         async with self._job(job_id) as writer:
             stored = [item for item in await history.checkpoints_of(writer.connection, job_id) if item.step == step]
@@ -274,57 +270,57 @@ class Store:
         return dataclasses.replace(newest, pinned=pinned)
 
     async def note_node_order(self, order: NodeEvent) -> None:
-        """Remember that somebody closed a node, or opened it again."""
+        """Store a user's order to cordon or uncordon a node."""
         async with self._database.write() as connection:
             await node_events.add(connection, [order])
         self.changes.announce(order.node)
 
-    # ------------------------------------------------------------ nodes that people want empty
+    # ------------------------------------------------------------ drains
 
     async def drain(self, row: DrainRow) -> DrainRow:
-        """Want a node empty, or until another time; returns what is stored."""
+        """Store a drain request, or change its deadline. Return the stored row."""
         async with self._database.write() as connection:
             return await drains.put(connection, row)
 
     async def undrain(self, node_ids: Collection[str]) -> int:
-        """Want these no longer empty; returns how many of them were."""
+        """Delete the drain requests for these nodes. Return the number of deleted rows."""
         async with self._database.write() as connection:
             return await drains.remove(connection, node_ids)
 
     async def drains(self) -> list[DrainRow]:
-        """Nodes that are wanted empty."""
+        """Return the drain requests."""
         async with self._database.read() as connection:
             return await drains.everything(connection)
 
-    # ------------------------------------------------------------ reading
+    # ------------------------------------------------------------ queries
 
     async def job(self, job_id: str) -> JobRow:
-        """The job with this id; raises NotFoundError."""
+        """Return the job with this id; raise NotFoundError if there is none."""
         async with self._database.read() as connection:
             return await jobs.get(connection, job_id)
 
     async def find_job(self, reference: str, project: str) -> JobRow:
-        """The job with this id, else the live, else the latest one of this name; raises NotFoundError."""
+        """Return the job with this id, else the live or newest one with this name; raise NotFoundError if none."""
         async with self._database.read() as connection:
             return await jobs.find(connection, reference, project)
 
     async def page(self, job_filter: JobFilter, after: str | None, limit: int) -> Page:
-        """Jobs, newest first, after the one with id `after`."""
+        """Return jobs, the newest first, after the one with id `after`."""
         async with self._database.read() as connection:
             return await jobs.page(connection, job_filter, after, limit)
 
     async def queued_jobs(self) -> list[JobRow]:
-        """QUEUED jobs in order of submission."""
+        """Return the QUEUED jobs in order of submission."""
         async with self._database.read() as connection:
             return await jobs.in_states(connection, [JobState.QUEUED])
 
     async def live_jobs(self) -> list[JobRow]:
-        """Jobs that hold devices, or may."""
+        """Return the jobs that may have allocations."""
         async with self._database.read() as connection:
             return await jobs.in_states(connection, [state for state in JobState if state.has_allocations])
 
     async def live_allocations(self, job_id: str | None = None) -> list[Allocation]:
-        """Everything that may exist in the cluster, of one job or all."""
+        """Return the live allocations, of one job or of all."""
         names = [field.name for field in dataclasses.fields(Allocation)]
         query = sa.select(*(allocations.c[name] for name in names)).where(allocations.c.released_at.is_(None))
         if job_id is not None:
@@ -334,42 +330,42 @@ class Store:
             return [Allocation.from_row(row) for row in rows]
 
     async def node_events(self) -> list[NodeEvent]:
-        """What happened to nodes, as far as it is kept."""
+        """Return the stored events of nodes."""
         async with self._database.read() as connection:
             return await node_events.all_events(connection)
 
     async def events(self, job_id: str, after: int = 0, limit: int = 1000) -> list[Event]:
-        """Events numbered above `after`."""
+        """Return the events with a number above `after`."""
         async with self._database.read() as connection:
             return await history.events_after(connection, job_id, after, limit)
 
     async def step_rows(self, job_id: str, after: int = 0, limit: int = 1000) -> list[Step]:
-        """All rows numbered above `after`, superseded ones too: what a follower reads."""
+        """Return all rows with a number above `after`, superseded ones too, for followers."""
         async with self._database.read() as connection:
             return await history.step_rows_after(connection, job_id, after, limit)
 
     async def committed_steps(self, job_id: str, after_step: int = 0, limit: int | None = None) -> list[Step]:
-        """The history that counts, by step."""
+        """Return the committed steps, sorted by step."""
         async with self._database.read() as connection:
             return await history.committed_steps(connection, job_id, after_step, limit)
 
     async def generations(self, job_id: str) -> list[Generation]:
-        """Oldest first."""
+        """Return the generations, the oldest first."""
         async with self._database.read() as connection:
             return await history.generations_of(connection, job_id)
 
     async def incidents(self, job_id: str) -> list[Incident]:
-        """Oldest first."""
+        """Return the incidents, the oldest first."""
         async with self._database.read() as connection:
             return await history.incidents_of(connection, job_id)
 
     async def checkpoints(self, job_id: str, removed: bool = False) -> list[Checkpoint]:
-        """By step; those no longer in storage only if `removed`."""
+        """Return the checkpoints, sorted by step. With `removed`, include those that are no longer in storage."""
         async with self._database.read() as connection:
             return await history.checkpoints_of(connection, job_id, removed)
 
     async def ledger(self, job_id: str) -> Ledger:
-        """Whether every committed step saw exactly its samples, once."""
+        """Return the ledger, folded over all rows of the job."""
         async with self._database.read() as connection:
             job = await jobs.get(connection, job_id)
             rows = await history.step_rows_after(connection, job_id, 0, job.step_rows)
@@ -379,12 +375,12 @@ class Store:
         return history.fold(rows, formed, samples, job.step)
 
     async def totals(self, now: float) -> Totals:
-        """Sums over the whole store, for the metrics."""
+        """Return sums over the whole store, for the metrics."""
         async with self._database.read() as connection:
             return await totals(connection, now)
 
     async def own_key(self, name: str) -> str:
-        """A secret this deployment made for itself."""
+        """Return a secret of this deployment. The first call creates it."""
         async with self._database.write() as connection:
             return await jobs.own_key(connection, name)
 

@@ -1,4 +1,4 @@
-"""The tables. What must never be false is a constraint or a unique index here, not a hope elsewhere.
+"""The tables. Rules that must always hold are constraints or unique indexes here.
 
 Times are Unix seconds. Counters of samples are unsigned 64-bit and stored in the signed range.
 """
@@ -27,14 +27,14 @@ class Unsigned64(sa.TypeDecorator[int]):
     cache_ok = True
 
     def process_bind_param(self, value: int | None, dialect: sa.Dialect) -> int | None:
-        """Into the signed range."""
+        """Convert into the signed range."""
         if value is None:
             return None
         value %= 2**64
         return value - 2**64 if value >= 2**63 else value
 
     def process_result_value(self, value: int | None, dialect: sa.Dialect) -> int | None:
-        """Back into the unsigned range."""
+        """Convert back into the unsigned range."""
         return None if value is None else value % 2**64
 
 
@@ -155,8 +155,8 @@ generations = sa.Table(
 )
 
 plans = sa.Table("plans", metadata, _job_id(primary_key=True), sa.Column("data", sa.JSON, nullable=False))
-"""Of jobs whose layout was chosen: what was asked, what the planner answered. Not on the job's row, which is read
-often."""
+"""Plans of jobs whose layout was chosen: the request and the planner's result. The job's row is read often and
+therefore does not contain them."""
 
 predictions = sa.Table(
     "predictions",
@@ -225,7 +225,7 @@ node_events = sa.Table(
     sa.UniqueConstraint("key"),
     sa.Index(None, "time_s"),
 )
-"""Outlives the jobs and the nodes it tells of."""
+"""Events of nodes. Rows outlive their jobs and nodes."""
 
 drains = sa.Table(
     "drains",
@@ -237,7 +237,7 @@ drains = sa.Table(
     sa.Column("requested_at", sa.Double, nullable=False),
     sa.Column("deadline_at", sa.Double, nullable=False),
 )
-"""Nodes that people want empty."""
+"""Requests of users to drain nodes."""
 
 projects = sa.Table(
     "projects",
@@ -251,7 +251,7 @@ projects = sa.Table(
     sa.Column("defaults", sa.JSON, nullable=False),
     sa.Column("spares", sa.BigInteger, nullable=False, server_default="0"),
 )
-"""A project without a row has no quota, and its jobs may ask for everything."""
+"""Projects that are set up. A project without a row has no quota and no rules."""
 
 idempotency = sa.Table(
     "idempotency",
@@ -279,4 +279,4 @@ keys = sa.Table(
     sa.Column("name", sa.String, primary_key=True),
     sa.Column("value", sa.String, nullable=False),
 )
-"""Secrets this deployment made for itself, e.g. the one that signs page tokens."""
+"""Secrets that this deployment generated, e.g. the key that signs page tokens."""

@@ -1,4 +1,4 @@
-"""Sums over the whole store, read when metrics are scraped."""
+"""Sums over the whole store, read at each metrics scrape."""
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -9,10 +9,10 @@ from regroup.service.store.tables import checkpoints, incidents, jobs
 
 
 async def totals(connection: AsyncConnection, now: float) -> Totals:
-    """Counts and sums; every state is there, also those no job is in."""
+    """Return counts and sums. Every state has a count, also without jobs."""
     by_state = await connection.execute(sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state))
     counted = {JobState(state): int(count) for state, count in by_state}
-    # The reason, of which there are few, where it is known: a cause names ranks and nodes.
+    # Prefer the reason: there are few reasons, but a cause contains ranks and nodes.
     reason = sa.func.coalesce(incidents.c.data["reason"].as_string(), incidents.c.cause).label("cause")
     reasons = sa.select(reason).subquery()
     by_cause = await connection.execute(sa.select(reasons.c.cause, sa.func.count()).group_by(reasons.c.cause))

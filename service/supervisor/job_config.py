@@ -209,7 +209,7 @@ class JobConfig:
         seats = [(node, local_rank) for node in self.nodes for local_rank in range(node.ranks)]
         numbers = [number for node in self.nodes for number in node.numbers]
         if sorted(numbers) != list(range(len(seats))):
-            numbers = list(range(len(seats)))  # the assignment lists no rank numbers, or those of another size
+            numbers = list(range(len(seats)))  # the assignment has no rank numbers, or too many or too few
         assert len(seats) == self.layout.world_size, f"{len(seats)} places for {self.layout.world_size} ranks"
         places = [
             RankPlace(rank, node.node_id, node.name, node.address, local_rank, node.devices[local_rank])

@@ -1,4 +1,4 @@
-"""Runs the migrations on the connection that `database` hands over."""
+"""Run the migrations on the connection that `database` passes."""
 
 from alembic import context
 

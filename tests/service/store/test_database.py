@@ -59,7 +59,7 @@ async def test_rows_are_present_after_reopening(database_url: str):
 async def test_sqlite_serves_one_process(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/one.db"
     store = await Store.open(url)
-    with pytest.raises(ConflictError, match="another process holds"):
+    with pytest.raises(ConflictError, match="another process has locked"):
         await Store.open(url)
     await store.close()
     await (await Store.open(url)).close()

@@ -117,7 +117,7 @@ async def test_the_ledger_knows_how_many_samples_a_generation_takes(store: Store
     problems = (await store.ledger(job_id)).problems
     assert not any("step 4" in problem or "step 6" in problem for problem in problems), problems
     await store.ingest(lease, job_id, emitter.boot_id, [emitter.step(3, 7, samples=4)], {})
-    assert "step 7 saw 4 samples, not 2" in (await store.ledger(job_id)).problems
+    assert "step 7 used 4 samples, expected 2" in (await store.ledger(job_id)).problems
 
 
 async def test_the_ledger_lists_its_problems(store: Store, lease: Lease, queue, walk, emitter):
@@ -127,7 +127,7 @@ async def test_the_ledger_lists_its_problems(store: Store, lease: Lease, queue, 
     ledger = await store.ledger(job_id)
     assert not ledger.exact
     assert any("first is 2" in problem for problem in ledger.problems)
-    assert any("step 3 saw 5 samples, not 4" in problem for problem in ledger.problems)
+    assert any("step 3 used 5 samples, expected 4" in problem for problem in ledger.problems)
 
 
 async def test_illegal_transitions_are_recorded_as_rejected(store: Store, lease: Lease, queue, walk, emitter):
@@ -295,7 +295,7 @@ async def test_a_straggler_is_a_condition_while_it_lasts(store: Store, lease: Le
     assert (condition.type, condition.status, condition.reason) == ("EvenPace", False, "straggler")
     assert condition.message == "rank 2 on node local-2 works 0.3 s a step, the others 0.1 s"
     (condition,) = (await store.ingest(lease, job_id, emitter.boot_id, events[2:3], {})).conditions
-    assert condition.message.startswith("rank 1 on node local-1 has to wait for a processor: it takes 0.4 s a step")
+    assert condition.message.startswith("rank 1 on node local-1 has to wait for a processor: it needs 0.4 s a step")
     job = await store.ingest(lease, job_id, emitter.boot_id, events[3:], {})
     assert job.conditions == () and job.version == version + 3, (
         "an event without stragglers counts only after one with stragglers"

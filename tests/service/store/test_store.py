@@ -58,7 +58,7 @@ async def test_a_queued_job_is_cancelled_at_once_and_a_running_one_by_intent(
     assert (job.state, job.intents) == (JobState.RUNNING, {"cancel": True})
     assert (await store.cancel(running, now=6.0, actor="someone")).version == job.version
     await store.ingest(lease, running, emitter.boot_id, [emitter.state(JobState.SUCCEEDED, Reason.COMPLETED)], {})
-    with pytest.raises(ConflictError, match="SUCCEEDED already"):
+    with pytest.raises(ConflictError, match="already SUCCEEDED"):
         await store.cancel(running, now=7.0, actor="someone")
 
 

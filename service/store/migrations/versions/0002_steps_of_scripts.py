@@ -1,4 +1,4 @@
-"""Steps of scripts: nobody says how many tokens and samples they saw."""
+"""Allow steps without token and sample counts: scripts report none."""
 
 import sqlalchemy as sa
 from alembic import op

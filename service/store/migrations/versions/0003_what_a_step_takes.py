@@ -1,4 +1,4 @@
-"""What a step takes of its ranks, on the job's row."""
+"""Add MFU, exposed communication and peak memory of the newest step to the job's row."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -17,6 +17,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # Not in a batch: that makes the table anew on SQLite, and what refers to its rows goes with the old one.
+    # Not in a batch: on SQLite, a batch recreates the table, and rows that refer to the old one would be deleted.
     for name in _FACTS:
         op.drop_column("jobs", name)

@@ -1,4 +1,4 @@
-"""The step that other nodes hold copies of, and how long training waited to save, on the job's row."""
+"""Add the mirrored step, and the time that training waited for saves, to the job's row."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -15,6 +15,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # Not in a batch: that makes the table anew on SQLite, and what refers to its rows goes with the old one.
+    # Not in a batch: on SQLite, a batch recreates the table, and rows that refer to the old one would be deleted.
     op.drop_column("jobs", "mirrored_step")
     op.drop_column("jobs", "stall_s")

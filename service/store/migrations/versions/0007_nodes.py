@@ -1,4 +1,4 @@
-"""What happened to nodes."""
+"""Create the table of node events."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Nodes that people want empty, and by when."""
+"""Create the table of drain requests with their deadlines."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What projects may hold and ask for."""
+"""Create the table of projects with their quotas and rules."""
 
 import sqlalchemy as sa
 from alembic import op

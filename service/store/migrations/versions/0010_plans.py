@@ -1,4 +1,4 @@
-"""What was planned of a job, what was predicted of its generations, and how long its pipeline stands idle."""
+"""Create the tables of plans and predictions, and add the pipeline's idle share to the job's row."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -29,7 +29,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # Not in a batch: that makes the table anew on SQLite, and what refers to its rows goes with the old one.
+    # Not in a batch: on SQLite, a batch recreates the table, and rows that refer to the old one would be deleted.
     op.drop_column("jobs", "pipeline_idle")
     op.drop_table("predictions")
     op.drop_table("plans")

@@ -1,4 +1,4 @@
-"""Nodes that a project has kept ready for its jobs."""
+"""Add the number of shared spares to projects."""
 
 import sqlalchemy as sa
 from alembic import op
