@@ -165,8 +165,7 @@ async def _join(settings: Settings) -> Cluster:
                 slots_per_node=local.slots_per_node,
             )
         os.environ.update(ray_cluster.ray_environment(settings.ray_token_path))
-    from regroup.service.ray_adapter.cluster import (
-        RayCluster,
-    )  # import after the environment is set: Ray reads it on import
+    # Ray reads the environment on import, so import after it is set.
+    from regroup.service.ray_adapter.cluster import RayCluster
 
     return await RayCluster.connect(address, dashboard, topology=topology)

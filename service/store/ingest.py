@@ -248,9 +248,8 @@ async def _state(writer: JobWriter, event: Reported, changed: StateChanged) -> N
     options: dict[str, Any] = {"now": event.time_s, "actor": _SUPERVISOR}
     target = changed.state
     is_old = target is JobState.STARTING and writer.job.state is not JobState.PLACING
-    if (
-        is_old or target is writer.job.state
-    ):  # already recorded by the controller, or repeated by a restarted supervisor
+    # The controller may have recorded it already, and a restarted supervisor repeats it.
+    if is_old or target is writer.job.state:
         return
     if writer.job.state is JobState.PLACING and target not in (JobState.STARTING, JobState.QUEUED):
         # A supervisor that reports proves the reservations. The controller died before it recorded them.
