@@ -9,7 +9,7 @@ import pytest
 from regroup.service.chaos.invariants import Expected
 from regroup.service.local import ray_cluster
 from regroup.service.settings import Settings
-from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.jobs.step_gates import Gates
 from tests.support.machines.wall_clock import Clock
 from tests.support.servers.regroup_server import Server, eventually
@@ -43,7 +43,7 @@ def test_nothing_expires_and_no_bit_is_another(other: tuple[Server, Clock], spec
     control = server.run(spec("calm", steps=STEPS))
     gates = Gates(tmp_path, *SET_AT)
     job = server.client.submit(spec("jumpy", steps=STEPS, **gates.parts))
-    with judged(server, job, Expected(), control):
+    with check_all_invariants(server, job, Expected(), control):
         for number, (step, ahead_s) in enumerate(SET_AT.items(), 1):
             eventually(lambda step=step: len(gates.ranks_at(step)) == 4, 120)
             clock.set(ahead_s)

@@ -11,7 +11,7 @@ from regroup.api.client.client import Client
 from regroup.api.client.errors import ApiError, ServerUnreachableError
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
-from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.jobs.step_gates import Gates
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.regroup_server import Server, eventually
@@ -42,7 +42,7 @@ def behind_it(
     server = Server(tmp_path_factory.mktemp("behind") / "state", arguments=["--database-url", url])
     server.start()
     yield server
-    proxy.go_on()
+    proxy.resume()
     server.down()
 
 
@@ -54,7 +54,7 @@ def test_training_and_recovery_do_not_need_the_database(
     faults = [{"at": {"rank": 1, "step": 12, "phase": "backward"}, "do": "sigkill"}]
     job = behind_it.client.submit(spec("silent", faults=faults, **gates.parts))
     eventually(lambda: behind_it.client.get(job.id).step == 5)
-    with judged(behind_it, job, ONE_EXIT, control):
+    with check_all_invariants(behind_it, job, ONE_EXIT, control):
         _falls_silent(behind_it, proxy, job, gates)
         eventually(lambda: behind_it.client.get(job.id).step == 17, 120)
         gates.open(18)
@@ -72,4 +72,4 @@ def _falls_silent(behind_it: Server, proxy: Proxy, job: Job, gates: Gates) -> No
         hasty.get(job.id)
     assert time.monotonic() - asked_s < ANSWERS_WITHIN_S
     time.sleep(max(0.0, SILENT_S - (time.monotonic() - silent_s)))
-    proxy.go_on()
+    proxy.resume()

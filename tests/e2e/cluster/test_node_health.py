@@ -10,7 +10,7 @@ import pytest
 
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
-from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.servers.regroup_server import Server, eventually, parent
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def test_a_node_that_flaps_is_gone_around_until_somebody_trusts_it_again(
     own: Server, spec: Callable[..., dict[str, Any]]
 ) -> None:
     job = own.client.submit(spec("flaps", steps=1_000_000))  # on both nodes: no other can take the place of one
-    with judged(own, job, FLAPPED):
+    with check_all_invariants(own, job, FLAPPED):
         bad, good = _flaps(own, job)
         own.client.cancel(job.id)
         own.client.wait(job.id, timeout_s=60)

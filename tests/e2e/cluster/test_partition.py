@@ -16,8 +16,8 @@ import pytest
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from regroup.service.local import processes
-from tests.support.checks.leaks import nothing_runs_on
-from tests.support.jobs.invariant_checks import judged
+from tests.support.checks.leaks import no_process_remains
+from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.jobs.step_gates import Gates
 from tests.support.machines.namespaces import SPARES, TRAINING, Cluster, Machine, cluster
 from tests.support.servers.regroup_server import eventually
@@ -55,7 +55,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Iterator[C
     """A control machine, two for training and one to spare for each that is lost; all see the data of the jobs. What
     is lost stays so: that test comes last."""
     folder, addresses = tmp_path_factory.mktemp("machines"), (*TRAINING, *SPARES[: len(BLOWS)])
-    with nothing_runs_on(), cluster(folder, addresses, has_wires=True) as made:
+    with no_process_remains(), cluster(folder, addresses, has_wires=True) as made:
         shutil.copytree(text, made.shared / "text")
         yield made
 
@@ -65,7 +65,7 @@ def test_packets_that_are_late_and_lost_cost_time_and_nothing_else(machines: Clu
     control = machines.submit(calm)
     gates = _gates(machines, BAD_AT, STALLED_AT)
     job = machines.client.submit({**copy.deepcopy(calm), "name": "struck", **gates.parts})
-    with judged(machines, job, Expected(), control):
+    with check_all_invariants(machines, job, Expected(), control):
         _worsens_and_stalls(machines, job, gates)
         machines.client.wait(job.id, timeout_s=240)
 
@@ -78,12 +78,12 @@ def _worsens_and_stalls(machines: Cluster, job: Job, gates: Gates) -> None:
     gates.open(BAD_AT)
     time.sleep(BAD_FOR_S)  # the fault lasts so long
     for wire in wires:
-        wire.mend()
+        wire.repair()
     eventually(lambda: gates.ranks_at(STALLED_AT).keys() == {0, 1, 2, 3}, 120)
     wires[-1].cut_streams()
     gates.open(STALLED_AT)
     time.sleep(STALLED_FOR_S)  # and this one so long
-    wires[-1].mend()
+    wires[-1].repair()
 
 
 def test_machines_that_only_do_not_reach_each_other_are_parted(machines: Cluster, spec: Spec) -> None:
@@ -92,7 +92,7 @@ def test_machines_that_only_do_not_reach_each_other_are_parted(machines: Cluster
     control = machines.submit(calm)
     gates = _gates(machines, PARTED_AT)
     job = machines.client.submit({**copy.deepcopy(calm), "name": "struck", **gates.parts})
-    with judged(machines, job, PARTED, control):
+    with check_all_invariants(machines, job, PARTED, control):
         _held(machines, job, gates, PARTED_AT, 1)
         addresses = dict.fromkeys(place.address for place in machines.client.get(job.id).placement)
         one, other = [_at(machines, address) for address in addresses]
@@ -106,7 +106,7 @@ def test_machines_that_only_do_not_reach_each_other_are_parted(machines: Cluster
     left = {place.address for place in done.placement}
     assert len(left) == 2 and len(left & {one.address, other.address}) == 1
     assert _written_late(machines, done) == []
-    one.wire.mend()
+    one.wire.repair()
     for node in nodes:
         machines.client.uncordon(node, reason="mended")
 
@@ -117,7 +117,7 @@ def test_machines_are_lost_one_after_the_other_and_the_job_goes_on(machines: Clu
     gates = _gates(machines, *BLOWS, THAWED_AT)
     job = machines.client.submit({**copy.deepcopy(calm), "name": "struck", **gates.parts})
     lost: dict[str, tuple[Machine, float]] = {}
-    with judged(machines, job, LOST, control) as fell:
+    with check_all_invariants(machines, job, LOST, control) as fell:
         for attempt, (step, blow) in enumerate(BLOWS.items(), 1):
             _held(machines, job, gates, step, attempt)
             victim = _at(machines, machines.client.get(job.id).placement[-1].address)

@@ -10,7 +10,7 @@ import pytest
 
 from regroup.service.chaos.invariants import Expected
 from regroup.service.local import ray_cluster
-from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
@@ -34,7 +34,7 @@ def test_a_job_goes_on_in_a_new_cluster_where_its_numbers_and_steps_go_on(tmp_pa
         eventually(lambda: [saved for saved in served.client.checkpoints(job.id) if saved.step == 8], 120)
         cluster = ray_cluster.load(served.state)
         assert cluster is not None
-        with judged(served, job, LOST, control):
+        with check_all_invariants(served, job, LOST, control):
             served.kill()
             for process in cluster.daemons:
                 if process.is_alive:

@@ -15,7 +15,7 @@ import pytest
 from regroup.service.chaos.invariants import Expected
 from regroup.service.local import processes, ray_cluster
 from regroup.service.local.processes import Process
-from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.jobs.step_gates import Gates
 from tests.support.servers.regroup_server import Server, eventually
 
@@ -42,7 +42,7 @@ def test_jobs_train_on_while_rays_records_are_away_and_are_adopted_again(
     faults = [{"at": {"rank": 1, "step": 20, "phase": "backward"}, "do": "sigkill"}]
     job = kept.client.submit(spec("head-lost", faults=faults, **gates.parts))
     eventually(lambda: kept.client.get(job.id).step == 9, 120)
-    with _without_records(kept, tmp_path) as bring_back, judged(kept, job, ONE_EXIT, control):
+    with _without_records(kept, tmp_path) as bring_back, check_all_invariants(kept, job, ONE_EXIT, control):
         gates.open(10)
         eventually(lambda: gates.ranks_at(18).keys() == {0, 1, 2, 3}, 60)  # it trains on without
         bring_back()

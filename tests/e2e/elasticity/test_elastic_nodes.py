@@ -10,7 +10,7 @@ from regroup.api.chaos.local_faults import LocalFaults
 from regroup.api.schemas.drains import Drain
 from regroup.api.schemas.jobs import Generation, Incident, Job
 from regroup.service.chaos.invariants import Expected
-from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.jobs.step_gates import Gates
 from tests.support.servers.regroup_server import Server, eventually
 
@@ -95,7 +95,7 @@ def test_a_node_joins_one_dies_and_one_is_drained(two: Server, spec: Spec, tmp_p
     # It has what it does not grow onto yet: a job keeps a size for a minute first.
     control = two.run(elastic(spec, "control", steps=STEPS) | {"layout": {"dp": 2}})
     assert control.state == "SUCCEEDED", (control.reason, control.message, control.error)
-    with judged(two, job, CAME_AND_WENT, control) as fell:
+    with check_all_invariants(two, job, CAME_AND_WENT, control) as fell:
         told, least = _nodes_come_and_go(two, job, came, fell)
         seen.touch()
         done = two.client.wait(job.id, timeout_s=300)
@@ -194,7 +194,10 @@ def test_two_jobs_never_hold_a_half_each(two: Server, spec: Spec, tmp_path: Path
     second = two.client.submit(spec("second", steps=8))
     eventually(lambda: len(gates.ranks_at(5)) == 4, 120)
     assert two.client.get(second.id).state == "QUEUED"
-    with judged(two, first, WITHOUT_ROOM, calm) as fell, judged(two, second, Expected(), calm):
+    with (
+        check_all_invariants(two, first, WITHOUT_ROOM, calm) as fell,
+        check_all_invariants(two, second, Expected(), calm),
+    ):
         fell("kill_node")
         LocalFaults(two.state).kill_node(two.client.generations(first.id)[0].ranks[0].node_name)
         gates.open(5)

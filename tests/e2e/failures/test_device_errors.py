@@ -8,7 +8,7 @@ import pytest
 
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
-from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.servers.regroup_server import Server
 
 Spec = Callable[..., dict[str, Any]]
@@ -53,13 +53,13 @@ def spoiling(folder: Path, how: str, generations: int) -> dict[str, Any]:
 
 def test_once_is_an_accident(served: Server, spec: Spec, control: Job, tmp_path: Path) -> None:
     job = served.client.submit(spec("spoiled-once", **spoiling(tmp_path, OUT_OF_MEMORY, 1)))
-    with judged(served, job, ONCE, control):
+    with check_all_invariants(served, job, ONCE, control):
         served.client.wait(job.id, timeout_s=120)
 
 
 def test_twice_at_a_step_ends_the_job_with_advice(served: Server, spec: Spec, tmp_path: Path) -> None:
     job = served.client.submit(spec("spoiled", **spoiling(tmp_path, OUT_OF_MEMORY, 9)))
-    with judged(served, job, TWICE):
+    with check_all_invariants(served, job, TWICE):
         done = served.client.wait(job.id, timeout_s=120)
     assert "OutOfMemoryError: CUDA out of memory" in done.message and "The same failure occurred before" in done.message
     assert done.error is not None and done.error["rank"] == 1
@@ -82,5 +82,5 @@ def test_a_real_device(how: str, on_gpu: Server, spec: Spec, tmp_path: Path) -> 
     parts: dict[str, Any] = {"layout": {"dp": 1}, "resources": {"device": "cuda"}}
     calm = on_gpu.run(spec("calm", **parts))
     job = on_gpu.client.submit(spec("spoiled", **parts, **spoiling(tmp_path, how, 1)))
-    with judged(on_gpu, job, ONCE, calm):
+    with check_all_invariants(on_gpu, job, ONCE, calm):
         on_gpu.client.wait(job.id, timeout_s=240)

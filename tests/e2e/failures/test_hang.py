@@ -13,7 +13,7 @@ import pytest
 
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
-from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.servers.regroup_server import Server, assert_same_result, eventually
 
 Spec = Callable[..., dict[str, Any]]
@@ -123,7 +123,7 @@ def test_ranks_that_go_into_different_collectives_fail_the_job_and_say_where(
     workload = {"kind": "script", "entrypoint": str(path)}
     recovery = {"hang": {"after": "5s", "first_step": "5s"}}
     job = served.client.submit({"name": "skips", "workload": workload, "layout": {"dp": 4}, "recovery": recovery})
-    with judged(served, job, DESYNC):
+    with check_all_invariants(served, job, DESYNC):
         job = served.client.wait(job.id, timeout_s=90)
     assert job.generation == 1
     (incident,) = job.incidents

@@ -11,7 +11,7 @@ import pytest
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from regroup.service.policy.recovery.mirror_pairs import PairingNode, pair_nodes
-from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.jobs.step_gates import Gates
 from tests.support.servers.regroup_server import Server, end, eventually, parent
 
@@ -63,7 +63,7 @@ def test_two_agents_at_once(which: str, four: Server, calm: Job, spec: Spec, tmp
     )
     pids = gates.ranks_at(LAST_GATE)
     agents = [parent(parent(pids[place.rank])) for place in first.ranks if place.node_id in (one, other)]
-    with judged(four, job, LOST, calm) as fell:
+    with check_all_invariants(four, job, LOST, calm) as fell:
         fell("kill_agent")
         for agent in agents:
             end(agent)

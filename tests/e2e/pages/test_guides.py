@@ -15,7 +15,7 @@ import pytest
 
 from regroup.api.client.client import Client
 from regroup.api.schemas.jobs import Job
-from tests.support.checks.leaks import nothing_runs_on
+from tests.support.checks.leaks import no_process_remains
 from tests.support.jobs.script_jobs import digest
 from tests.support.jobs.shell_commands import TIME, Block, Shell, blocks, own_state
 from tests.support.packages.tiny_packages import flavours
@@ -69,7 +69,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     shutil.copytree(ROOT / "examples", root / "examples", ignore=made)
     for spec in (root / "examples").glob("*.yaml"):
         spec.write_text(spec.read_text().replace("/tmp/", f"{outputs}/"))
-    with nothing_runs_on(), own_state(folder) as environment:
+    with no_process_remains(), own_state(folder) as environment:
         shell = Shell(root, {**environment, "REGROUP_VENVS_DIR": str(folder / "venvs")}, outputs)
         shell(SERVE)
         yield shell

@@ -16,7 +16,7 @@ from s3fs import S3FileSystem
 from regroup.api.chaos.recorder import list_loadable_checkpoints
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
-from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.jobs.step_gates import Gates
 from tests.support.servers.regroup_server import Server, eventually
 from tests.support.servers.s3 import ObjectStorage
@@ -29,7 +29,7 @@ SLOW_S = 0.5
 TROUBLES: dict[str, tuple[Callable[[Proxy], None], Callable[[Proxy], None]]] = {
     "slow": (lambda proxy: proxy.slow(SLOW_S), lambda proxy: proxy.slow(0)),
     "refuses": (lambda proxy: proxy.refuse(), lambda proxy: proxy.refuse(refuses=False)),
-    "silent": (lambda proxy: proxy.stall(), lambda proxy: proxy.go_on()),
+    "silent": (lambda proxy: proxy.stall(), lambda proxy: proxy.resume()),
 }
 """Name → how it begins and how it ends."""
 
@@ -55,7 +55,7 @@ def behind_it(bucket: ObjectStorage, proxy: Proxy, tmp_path_factory: pytest.Temp
     server = Server(tmp_path_factory.mktemp("behind") / "state", nodes=1, environment=bucket.environment)
     server.start()
     yield server
-    proxy.go_on()
+    proxy.resume()
     server.down()
 
 
@@ -84,7 +84,7 @@ def test_training_does_not_notice(
     client, gates = behind_it.client, Gates(tmp_path, 6, 20)
     faults = [{"at": {"rank": 1, "step": 14, "phase": "backward"}, "do": "sigkill"}]
     job = client.submit(spec(trouble, storage_uri=f"{bucket.uri}/{trouble}", faults=faults, **{**PARTS, **gates.parts}))
-    with judged(behind_it, job, ONE_EXIT, calm, partial(loadable_in, s3, tmp_path / "copy")):
+    with check_all_invariants(behind_it, job, ONE_EXIT, calm, partial(loadable_in, s3, tmp_path / "copy")):
         eventually(lambda: [saved.step for saved in client.checkpoints(job.id)] == [4], 120)
         begin(proxy)
         gates.open(6)

@@ -13,7 +13,7 @@ import pytest
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from regroup.service.local.ray_cluster import load, ray_environment
-from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.jobs.step_gates import Gates
 from tests.support.servers.regroup_server import Server, assert_same_result, eventually, parent
 
@@ -61,7 +61,7 @@ def moves(server: Server, job: Job, drain: Callable[[str], Any], control: Job, g
     """It goes to another node; returns the id of the one that it left."""
     (first,) = server.client.generations(job.id)
     left = first.ranks[0]
-    with judged(server, job, MOVED, control):
+    with check_all_invariants(server, job, MOVED, control):
         drain(left.node_id)
         until_told(server, job)
         gates.open(3)
@@ -80,7 +80,7 @@ def gives_up(server: Server, job: Job, control: Job, gates: Gates) -> None:
     """There is no other node: it saves its last step and queues until there is."""
     (first,) = server.client.generations(job.id)
     left = first.ranks[0].node_id
-    with judged(server, job, GAVE_UP, control):
+    with check_all_invariants(server, job, GAVE_UP, control):
         server.client.drain(left, deadline_s=14, reason="disks")
         until_told(server, job)
         gates.open(3)
@@ -94,7 +94,7 @@ def is_too_slow(server: Server, job: Job, control: Job, gates: Gates) -> str:
     """Its step takes longer than the node has: it is done again elsewhere, from what the one before left in memory."""
     (first,) = server.client.generations(job.id)
     left = first.ranks[0].node_id
-    with judged(server, job, MOVED, control):
+    with check_all_invariants(server, job, MOVED, control):
         told = server.client.drain(left, deadline_s=SHORT_S, reason="disks")
         eventually(lambda: len(gates.ranks_at(3, 2)) == 4, 60)
         gates.open(3)

@@ -10,7 +10,7 @@ import pytest
 from regroup.api.chaos.local_faults import LocalFaults
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
-from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.jobs.step_gates import Gates
 from tests.support.servers.regroup_server import Server, eventually
 
@@ -52,7 +52,9 @@ def goes_through(server: Server, spec: dict[str, Any], control: Job, folder: Pat
     """It is given one size after the other, each while its ranks wait at the end of a step; at the last it waits once
     more, to be looked at."""
     gates = Gates(folder, *_HELD_AT[: len(sizes) + 1])
-    with judged(server, job := server.client.submit({**spec, **gates.parts}), resized(len(sizes)), control):
+    with check_all_invariants(
+        server, job := server.client.submit({**spec, **gates.parts}), resized(len(sizes)), control
+    ):
         _goes_through(server, job, gates, *sizes)
         server.client.wait(job.id, timeout_s=240)
     return job

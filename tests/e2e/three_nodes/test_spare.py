@@ -12,7 +12,7 @@ import pytest
 from regroup.api.chaos.local_faults import LocalFaults
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
-from tests.support.jobs.invariant_checks import judged
+from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.jobs.step_gates import Gates
 from tests.support.servers.regroup_server import Server, eventually, parent
 
@@ -41,7 +41,7 @@ def test_a_node_that_was_held_ready_takes_the_place_of_a_lost_one(
     gates = Gates(tmp_path, 3)
     job = three.client.submit(spec("has-a-spare", recovery={"spares": 1}, **gates.parts))
     eventually(lambda: len(gates.ranks_at(3)) == 4, 120)
-    with judged(three, job, TOOK_OVER, undisturbed):
+    with check_all_invariants(three, job, TOOK_OVER, undisturbed):
         idle = eventually(lambda: ready(three, job), 90)
         LocalFaults(three.state).kill_node(idle)
         eventually(lambda: not ready(three, job), 60)
@@ -74,7 +74,7 @@ def test_another_node_takes_the_place_of_a_lost_one(
     (first,) = three.client.generations(job.id)
     lost = first.ranks[0].node_name
     agent = parent(parent(gates.ranks_at(7)[0]))
-    with judged(three, job, TOOK_OVER, undisturbed):
+    with check_all_invariants(three, job, TOOK_OVER, undisturbed):
         os.kill(parent(agent), signal.SIGKILL)  # what is a node to Ray: all that runs there ends with it
         # Until then what is left of it may train.
         eventually(lambda: three.client.get(job.id).state == "RECOVERING", 60)

@@ -37,7 +37,7 @@ async def test_queries_of_an_unresponsive_database_fail_in_time_and_work_later(p
     found = await asyncio.wait_for(asyncio.gather(*queries, return_exceptions=True), 8 * ANSWERS_IN_S)
     assert all(isinstance(each, UnavailableError) for each in found), found
     assert f"did not answer in {ANSWERS_IN_S:g} s" in str(found[0])
-    proxy.go_on()
+    proxy.resume()
     assert await asyncio.wait_for(asyncio.gather(*(store.own_key("paging") for _ in range(40))), 20) == [key] * 40
     await store.close()
 

@@ -1,8 +1,8 @@
-"""What jobs leave behind in a cluster that goes on without them.
+"""Leftovers of jobs in a cluster that continues to run after they end.
 
-No process, Ray actor, reservation or scratch folder may name an ended job. The processes that outlive
-every job (server, GCS, raylets) may hold no more than before: descriptors, listening ports, memory files. Processes
-that the platform keeps idle in readiness name no job, and connections to them do not count.
+No process, Ray actor, reservation or scratch folder may name an ended job. The processes that outlive every job
+(server, GCS, raylets) may hold no more descriptors, listening ports or memory files than before. Standby processes
+of the platform name no job, and connections to them do not count.
 """
 
 import contextlib
@@ -24,19 +24,19 @@ from tests.support.servers.regroup_server import Server
 _CLOSED_WITHIN_S = 60.0
 _STANDBY = "regroup-standby:"
 _DATABASES = "PostgreSQL."
-"""In shared memory: of databases that other tests on this machine use meanwhile; no job has one."""
+"""Prefixes in shared memory of databases that other tests on this machine use meanwhile; no job has one."""
 _LONG_LIVED = ("gcs_server", "raylet")
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What the long-lived processes hold at one moment, by kind, and the names in shared memory."""
+class DaemonResources:
+    """Descriptors of the long-lived processes at one moment, by kind, and the names in shared memory."""
 
     by_process: Mapping[int, Counter[str]]
     shared_memory: frozenset[str]
 
-    def beyond(self, before: "Kept") -> list[str]:
-        """A line for each kind of which there is more than before; a process that is new has nothing to compare."""
+    def beyond(self, before: "DaemonResources") -> list[str]:
+        """Return a line for each kind of which there is more than before. New processes are not compared."""
         return [
             *(
                 f"{count} more of {kind} in {_name(pid)} ({pid})"
@@ -50,45 +50,49 @@ class Kept:
 
 @contextlib.contextmanager
 def nothing_left_by_jobs(served: Server) -> Generator[None]:
-    """Fail if the jobs that are submitted within leave anything, after a while to close it."""
-    known, before = {job.id for job in served.client.jobs()}, kept(served)
+    """Fail if the jobs that are submitted in the block leave anything, after some time to close it."""
+    earlier, before = {job.id for job in served.client.jobs()}, inspect_daemons(served)
     yield
-    jobs = [job.id for job in served.client.jobs() if job.id not in known]
+    jobs = [job.id for job in served.client.jobs() if job.id not in earlier]
     deadline = time.monotonic() + _CLOSED_WITHIN_S
-    while (left := [*naming(served, jobs), *kept(served).beyond(before)]) and time.monotonic() < deadline:
+
+    def inspect() -> list[str]:
+        return [*find_traces(served, jobs), *inspect_daemons(served).beyond(before)]
+
+    while (left := inspect()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not left, f"{_CLOSED_WITHIN_S:.0f} s after the end of {jobs} there is still:\n  " + "\n  ".join(left)
+    assert not left, f"{_CLOSED_WITHIN_S:.0f} s after the end of {jobs} these remain:\n  " + "\n  ".join(left)
 
 
 @contextlib.contextmanager
 def nothing_named_by_jobs(served: Server) -> Generator[None]:
-    """Fail if anything names a job that is submitted within, or is new in shared memory, after a while to end it.
+    """Fail if anything names a job that is submitted in the block, or is new in shared memory, after some time to end.
 
-    What the long-lived processes hold is not looked at: Ray's own number of connections changes with what it ran.
+    Descriptors of the long-lived processes are not compared: the number of Ray's own connections changes with its work.
     """
-    known, before = {job.id for job in served.client.jobs()}, kept(served).shared_memory
+    earlier, before = {job.id for job in served.client.jobs()}, inspect_daemons(served).shared_memory
     yield
-    jobs = [job.id for job in served.client.jobs() if job.id not in known]
+    jobs = [job.id for job in served.client.jobs() if job.id not in earlier]
     deadline = time.monotonic() + _CLOSED_WITHIN_S
 
-    def look() -> list[str]:
-        return [*naming(served, jobs), *sorted(kept(served).shared_memory - before)]
+    def inspect() -> list[str]:
+        return [*find_traces(served, jobs), *sorted(inspect_daemons(served).shared_memory - before)]
 
-    while (left := look()) and time.monotonic() < deadline:
+    while (left := inspect()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not left, f"{_CLOSED_WITHIN_S:.0f} s after the end of {jobs} there is still:\n  " + "\n  ".join(left)
+    assert not left, f"{_CLOSED_WITHIN_S:.0f} s after the end of {jobs} these remain:\n  " + "\n  ".join(left)
 
 
-def kept(served: Server) -> Kept:
-    """Look at the server, the GCS and the raylets now."""
-    look = Snapshot()
+def inspect_daemons(served: Server) -> DaemonResources:
+    """Return what the server, the GCS and the raylets hold now."""
+    snapshot = Snapshot()
     long_lived = _long_lived(served)
-    pool = str(served.state / "regroup.db")  # of connections to the database: it grows to its size, and stays
-    return Kept(
+    pool = str(served.state / "regroup.db")  # the pool of connections to the database grows to its size, and stays
+    return DaemonResources(
         {
             pid: Counter(
                 _kind(found)
-                for found in look.of(pid)
+                for found in snapshot.of(pid)
                 if found.others <= long_lived and not found.target.startswith(pool)
             )
             for pid in long_lived
@@ -97,11 +101,11 @@ def kept(served: Server) -> Kept:
     )
 
 
-def naming(served: Server, jobs: Sequence[str]) -> list[str]:
-    """A line for each thing there is now that names one of these jobs, and for standbys that nobody waits for."""
+def find_traces(served: Server, jobs: Sequence[str]) -> list[str]:
+    """Return a line for each thing that names one of these jobs now, and for surplus standbys."""
     alive = _of_ray(served, "actors", "DEAD")
     actors = [f"Ray actor {item['name']}" for item in alive]
-    # What became a job's agent keeps the name it had in waiting; of those in waiting a node has one.
+    # A standby that became a job's agent keeps its name. A node has at most one idle standby.
     standbys = Counter(item["name"].split(":")[1] for item in alive if item["name"].startswith(_STANDBY))
     reservations = [f"reservation {item['name']}" for item in _of_ray(served, "placement_groups", "REMOVED")]
     found = [line for line in (*actors, *reservations) if any(job in line for job in jobs)]
@@ -119,11 +123,11 @@ def _long_lived(served: Server) -> frozenset[int]:
 
 
 def _of_ray(served: Server, what: str, over: str) -> list[dict[str, Any]]:
-    """Ray's account of its actors or placement groups, without those that are over."""
+    """Return Ray's actors or placement groups, without those in the state `over`."""
     cluster = json.loads((served.state / "ray.json").read_text())
-    wanted = {"limit": 10_000, "filter_keys": "state", "filter_predicates": "!=", "filter_values": over}
+    query = {"limit": 10_000, "filter_keys": "state", "filter_predicates": "!=", "filter_values": over}
     request = urllib.request.Request(
-        f"{cluster['dashboard_url']}/api/v0/{what}?{urllib.parse.urlencode(wanted)}",
+        f"{cluster['dashboard_url']}/api/v0/{what}?{urllib.parse.urlencode(query)}",
         headers={"Authorization": f"Bearer {Path(cluster['token_path']).read_text()}"},
     )
     with urllib.request.urlopen(request, timeout=30) as answer:
@@ -133,4 +137,4 @@ def _of_ray(served: Server, what: str, over: str) -> list[dict[str, Any]]:
 def _name(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text().strip()
-    return "a process that is gone"
+    return "a process that has ended"

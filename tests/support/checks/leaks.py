@@ -1,4 +1,4 @@
-"""What a test leaves behind: processes, descriptors, shared memory."""
+"""Leftovers of a test: processes, descriptors, shared memory."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from regroup.workers.os.proc_environ import arguments, variables
 
 SESSION_VARIABLE = "REGROUP_TEST_SESSION"
 SESSION = uuid.uuid4().hex
-"""Every process that a test starts inherits this, however it is detached: that is how its leftovers are found."""
+"""Every process that a test starts inherits this variable, even if it is detached. Leftovers are found by it."""
 
 
 _SHARED = "/dev/shm/"
@@ -30,20 +30,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @dataclass(frozen=True)
 class Held:
-    """What the test session holds at one moment."""
+    """Processes, descriptors and shared memory of the test session at one moment."""
 
     processes: Mapping[int, str]
-    """Command line of every process that descends from this session, by pid, without the session itself."""
+    """Command line of every process that this session started, directly or not, by pid."""
     descriptors: frozenset[str]
     """Open files of the test process, as `fd -> target`."""
     shared_memory: frozenset[str]
     """Names under /dev/shm, without those that tests of another session are using."""
 
     def beyond(self, before: "Held") -> list[str]:
-        """One line for each thing held now and not before.
+        """Return one line for each thing held now and not before.
 
-        What a process that was there before has started since is its own: a server for the whole session, in whose
-        cluster standbys come and go.
+        Processes that an earlier process started since do not count: a server of the whole session starts and ends
+        standbys in its cluster.
         """
         new = {pid: line for pid, line in self.processes.items() if pid not in before.processes}
         return [
@@ -54,18 +54,18 @@ class Held:
 
 
 def held() -> Held:
-    """Look at /proc and /dev/shm now."""
+    """Return what the session holds now, from /proc and /dev/shm."""
     return Held(_session_processes(), _descriptors(), _shared_memory())
 
 
 def leaked_since(before: Held, within_s: float = 5.0, *, also_descriptors: bool = True) -> list[str]:
-    """What is still held beyond `before` after at most `within_s` seconds; empty as soon as nothing is."""
+    """Return what is held in addition to `before` after at most `within_s` seconds; return early when nothing is."""
     deadline = time.monotonic() + within_s
 
-    def look() -> list[str]:
+    def inspect() -> list[str]:
         return [line for line in held().beyond(before) if also_descriptors or not line.startswith("descriptor ")]
 
-    while (leaked := look()) and time.monotonic() < deadline:
+    while (leaked := inspect()) and time.monotonic() < deadline:
         time.sleep(0.05)
     return leaked
 
@@ -80,9 +80,11 @@ def no_leaks() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def nothing_runs_on() -> Generator[None]:
-    """Fail if a process or shared memory is left of the block, which may be as long as several tests: of descriptors
-    pytest has others between them, and so they tell nothing."""
+def no_process_remains() -> Generator[None]:
+    """Fail if the block leaves a process or shared memory behind.
+
+    The block may span several tests. pytest itself opens descriptors between tests, so descriptors do not count.
+    """
     before = held()
     yield
     left = leaked_since(before, also_descriptors=False)
@@ -91,7 +93,7 @@ def nothing_runs_on() -> Generator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Processes that outlived the tests fail the run by name, and end here."""
+    """Kill processes that outlived the tests, and fail the run with their names."""
     deadline = time.monotonic() + 5
     while (left := _session_processes()) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -107,7 +109,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Where tests run side by side, each worker is a session of its own; the one that started it tells the result."""
+    """Collect the processes that outlived a worker. With xdist, each worker is a session of its own."""
     node.config.stash[_outlived] += getattr(node, "workeroutput", {}).get("outlived", [])
 
 

@@ -1,6 +1,6 @@
-"""Groups of tests that need something of the machine, and the summary of which ran.
+"""Groups of tests that require a program or right of the machine, and the summary of which ran.
 
-A group is a marker. Where what it needs is missing its tests skip and the summary says so;
+A group is a marker. If its requirement is missing, its tests skip, and the summary gives the reason.
 `REGROUP_REQUIRE=postgres,prometheus` turns such a skip into a failure, as CI does.
 """
 
@@ -53,8 +53,8 @@ def _no_kubernetes() -> str | None:
     if shutil.which("kubectl") is None:
         return "no kubectl (apt-get install kubernetes-client)"
     described = subprocess.run(["kubectl", "version", "--client"], capture_output=True, text=True, check=False)
-    known = "Kustomize Version:" in described.stdout
-    return None if known else "this kubectl is older than 1.24: its kustomize does not know our base"
+    is_recent = "Kustomize Version:" in described.stdout
+    return None if is_recent else "this kubectl is older than 1.24: its kustomize cannot render our base"
 
 
 def _no_compiler() -> str | None:
@@ -74,16 +74,16 @@ GROUPS: Mapping[str, Callable[[], str | None]] = {
     "kubernetes": _no_kubernetes,
     "compiler": _no_compiler,
 }
-"""Marker of each group, and what tells why it cannot run here (None: it can)."""
+"""Marker of each group → function that returns why it cannot run here (None: it can)."""
 
 _missing = functools.cache(lambda group: GROUPS[group]())
-_not_asked_for = pytest.StashKey[Counter[str]]()
+_deselected = pytest.StashKey[Counter[str]]()
 _GROUP = "group"
-"""Property of a report; where tests run two at a time it comes with it."""
+"""Property of a report. xdist sends it with the report."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_not_asked_for] = Counter()
+    config.stash[_deselected] = Counter()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -97,18 +97,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
     for item in items:
-        item.config.stash[_not_asked_for].update(_groups(item))
+        item.config.stash[_deselected].update(_groups(item))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    getattr(session.config, "workeroutput", {})["not asked for"] = dict(session.config.stash[_not_asked_for])
+    getattr(session.config, "workeroutput", {})["not asked for"] = dict(session.config.stash[_deselected])
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """All workers were asked for the same."""
-    node.config.stash[_not_asked_for] |= Counter(getattr(node, "workeroutput", {}).get("not asked for", {}))
+    """Merge a worker's deselected tests. All workers collect the same tests."""
+    node.config.stash[_deselected] |= Counter(getattr(node, "workeroutput", {}).get("not asked for", {}))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -120,7 +120,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    outcomes = Counter({(group, "not asked for"): count for group, count in config.stash[_not_asked_for].items()})
+    outcomes = Counter({(group, "not asked for"): count for group, count in config.stash[_deselected].items()})
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
@@ -134,7 +134,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             why = f" ({reason})" if group in GROUPS and (reason := _missing(group)) else ""
             lines.append(f"{group:<11} {', '.join(counts)}{why}")
     if lines:
-        terminalreporter.section("groups that need something of the machine")
+        terminalreporter.section("groups with requirements of the machine")
         for line in lines:
             terminalreporter.write_line(line)
 

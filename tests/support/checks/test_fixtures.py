@@ -1,4 +1,4 @@
-"""The guard against leaks sees what it is for, and the PostgreSQL fixture serves."""
+"""The leak check finds what it must find, and the PostgreSQL fixture serves."""
 
 import os
 import socket
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def house(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
-    """Run a test file under the house's conftest in a process of its own."""
+    """Run a test file under this project's conftest in a process of its own."""
     for name in ("REGROUP_TEST_SESSION", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
     pytester.makeconftest((ROOT / "tests" / "conftest.py").read_text())
@@ -74,7 +74,7 @@ def test_leaks_fail_their_test_and_what_outlives_the_session_fails_the_run(
     outlived.stdout.fnmatch_lines(["*outlived the tests*", "*: sleep 78"])
 
 
-def test_shared_memory_that_tests_beside_these_use_is_theirs() -> None:
+def test_shared_memory_of_other_sessions_is_not_a_leak() -> None:
     shared = Path(f"/dev/shm/regroup-test-{os.urandom(4).hex()}")
     elsewhere = {**os.environ, SESSION_VARIABLE: "another"}
     opens = ["python3", "-c", f"open({str(shared)!r}, 'w'); held = open({str(shared)!r}); print(flush=True); input()"]
@@ -83,13 +83,13 @@ def test_shared_memory_that_tests_beside_these_use_is_theirs() -> None:
         assert other.stdout is not None and other.stdout.readline() == b"\n"
         assert shared.name not in held().shared_memory
         other.communicate(b"\n")
-        assert shared.name in held().shared_memory, "nobody uses it any more"
+        assert shared.name in held().shared_memory, "no other session uses it any more"
     finally:
         other.kill()
         shared.unlink()
 
 
-# Holds a memory file, a port, both ends of a TCP connection, and one end of a pipe and of a unix socket of ours.
+# Opens a memory file, a port, both ends of a TCP connection, and one end of a pipe and of a unix socket of ours.
 HOLDER = """
 import os, socket, sys
 memory = os.memfd_create("held")
@@ -100,7 +100,7 @@ sys.stdin.read()
 """
 
 
-def test_descriptors_of_a_process_are_told_with_who_is_at_their_other_end() -> None:
+def test_descriptors_of_a_process_are_listed_with_the_processes_at_their_other_end() -> None:
     ours, its = socket.socketpair()
     command = [sys.executable, "-c", HOLDER]
     with subprocess.Popen(command, stdin=its, stdout=subprocess.PIPE, text=True) as holder:
@@ -108,7 +108,7 @@ def test_descriptors_of_a_process_are_told_with_who_is_at_their_other_end() -> N
         assert holder.stdout is not None
         port = int(holder.stdout.readline())
         found = {descriptor.number: descriptor for descriptor in Snapshot().of(holder.pid)}
-        ours.close()  # ends it
+        ours.close()  # the process ends
     assert (found[0].kind, found[0].others) == ("socket", {os.getpid()})
     assert (found[1].kind, found[1].others) == ("pipe", {os.getpid()})
     own = [descriptor for number, descriptor in found.items() if number > 2]

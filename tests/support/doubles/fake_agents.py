@@ -1,4 +1,4 @@
-"""Agents in memory. Calls of them cross the same encoding as calls of a real agent's actor."""
+"""Agents in memory. Calls pass through the same encoding as calls of a real agent's actor."""
 
 import inspect
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from regroup.workers.contract.messages import AgentReport, Join, VerifiedShard
 
 
 def description(node: str) -> NodeDescription:
-    """Return what a zygote that is ready says of its node."""
+    """Return the node description of a ready zygote."""
     return NodeDescription(node, f"boot of {node}", "host", "3.13.0", 1, 2**30, 2**30, 1, 0.1, 0.0, "fork", "")
 
 
@@ -53,7 +53,7 @@ class FakeAgents:
         self.names[config.node_id] = config.node_name
 
     async def kill(self, node_id: str) -> None:
-        """Record the end."""
+        """Record the kill."""
         self.calls.append((node_id, "kill"))
 
     async def planned_end(self, node_id: str) -> str:

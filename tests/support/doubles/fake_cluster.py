@@ -1,4 +1,4 @@
-"""A cluster in memory: the same promises as Ray's, for tests and for trying a policy without machines."""
+"""A cluster in memory with the guarantees of Ray's, for tests and to try a policy without machines."""
 
 import asyncio
 import time
@@ -25,14 +25,14 @@ from tests.support.inputs.job_events import event_data
 
 
 class FakeSupervisor:
-    """A supervisor that says what a test makes it say, and remembers what it was told."""
+    """A supervisor that reports what a test gives it, and records the intents that it receives."""
 
     def __init__(self, payload: Mapping[str, Any]) -> None:
         self.payload = payload
         self.intents: dict[str, Any] = {}
         """Intents that were set so far, as plain data."""
         self.status = SupervisorStatus()
-        """What it says of itself."""
+        """Status that it reports."""
         self.boot_id = uuid4().hex
         self._events: list[SupervisorEvent] = []
         self._seq = 0
@@ -54,7 +54,7 @@ class FakeSupervisor:
         await self.emit("state", state=state, reason=reason, message=message, **data)
 
     async def restart(self) -> None:
-        """Die and come back: another life, which sends what was not acknowledged under new numbers."""
+        """Restart under a new boot id. It sends unacknowledged events again, under new numbers."""
         async with self._news:
             self.boot_id = uuid4().hex
             self._events = [replace(event, seq=number) for number, event in enumerate(self._events, 1)]
@@ -62,13 +62,13 @@ class FakeSupervisor:
             self._news.notify_all()
 
     async def wait_for_intent(self, name: str) -> Any:
-        """The value of an intent, once it has arrived."""
+        """Return the value of an intent, once it has arrived."""
         async with self._news:
             await self._news.wait_for(lambda: name in self.intents)
             return self.intents[name]
 
     async def sync(self, request: SyncRequest) -> SyncReply:
-        """The supervisor's side of the long poll."""
+        """Answer a long poll."""
         async with self._news:
             self.intents.update(plain(request.intents.set_fields()))
             self._news.notify_all()
@@ -94,36 +94,36 @@ class FakeCluster:
         self.agents: set[str] = set()
         self.forgotten: list[str] = []
         self.calls: list[str] = []
-        """What was done, in order: `take NAME`, `start NAME`, `stop NAME`, `release NAME`, `kill NAME`."""
+        """Actions, in order: `take NAME`, `start NAME`, `stop NAME`, `release NAME`, `kill NAME`."""
         self.warmed: list[str] = []
-        """Likewise: `prestart NODE`, `stand by NODE`."""
+        """Prewarm actions, in order: `prestart NODE`, `stand by NODE`."""
         self.requested: list[tuple[Bundle, ...]] = []
-        """What nodes were asked for, one request after the other."""
+        """Requests for nodes, in order."""
         self.unfit: dict[str, str] = {}
-        """Node id → what an agent in waiting finds wrong with it."""
+        """Node id → fault that the preflight check of a standby finds."""
         self.clear: set[tuple[str, str]] = set()
-        """Node id and job, of nodes that are found to have nothing of it left."""
+        """(node id, job) of nodes that have nothing of the job left."""
         self.logs: dict[tuple[str, int, int, str], str] = {}
         self.running: dict[str, dict[str, dict[str, Any]]] = {}
         """Job → rank → its stacks."""
         self.orders: list[dict[str, Any]] = []
-        """Commands that were to run beside ranks."""
+        """Commands to run next to ranks."""
         self.outputs: list[tuple[str, bytes] | dict[str, Any]] = []
-        """What a command says next: (stream, bytes), or `code` and `why` of its end."""
+        """Next outputs of a command: (stream, bytes), or `code` and `why` of its end."""
         self._nodes = {node.id: node for node in nodes}
         self._on_start = on_start
 
     def add_node(self, node: Node) -> None:
-        """A node joins."""
+        """Add a node."""
         self._nodes[node.id] = node
 
     def remove_node(self, node_id: str) -> None:
-        """A node is gone, with what was held on it."""
+        """Remove a node with its reservations."""
         del self._nodes[node_id]
         self.held = {name: reservation for name, reservation in self.held.items() if reservation.node_id != node_id}
 
     def drain_node(self, node_id: str, deadline_s: float | None) -> None:
-        """A node is about to leave, as the cluster itself knows."""
+        """Mark a node as draining, as the cluster itself would."""
         self._nodes[node_id] = replace(self._nodes[node_id], is_draining=True, drain_deadline_s=deadline_s)
 
     async def nodes(self) -> Sequence[Node]:
@@ -181,7 +181,7 @@ class FakeCluster:
         return set(self.supervisors) | self.agents
 
     async def start_agents(self, payload: Mapping[str, Any]) -> None:
-        """Nothing: scripted supervisors have none."""
+        """Do nothing: scripted supervisors have no agents."""
 
     async def start_supervisor(self, name: str, payload: Mapping[str, Any]) -> None:
         self._reach()
@@ -243,8 +243,8 @@ class FakeCluster:
         if not self.outputs:
             await asyncio.sleep(min(wait_s, 0.05))
             return (), None
-        said = self.outputs.pop(0)
-        return ([said], None) if isinstance(said, tuple) else ((), said)
+        output = self.outputs.pop(0)
+        return ([output], None) if isinstance(output, tuple) else ((), output)
 
     async def end_execution(self, job_id: str, node_id: str, key: str) -> None:
         self._reach()

@@ -1,4 +1,4 @@
-"""A supervisor's life over two agents in memory, whose ranks do as scripted."""
+"""A supervisor over two agents in memory, whose ranks follow a script."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -35,8 +35,10 @@ SPEC = {
 
 
 class FakeNodes(FakeAgents):
-    """Two agents whose ranks commit steps until a scripted `(formation, step)` goes wrong. The first formation of ranks
-    is that of generation 1, and so on, unless a generation was never formed."""
+    """Two agents whose ranks commit steps until a scripted `(formation, step)` fails.
+
+    The first formation of ranks is that of generation 1, and so on, unless a generation was never formed.
+    """
 
     def __init__(self, breaks: Mapping[tuple[int, int], Message | str]) -> None:
         super().__init__()
@@ -46,21 +48,21 @@ class FakeNodes(FakeAgents):
         self.generation: dict[str, int] = {}
         self.dead: set[str] = set()
         self.killed: set[str] = set()
-        """Their agents died, and none was started since."""
+        """Nodes whose agents died and were not started again."""
         self.refuse: Mapping[str, str] = {}
-        """Method → what its error says."""
+        """Method → message of its error."""
         self.stuck = ""
         self.reported: dict[str, list[Message]] = {}
         self.running: dict[str, list[int]] = {}
         self.formed: list[int] = []
         """Generations whose ranks were formed."""
         self.joins: list[Join] = []
-        """What each rank that was formed was told."""
+        """Message to each rank that was formed."""
         self.manifests: list[dict[str, Any]] = []
         self.damaged: set[str] = set()
         """URIs of checkpoints that do not verify."""
         self.away = 0
-        """So many more times durable storage does not answer."""
+        """Number of further calls that durable storage does not answer."""
 
     async def start(self, config: AgentConfig) -> None:
         await super().start(config)
@@ -81,7 +83,7 @@ class FakeNodes(FakeAgents):
     async def intercept(self, node_id: str, method: str, arguments: Sequence[Any]) -> None:
         await super().intercept(node_id, method, arguments)
         if node_id in self.dead:
-            raise AgentLostError(node_id, f"agent on {node_id} is gone")
+            raise AgentLostError(node_id, f"agent on {node_id} is lost")
         if method == self.stuck:
             await asyncio.Event().wait()
         if method in self.refuse:
@@ -110,9 +112,9 @@ class FakeNodes(FakeAgents):
 
     def _report(self, node: str, message: Message) -> None:
         assert self.life is not None
-        rows = [number for number, said in enumerate(self.reported[node]) if isinstance(said, StepRow)]
+        rows = [number for number, each in enumerate(self.reported[node]) if isinstance(each, StepRow)]
         if isinstance(message, StepRow) and len(rows) == 2:
-            del self.reported[node][rows[-1]]  # the first and the newest are kept
+            del self.reported[node][rows[-1]]  # an agent keeps the first and the newest row
         self.reported[node].append(message)
         self.life.receive(node, message)
 
@@ -142,7 +144,7 @@ class FakeNodes(FakeAgents):
                 if rank == 0 and isinstance(trouble, str):
                     self.dead.add(trouble)
                     self._forget(trouble)
-                    self.life._monitor.record_loss(trouble, 3.0)  # type: ignore[union-attr]  # as its pulse would
+                    self.life._monitor.record_loss(trouble, 3.0)  # type: ignore[union-attr]  # as a missed heartbeat would
                 elif rank == 0 and not isinstance(trouble, str):
                     self._report(node, replace(trouble, generation=generation))
                 return
@@ -178,12 +180,12 @@ async def run(
 
 
 def place(node: str) -> dict[str, Any]:
-    """A node as a supervisor is told of it."""
+    """Return a node as the controller describes it to the supervisor."""
     return {"node_id": node, "name": node, "address": "h", "ranks": 1}
 
 
 class Rig:
-    """One life after the other over the same records, as the supervisor's actor has it."""
+    """Lifecycles over the same records, one after the other, as the supervisor's actor has them."""
 
     def __init__(self, nodes: FakeNodes, spec: Mapping[str, Any] = SPEC, /, **payload: Any) -> None:
         self.nodes, self.records = nodes, Records()
@@ -195,22 +197,22 @@ class Rig:
         self.begin()
 
     def begin(self) -> None:
-        """The next life."""
+        """Start the next lifecycle."""
         self.journal = Journal(self.records, "j")
         gang = Gang(self.nodes, self.payload.agent_configs())
         self.life = self.nodes.life = Lifecycle(self.payload, gang, GenerationLog(self.records, "j"), self.journal)
         self.running = asyncio.create_task(self.life.run())
 
     async def wait_for_loss(self, *nodes: str) -> None:
-        """Wait until it says that these are lost."""
+        """Wait until the status lists exactly these nodes as lost."""
         async with asyncio.timeout(10):
             while self.life.status().lost != tuple(sorted(nodes)):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def end(self) -> Any:
-        """How this life ends."""
+        """Wait for the end of this lifecycle and return its result."""
         return await asyncio.wait_for(self.running, 20)
 
     async def events(self, kind: str) -> list[Any]:
-        """What it has said of a kind."""
+        """Return the data of the events of a kind."""
         return [event.data for event in await self.journal.since("", 0, 0) if event.type == kind]

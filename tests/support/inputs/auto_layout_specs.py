@@ -10,7 +10,7 @@ LLAMA_7B = {"dim": 4096, "layers": 32, "heads": 32, "ffn_dim": 11008, "vocab_siz
 
 
 def auto_json(layout: object = "auto", model: dict[str, Any] = SMALL, device: str = "cpu", **training: Any) -> Any:
-    """A spec whose layout, micro-batch and activation checkpointing are open, but for what `training` says of them."""
+    """Return a spec whose layout, micro-batch and activation checkpointing are open, unless `training` sets them."""
     steps = {"global_batch": 16, "sequence": 64, "steps": 10}
     return {
         "name": "gpt",
@@ -22,12 +22,12 @@ def auto_json(layout: object = "auto", model: dict[str, Any] = SMALL, device: st
 
 
 def auto(layout: object = "auto", model: dict[str, Any] = SMALL, device: str = "cpu", **training: Any) -> JobSpec:
-    """The same, parsed."""
+    """Return the parsed spec of `auto_json`."""
     return parse_spec(auto_json(layout, model, device, **training))
 
 
 def cpu_nodes(*cores: int) -> list[Node]:
-    """A node with 8 GB for each number of cores."""
+    """Return a node with 8 GB for each number of cores."""
     return [
         Node(f"n{number}", f"local-{number}", "::1", cpus=each, free_cpus=each, memory_bytes=8 * 10**9)
         for number, each in enumerate(cores, 1)
@@ -35,7 +35,7 @@ def cpu_nodes(*cores: int) -> list[Node]:
 
 
 def gpu_nodes(count: int, gpus: int = 8, name: str = "A100-80G") -> list[Node]:
-    """Nodes with so many GPUs."""
+    """Return nodes with this number of GPUs each."""
     return [
         Node(f"n{number}", f"gpu-{number}", "::1", labels={ACCELERATOR_LABEL: name}, cpus=128, gpus=gpus,
              memory_bytes=10**12)

@@ -20,7 +20,7 @@ DOCUMENTS = [f"document {number}: " + "word " * (number % 7) + "." for number in
 
 
 def write(folder: Path, file_format: str, documents: Sequence[str] = DOCUMENTS, files: int = 2) -> str:
-    """Documents in files of one format; returns the source that names them."""
+    """Write documents to files of one format; return the source that names them."""
     folder.mkdir(parents=True, exist_ok=True)
     size = -(-len(documents) // files)
     parts = [documents[at : at + size] for at in range(0, len(documents), size)]
@@ -55,7 +55,7 @@ def write(folder: Path, file_format: str, documents: Sequence[str] = DOCUMENTS, 
 
 
 def recipe(source: str, file_format: str, **parts: Any) -> dict[str, Any]:
-    """A recipe as plain data."""
+    """Return a recipe as plain data."""
     return {
         "format": file_format,
         "train": [source],
@@ -74,7 +74,7 @@ def recipe(source: str, file_format: str, **parts: Any) -> dict[str, Any]:
 
 
 def planned(data: dict[str, Any], to: Path | str, unit_bytes: int = 1 << 20) -> Plan:
-    """What there is to make."""
+    """Return the units to make."""
     steps = plan(data, str(to), unit_bytes)
     while True:
         try:
@@ -92,7 +92,7 @@ def prepared(
     code: str = "",
     **agent: Any,
 ) -> dict[str, Any]:
-    """Prepare in this process, unit by unit; returns the manifest."""
+    """Prepare in this process, unit by unit; return the manifest."""
     scratch = Path(code or to if isinstance(to, Path) else code)
     scratch.mkdir(parents=True, exist_ok=True)
     todo = planned(data, to, unit_bytes)

@@ -1,4 +1,4 @@
-"""A job's life as events, for everything that draws one."""
+"""The events of a job, for everything that draws one."""
 
 import math
 from typing import Any, ClassVar
@@ -9,7 +9,7 @@ from regroup.api.live.job_view import JobView, apply_event, apply_steps, initial
 
 
 class Story:
-    """300 steps on two nodes of two ranks; rank 1 is killed after step 149 and training comes back 0.8 s later."""
+    """300 steps on two nodes of two ranks. Rank 1 is killed after step 149 and training resumes 0.8 s later."""
 
     killed_at: ClassVar = {"fault_s": 115.0, "seen_s": 115.02, "dead_s": 115.04}
     back_at: ClassVar = {**killed_at, "formed_s": 115.3, "restored_s": 115.4, "first_step_s": 115.8}
@@ -36,8 +36,8 @@ class Story:
 
     @staticmethod
     def incident(times: dict[str, float], **more: Any) -> dict[str, Any]:
-        known = {"id": "i1", "cause": "SIGKILL", "rank": 1, "at_step": 149, "generation": 1, "times": times}
-        return {"type": "incident", "data": {**known, **more}}
+        data = {"id": "i1", "cause": "SIGKILL", "rank": 1, "at_step": 149, "generation": 1, "times": times}
+        return {"type": "incident", "data": {**data, **more}}
 
     @staticmethod
     def state(state: str, reason: str = "", **more: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a probe's ranks say, for tests that have no ranks."""
+"""Results of a probe's ranks, for tests that have no ranks."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -11,7 +11,7 @@ from regroup.service.store.store import Store
 from tests.support.inputs.job_events import event_data
 
 LINK = (1e9, 1e-4)
-"""Bytes a second and seconds of a link where a test says nothing of it."""
+"""Bytes per second, and seconds per message, of a link that a test does not set."""
 
 
 def probe_result(
@@ -24,13 +24,13 @@ def probe_result(
     wrong: Sequence[int] = (),
     fabric: str = "",
 ) -> dict[str, Any]:
-    """A result of `workers/probe/run.py` on so many nodes of so many ranks.
+    """Return a result of `workers/probe/run.py` on this number of nodes and ranks per node.
 
     Args:
-        links: of pairs of nodes, bytes a second and seconds of a message; `LINK` of those left out.
-        flops: of each node; 5e10 if left out.
+        links: bytes per second and seconds per message of pairs of nodes; `LINK` by default.
+        flops: FLOP/s of each node; 5e10 by default.
         wrong: ranks that got a wrong sum.
-        fabric: that joins the devices of all nodes.
+        fabric: name of the fabric that joins the devices of all nodes.
     """
     pairs = [[a, b, *(links or {}).get((a, b), LINK)] for a, b in combinations(range(nodes), 2)]
     return {
@@ -57,8 +57,7 @@ def probe_result(
 
 
 async def end(store: Store, lease: Lease, job_id: str, result: dict[str, Any], nodes: Sequence[str]) -> None:
-    """Take a queued probe to its end with this result, on nodes of these names, each in a rack that is called
-    by its last letter."""
+    """End a queued probe with this result, on nodes of these names. The last letter of a name is that of its rack."""
     seats = [(f"{name}-id", name, each["ranks"]) for name, each in zip(nodes, result["nodes"], strict=True)]
     reservations = [
         Allocation(
@@ -75,7 +74,7 @@ async def end(store: Store, lease: Lease, job_id: str, result: dict[str, Any], n
     await store.apply(lease, check_transition(job_id, JobState.PLACING, JobState.STARTING, Reason.RESERVED), now=501.0)
     places = [{"rank": rank, "node_id": node_id, "node_name": name} for node_id, name, ranks in seats for rank in ranks]
     formed = {"number": 1, "layout": {}, "world_size": len(places), "ranks": places, "start_step": 0, "cause": "start"}
-    said: list[tuple[str, dict[str, Any]]] = [
+    reported: list[tuple[str, dict[str, Any]]] = [
         ("generation", {**formed, "restore": {"source": "none"}}),
         ("state", {"state": "RUNNING", "reason": "first_step"}),
         ("result", {"step": 4, "probe": result}),
@@ -86,6 +85,6 @@ async def end(store: Store, lease: Lease, job_id: str, result: dict[str, Any], n
         SupervisorEvent(
             number, f"{kind}:{number}", kind, 1, 1000.0 + number, event_data(kind, 1, 1000.0 + number, data)
         )
-        for number, (kind, data) in enumerate(said, 1)
+        for number, (kind, data) in enumerate(reported, 1)
     ]
     await store.ingest(lease, job_id, "boot", events, {})

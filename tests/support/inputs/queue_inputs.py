@@ -1,4 +1,4 @@
-"""Nodes, demands and sizes of jobs that a queue is tried with."""
+"""Nodes, demands and job sizes for tests of the queue."""
 
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import ANY_KIND, IMAGE_LABEL, Node, NodeKind

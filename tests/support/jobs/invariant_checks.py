@@ -1,4 +1,4 @@
-"""I1 to I8, as `regroup chaos` judges them, of jobs that a test strikes by means of its own."""
+"""The invariants I1 to I8 of `regroup chaos`, for jobs whose faults a test injects itself."""
 
 import contextlib
 import threading
@@ -15,59 +15,61 @@ from regroup.service.chaos.invariants import Expected, check_invariants
 from regroup.service.chaos.observation import InjectedFault
 from regroup.service.domain.states import JobState
 
-_LOOK_EVERY_S = 0.5
+_POLL_S = 0.5
 
 
 class HasClient(Protocol):
-    """A server that may be started again at another place."""
+    """A server that may restart at another address."""
 
     @property
     def client(self) -> Client:
-        """Of where it is now."""
+        """Client of its current address."""
         ...
 
 
 @contextlib.contextmanager
-def judged(
+def check_all_invariants(
     server: HasClient,
     job: Job,
     expected: Expected,
     control: Job | None = None,
     find_loadable: Callable[[str], Sequence[str]] = list_loadable_checkpoints,
 ) -> Generator[Callable[[str], None]]:
-    """All eight hold of a job that the block brings to its end; its checkpoints are looked at meanwhile.
+    """Check that all eight invariants hold for a job that ends within the block.
 
-    What the block is given is to be told of each blow just before it falls, by the name that `regroup chaos` has for
-    it: nobody tells the supervisor of a node that was cut off, and the time until it is noticed counts.
+    A thread counts the job's checkpoints meanwhile. The block gets a function and must call it with the name of each
+    fault, as `regroup chaos` names it, just before it injects the fault. No process reports to the supervisor that a
+    node was cut off, and the time until detection counts.
 
-    `control`: the undisturbed run; a job that is not to succeed needs none. `find_loadable`: as
-    `list_loadable_checkpoints`, for storage that is no folder.
+    Args:
+        control: the undisturbed run; not needed for a job that must fail.
+        find_loadable: replacement of `list_loadable_checkpoints`, for storage that is not a folder.
     """
     checkpoints, is_over, injected = CheckpointCounter(find_loadable), threading.Event(), list[InjectedFault]()
 
-    def fell(do: str) -> None:
+    def record_fault(do: str) -> None:
         injected.append(InjectedFault(do, do, time.time(), at_step=0, generation=0))
 
-    def look() -> None:
-        while not is_over.wait(_LOOK_EVERY_S):
+    def count_checkpoints() -> None:
+        while not is_over.wait(_POLL_S):
             with (
                 contextlib.suppress(ApiError, ServerUnreachableError),
                 Client(server.client.url, patience_s=0.0) as client,
             ):
                 checkpoints.update(client.get(job.id))
 
-    looking = threading.Thread(target=look)
-    looking.start()
+    counter = threading.Thread(target=count_checkpoints)
+    counter.start()
     try:
-        yield fell
+        yield record_fault
     finally:
         is_over.set()
-        looking.join()
+        counter.join()
     done = server.client.get(job.id)
     plan = FaultPlan(
         job.name, seed=0, steps=0, external_faults=tuple(PlannedFault(each.do, each.at_step) for each in injected)
     )
-    assert JobState(done.state).is_terminal, f"the block ended before the job, which is {done.state}"
+    assert JobState(done.state).is_terminal, f"the block ended before the job, whose state is {done.state}"
     checkpoints.update(done)
     record = record_job(server.client, job.id, plan, injected=injected, fewest_loadable=checkpoints.fewest)
     undisturbed = record if control is None else record_job(server.client, control.id, plan)

@@ -22,10 +22,10 @@ from regroup.workers.contract.progress_page import new_page
 
 assert len(os.listdir("/proc/self/task")) == 1, "a process with threads is not forked"
 for line in sys.stdin:
-    asked = json.loads(line)
+    request = json.loads(line)
     pids, received = {}, {}
     with selectors.DefaultSelector() as selector:
-        for number, join in enumerate(asked["joins"]):
+        for number, join in enumerate(request["joins"]):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             if (pid := os.fork()) == 0:
                 for fd, path in ((1, f"out-{number}"), (2, f"err-{number}")):
@@ -45,7 +45,7 @@ for line in sys.stdin:
             for key, _ in selector.select():
                 try:
                     data = key.fileobj.recv(1 << 20)
-                except ConnectionResetError:  # it was killed before it read what it was sent
+                except ConnectionResetError:  # the rank was killed before it read what was sent
                     data = b""
                 if data:
                     received[key.data].append(data.decode())
@@ -53,13 +53,14 @@ for line in sys.stdin:
                 selector.unregister(key.fileobj)
                 key.fileobj.close()
                 codes[key.data] = os.waitstatus_to_exitcode(os.waitpid(pids[key.data], 0)[1])
-                if codes[key.data]:  # as an agent would: the generation is over
+                if codes[key.data]:  # as an agent would: the generation has ended
                     for left in set(pids) - set(codes):
                         os.kill(pids[left], 9)
-    told = [{"code": codes[number], "received": received[number]} for number in sorted(pids)]
-    print(json.dumps(told), flush=True)
+    results = [{"code": codes[number], "received": received[number]} for number in sorted(pids)]
+    print(json.dumps(results), flush=True)
 """
-"""Does what zygote and agents do: has ray.train imported, forks the ranks of a generation, ends them with the first."""
+"""Source of a process that acts as zygote and agents: it imports ray.train, forks the ranks of a generation, and
+ends all of them when the first fails."""
 JOIN = Join(
     "j", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", "127.0.0.1", 0, Restore("none"), "script:", RankConfig(), node_name="node-a"
 )
@@ -79,7 +80,7 @@ def save(metrics, text, **options):
 
 @dataclass(frozen=True)
 class Ended:
-    """What came of one rank."""
+    """Result of one rank."""
 
     code: int
     received: list[Message]
@@ -108,7 +109,7 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess
 
 @pytest.fixture
 def run(forks: tuple[subprocess.Popen[str], Path], tmp_path: Path) -> Start:
-    """Runs a generation of ranks whose program is this source, to its end."""
+    """A function that runs a generation of ranks of this source to its end."""
     process, folder = forks
     program = tmp_path / "train.py"
 
@@ -128,19 +129,19 @@ def run(forks: tuple[subprocess.Popen[str], Path], tmp_path: Path) -> Start:
         process.stdin.flush()
         return [
             Ended(
-                told["code"],
-                [decode(data.encode()) for data in told["received"]],
+                result["code"],
+                [decode(data.encode()) for data in result["received"]],
                 (folder / f"out-{rank}").read_text(),
                 (folder / f"err-{rank}").read_text(),
             )
-            for rank, told in enumerate(json.loads(process.stdout.readline()))
+            for rank, result in enumerate(json.loads(process.stdout.readline()))
         ]
 
     return start
 
 
 def fit(arguments: str = "", *, ranks: str = "2", run: str = "") -> str:
-    """The end of a program."""
+    """Return the last lines of a program."""
     run_config = f"ray.train.RunConfig(name='run', storage_path=STORAGE, {run})"
     return (
         f"\nresult = ray.train.torch.TorchTrainer(loop, scaling_config=ray.train.ScalingConfig(num_workers={ranks}), "
@@ -149,7 +150,7 @@ def fit(arguments: str = "", *, ranks: str = "2", run: str = "") -> str:
 
 
 def all_done(ended: list[Ended]) -> list[Ended]:
-    """All ranks have ended as they should."""
+    """Check that all ranks ended with code 0, and return them."""
     assert [each.code for each in ended] == [0] * len(ended), [each.err for each in ended]
     assert all(len(each.of(Done)) == 1 for each in ended)
     return ended

@@ -1,4 +1,4 @@
-"""Scripts as jobs and under torchrun: their specs, what they printed, and what came out."""
+"""Scripts as jobs and under torchrun: their specs, outputs and results."""
 
 import os
 import subprocess
@@ -13,24 +13,24 @@ TORCHRUN_S = 240.0
 
 
 def script(name: str, path: Path, *args: str, ranks: int = 2, steps: int | None = None, **parts: Any) -> dict[str, Any]:
-    """A spec that runs a file."""
+    """Return a spec that runs a file."""
     workload = {"kind": "script", "entrypoint": str(path), "args": list(args), "steps": steps}
     return {"name": name, "workload": workload, "layout": {"dp": ranks}, **parts}
 
 
 def output(served: Server, job: Job, *, generation: int, rank: int = 0, stream: str = "stdout") -> str:
-    """What a rank of a generation wrote."""
+    """Return the output of a rank of a generation."""
     return "".join(served.client.logs(job.id, rank=rank, generation=generation, stream=stream))
 
 
 def digest(text: str) -> str:
-    """The line of an example that says what came out."""
+    """Return the line of an example's output that shows its result."""
     (line,) = [line for line in text.splitlines() if line.startswith("parameters ")]
     return line
 
 
 def torchrun(path: Path, *args: str, ranks: int) -> str:
-    """What a script prints under torchrun itself, undisturbed; it must exit 0."""
+    """Return the output of a script under torchrun itself, without faults; it must exit with 0."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     done = subprocess.run(
         [*command, str(path), *args],

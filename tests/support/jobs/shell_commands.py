@@ -1,4 +1,4 @@
-"""The pages' own commands, and a shell to type them in as a reader would."""
+"""The commands of pages, and a shell to type them as a reader would."""
 
 import contextlib
 import os
@@ -15,11 +15,11 @@ from tests.support.packages.wheel import ROOT
 from tests.support.servers.regroup_server import eventually
 
 TIME = r"^\[ *\d+\.\d s\] "
-"""How a line of `watch`, `run` and the demo begins, without a terminal."""
+"""Start of a line of `watch`, `run` and the demo, without a terminal."""
 _LEFT_BY_IMPORTS = frozenset({"RAY_ENABLE_AUTO_CONNECT"})
-"""Variables that modules of ours set when they are imported, as tests of the same process do: nobody has typed them."""
-_SAID_WHEN_UP = {"serve": "^regroup serves at", "run": rf"{TIME}step 20\b"}
-"""What to wait for after a command that goes on behind the shell."""
+"""Variables that our modules set when tests of this process import them. A reader's shell does not have them."""
+_READY_LINES = {"serve": "^regroup serves at", "run": rf"{TIME}step 20\b"}
+"""Output to wait for after a command in the background."""
 _START_S = 120.0
 _COMMAND_S = 600.0
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -30,14 +30,14 @@ class Block:
     """A fenced block of a page."""
 
     page: str
-    """Its path from the repository's root."""
+    """Path from the repository's root."""
     nth: int
-    """Of those in the same languages on the page, from 0."""
+    """Number among the blocks in the same languages on the page, from 0."""
     text: str
 
     @property
     def commands(self) -> list[str]:
-        """Its lines without their comments; of a console, what stands behind the prompt."""
+        """Lines without their comments; of a console, the text after the prompt."""
         lines = self.text.splitlines()
         if any(line.startswith("$ ") for line in lines):
             lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
@@ -48,7 +48,7 @@ class Block:
 
 
 def blocks(page: str, *languages: str, heading: str | None = None) -> list[Block]:
-    """A page's fenced blocks in some languages, of the whole page or below a heading."""
+    """Return a page's fenced blocks in some languages, of the whole page or below a heading."""
     text = (ROOT / page).read_text()
     if heading is not None:
         text = text.split(f"## {heading}\n")[1].split("\n## ")[0]
@@ -57,14 +57,14 @@ def blocks(page: str, *languages: str, heading: str | None = None) -> list[Block
 
 
 def commands(page: str, heading: str) -> list[str]:
-    """What stands below a heading to be typed."""
+    """Return the commands below a heading."""
     (block,) = blocks(page, "sh", heading=heading)
     return block.commands
 
 
 @contextlib.contextmanager
 def own_state(folder: Path) -> Generator[dict[str, str]]:
-    """What activating the environment gives, with a state folder and port that are nobody else's; `down` at the end."""
+    """Yield the variables of an activated environment with its own state folder and port; call `down` at the end."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     typed = {name: value for name, value in os.environ.items() if name not in _LEFT_BY_IMPORTS}
     own = {**typed, "PATH": path, "REGROUP_STATE_DIR": str(folder / "state"), "REGROUP_PORT": "0"}
@@ -76,23 +76,23 @@ def own_state(folder: Path) -> Generator[dict[str, str]]:
 
 @dataclass(frozen=True)
 class Shell:
-    """A bash for each command."""
+    """Runs each command in a new bash."""
 
     cwd: Path
     environment: Mapping[str, str]
     outputs: Path
-    """A folder for what commands print."""
+    """Folder for the outputs of commands."""
 
     def __call__(self, command: str, *, cwd: Path | None = None, code: int = 0) -> str:
-        """Type a command; returns what it printed, both streams. It must exit with `code`."""
+        """Run a command; return its output, both streams. It must exit with `code`."""
         output = self.outputs / f"output-{uuid.uuid4().hex}"
-        with output.open("wb") as file:  # a pipe would stay open in what `&` leaves behind
+        with output.open("wb") as file:  # a process in the background would hold a pipe open
             done = subprocess.run(
                 ["bash", "-c", command], cwd=cwd or self.cwd, env=self.environment, stdin=subprocess.DEVNULL,
                 stdout=file, stderr=file, timeout=_COMMAND_S, check=False,
             )  # fmt: skip
         assert done.returncode == code, f"{command} exited {done.returncode}: {output.read_text()}"
         if command.endswith("&"):
-            said = _SAID_WHEN_UP[shlex.split(command)[1]]
-            eventually(lambda: re.search(said, output.read_text(), re.MULTILINE), _START_S)
+            ready = _READY_LINES[shlex.split(command)[1]]
+            eventually(lambda: re.search(ready, output.read_text(), re.MULTILINE), _START_S)
         return output.read_text()

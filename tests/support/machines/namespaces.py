@@ -1,7 +1,7 @@
-"""Machines that share nothing but a folder: network and mount namespaces, joined by a bridge, with a Ray node in each.
+"""Machines that share only a folder: network and mount namespaces, joined by a bridge, with a Ray node in each.
 
-A machine has its own address, /dev/shm, /tmp (which also holds its home and working directory) and a file system that
-is read-only elsewhere: what one writes no other sees, except in the shared folder. Needs root, `ip` and `unshare`.
+A machine has its own address, /dev/shm and /tmp, which contains its home and working directory. The rest of its file
+system is read-only. Only in the shared folder does a machine see the files of another. Needs root, `ip` and `unshare`.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from tests.support.servers.regroup_server import eventually
 CONTROL = "10.77.0.1"
 TRAINING = ("10.77.0.2", "10.77.0.3")
 SPARES = ("10.77.0.4", "10.77.0.5", "10.77.0.6", "10.77.0.7")
-_PORT = 8500  # ports need no search: each machine has all of its own
+_PORT = 8500  # no search for a free port: each machine has its own ports
 _RAY = f"{CONTROL}:6379"
 _MARK = "REGROUP_TEST_MACHINES"
 _TOKEN = Path("/tmp/ray.token")
@@ -42,19 +42,19 @@ _JOB_S = 180.0
 
 @dataclass(frozen=True)
 class Machine:
-    """One pair of namespaces, kept by a process that sleeps."""
+    """One pair of namespaces. A sleeping process keeps them alive."""
 
     name: str
     address: str
     log: Path
-    """What its daemons print, outside of it."""
-    keeper: subprocess.Popen[str]
+    """Output of its daemons, stored outside of the machine."""
+    anchor: subprocess.Popen[str]
     environment: Mapping[str, str]
     wire: Wire | None = None
-    """What joins it to the switch, where the cluster has such cables."""
+    """Cable to the switch, if the cluster has cables."""
 
     def run(self, *command: str, given: str = "", within_s: float = 30.0) -> str:
-        """Run a command there; returns its output."""
+        """Run a command on this machine; return its output."""
         done = subprocess.run(
             self._inside(command), env=self.environment, input=given, capture_output=True, text=True,
             timeout=within_s, check=False,
@@ -63,25 +63,25 @@ class Machine:
         return done.stdout
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:
-        """Start a command there."""
+        """Start a command on this machine."""
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 self._inside(command), env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     def processes(self) -> list[Process]:
-        """Everything that runs there but who keeps it."""
-        mine = Path(f"/proc/{self.keeper.pid}/ns/net").stat().st_ino
+        """Return every process of this machine except the sleeping one."""
+        mine = Path(f"/proc/{self.anchor.pid}/ns/net").stat().st_ino
         found: list[Process] = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 process = processes.find_process(int(folder.name))
                 if process is not None and (folder / "ns/net").stat().st_ino == mine:
                     found.append(process)
-        return [process for process in found if process.pid != self.keeper.pid]
+        return [process for process in found if process.pid != self.anchor.pid]
 
     def _inside(self, command: tuple[str, ...]) -> list[str]:
-        return ["nsenter", f"--target={self.keeper.pid}", "--net", "--mount", "--wd", *command]
+        return ["nsenter", f"--target={self.anchor.pid}", "--net", "--mount", "--wd", *command]
 
 
 Starting: TypeAlias = tuple[Machine, subprocess.Popen[bytes]]
@@ -91,11 +91,11 @@ class Cluster:
     """A control machine with Ray's head and `regroup serve`, and training machines with two slots each."""
 
     def __init__(self, folder: Path, addresses: Sequence[str] = TRAINING, *, has_wires: bool = False) -> None:
-        """`addresses`: of the training machines; `has_wires`: cables that can be cut."""
+        """Set the `addresses` of the training machines. `has_wires`: they have cables that can be cut."""
         self._addresses, self._has_wires = addresses, has_wires
         self.id = uuid.uuid4().hex[:8]
         self.shared = folder / "shared"
-        """The one folder that all machines see: the storage and the jobs' data."""
+        """Folder that all machines share, with the storage and the jobs' data."""
         self.shared.mkdir()
         self._folder = folder
         self._token = secrets.token_hex(32)
@@ -104,16 +104,16 @@ class Cluster:
 
     @property
     def control(self) -> Machine:
-        """Where Ray's head and the server are."""
+        """Machine of Ray's head and the server."""
         return self._machines[0]
 
     @property
     def training(self) -> Sequence[Machine]:
-        """Where ranks run."""
+        """Machines that run ranks."""
         return self._machines[1:]
 
     def start(self) -> None:
-        """Make the machines; start Ray on each, and the server."""
+        """Create the machines; start Ray on each, and the server."""
         for address in (CONTROL, *self._addresses):
             self._machines.append(self._machine(address))
         head = [
@@ -127,12 +127,12 @@ class Cluster:
         server = self.control.start(sys.executable, "-m", "regroup.api.cli", *serve)
 
         def serves() -> bool:
-            said = self.control.log.read_text()
-            assert server.poll() is None, f"the server ended: {said}"
-            return f"regroup serves at http://127.0.0.1:{_PORT}" in said
+            log = self.control.log.read_text()
+            assert server.poll() is None, f"the server ended: {log}"
+            return f"regroup serves at http://127.0.0.1:{_PORT}" in log
 
         eventually(serves, _START_S)
-        self._way_in = WayIn(self.control.keeper.pid, _PORT, self.control.environment)
+        self._way_in = WayIn(self.control.anchor.pid, _PORT, self.control.environment)
 
     def submit(self, spec: Mapping[str, Any]) -> Job:
         """Submit a job with the command line and wait for its end."""
@@ -143,33 +143,33 @@ class Cluster:
 
     @cached_property
     def client(self) -> Client:
-        """Of the server, from outside of the machines."""
-        assert self._way_in is not None, "it has not been started"
+        """Client of the server, from outside of the machines."""
+        assert self._way_in is not None, "the cluster has not been started"
         return Client(f"http://127.0.0.1:{self._way_in.port}")
 
     def end(self) -> None:
-        """End every process of the machines, and the machines."""
+        """End every process of the machines, and remove the machines."""
         if self._way_in is not None:
             self.client.close()
             self._way_in.close()
-        # Agents of a raylet that is gone are nobody's children, and their long titles cover the mark.
+        # Agents of a dead raylet have no parent, and their long titles overwrite the mark.
         for machine in self._machines:
             processes.kill(machine.processes())
         while running := processes.with_descendants(processes.find_marked(_MARK, self.id)):
             processes.kill(running)
         for machine in self._machines:
-            machine.keeper.communicate()
+            machine.anchor.communicate()
             if machine.wire is not None:
                 machine.wire.close()
         for name in self.namespaces():
             _ip("netns", "del", name)
 
     def namespaces(self) -> list[str]:
-        """Names of its network namespaces."""
+        """Return the names of its network namespaces."""
         return [path.name for path in Path("/run/netns").glob(f"rg-{self.id}-*")]
 
     def left(self) -> list[str]:
-        """What is still there of it."""
+        """Return the processes and namespaces that remain."""
         return [*(process.name for process in processes.find_marked(_MARK, self.id)), *self.namespaces()]
 
     # ------------------------------------------------------------ machines
@@ -190,20 +190,20 @@ class Cluster:
             _ip("-n", switch, "link", "set", f"to{number}", "master", "eth0", "up")
         _ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
         _ip("-n", name, "link", "set", "eth0", "up")
-        keeper = subprocess.Popen(
+        anchor = subprocess.Popen(
             ["ip", "netns", "exec", name, "unshare", "--mount", "sh", "-euc", self._own_files(name)],
             env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        assert keeper.stdout is not None
-        assert keeper.stdout.readline() == "ready\n", f"no machine at {address}"
-        machine = Machine(name, address, self._folder / f"{name}.log", keeper, environment, wire)
+        assert anchor.stdout is not None
+        assert anchor.stdout.readline() == "ready\n", f"no machine at {address}"
+        machine = Machine(name, address, self._folder / f"{name}.log", anchor, environment, wire)
         machine.run("sh", "-c", f"umask 077; cat > {_TOKEN}", given=self._token)
         return machine
 
     def _own_files(self, name: str) -> str:
-        """Shell text that gives this mount namespace files of its own, says `ready` and sleeps.
+        """Return a shell script that gives this mount namespace its own files, prints `ready` and sleeps.
 
-        Code and the shared folder may lie below /tmp: they are put into the new one before it covers the old one.
+        Code and the shared folder may be below /tmp. They are mounted in the new /tmp before it covers the old one.
         """
         draft = self._folder / name
         draft.mkdir()
@@ -247,7 +247,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(folder: Path, addresses: Sequence[str] = TRAINING, *, has_wires: bool = False) -> Generator[Cluster]:
-    """Machines with `regroup serve`; nothing of them is left behind."""
+    """Run machines with `regroup serve`; check that nothing of them remains."""
     made = Cluster(folder, addresses, has_wires=has_wires)
     try:
         made.start()

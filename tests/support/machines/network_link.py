@@ -1,9 +1,9 @@
-"""A cable between two network namespaces that can be cut, cut in one direction, lose packets, delay them,
-hold TCP up, or part two machines only.
+"""A cable between two network namespaces. Tests cut it, also in one direction or between two machines only, lose or
+delay packets, or stall TCP.
 
-Two tap devices and a process that carries frames from one to the other: no queueing discipline of the kernel is needed.
-Needs root and /dev/net/tun. As a program: `network_link.py SEED NETNS DEVICE NETNS DEVICE`, orders as lines of JSON
-on its standard input.
+A process carries frames between two tap devices, so it needs no queueing discipline of the kernel. It needs root and
+/dev/net/tun. As a program: `network_link.py SEED NETNS DEVICE NETNS DEVICE`. It reads orders as lines of JSON from
+its standard input.
 """
 
 import ctypes
@@ -25,16 +25,16 @@ _NEW_NETWORK = 0x40000000
 _FRAME_BYTES = 1 << 16
 _IPV4, _TCP = b"\x08\x00", 6
 _MTU = 60000
-"""Few large frames: each costs a turn of a loop in Python."""
+"""Few large frames: each costs a cycle of a Python loop."""
 
 
 class Wire:
-    """One cable. `out` is what the first end sends, `back` what the other does."""
+    """One cable. `out` is the direction from the first end to the other, `back` the opposite one."""
 
     def __init__(
         self, one: tuple[str, str], other: tuple[str, str], environment: dict[str, str], seed: int = 0
     ) -> None:
-        """`one`, `other`: network namespace and name of the device that is made there."""
+        """Create a cable. `one`, `other`: network namespace, and name of the device to create in it."""
         self._process = subprocess.Popen(
             [sys.executable, __file__, str(seed), *one, *other], env=environment, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, text=True,
@@ -43,27 +43,27 @@ class Wire:
         assert self._process.stdout.readline() == "ready\n", f"no wire between {one} and {other}"
 
     def cut(self, *directions: str) -> None:
-        """Carry nothing any more; of `out` and `back` those that are named, or both."""
+        """Stop carrying frames in the named directions, `out` or `back`; in both by default."""
         self._order({name: {"loss": 1.0, "delay_s": 0.0} for name in directions or ("out", "back")})
 
     def worsen(self, *, loss: float = 0.0, delay_s: float = 0.0) -> None:
-        """Lose this share of all frames in both directions, and hold the others back for so long each way."""
+        """Lose this share of all frames in both directions, and delay the others by `delay_s` each way."""
         self._order({name: {"loss": loss, "delay_s": delay_s} for name in ("out", "back")})
 
     def cut_streams(self) -> None:
-        """Lose all of TCP's frames, carry everything else: what a connection looks like that waits to send again."""
+        """Lose all TCP frames, carry everything else: the effect of a connection that waits to retransmit."""
         self._order({name: {"loss": 0.0, "delay_s": 0.0, "tcp_loss": 1.0} for name in ("out", "back")})
 
     def cut_from(self, *addresses: str) -> None:
-        """Lose what goes to these addresses or comes from there, carry everything else."""
+        """Lose frames to or from these addresses, carry everything else."""
         self._order({name: {"loss": 0.0, "delay_s": 0.0, "without": addresses} for name in ("out", "back")})
 
-    def mend(self) -> None:
-        """Carry everything, at once."""
+    def repair(self) -> None:
+        """Carry everything again, without delay."""
         self.worsen()
 
     def close(self) -> None:
-        """Take it away, with both devices."""
+        """Remove the cable with both devices."""
         self._process.kill()
         self._process.communicate()
 
@@ -71,15 +71,15 @@ class Wire:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        assert self._process.stdout.readline() == "done\n", f"the wire did not take {order}"
+        assert self._process.stdout.readline() == "done\n", f"the wire did not accept {order}"
 
 
 def _tap(namespace: str, device: str) -> int:
-    """A new device in a namespace, with its own end of the cable."""
+    """Create a device in a namespace, with its end of the cable."""
     libc = ctypes.CDLL(None, use_errno=True)
     place = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
     if libc.setns(place, _NEW_NETWORK) != 0:
-        raise OSError(ctypes.get_errno(), f"no entrance to {namespace}")
+        raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
     os.close(place)
     tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH22x", device.encode(), _TAP | _NO_HEADER))
@@ -118,7 +118,7 @@ def _carry(seed: int, one: int, other: int) -> None:
 
 
 def _loss(frame: bytes, state: dict[str, Any]) -> float:
-    """How likely this frame is lost."""
+    """Return the probability that this frame is lost."""
     if frame[12:14] != _IPV4:
         return state["loss"]
     if {socket.inet_ntoa(frame[26:30]), socket.inet_ntoa(frame[30:34])} & set(state.get("without", ())):

@@ -1,4 +1,4 @@
-"""A wall clock for some programs alone, to be set while they run."""
+"""A wall clock of some programs only, which a test can set while they run."""
 
 import os
 import struct
@@ -11,7 +11,7 @@ _SOURCE = Path(__file__).with_name("wall_clock.c")
 
 
 class Clock:
-    """It is true until it is set. Made by the C compiler."""
+    """Shows the true time until it is set. The C compiler builds it."""
 
     def __init__(self, folder: Path) -> None:
         self._library, self._file = folder / "clock.so", folder / "clock"
@@ -20,13 +20,13 @@ class Clock:
         self._file.write_bytes(struct.pack("<q", 0))
 
     def set(self, ahead_s: int) -> None:
-        """So much ahead of the true time, from now on."""
+        """Set the clock this far ahead of the true time, from now on."""
         with self._file.open("r+b") as file:
             file.write(struct.pack("<q", ahead_s))
 
     @contextmanager
     def inherited(self) -> Iterator[None]:
-        """Programs that are started meanwhile have this clock, and all that those start."""
+        """Give this clock to all programs that are started in the block, and to their child processes."""
         before = dict(os.environ)
         ours: Mapping[str, str] = {"LD_PRELOAD": str(self._library), "HOUSE_CLOCK": str(self._file)}
         os.environ.update(ours)

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the test session alone."""
+"""A PostgreSQL server of the test session."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from tests.support.servers.ports import free_port
 
 @dataclass(frozen=True)
 class PostgresServer:
-    """A server of this session alone, on loopback, without fsync."""
+    """A server of this session, on loopback, without fsync."""
 
     binaries: Path
     port: int
@@ -34,11 +34,11 @@ class PostgresServer:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """A running PostgreSQL; mark the test `postgres`, so that it skips where there is none."""
+    """A running PostgreSQL. Mark the test `postgres`, so that it skips on machines without one."""
     binaries = postgres_folder()
     if binaries is None:
         pytest.skip("postgres: no initdb (apt-get install postgresql)")
-    # initdb refuses root: the server runs as a user of lower rights, in a folder which that user can reach.
+    # initdb refuses root: the server runs as an unprivileged user, in a folder that this user can access.
     user = "postgres" if os.geteuid() == 0 else None
     folder = Path(tempfile.mkdtemp(prefix="regroup-pg-", dir="/tmp"))
     if user is not None:
@@ -66,7 +66,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 def postgres_folder() -> Path | None:
-    """Where initdb is. Debian keeps it off PATH, by version."""
+    """Return the folder of initdb. Debian installs it outside of PATH, one folder per version."""
     on_path = shutil.which("initdb")
     folders = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
     newest = max(folders, key=lambda folder: int(folder.parent.name), default=None)

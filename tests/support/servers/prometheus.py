@@ -1,4 +1,4 @@
-"""A Prometheus server that scrapes what a test names."""
+"""A Prometheus server that scrapes the targets of a test."""
 
 import json
 import shutil
@@ -30,10 +30,10 @@ class PrometheusServer:
     url: str
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The instant vector that an expression gives now.
+        """Return the instant vector of an expression now.
 
         Raises:
-            QueryError: it does not parse or cannot be evaluated.
+            QueryError: the expression does not parse or cannot be evaluated.
         """
         address = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
         try:
@@ -44,7 +44,7 @@ class PrometheusServer:
         return result["result"] if result["resultType"] == "vector" else [result]
 
     def healthy_alerts(self, within_s: float = 20.0) -> set[str]:
-        """Names of the alerts whose expressions were evaluated without an error, once every rule was."""
+        """Wait until every rule was evaluated; return the alerts whose expressions had no error."""
         deadline = time.monotonic() + within_s
         while True:
             with urllib.request.urlopen(f"{self.url}/api/v1/rules", timeout=10) as answer:
@@ -54,7 +54,7 @@ class PrometheusServer:
             time.sleep(0.05)
 
     def wait_for_scrapes(self, count: int, within_s: float = 20.0) -> None:
-        """Until every target was scraped with success at least `count` times."""
+        """Wait until every target was scraped successfully at least `count` times."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             scrapes = self.query("sum_over_time(up[5m])")

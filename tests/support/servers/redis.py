@@ -1,4 +1,4 @@
-"""A Redis of the test session alone, for Ray heads whose records are to outlive them."""
+"""A Redis of the test session, for Ray heads whose records must outlive them."""
 
 import shutil
 import socket
@@ -13,7 +13,7 @@ from tests.support.servers.ports import free_port
 
 @pytest.fixture(scope="session")
 def redis_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Port on loopback of a running Redis; mark the test `redis`, so that it skips where there is none."""
+    """Loopback port of a running Redis. Mark the test `redis`, so that it skips on machines without one."""
     program = shutil.which("redis-server")
     if program is None:
         pytest.skip("redis: no redis-server (apt-get install redis-server)")

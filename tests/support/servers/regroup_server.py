@@ -1,4 +1,4 @@
-"""`regroup serve` as a process, with a real local Ray of two nodes, and what tests ask of it."""
+"""`regroup serve` as a process, with a real local Ray of two nodes."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ JOB_S = 240.0
 
 
 class Server:
-    """`regroup serve` as a process of its own, on a state folder of its own."""
+    """`regroup serve` as a process with its own state folder."""
 
     def __init__(
         self,
@@ -38,13 +38,13 @@ class Server:
         self._arguments = list(arguments)
         self._environment = {**os.environ, **(environment or {})}
         self.url = "http://127.0.0.1:1"
-        """Where it serves; known once it does."""
+        """Address of the server, set when it is ready."""
         self.client = Client(self.url)
         self._process: subprocess.Popen[bytes] | None = None
         self._log = state.parent / "server.log"
 
     def start(self) -> None:
-        """Serve, and wait until it does."""
+        """Start the server, and wait until it is ready."""
         command = [
             self._python,
             "-m",
@@ -72,18 +72,18 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """The server's process."""
+        """Process id of the server."""
         assert self._process is not None
         return self._process.pid
 
     def kill(self) -> None:
-        """SIGKILL the server alone."""
+        """Send SIGKILL to the server only."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def down(self) -> str:
-        """End everything."""
+        """Stop the server and its cluster."""
         command = [self._python, "-m", "regroup.api.cli", "down", "--state-dir", str(self.state)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
         if self._process is not None:
@@ -91,11 +91,11 @@ class Server:
         return done.stdout
 
     def log(self) -> str:
-        """What the server printed."""
+        """Return the output of the server."""
         return self._log.read_text(errors="replace")
 
     def processes(self, *titles: str) -> list[int]:
-        """Processes of this cluster whose command line begins with one of the titles."""
+        """Return the processes of this cluster whose command line begins with one of the titles."""
         needle = str(self.state).encode()
         found: list[int] = []
         for folder in Path("/proc").glob("[0-9]*"):
@@ -106,18 +106,20 @@ class Server:
         return found
 
     def agents(self) -> list[int]:
-        """Agents that have formed ranks. A title alone does not tell: where a standby became the agent, Ray calls it
-        by either name, now by one, now by the other, and standbys in waiting are there too; they have no shared memory
-        of ranks."""
+        """Return the agents that have formed ranks.
+
+        A title alone does not identify them. Ray shows a standby that became an agent under either name, and idle
+        standbys have the same titles. Idle standbys have no shared memory of ranks.
+        """
         titled = self.processes("ray::NodeAgent", "ray::StandbyAgent")
         return [pid for pid in titled if any("memfd:regroup-" in target for target in _descriptors(pid))]
 
     def join(self) -> str:
-        """One more node like those that it began with; its name."""
+        """Add a node like those at the start; return its name."""
         return ray_cluster.add_node(Settings(state_dir=self.state, local_nodes=self._nodes, local_gpus_per_node=0))
 
     def count_open(self) -> int:
-        """Nodes on which ranks may be placed."""
+        """Return the number of nodes on which ranks may be placed."""
         return sum(
             node.node_id is not None and not node.is_draining and node.health.status == "open"
             for node in self.client.nodes()
@@ -145,12 +147,12 @@ def _descriptors(pid: int) -> list[str]:
 
 
 def parent(pid: int) -> int:
-    """The process that started this one."""
+    """Return the process id of the parent."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def called(title: str) -> list[int]:
-    """Processes of this machine whose command line begins with `title`."""
+    """Return the processes of this machine whose command line begins with `title`."""
     found: list[int] = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -163,17 +165,17 @@ def _title(pid: int) -> str:
     return b" ".join(arguments(pid)).decode(errors="replace")
 
 
-def eventually(look: Callable[[], Any], within_s: float = 60.0, every_s: float = 0.05) -> Any:
-    """The first true value of `look` within a deadline."""
+def eventually(condition: Callable[[], Any], within_s: float = 60.0, every_s: float = 0.05) -> Any:
+    """Poll `condition` until it returns a true value, and return it; fail after a deadline."""
     deadline = time.monotonic() + within_s
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"nothing after {within_s} s: {look}"
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"nothing after {within_s} s: {condition}"
         time.sleep(every_s)
     return found
 
 
 def assert_same_result(served: Server, job: Job, control: Job) -> None:
-    """Bitwise equal parameters, the same samples, and a ledger without gap or duplicate."""
+    """Check that parameters are bitwise equal, samples are the same, and the ledger has no gap or duplicate."""
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
     assert job.digest.parameters == control.digest.parameters
     assert job.digest.samples == control.digest.samples
@@ -183,5 +185,5 @@ def assert_same_result(served: Server, job: Job, control: Job) -> None:
 
 
 def end(pid: int) -> None:
-    """SIGKILL one process."""
+    """Send SIGKILL to a process."""
     os.kill(pid, signal.SIGKILL)

@@ -19,14 +19,14 @@ BUCKET = "regroup-tests"
 
 @dataclass(frozen=True)
 class ObjectStorage:
-    """A bucket, and what a client's environment needs to reach it."""
+    """A bucket, and the environment variables that a client needs to access it."""
 
     uri: str
     environment: dict[str, str]
 
     @property
     def options(self) -> dict[str, Any]:
-        """What a file system of fsspec needs to reach it; it remembers nothing of what it saw."""
+        """Options of an fsspec file system that accesses the bucket without caches."""
         return {
             "key": self.environment["AWS_ACCESS_KEY_ID"],
             "secret": self.environment["AWS_SECRET_ACCESS_KEY"],
@@ -38,7 +38,7 @@ class ObjectStorage:
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStorage]:
-    """An empty bucket of a server of its own."""
+    """An empty bucket on its own server."""
     program = shutil.which("moto_server", path=str(Path(sys.executable).parent))
     assert program is not None, "moto_server is not installed (pip install -e '.[dev]')"
     port = free_port()
