@@ -1,4 +1,4 @@
-"""One server for all tests of this folder, and the undisturbed run that disturbed ones are compared with."""
+"""One server for all tests of this folder, and the undisturbed run with which they compare others."""
 
 import contextlib
 import shutil
@@ -15,7 +15,7 @@ from tests.support.servers.regroup_server import Server
 
 LIVE = ("QUEUED", "PLACING", "STARTING", "RUNNING", "RECOVERING", "RESIZING", "DRAINING", "SUSPENDED")
 _SHARED = ("served", "three", "two")
-"""Fixtures: servers that several tests have, one after the other."""
+"""Fixtures: servers that several tests use, one after the other."""
 _failed = pytest.StashKey[bool]()
 
 
@@ -38,14 +38,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(autouse=True)
 def no_job_outlives_a_failed_test(request: pytest.FixtureRequest) -> Iterator[None]:
-    """It would hold the nodes that the next tests need."""
+    """Cancel the jobs of a failed test: they would hold the nodes that the next tests need."""
     servers: list[Server] = [request.getfixturevalue(name) for name in _SHARED if name in request.fixturenames]
     before = {job.id for server in servers for job in server.client.jobs(state=LIVE)}
     yield
     if not request.node.stash[_failed]:
         return
     for server in servers:
-        with contextlib.suppress(ServerUnreachableError):  # the test ended it
+        with contextlib.suppress(ServerUnreachableError):  # the test ended the server
             left = [job.id for job in server.client.jobs(state=LIVE) if job.id not in before]
             for job in left:
                 server.client.cancel(job)
@@ -55,7 +55,7 @@ def no_job_outlives_a_failed_test(request: pytest.FixtureRequest) -> Iterator[No
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with some real text: a few modules of the standard library."""
+    """A folder with real text: a few modules of the standard library."""
     folder = tmp_path_factory.mktemp("text")
     for name in ("argparse", "ast", "calendar", "dataclasses", "datetime", "difflib", "enum", "heapq"):
         shutil.copy(Path(sysconfig.get_path("stdlib")) / f"{name}.py", folder)
@@ -64,7 +64,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spec(text: Path) -> Callable[..., dict[str, Any]]:
-    """A small job on 2 × 2 ranks; keyword arguments replace whole parts of it."""
+    """A function that returns a small job on 2 × 2 ranks; keyword arguments replace whole parts of it."""
 
     def build(name: str, *, steps: int = 24, **parts: Any) -> dict[str, Any]:
         return {
@@ -78,7 +78,7 @@ def spec(text: Path) -> Callable[..., dict[str, Any]]:
             "layout": {"dp": 4},
             "checkpoint": {"every_steps": 8},
             **parts,
-            # Each step, so that it is known what a failure costs.
+            # Each step, so that the cost of a failure is known.
             "snapshot": {"every_steps": 1, **parts.get("snapshot", {})},
         }
 
@@ -87,7 +87,7 @@ def spec(text: Path) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def control(served: Server, spec: Callable[..., dict[str, Any]]) -> Job:
-    """The undisturbed run that every disturbed one is compared with."""
+    """The undisturbed run, with which every disturbed one is compared."""
     job = served.run(spec("control"))
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
     return job

@@ -1,4 +1,4 @@
-"""The server and the supervisor die; nothing is lost, nothing doubled."""
+"""The server and the supervisor die. Nothing is lost, nothing is duplicated."""
 
 import http.client
 import json
@@ -26,7 +26,8 @@ def test_kill_9_of_the_server_during_a_run(served: Server, spec: Spec, control: 
     eventually(lambda: served.client.get(job.id).step == 5)
     served.kill()
     gates.open(6)
-    eventually(lambda: gates.ranks_at(18, generation=2).keys() == RANKS, 120)  # lost a rank and came back without it
+    # The job loses a rank and recovers without a server.
+    eventually(lambda: gates.ranks_at(18, generation=2).keys() == RANKS, 120)
     served.start()
     eventually(lambda: served.client.get(job.id).step == 17)
     found = served.client.get(job.id)
@@ -51,32 +52,32 @@ def test_kill_9_of_the_server_while_a_job_starts(served: Server, spec: Spec, con
 
 
 def assert_whole_history(served: Server, job: Job) -> None:
-    """Every event and every step is there, once."""
+    """Check that every event and every step is recorded exactly once."""
     numbers = [event.number for event in served.client.events(job.id)]
     assert numbers == list(range(1, len(numbers) + 1))
     assert [row.step for row in served.client.steps(job.id)] == list(range(1, job.step + 1))
 
 
 def test_kill_9_of_the_server_while_submits_are_in_flight(served: Server, spec: Spec) -> None:
-    """One request is only half there; another is carried out, and its answer lost. Repeated, each makes one job."""
-    wanted = {name: spec(name, steps=2) for name in (f"half-{uuid.uuid4().hex[:8]}", f"lost-{uuid.uuid4().hex[:8]}")}
-    half, lost = wanted
-    keys = {name: uuid.uuid4().hex for name in wanted}
-    requests = [begun_submit(served, wanted[name], keys[name], whole=name == lost) for name in wanted]
+    """Send half of one request, and lose the answer to another. Each creates one job when it is repeated."""
+    specs = {name: spec(name, steps=2) for name in (f"half-{uuid.uuid4().hex[:8]}", f"lost-{uuid.uuid4().hex[:8]}")}
+    half, lost = specs
+    keys = {name: uuid.uuid4().hex for name in specs}
+    requests = [begun_submit(served, specs[name], keys[name], whole=name == lost) for name in specs]
     eventually(lambda: list(served.client.jobs(name=lost)))
     served.kill()
     for request in requests:
         request.close()
     served.start()
     assert list(served.client.jobs(name=half)) == []
-    for name in wanted:
-        again = [served.client.submit(wanted[name], idempotency_key=keys[name]).id for _ in range(2)]
+    for name in specs:
+        again = [served.client.submit(specs[name], idempotency_key=keys[name]).id for _ in range(2)]
         assert again == [found.id for found in served.client.jobs(name=name)] * 2
         assert served.client.wait(again[0], timeout_s=240).state == "SUCCEEDED"
 
 
 def begun_submit(served: Server, spec: dict[str, Any], key: str, *, whole: bool) -> http.client.HTTPConnection:
-    """Send a submission, or half of it, and do not read the answer."""
+    """Send a submission, or half of it, without reading the answer."""
     connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=60)
     body = json.dumps(spec).encode()
     connection.putrequest("POST", "/v1/jobs")
@@ -96,7 +97,7 @@ def test_kill_9_of_the_supervisor_loses_no_step(served: Server, spec: Spec, cont
     eventually(lambda: gates.ranks_at(6).keys() == RANKS, 120)
     supervisor = killed_supervisor(served)
     gates.open(6)
-    eventually(lambda: gates.ranks_at(12).keys() == RANKS)  # trains on without it
+    eventually(lambda: gates.ranks_at(12).keys() == RANKS)  # the job trains without a supervisor
     eventually(lambda: set(served.processes("ray::SupervisorActor")) - {supervisor}, 120)
     gates.open(12)
     done = served.client.wait(job.id, timeout_s=240)
@@ -123,7 +124,7 @@ def test_a_rank_that_dies_while_there_is_no_supervisor_is_replaced_by_the_next_o
 
 
 def killed_supervisor(served: Server) -> int:
-    """SIGKILL the supervisor, once those of former jobs are gone; returns its process id."""
+    """Kill the supervisor, once those of earlier jobs have ended; return its process id."""
     eventually(lambda: len(served.processes("ray::SupervisorActor")) == 1)
     (supervisor,) = served.processes("ray::SupervisorActor")
     end(supervisor)
@@ -133,14 +134,14 @@ def killed_supervisor(served: Server) -> int:
 def test_cancel_ends_everything(served: Server, spec: Spec) -> None:
     job = served.client.submit(spec("cancelled", steps=100000))
     eventually(lambda: served.client.get(job.id).step >= 2)
-    assert len(list(find_processes([job.id]))) >= len(RANKS), "its ranks, and what is above them"
+    assert len(list(find_processes([job.id]))) >= len(RANKS), "its ranks, and their parents"
     served.client.cancel(job.id)
     done = served.client.wait(job.id, timeout_s=60)
     assert (done.state, done.reason) == ("CANCELLED", "cancelled_by_user")
     eventually(lambda: not list(find_processes([job.id])), 30)
 
 
-def test_a_job_without_room_waits_and_says_why(served: Server, spec: Spec) -> None:
+def test_a_job_without_capacity_waits_and_reports_why(served: Server, spec: Spec) -> None:
     job = served.client.submit(
         spec("wide", layout={"dp": 8}, training={"global_batch": 8, "micro_batch": 1, "sequence": 64, "steps": 2})
     )

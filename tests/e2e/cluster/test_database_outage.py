@@ -1,4 +1,4 @@
-"""The database falls silent for a minute while a job trains: it loses a rank and recovers, and its history is whole."""
+"""The database does not answer for a minute. Jobs train, recover a lost rank, and have a complete history."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from tests.support.servers.tcp_proxy import Proxy, proxied
 Spec = Callable[..., dict[str, Any]]
 SILENT_S = 60.0
 ANSWERS_WITHIN_S = 45.0
-"""Twice as long as a statement may take, and that the server is asked again."""
+"""Twice the timeout of a statement, plus the time until the client repeats its request."""
 RANKS = {0, 1, 2, 3}
 ONE_EXIT = Expected(incidents=(frozenset({"rank_exit"}),))
 
@@ -62,14 +62,15 @@ def test_training_and_recovery_do_not_need_the_database(
 
 
 def _falls_silent(behind_it: Server, proxy: Proxy, job: Job, gates: Gates) -> None:
-    """For a minute, in which a request is answered all the same: with an error."""
+    """Stall the database for a minute. The server answers requests meanwhile, with an error."""
     proxy.stall()
     silent_s = time.monotonic()
     gates.open(6)
-    eventually(lambda: gates.ranks_at(18, generation=2).keys() == RANKS, 120)  # lost a rank and came back meanwhile
-    asked_s = time.monotonic()
+    # The job loses a rank and recovers meanwhile.
+    eventually(lambda: gates.ranks_at(18, generation=2).keys() == RANKS, 120)
+    started_s = time.monotonic()
     with Client(behind_it.url, patience_s=0.0) as hasty, pytest.raises((ApiError, ServerUnreachableError)):
         hasty.get(job.id)
-    assert time.monotonic() - asked_s < ANSWERS_WITHIN_S
+    assert time.monotonic() - started_s < ANSWERS_WITHIN_S
     time.sleep(max(0.0, SILENT_S - (time.monotonic() - silent_s)))
     proxy.resume()

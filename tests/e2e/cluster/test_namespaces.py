@@ -1,4 +1,4 @@
-"""Two machines that share nothing but the storage: a job on both loses a rank and finishes as if nothing had been."""
+"""Two machines that share only the storage: a job on both loses a rank and ends with the undisturbed result."""
 
 import copy
 import shutil
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.namespaces
 
 @pytest.fixture
 def machines(tmp_path: Path, no_leaks: None) -> Iterator[Cluster]:
-    """A control machine and two for training."""
+    """A control machine and two training machines."""
     with cluster(tmp_path) as made:
         yield made
 
@@ -26,12 +26,12 @@ def test_a_job_on_two_machines_loses_a_rank(machines: Cluster, text: Path, spec:
     shutil.copytree(text, machines.shared / "text")
     data = {"train": [str(machines.shared / "text")], "validation": [str(machines.shared / "text/heapq.py")]}
     calm["workload"]["data"] = data
-    struck = copy.deepcopy(calm) | {
-        "name": "struck",
+    disturbed = copy.deepcopy(calm) | {
+        "name": "disturbed",
         "faults": [{"at": {"rank": 3, "step": 12, "phase": "backward"}, "do": "sigkill"}],
     }
 
-    control, job = machines.submit(calm), machines.submit(struck)
+    control, job = machines.submit(calm), machines.submit(disturbed)
 
     assert (control.state, job.state) == ("SUCCEEDED", "SUCCEEDED")
     assert not control.incidents
@@ -48,7 +48,7 @@ def test_a_job_on_two_machines_loses_a_rank(machines: Cluster, text: Path, spec:
 
 
 def assert_apart(machines: Cluster) -> None:
-    """What one training machine writes and listens on, the other does not see; the shared folder both do."""
+    """Check that a training machine sees neither files nor ports of the other, and that both see the shared folder."""
     one, other = machines.training
     for folder in ("/dev/shm", "/tmp", "."):
         one.run("touch", f"{folder}/only-here")

@@ -1,4 +1,4 @@
-"""A node on which a job's agent dies again and again is closed: others go around it, what runs there runs on."""
+"""A node on which agents die repeatedly is quarantined. New jobs avoid it, and running jobs continue there."""
 
 import os
 import signal
@@ -17,30 +17,28 @@ pytestmark = pytest.mark.slow
 FLAPPED = Expected(
     "CANCELLED", "cancelled_by_user", (frozenset({"agent_lost"}),) * 3, detect_s=6.0, total_s=25.0, steps_lost=4000
 )
-"""The steps of seconds: they are short, and a mirror is not of every one."""
+"""Many steps may be lost: they are short, and a mirror does not cover every one."""
 APART_S = 31.0
-"""Losses within half a minute are taken for one."""
+"""Losses within half a minute count as one."""
 
 
 @pytest.fixture
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose nodes may get a bad name."""
+    """A server that quarantines nodes."""
     server = Server(tmp_path_factory.mktemp("own") / "state")
     server.start()
     yield server
     server.down()
 
 
-def test_a_node_that_flaps_is_gone_around_until_somebody_trusts_it_again(
-    own: Server, spec: Callable[..., dict[str, Any]]
-) -> None:
-    job = own.client.submit(spec("flaps", steps=1_000_000))  # on both nodes: no other can take the place of one
+def test_a_flapping_node_is_avoided_until_it_is_uncordoned(own: Server, spec: Callable[..., dict[str, Any]]) -> None:
+    job = own.client.submit(spec("flaps", steps=1_000_000))  # on both nodes, so that none can replace the other
     with check_all_invariants(own, job, FLAPPED):
         bad, good = _flaps(own, job)
         own.client.cancel(job.id)
         own.client.wait(job.id, timeout_s=60)
     wide = own.client.submit(spec("wide"))
-    eventually(lambda: [told.reason for told in own.client.get(wide.id).conditions] == ["nodes_closed"], 30)
+    eventually(lambda: [each.reason for each in own.client.get(wide.id).conditions] == ["nodes_closed"], 30)
     assert own.run(spec("narrow", layout={"dp": 2})).state == "SUCCEEDED"
     assert {rank.node_name for rank in own.client.generations("narrow")[0].ranks} == {good}
     own.client.uncordon(bad, reason="its cable was loose")
@@ -48,7 +46,7 @@ def test_a_node_that_flaps_is_gone_around_until_somebody_trusts_it_again(
 
 
 def _flaps(own: Server, job: Job) -> tuple[str, str]:
-    """One node's agent is killed again and again; the names of that node and of the other one."""
+    """Kill one node's agent repeatedly; return the names of that node and of the other one."""
     killed_s = -APART_S
 
     def trains(generation: int) -> bool:
@@ -65,6 +63,6 @@ def _flaps(own: Server, job: Job) -> tuple[str, str]:
     bad, good = sorted(own.client.nodes(), key=lambda node: -node.health.score)
     assert bad.name == first.node and [fault.kind for fault in bad.health.faults] == ["agent_lost"] * 3
     assert bad.health.status == "quarantined" and bad.health.quarantines == 1
-    assert [here.name for here in bad.jobs] == ["flaps"], "it runs on there"
+    assert [here.name for here in bad.jobs] == ["flaps"], "the job continues there"
     assert good.health.status == "open" and good.health.score == 0
     return bad.name, good.name

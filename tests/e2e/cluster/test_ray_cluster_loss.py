@@ -1,4 +1,4 @@
-"""Ray itself is lost, with every record in it: the database knows enough to go on."""
+"""Ray is lost with every record in it. The database is enough to continue."""
 
 import os
 import signal
@@ -16,21 +16,22 @@ from tests.support.servers.regroup_server import Server, eventually
 Spec = Callable[..., dict[str, Any]]
 
 LOST = Expected(incidents=(frozenset({"rank_exit"}),))
-"""Who would have said that the cluster was lost was lost with it: the job is placed anew, and charged nothing."""
+"""The supervisor, which would report the loss, is lost with the cluster. The job is placed again, and no budget is
+charged."""
 
 
 @pytest.mark.slow
-def test_a_job_goes_on_in_a_new_cluster_where_its_numbers_and_steps_go_on(tmp_path: Path, spec: Spec) -> None:
-    hold = tmp_path / "hold"
-    hold.touch()
-    (tmp_path / "holding.py").write_text(HOLDING)
-    held = spec("cluster-lost", env={"PYTHONPATH": str(tmp_path), "HOLD": str(hold)}, preload=["holding"])
-    held["faults"] = [{"at": {"rank": 1, "step": 4, "phase": "forward"}, "do": "sigkill"}]
+def test_a_job_continues_in_a_new_cluster_with_its_numbers_and_steps(tmp_path: Path, spec: Spec) -> None:
+    gate = tmp_path / "closed"
+    gate.touch()
+    (tmp_path / "gate.py").write_text(GATE)
+    gated = spec("cluster-lost", env={"PYTHONPATH": str(tmp_path), "GATE": str(gate)}, preload=["gate"])
+    gated["faults"] = [{"at": {"rank": 1, "step": 4, "phase": "forward"}, "do": "sigkill"}]
     served = Server(tmp_path / "state")
     served.start()
     try:
         control = served.run(spec("control"))
-        job = served.client.submit(held)
+        job = served.client.submit(gated)
         eventually(lambda: [saved for saved in served.client.checkpoints(job.id) if saved.step == 8], 120)
         cluster = ray_cluster.load(served.state)
         assert cluster is not None
@@ -39,28 +40,28 @@ def test_a_job_goes_on_in_a_new_cluster_where_its_numbers_and_steps_go_on(tmp_pa
             for process in cluster.daemons:
                 if process.is_alive:
                     os.kill(process.pid, signal.SIGKILL)
-            served.start()  # which ends what the lost cluster left running
-            hold.unlink()
+            served.start()  # the start ends processes that the lost cluster left running
+            gate.unlink()
             served.client.wait(job.id, timeout_s=240)
         generations = [event.generation for event in served.client.events(job.id) if event.type == "generation"]
-        assert generations == [1, 2, 3], "numbers only grow, whatever was forgotten"
+        assert generations == [1, 2, 3], "numbers only grow, whatever was lost"
         numbers = [event.number for event in served.client.events(job.id)]
         assert numbers == list(range(1, len(numbers) + 1))
     finally:
         served.down()
 
 
-HOLDING = """
+GATE = """
 import os, time
 from regroup.workers.rank.context import Context
 
 commit = Context.commit
 
-def held(self, step, **facts):
-    while step == 12 and os.path.exists(os.environ["HOLD"]):
-        self._progress.set(step, "optimizer")  # it is held, it does not hang
+def gated(self, step, **facts):
+    while step == 12 and os.path.exists(os.environ["GATE"]):
+        self._progress.set(step, "optimizer")  # the rank waits here, it does not hang
         time.sleep(0.05)
     return commit(self, step, **facts)
 
-Context.commit = held
+Context.commit = gated
 """

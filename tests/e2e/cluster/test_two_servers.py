@@ -1,4 +1,4 @@
-"""Two control planes on one PostgreSQL and one Ray: one leads, it dies, the other leads on; nobody notices."""
+"""Two control planes on one PostgreSQL and one Ray. The leader dies, the other takes over, and jobs do not notice."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture
 def pair(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
-    """The one that came first leads; the other joined its Ray."""
+    """Two servers. The first one leads; the other joined its Ray."""
     folder, one, two = (tmp_path_factory.mktemp(name) for name in ("shared", "one", "two"))
     shared = ["--database-url", postgres_server.create_database(), "--storage-uri", (folder / "storage").as_uri()]
     environment = {"REGROUP_LEASE_S": str(LEASE_S)}
@@ -43,7 +43,7 @@ def leads(server: Server) -> bool:
     return server.client.health().checks["controller"] == "leads"
 
 
-def test_the_leader_dies_and_the_other_leads_on(pair: tuple[Server, Server], spec: Spec) -> None:
+def test_the_leader_dies_and_the_other_takes_over(pair: tuple[Server, Server], spec: Spec) -> None:
     first, second = pair
     eventually(lambda: leads(first))
     assert not leads(second)

@@ -1,4 +1,4 @@
-"""A job that leaves its layout open runs what was planned, and what was predicted stands beside what its steps took."""
+"""A job with an open layout runs the planned one. The prediction is reported next to the measured step times."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from tests.support.servers.regroup_server import Server, eventually
 
 pytestmark = pytest.mark.slow
 SPLIT = {"auto": {"ranks": 4}, "pp": 2}
-"""A pipeline, so that there is a bubble; all else is chosen."""
+"""A pipeline, so that there is a bubble; the planner chooses all else."""
 
 
 def left_open(spec: Callable[..., dict[str, Any]], name: str, steps: int, layout: object) -> dict[str, Any]:
@@ -34,12 +34,14 @@ def typed(server: Server, *arguments: str) -> str:
 
 
 def predicted_in_metrics(server: Server, job: Job) -> set[str]:
-    """Names of the series that tell of the job."""
+    """Return the names of the series of the job."""
     text = httpx2.get(f"{server.url}/metrics", trust_env=False, timeout=30).text
     return {line.partition("{")[0] for line in text.splitlines() if job.id in line and "predicted" in line}
 
 
-def test_what_was_planned_runs_and_is_compared(served: Server, spec: Callable[..., dict[str, Any]]) -> None:
+def test_the_planned_layout_runs_and_is_compared_with_the_prediction(
+    served: Server, spec: Callable[..., dict[str, Any]]
+) -> None:
     job = served.client.submit(left_open(spec, "auto-layout", 40, SPLIT))
     series = eventually(lambda: predicted_in_metrics(served, job), 120)
     assert series == {
@@ -65,7 +67,7 @@ def test_what_was_planned_runs_and_is_compared(served: Server, spec: Callable[..
     assert compared.measured.step_s is not None and compared.measured.peak_bytes is not None
     assert compared.predicted.step_s is not None and compared.predicted.peak_bytes is not None
     assert compared.relative_error.step_s == pytest.approx(compared.predicted.step_s / compared.measured.step_s - 1)
-    # Of these bytes nearly all are a process that computes nothing yet: what the hardware table guesses of a core.
+    # Nearly all of these bytes are an idle process: the hardware table's estimate for a core.
     assert 0.5 < compared.predicted.peak_bytes / compared.measured.peak_bytes < 2
     assert served.client.ledger(job.id).exact
 
@@ -75,25 +77,25 @@ def test_what_was_planned_runs_and_is_compared(served: Server, spec: Callable[..
     assert "measured: step " in watched and "bubble " in watched
 
 
-def test_it_computes_what_the_same_spec_with_a_layout_of_its_own_computes(
+def test_the_result_is_that_of_the_same_spec_with_an_explicit_layout(
     served: Server, spec: Callable[..., dict[str, Any]]
 ) -> None:
     chosen = served.run(left_open(spec, "auto-all", 6, "auto"))
     assert chosen.state == "SUCCEEDED", (chosen.reason, chosen.message, chosen.error)
-    said = served.client.submit(chosen.spec.model_copy(update={"name": "said"}))
-    other = served.client.wait(said.id, timeout_s=240)
-    assert other.digest == chosen.digest, "what is stored can be submitted again, and is the same run"
-    assert served.client.job_plan(said.id).report is None
+    explicit = served.client.submit(chosen.spec.model_copy(update={"name": "explicit"}))
+    other = served.client.wait(explicit.id, timeout_s=240)
+    assert other.digest == chosen.digest, "the stored spec can be submitted again, with the same result"
+    assert served.client.job_plan(explicit.id).report is None
 
 
-def test_candidates_are_measured_and_the_fastest_is_kept_without_a_step_lost(
+def test_candidates_are_measured_and_the_fastest_is_used_without_a_lost_step(
     served: Server, spec: Callable[..., dict[str, Any]]
 ) -> None:
-    # What is sharded is given: the server may know from a probe how long steps take here, and of its choices of that
-    # some leave two ways to split the ranks.
-    asked = left_open(spec, "refined", 90, {"auto": {"ranks": 4, "refine": "measure"}, "data_parallel": "fsdp"})
-    asked["training"]["precision"] = "fp64"
-    job = served.run(asked)
+    # The sharding is fixed: with a probe's results, the server might choose one that leaves only two
+    # # ways to split the ranks.
+    open_spec = left_open(spec, "refined", 90, {"auto": {"ranks": 4, "refine": "measure"}, "data_parallel": "fsdp"})
+    open_spec["training"]["precision"] = "fp64"
+    job = served.run(open_spec)
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
     plan = served.client.job_plan(job.id)
     assert len(plan.trials) == 3 and plan.kept is not None, plan
@@ -107,8 +109,8 @@ def test_candidates_are_measured_and_the_fastest_is_kept_without_a_step_lost(
     assert {each.generation for each in plan.generations} == set(range(1, len(formed) + 1))
     assert "kept " in typed(served, "plan", "--job", job.id) and "3 of 3, " in typed(served, "events", job.id)
 
-    said = served.client.submit(job.spec.model_copy(update={"name": "not-refined"}))
-    other = served.client.wait(said.id, timeout_s=240)
+    explicit = served.client.submit(job.spec.model_copy(update={"name": "not-refined"}))
+    other = served.client.wait(explicit.id, timeout_s=240)
     assert other.state == "SUCCEEDED" and len(served.client.generations(other.id)) == 1
     undisturbed = losses(served, other)
     assert losses(served, job) == {step: pytest.approx(loss, rel=1e-10) for step, loss in undisturbed.items()}

@@ -1,4 +1,4 @@
-"""Where ranks really go, on three real nodes in two racks: TP pairs are whole, stages that talk are neighbours."""
+"""Real placements on three real nodes in two racks: TP pairs stay whole, stages that communicate are neighbors."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +14,7 @@ RACKS = "SwitchName=left Nodes=local-1,local-3\nSwitchName=right Nodes=local-2\n
 
 @pytest.fixture(scope="module")
 def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose nodes are in two racks."""
+    """A server with nodes in two racks."""
     folder = tmp_path_factory.mktemp("racks")
     (folder / "topology.conf").write_text(RACKS)
     environment = {"REGROUP_TOPOLOGY_FILE": str(folder / "topology.conf")}
@@ -24,7 +24,7 @@ def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.down()
 
 
-def test_a_job_stays_in_the_rack_that_holds_it_and_is_told_why(racks: Server, spec: Spec) -> None:
+def test_a_job_stays_in_the_rack_that_has_capacity_and_reports_why(racks: Server, spec: Spec) -> None:
     tree = racks.client.topology()
     assert [(rack.name, [node.name for node in rack.children]) for rack in tree.domains[0].children] == [
         ("left", ["local-1", "local-3"]), ("right", ["local-2"]),
@@ -43,30 +43,30 @@ def test_a_job_stays_in_the_rack_that_holds_it_and_is_told_why(racks: Server, sp
     racks.client.wait(job.id, timeout_s=120)
 
 
-def test_stages_that_say_most_share_a_node_and_a_lost_rank_costs_no_bit(racks: Server, spec: Spec) -> None:
-    def talkative(name: str, **parts: Any) -> dict[str, Any]:
+def test_stages_that_communicate_most_share_a_node_and_recovery_is_bitwise(racks: Server, spec: Spec) -> None:
+    def communicating(name: str, **parts: Any) -> dict[str, Any]:
         plain = spec(name, layout={"dp": 2, "pp": 2, "data_parallel": "ddp"}, **parts)
         return {**plain, "training": {**plain["training"], "sequence": 256}}
 
     all_are_free(racks)
-    whole = racks.run(talkative("whole"))
+    whole = racks.run(communicating("whole"))
     nodes = {place.rank: place.node_name for place in whole.placement}
     assert nodes[0] == nodes[2] != nodes[1] == nodes[3], "ranks 0 and 2 are stages of one pipeline"
     all_are_free(racks)
-    struck = racks.run(
-        talkative("struck", faults=[{"at": {"rank": 1, "step": 7, "phase": "backward"}, "do": "sigkill"}])
+    disturbed = racks.run(
+        communicating("disturbed", faults=[{"at": {"rank": 1, "step": 7, "phase": "backward"}, "do": "sigkill"}])
     )
-    assert [incident.recovery_action for incident in struck.incidents] == ["respawn"]
-    assert {place.rank: place.node_name for place in struck.placement} == nodes
-    assert_same_result(racks, struck, whole)
+    assert [incident.recovery_action for incident in disturbed.incidents] == ["respawn"]
+    assert {place.rank: place.node_name for place in disturbed.placement} == nodes
+    assert_same_result(racks, disturbed, whole)
 
 
 def all_are_free(racks: Server) -> None:
-    """Nodes are given back one by one after a job's end: two that are free already would hold the next one, too."""
+    """Wait until all nodes are free. They are released one by one, and two are enough for the next job."""
     eventually(lambda: all(node.free_cpus == node.cpus and not node.jobs for node in racks.client.nodes()))
 
 
-def test_a_pair_that_splits_tensors_is_on_one_node_whatever_is_free(racks: Server, spec: Spec) -> None:
+def test_a_tensor_parallel_pair_is_on_one_node_whatever_is_free(racks: Server, spec: Spec) -> None:
     lone = racks.client.submit(spec("lone", layout={"dp": 1}, steps=20000))
     eventually(lambda: racks.client.get(lone.id).state == "RUNNING", 120)
     model = {"dim": 32, "layers": 2, "heads": 2, "vocab_size": 258}

@@ -1,4 +1,4 @@
-"""A job of a higher class comes: who holds the nodes saves its last step, queues, and ends as if nothing had been."""
+"""A job of a higher class arrives. The running job saves its last step, queues, and has the undisturbed result."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ Spec = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def at_once(tmp_path: Path) -> Iterator[Server]:
-    """A server that asks jobs to make room as soon as they train."""
+    """A server that may preempt jobs as soon as they train."""
     server = Server(tmp_path / "state", environment={"REGROUP_MIN_RUN_S": "0"})
     server.start()
     yield server
@@ -22,7 +22,7 @@ def at_once(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.mark.slow
-def test_a_lower_job_makes_room_and_loses_no_step(at_once: Server, spec: Spec, tmp_path: Path) -> None:
+def test_a_lower_job_is_preempted_and_loses_no_step(at_once: Server, spec: Spec, tmp_path: Path) -> None:
     control, gates = at_once.run(spec("undisturbed")), Gates(tmp_path, 3)
     low = at_once.client.submit(spec("low", priority="low", **gates.parts))
     eventually(lambda: len(gates.ranks_at(3)) == 4, 120)

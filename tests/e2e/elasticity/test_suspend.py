@@ -1,4 +1,4 @@
-"""A job is suspended by a person: it gives all up with its last step saved, and ends as if nothing had been."""
+"""A user suspends a job. It saves its last step, releases everything, and ends with the undisturbed result."""
 
 from collections.abc import Callable
 from pathlib import Path

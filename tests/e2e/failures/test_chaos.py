@@ -1,4 +1,4 @@
-"""Every scenario by the command that people type: all invariants hold, the report says so, and nothing runs on."""
+"""Every scenario through the command line: all invariants hold, the report shows it, and no process remains."""
 
 from pathlib import Path
 
@@ -10,15 +10,15 @@ from tests.support.jobs.chaos_command import chaos
 pytestmark = pytest.mark.slow
 
 
-def test_what_is_injected_is_survived(tmp_path: Path, no_leaks: None) -> None:
+def test_a_job_survives_every_injected_fault(tmp_path: Path, no_leaks: None) -> None:
     code, report = chaos(tmp_path, "run", "--all", "--seed", "1")
     outcomes = {each["name"]: each for each in report["scenarios"]}
     assert {name: each["problems"] for name, each in outcomes.items() if each["problems"]} == {}
     assert code == 0
     assert list(outcomes) == [scenario.name for scenario in SCENARIOS]
     assert all(len(each["invariants"]) == 8 for each in outcomes.values())
-    (fallen,) = outcomes["server-killed"]["injected"]
-    assert fallen["do"] == "kill_server" and fallen["resumed_s"] > fallen["time_s"]
+    (injected,) = outcomes["server-killed"]["injected"]
+    assert injected["do"] == "kill_server" and injected["resumed_s"] > injected["time_s"]
 
 
 @pytest.mark.soak

@@ -1,4 +1,4 @@
-"""A device runs out of memory, or its context is spoiled: new processes try once more; twice at a step ends the job."""
+"""A device runs out of memory, or its context fails. New processes retry once; twice at a step ends the job."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,49 +16,49 @@ _DEVICE = frozenset({"device_error"})
 ONCE, TWICE = Expected(incidents=(_DEVICE,)), Expected("FAILED", "device_error", (_DEVICE,) * 2)
 AT = 5
 OUT_OF_MEMORY = """
-def spoil():
+def break_device():
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 """
-"""As torch says it, where there is no device."""
+"""As torch reports it, on machines without a device."""
 REALLY_OUT_OF_MEMORY = """
-def spoil():
+def break_device():
     torch.empty(1 << 50, device="cuda")
 """
 ASSERTED = """
-def spoil():
+def break_device():
     torch.zeros(1, device="cuda")[torch.tensor([7], device="cuda")]
     torch.cuda.synchronize()
 """
-_SPOILS = """
+_BREAKS = """
 import os
 import torch
 from regroup.workers.rank.context import Context
 
 commit = Context.commit
 
-def spoiled(self, step, *args, **fields):
-    if step == AT and self.rank == 1 % self.world_size and self.generation <= int(os.environ["SPOILS"]):
-        spoil()
+def broken(self, step, *args, **fields):
+    if step == AT and self.rank == 1 % self.world_size and self.generation <= int(os.environ["BREAKS"]):
+        break_device()
     return commit(self, step, *args, **fields)
 
-Context.commit = spoiled
+Context.commit = broken
 """
 
 
-def spoiling(folder: Path, how: str, generations: int) -> dict[str, Any]:
-    """Parts of a spec: in so many generations a rank spoils its device before it commits step `AT`."""
-    (folder / "spoils.py").write_text(how + _SPOILS.replace("AT", str(AT)))
-    return {"env": {"PYTHONPATH": str(folder), "SPOILS": str(generations)}, "preload": ["spoils"]}
+def breaking_device(folder: Path, how: str, generations: int) -> dict[str, Any]:
+    """Return parts of a spec: in this number of generations, a rank breaks its device before it commits step `AT`."""
+    (folder / "breaks.py").write_text(how + _BREAKS.replace("AT", str(AT)))
+    return {"env": {"PYTHONPATH": str(folder), "BREAKS": str(generations)}, "preload": ["breaks"]}
 
 
-def test_once_is_an_accident(served: Server, spec: Spec, control: Job, tmp_path: Path) -> None:
-    job = served.client.submit(spec("spoiled-once", **spoiling(tmp_path, OUT_OF_MEMORY, 1)))
+def test_one_failure_restarts_the_ranks(served: Server, spec: Spec, control: Job, tmp_path: Path) -> None:
+    job = served.client.submit(spec("broken-once", **breaking_device(tmp_path, OUT_OF_MEMORY, 1)))
     with check_all_invariants(served, job, ONCE, control):
         served.client.wait(job.id, timeout_s=120)
 
 
 def test_twice_at_a_step_ends_the_job_with_advice(served: Server, spec: Spec, tmp_path: Path) -> None:
-    job = served.client.submit(spec("spoiled", **spoiling(tmp_path, OUT_OF_MEMORY, 9)))
+    job = served.client.submit(spec("broken", **breaking_device(tmp_path, OUT_OF_MEMORY, 9)))
     with check_all_invariants(served, job, TWICE):
         done = served.client.wait(job.id, timeout_s=120)
     assert "OutOfMemoryError: CUDA out of memory" in done.message and "The same failure occurred before" in done.message
@@ -68,7 +68,7 @@ def test_twice_at_a_step_ends_the_job_with_advice(served: Server, spec: Spec, tm
 
 @pytest.fixture(scope="module")
 def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with one node, which has one GPU."""
+    """A server with one node that has one GPU."""
     state = tmp_path_factory.mktemp("gpu") / "state"
     server = Server(state, nodes=1, environment={"REGROUP_LOCAL_GPUS_PER_NODE": "1"})
     server.start()
@@ -81,6 +81,6 @@ def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_a_real_device(how: str, on_gpu: Server, spec: Spec, tmp_path: Path) -> None:
     parts: dict[str, Any] = {"layout": {"dp": 1}, "resources": {"device": "cuda"}}
     calm = on_gpu.run(spec("calm", **parts))
-    job = on_gpu.client.submit(spec("spoiled", **parts, **spoiling(tmp_path, how, 1)))
+    job = on_gpu.client.submit(spec("broken", **parts, **breaking_device(tmp_path, how, 1)))
     with check_all_invariants(on_gpu, job, ONCE, calm):
         on_gpu.client.wait(job.id, timeout_s=240)

@@ -1,4 +1,4 @@
-"""Each detector is needed: with it switched off, the scenario that it is there for does not hold."""
+"""Each detector is necessary: if it is disabled, its scenario does not hold."""
 
 from pathlib import Path
 

@@ -1,5 +1,4 @@
-"""A failed job is kept as it was left, through the death of server and supervisor, until its time is over or it is let
-go."""
+"""A failed job is held as it failed, even if server and supervisor die, until its time ends or a user releases it."""
 
 import subprocess
 import sys
@@ -28,19 +27,19 @@ time.sleep(1000)
 
 
 def held(served: Server, job: Job) -> Any:
-    """The condition that says so."""
+    """Return the condition that reports the hold."""
     conditions = served.client.get(job.id).conditions
     return next((condition for condition in conditions if condition.type == "Held"), None)
 
 
 def output(served: Server, job: Job, *command: str) -> tuple[str, int]:
-    """What a command beside rank 1 prints, and its exit code."""
+    """Return the output and the exit code of a command next to rank 1."""
     *events, last = served.client.exec(job.id, command, rank=1)
     assert isinstance(last, ExecExit)
     return b"".join(event.data for event in events if isinstance(event, ExecOutput)).decode(), last.code
 
 
-def test_a_failed_job_can_be_looked_at_until_it_is_let_go(served: Server, tmp_path: Path) -> None:
+def test_a_failed_job_can_be_inspected_until_it_is_released(served: Server, tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(BREAKS)
     workload = {"kind": "script", "entrypoint": str(path)}
@@ -48,13 +47,13 @@ def test_a_failed_job_can_be_looked_at_until_it_is_let_go(served: Server, tmp_pa
     job = served.client.submit(spec)
     condition = eventually(lambda: held(served, job))
     assert condition.status and "kept until" in condition.message
-    # The hold is on record before the state: a supervisor that dies in between must still hold the nodes.
+    # The hold is recorded before the state: a supervisor that dies in between must still hold the nodes.
     eventually(lambda: served.client.get(job.id).state == "DRAINING")
     now = served.client.get(job.id)
     assert (now.state, now.reason) == ("DRAINING", "user_error") and now.error is not None
     eventually(lambda: served.client.stacks(job.id))
     (rank_0, *_) = [stack.text for stack in served.client.stacks(job.id) if stack.rank == 0]
-    assert "train.py" in rank_0, "where it was before it was ended"
+    assert "train.py" in rank_0, "the place of the rank before it was ended"
     assert output(served, job, "cat", "left-behind") == ("me", 0)
     assert output(served, job, "sh", "-c", "echo $RANK/$WORLD_SIZE; exit 4") == ("1/2\n", 4)
     assert "".join(served.client.logs(job.id, rank=1)) == "about to break\n"
@@ -81,7 +80,7 @@ def test_a_failed_job_can_be_looked_at_until_it_is_let_go(served: Server, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_hold_ends_by_itself_and_leaves_nothing(served: Server, spec: Callable[..., dict[str, Any]]) -> None:
+def test_a_hold_ends_after_its_time_and_leaves_nothing(served: Server, spec: Callable[..., dict[str, Any]]) -> None:
     fault = {"at": {"rank": 1, "step": 3, "phase": "forward"}, "do": "raise"}
     job = served.client.submit(spec("breaks-builtin", faults=[fault], hold_on_failure="3s"))
     eventually(lambda: held(served, job))

@@ -1,4 +1,4 @@
-"""A kill in any phase, of any rank or part: the result is bitwise that of the undisturbed run, and nothing is left."""
+"""A kill in any phase, of any process: the result is bitwise that of the undisturbed run, and nothing remains."""
 
 import json
 import os
@@ -26,13 +26,13 @@ def fault(rank: int, step: int, phase: str = "forward", do: str = "sigkill") -> 
 
 @pytest.fixture(scope="module")
 def warm(served: Server, spec: Spec, control: Job) -> None:
-    """The server has seen a whole job with an incident: what it opens once, it has."""
+    """Run a whole job with an incident first, so that the server has opened what it opens only once."""
     assert served.run(spec("warm", steps=4, faults=[fault(1, 2)])).state == "SUCCEEDED"
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(served: Server, warm: None) -> Iterator[None]:
-    """Each test's jobs leave nothing behind."""
+    """Check that each test's jobs leave nothing behind."""
     with nothing_left_by_jobs(served):
         yield
 
@@ -54,7 +54,7 @@ def test_a_kill_in_every_phase(served: Server, spec: Spec, control: Job) -> None
     assert job.generation == len(faults) + 1
 
 
-def test_rank_0_two_at_once_the_store_and_the_zygote(served: Server, spec: Spec, control: Job) -> None:
+def test_kills_of_rank_0_of_two_ranks_of_the_store_and_of_the_zygote(served: Server, spec: Spec, control: Job) -> None:
     faults = [fault(0, 4), fault(1, 8), fault(2, 8), fault(3, 12, do="kill_store"), fault(2, 16, do="kill_zygote")]
     job = served.run(spec("parts", faults=faults))
     assert_same_result(served, job, control)
@@ -90,10 +90,10 @@ def test_an_agent_dies_and_the_job_resumes_from_disk(served: Server, spec: Spec,
 
 
 @pytest.mark.slow
-def test_steps_of_a_checkpoint_are_accounted_for_though_the_agent_that_told_them_dies(
+def test_steps_of_a_checkpoint_are_recorded_even_if_the_reporting_agent_dies(
     served: Server, spec: Spec, control: Job, tmp_path: Path
 ) -> None:
-    """Rows travel with the agent's beat: the checkpoint must not overtake them."""
+    """Step rows travel with the agent's heartbeat. The checkpoint must not overtake them."""
     gates = Gates(tmp_path, 9)
     job = served.client.submit(spec("row-teller", snapshot=NO_MIRROR, **gates.parts))
     eventually(lambda: [saved.step for saved in served.client.checkpoints(job.id)] == [8], 120, every_s=0.01)
@@ -105,13 +105,13 @@ def test_steps_of_a_checkpoint_are_accounted_for_though_the_agent_that_told_them
 
 
 def test_ranks_with_orphans_leave_nothing(served: Server, spec: Spec, control: Job, tmp_path: Path) -> None:
-    """Each rank starts a child and a helper that called setsid, as data loaders do; both hold the rank's sockets."""
+    """Kill ranks with a child and a process that called setsid, as data loaders have. Both hold the rank's sockets."""
     title = f"orphan-{uuid.uuid4().hex}"
     (tmp_path / "orphans.py").write_text(ORPHANS)
     env = {"PYTHONPATH": str(tmp_path), "ORPHAN": title}
     job = served.client.submit(spec("orphans", env=env, preload=["orphans"], faults=[fault(1, 10)]))
     eventually(lambda: served.client.get(job.id).step >= 2)
-    assert len(called(title)) >= 8, "two for each of four ranks"
+    assert len(called(title)) >= 8, "two per rank, four ranks"
     done = served.client.wait(job.id, timeout_s=240)
     assert_same_result(served, done, control)
     assert len(done.incidents) == 1
@@ -137,11 +137,11 @@ os.register_at_fork(after_in_child=once)
 
 
 def test_ranks_with_data_loader_workers_leave_nothing(served: Server, spec: Spec, control: Job) -> None:
-    """Each rank reads through two loader workers and has a helper that called setsid: all hold the rank's sockets.
+    """Kill ranks that have two loader workers and a process that called setsid. All hold the rank's sockets.
 
-    They would keep the dead rank's connections open: its neighbours wait, unless all of it is ended.
+    These would keep the dead rank's connections open, and its neighbors would wait, unless all of them are killed.
     """
-    with tempfile.TemporaryDirectory(prefix="loaders-") as folder:  # short: torch puts unix sockets there
+    with tempfile.TemporaryDirectory(prefix="loaders-") as folder:  # a short path: torch creates unix sockets there
         Path(folder, "loaders.py").write_text(LOADERS)
         env = {"PYTHONPATH": folder, "NOTES": folder, "TMPDIR": folder}
         job = served.run(spec("loaders", env=env, preload=["loaders"], faults=[fault(1, 10), fault(0, 15)]))
@@ -150,14 +150,16 @@ def test_ranks_with_data_loader_workers_leave_nothing(served: Server, spec: Spec
     assert [incident.reason for incident in job.incidents] == ["rank_exit"] * 2
     assert sorted(note["rank"] for note in notes) == sorted([0, 1, 2, 3] * 3)
     children = [tuple(child) for note in notes for child in note["children"]]
-    assert len(set(children)) == 3 * len(notes), "two workers and a helper for each rank of each generation"
+    assert len(set(children)) == 3 * len(notes), "two workers and a detached process for each rank of each generation"
     assert [note["of_former_generations"] for note in notes] == [[]] * len(notes)
-    eventually(lambda: not [child for child in children if born(child[0]) == child[1]], 15)
+    eventually(lambda: not [child for child in children if start_time(child[0]) == child[1]], 15)
 
 
-def born(pid: int) -> str:
-    """Start time of a process: with its pid, it is that one and no other; empty if there is none, or nothing of it but
-    its exit status, which holds no socket."""
+def start_time(pid: int) -> str:
+    """Return the start time of a process, which identifies it together with its pid.
+
+    It is empty if the process does not exist, or is a zombie, which holds no socket.
+    """
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -165,7 +167,7 @@ def born(pid: int) -> str:
     return "" if state in "ZX" else rest[18]
 
 
-# A loader with a generator of its own: the job's random numbers stay as they are.
+# A loader with its own generator does not change the job's random numbers.
 LOADERS = """
 import json, os, signal
 from pathlib import Path
@@ -179,7 +181,7 @@ class Numbers(Dataset):
     def __getitem__(self, index):
         return torch.full((1024,), index)
 
-def born(pid):
+def start_time(pid):
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -190,7 +192,7 @@ def begin(context):
     folder = Path(os.environ["NOTES"])
     former = [child for path in folder.glob(f"{context.generation - 1}-*.json")
               for child in json.loads(path.read_text())["children"]]
-    alive = [child for child in former if born(child[0]) == child[1]]
+    alive = [child for child in former if start_time(child[0]) == child[1]]
     loader = DataLoader(Numbers(), batch_size=4, num_workers=2, multiprocessing_context="fork",
                         generator=torch.Generator())
     context.batches = enumerate(loader)
@@ -202,7 +204,7 @@ def begin(context):
         while True:
             signal.pause()
     note = {"rank": context.rank, "of_former_generations": alive,
-            "children": [[pid, born(pid)] for pid in (*workers, helper)]}
+            "children": [[pid, start_time(pid)] for pid in (*workers, helper)]}
     draft = folder / f"{os.getpid()}.draft"
     draft.write_text(json.dumps(note))
     draft.rename(folder / f"{context.generation}-{context.rank}.json")

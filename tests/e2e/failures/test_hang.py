@@ -1,4 +1,4 @@
-"""Ranks that stand still: found, shown where they stand, ended and started anew."""
+"""Ranks that hang: detected, shown with their position, killed and restarted."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ Spec = Callable[..., dict[str, Any]]
 STOPPED = {"at": {"rank": 2, "step": 13, "phase": "backward"}, "do": "sigstop"}
 
 
-def test_a_rank_that_stands_still_is_named_and_the_job_goes_on_from_memory(
+def test_a_rank_that_hangs_is_named_and_the_job_continues_from_memory(
     served: Server, spec: Spec, control: Job, tmp_path: Path
 ) -> None:
     job = served.run(spec("hangs", faults=[STOPPED]))
@@ -41,16 +41,16 @@ def test_a_rank_that_stands_still_is_named_and_the_job_goes_on_from_memory(
     assert incident.evidence_bytes and incident.evidence_missing == {}
     target = tmp_path / "hang.zip"
     command = [sys.executable, "-m", "regroup.api.cli", "evidence", job.id, "-o", str(target), "--server", served.url]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     with zipfile.ZipFile(target) as bundle:
         names = set(bundle.namelist())
         assert {f"ranks/{rank}/stacks.txt" for rank in range(4)} <= names
         assert {f"ranks/{rank}/collectives.jsonl" for rank in (0, 1, 3)} <= names
-        assert "ranks/2/collectives.jsonl" not in names, "it was stopped"
+        assert "ranks/2/collectives.jsonl" not in names, "the process was stopped"
         assert {"incident.json", "spec.json", "generation-1.json", "generation-2.json", "events.jsonl"} <= names
         assert "is stopped by a signal" in bundle.read("ranks/2/stacks.txt").decode()
         summary = bundle.read("summary.txt").decode()
-    assert summary.rstrip() in said and "missing" not in summary
+    assert summary.rstrip() in shown and "missing" not in summary
     assert re.search(
         r"^rank 2 on \S+: backward of step 13 for [\d.]+ s; last collective: no answer", summary, re.MULTILINE
     )
@@ -59,8 +59,8 @@ def test_a_rank_that_stands_still_is_named_and_the_job_goes_on_from_memory(
     )
 
 
-def test_nothing_is_found_where_it_is_switched_off(served: Server, spec: Spec) -> None:
-    """The scenario above fails without the detector: it is that which ends the standstill."""
+def test_a_disabled_detector_finds_nothing(served: Server, spec: Spec) -> None:
+    """Check that the scenario above fails without the detector, so the detector ends the hang."""
     job = served.client.submit(spec("off", faults=[STOPPED], recovery={"hang": {"after": "off"}}))
     eventually(lambda: served.client.get(job.id).step == 12, 120)
     stands = served.client.stacks(job.id)
@@ -83,7 +83,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 """
 
 
-def test_a_script_that_sleeps_for_ever_ends_as_its_spec_says(served: Server, tmp_path: Path) -> None:
+def test_a_script_that_sleeps_forever_ends_as_its_spec_sets(served: Server, tmp_path: Path) -> None:
     path = tmp_path / "hangs.py"
     path.write_text(HANGS)
     workload = {"kind": "script", "entrypoint": str(path)}
@@ -106,18 +106,16 @@ for step in range(4):
     dist.all_reduce(torch.ones(1000))
 """
 OTHER_OPERATION = "dist.broadcast(torch.ones(4), src=0)"
-"""All wait for ever."""
+"""All ranks wait forever."""
 OTHER_SIZE = "dist.all_reduce(torch.ones(4))"
-"""Gloo aborts a rank that is sent more than it awaits."""
+"""Gloo aborts a rank that receives more than it expects."""
 
 DESYNC = Expected("FAILED", "desync", (frozenset({"desync"}),), detect_s=12.0, has_samples=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [OTHER_OPERATION, OTHER_SIZE])
-def test_ranks_that_go_into_different_collectives_fail_the_job_and_say_where(
-    first: str, served: Server, tmp_path: Path
-) -> None:
+def test_ranks_in_different_collectives_fail_the_job_and_are_named(first: str, served: Server, tmp_path: Path) -> None:
     path = tmp_path / "skips.py"
     path.write_text(SKIPS.replace("FIRST", first))
     workload = {"kind": "script", "entrypoint": str(path)}

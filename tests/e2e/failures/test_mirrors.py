@@ -1,4 +1,4 @@
-"""A node's snapshots outlive its agent in another node's memory: what is lost are the steps since the last copy."""
+"""A node's snapshots survive its agent in another node's memory. Only the steps since the last copy are lost."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +20,7 @@ def agent_killed(step: int) -> dict[str, Any]:
 
 
 def pass_once_mirrored(served: Server, job: Job, gates: Gates, steps: range, at_least: int) -> None:
-    """Hold the job at these steps, one after the other, until other nodes hold a copy that is new enough."""
+    """Pause the job at these steps, one after the other, until other nodes have a copy that is new enough."""
 
     def is_mirrored() -> bool:
         return (served.client.get(job.id).mirrored_step or 0) >= at_least
@@ -35,7 +35,7 @@ def pass_once_mirrored(served: Server, job: Job, gates: Gates, steps: range, at_
 
 @pytest.mark.slow
 def test_a_lost_agents_state_comes_from_the_mirror(served: Server, spec: Spec, control: Job, tmp_path: Path) -> None:
-    """Twice: the second time its place was restored from a mirror itself. The disk is not asked."""
+    """Kill the agent twice. The second time, its node was itself restored from a mirror. Nothing is read from disk."""
     first, second = range(3, 7), range(12, 16)
     gates = Gates(tmp_path, *first, *second)
     faults = [agent_killed(9), agent_killed(18)]
@@ -52,4 +52,4 @@ def test_a_lost_agents_state_comes_from_the_mirror(served: Server, spec: Spec, c
     assert starts[0] == 0 and 1 <= starts[1] <= 8 and 10 <= starts[2] <= 17
     lost = [incident.steps_lost for incident in done.incidents]
     assert lost == [incident.at_step - start for incident, start in zip(done.incidents, starts[1:], strict=True)]
-    assert done.mirrored_step is None, "its memory was given back"
+    assert done.mirrored_step is None, "its memory was released"

@@ -1,4 +1,4 @@
-"""Numbers that go wrong while no process does: found, named, rolled back, and the result is that of a run without."""
+"""Wrong numbers while all processes run: detected, named, rolled back, with the result of a run without faults."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def notes(served: Server, job: Job, kind: str) -> list[dict[str, Any]]:
 
 
 def test_a_flipped_bit_in_one_replica(served: Server, spec: Spec, alike: Job) -> None:
-    """Also in the step that a checkpoint is due at: what is wrong is never one."""
+    """Also in a step with a checkpoint: wrong numbers never become a checkpoint."""
     faults = [fault("flip_bit", 2, 5), fault("flip_bit", 1, 16, "optimizer")]
     job = served.run(spec("flipped", layout=REPLICAS, faults=faults))
     assert_same_result(served, job, alike)
@@ -44,14 +44,14 @@ def test_a_flipped_bit_in_one_replica(served: Server, spec: Spec, alike: Job) ->
     assert [saved.step for saved in served.client.checkpoints(job.id)] == [8, 16, 24]
 
 
-def test_with_the_comparison_off_the_result_is_another_one(served: Server, spec: Spec, alike: Job) -> None:
+def test_without_the_comparison_the_result_differs(served: Server, spec: Spec, alike: Job) -> None:
     faults = [fault("flip_bit", 2, 5)]
     job = served.run(spec("not-seen", layout=REPLICAS, faults=faults, recovery={"verify_replicas": False}))
     assert (job.state, job.incidents) == ("SUCCEEDED", [])
     assert job.digest.parameters != alike.digest.parameters
 
 
-def test_a_loss_that_is_no_number_once(served: Server, spec: Spec, control: Job) -> None:
+def test_a_single_non_finite_loss(served: Server, spec: Spec, control: Job) -> None:
     job = served.run(spec("nan-once", faults=[fault("nan_loss", 3, 7)]))
     assert_same_result(served, job, control)
     (incident,) = job.incidents
@@ -59,7 +59,7 @@ def test_a_loss_that_is_no_number_once(served: Server, spec: Spec, control: Job)
     assert incident.cause.startswith("step 7: loss nan, gradient norm nan")
 
 
-def test_one_that_comes_back_ends_the_job_and_says_so(served: Server, spec: Spec) -> None:
+def test_a_non_finite_loss_that_recurs_ends_the_job_with_advice(served: Server, spec: Spec) -> None:
     diverging = spec("diverges", layout={"dp": 2})
     diverging["training"]["optimizer"] = {"lr": 1e20, "clip_norm": None}
     job = served.run(diverging)
@@ -79,7 +79,7 @@ def test_a_skipped_update(served: Server, spec: Spec, control: Job) -> None:
 
 
 def test_a_flipped_bit_in_a_snapshot(served: Server, spec: Spec, control: Job) -> None:
-    """The rank dies; its newest snapshot does not verify, so all go back to the one before."""
+    """Kill the rank. Its newest snapshot does not verify, so all ranks restore the previous one."""
     faults = [fault("flip_snapshot", 1, 12), fault("sigkill", 1, 12, "backward")]
     job = served.run(spec("bad-snapshot", snapshot={"mirror": "off"}, faults=faults))
     assert_same_result(served, job, control)

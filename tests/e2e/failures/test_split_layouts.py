@@ -1,4 +1,4 @@
-"""Jobs that split their model by tensors, layers and data at once lose ranks like any other, and no bit."""
+"""Jobs that split their model by tensors, layers and data at the same time lose ranks, and recover bitwise."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ def fault(rank: int, step: int, phase: str = "forward", do: str = "sigkill") -> 
 
 
 def faults(ranks: int) -> list[dict[str, Any]]:
-    """A kill in every phase, of the first rank, of two at once, of a saver, of the store and of the zygote."""
+    """Return kills in every phase, of the first rank, of two at once, of a saver, of the store and of the zygote."""
     last = ranks - 1
     return [
         fault(1, 3, "forward"),
@@ -44,28 +44,28 @@ def faults(ranks: int) -> list[dict[str, Any]]:
 
 
 def whole(served: Server, spec: Spec, layout: dict[str, Any]) -> Job:
-    """The undisturbed run of a layout, which all of it are compared with."""
+    """Return the undisturbed run of a layout, with which all its other runs are compared."""
     done = served.run(of_four_blocks(spec("whole", layout=layout, steps=STEPS)))
     assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
     return done
 
 
-def loses_ranks_and_an_agent_and_no_bit(
+def check_recovery_is_bitwise(
     served: Server, spec: Spec, layout: dict[str, Any], undisturbed: Job, tmp_path: Path
 ) -> None:
-    """At last an agent, once there is a checkpoint to go on from: nobody else has what its ranks held."""
-    struck_by, gates = faults(len(undisturbed.placement)), Gates(tmp_path, STEPS - 1)
+    """Inject all faults. At last, kill an agent that alone has its ranks' state, once there is a checkpoint."""
+    injected, gates = faults(len(undisturbed.placement)), Gates(tmp_path, STEPS - 1)
     last = fault(2, STEPS, do="kill_agent")
     parts: dict[str, Any] = {"layout": layout, "steps": STEPS, "snapshot": {"mirror": "off"}, **gates.parts}
-    job = served.client.submit(of_four_blocks(spec("struck", faults=[*struck_by, last], **parts)))
+    job = served.client.submit(of_four_blocks(spec("disturbed", faults=[*injected, last], **parts)))
     eventually(lambda: 16 in [saved.step for saved in served.client.checkpoints(job.id)], 240)
     gates.open(STEPS - 1)
     done = served.client.wait(job.id, timeout_s=240)
     assert_same_result(served, done, undisturbed)
-    savers = [fault for fault in struck_by if fault["do"] == "kill_saver"]
-    at = {fault["at"]["step"] for fault in struck_by if fault not in savers}
+    savers = [fault for fault in injected if fault["do"] == "kill_saver"]
+    at = {fault["at"]["step"] for fault in injected if fault not in savers}
     *died, agent = done.incidents
-    assert len(died) >= len(at), "one for each step at which something dies"
+    assert len(died) >= len(at), "one per step with a kill"
     notes = [event.data["kind"] for event in served.client.events(job.id) if event.type == "note"]
     assert notes.count("saver_died") == len(savers)
     assert {incident.recovery_action for incident in died} == {"respawn"}
@@ -75,7 +75,7 @@ def loses_ranks_and_an_agent_and_no_bit(
 
 
 def of_four_blocks(spec: dict[str, Any]) -> dict[str, Any]:
-    # A constant rate does not know how long the job is.
+    # A constant rate does not depend on the length of the job.
     training = {**spec["training"], "schedule": {"name": "constant"}}
     return {**spec, "workload": {**spec["workload"], "model": MODEL}, "training": training}
 
@@ -84,12 +84,12 @@ def of_four_blocks(spec: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", FOUR)
 def test_on_four_ranks(served: Server, spec: Spec, name: str, tmp_path: Path) -> None:
     undisturbed = whole(served, spec, FOUR[name])
-    loses_ranks_and_an_agent_and_no_bit(served, spec, FOUR[name], undisturbed, tmp_path)
+    check_recovery_is_bitwise(served, spec, FOUR[name], undisturbed, tmp_path)
 
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with room for eight ranks."""
+    """A server with capacity for eight ranks."""
     server = Server(tmp_path_factory.mktemp("wide") / "state", arguments=["--slots-per-node", "4"])
     server.start()
     yield server
@@ -100,11 +100,11 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_on_eight_ranks_in_three_dimensions(wide: Server, spec: Spec, tmp_path: Path) -> None:
     layout = {"dp": 2, "tp": 2, "pp": 2}
     undisturbed = whole(wide, spec, layout)
-    loses_ranks_and_an_agent_and_no_bit(wide, spec, layout, undisturbed, tmp_path)
+    check_recovery_is_bitwise(wide, spec, layout, undisturbed, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_job_goes_on_from_a_checkpoint_of_another_layout(served: Server, spec: Spec) -> None:
+def test_a_job_continues_from_a_checkpoint_with_another_layout(served: Server, spec: Spec) -> None:
     begun = served.run(of_four_blocks(spec("begun", layout={"tp": 2, "pp": 2}, steps=16)))
     assert begun.state == "SUCCEEDED", (begun.reason, begun.message, begun.error)
     layout = {"dp": 3, "data_parallel": "zero1"}

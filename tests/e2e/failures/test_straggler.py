@@ -1,4 +1,4 @@
-"""A rank that is slower than the others is named while it is, and nobody is where none is."""
+"""A rank that is slower than the others is named while it is slow. In an even run, no rank is named."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ for step in range(120):
 
 
 @pytest.mark.slow
-def test_a_slow_rank_of_a_script_is_named_within_twenty_steps_and_forgotten(served: Server, tmp_path: Path) -> None:
+def test_a_slow_rank_of_a_script_is_named_within_twenty_steps_and_cleared(served: Server, tmp_path: Path) -> None:
     path = tmp_path / "uneven.py"
     path.write_text(UNEVEN)
     job = served.client.submit(script("uneven", path, ranks=2, steps=120))
@@ -44,5 +44,5 @@ def test_a_slow_rank_of_a_script_is_named_within_twenty_steps_and_forgotten(serv
     assert named.time_s < twentieth.time_s
 
 
-def test_nobody_is_named_in_an_even_run(served: Server, control: Job) -> None:
+def test_no_rank_is_named_in_an_even_run(served: Server, control: Job) -> None:
     assert not [event for event in served.client.events(control.id) if event.type == "stragglers"]

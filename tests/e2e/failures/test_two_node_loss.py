@@ -1,5 +1,8 @@
-"""Two nodes of four lose their memory at once: of different pairs, and all comes from mirrors; of one pair, and what
-only they held is gone: the job goes on from its newest checkpoint, and says what that cost."""
+"""Two nodes of four lose their memory at once.
+
+If they belong to different pairs, mirrors restore everything. If they are one pair, state that only they had is lost:
+the job continues from its newest checkpoint and reports the cost.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,12 +27,12 @@ LOST = Expected(
     detect_s=6.0,
     total_s=25.0, steps_lost=LAST_GATE - 8,
 )  # fmt: skip
-"""One or two incidents, as they are heard of."""
+"""One or two incidents, depending on when the losses are detected."""
 
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of four nodes with one slot each."""
+    """A server with four nodes of one slot each."""
     server = Server(tmp_path_factory.mktemp("four") / "state", nodes=4, arguments=["--slots-per-node", "1"])
     server.start()
     yield server
@@ -45,7 +48,7 @@ def calm(four: Server, spec: Spec) -> Job:
 @pytest.mark.parametrize("which", ["of different pairs", "of one pair"])
 def test_two_agents_at_once(which: str, four: Server, calm: Job, spec: Spec, tmp_path: Path) -> None:
     gates = Gates(tmp_path, *range(FIRST_GATE, LAST_GATE + 1))
-    job = four.client.submit(spec("struck", snapshot={"mirror_share": 0.5}, **gates.parts))
+    job = four.client.submit(spec("disturbed", snapshot={"mirror_share": 0.5}, **gates.parts))
     for step in range(FIRST_GATE, LAST_GATE):
         eventually(lambda step=step: len(gates.ranks_at(step)) == 4, 120)
         with suppress(AssertionError):
@@ -63,8 +66,8 @@ def test_two_agents_at_once(which: str, four: Server, calm: Job, spec: Spec, tmp
     )
     pids = gates.ranks_at(LAST_GATE)
     agents = [parent(parent(pids[place.rank])) for place in first.ranks if place.node_id in (one, other)]
-    with check_all_invariants(four, job, LOST, calm) as fell:
-        fell("kill_agent")
+    with check_all_invariants(four, job, LOST, calm) as record_fault:
+        record_fault("kill_agent")
         for agent in agents:
             end(agent)
         gates.open(LAST_GATE)

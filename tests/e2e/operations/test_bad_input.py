@@ -1,4 +1,4 @@
-"""What a person gets wrong ends with a clear error in the right place, and nothing hangs."""
+"""Wrong input ends with a clear error in the right place, and nothing hangs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_an_impossible_layout_is_refused(served: Server, spec: Spec) -> None:
         ({"storage_uri": "file:///proc/regroup"}, "/proc/regroup"),
     ],
 )
-def test_what_the_nodes_do_not_have_fails_naming_it(
+def test_input_that_the_nodes_do_not_have_fails_and_is_named(
     served: Server, spec: Spec, change: dict[str, Any], words: str
 ) -> None:
     parts = dict(change)

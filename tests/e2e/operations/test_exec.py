@@ -1,4 +1,4 @@
-"""Commands beside the ranks of a running job: as the rank would see them, and gone with whoever asked."""
+"""Commands next to the ranks of a running job. They see what the rank sees, and end with the client."""
 
 import json
 import os
@@ -34,7 +34,7 @@ for detach in (False, True):
 print("started", flush=True)
 time.sleep(1000)
 """
-TELLS = """
+PRINTS_PLACE = """
 import json, os, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "MASTER_PORT", "REGROUP_GENERATION", "MINE")
 print(json.dumps([{name: os.environ[name] for name in names}, os.getcwd(), sys.executable]))
@@ -45,7 +45,7 @@ sys.exit(3)
 
 @pytest.fixture(scope="module")
 def job(served: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    """A script on 2 × 2 ranks that stands still."""
+    """A script on 2 × 2 ranks that sleeps."""
     path = tmp_path_factory.mktemp("stands") / "train.py"
     path.write_text(STANDS)
     workload = {"kind": "script", "entrypoint": str(path)}
@@ -57,13 +57,13 @@ def job(served: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jo
 
 
 def regroup(served: Server, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[bytes]":
-    """The command line, against this server."""
+    """Run the command line with this server's address."""
     command = [sys.executable, "-m", "regroup.api.cli", *arguments[:1], "--server", served.url, *arguments[1:]]
     return subprocess.run(command, capture_output=True, timeout=60, check=False, **options)
 
 
-def test_it_sees_what_the_rank_sees_and_exits_as_the_command_did(served: Server, job: Job) -> None:
-    done = regroup(served, "exec", job.id, "--rank", "3", "--", "python", "-c", TELLS)
+def test_a_command_sees_what_the_rank_sees_and_returns_its_exit_code(served: Server, job: Job) -> None:
+    done = regroup(served, "exec", job.id, "--rank", "3", "--", "python", "-c", PRINTS_PLACE)
     assert (done.returncode, done.stderr) == (3, b"to stderr\n"), done
     env, cwd, executable = json.loads(done.stdout)
     assert {name: env[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "MINE")} == {
@@ -73,7 +73,7 @@ def test_it_sees_what_the_rank_sees_and_exits_as_the_command_did(served: Server,
     assert Path(executable).parent == Path(sys.executable).parent
     ranks = served.client.stacks(job.id)
     environ = Path(f"/proc/{ranks[3].pid}/environ")
-    assert environ.exists(), "the rank runs on"
+    assert environ.exists(), "the rank continues"
 
 
 def test_input_errors_and_limits_are_those_of_a_shell(served: Server, job: Job) -> None:
@@ -88,7 +88,7 @@ def test_input_errors_and_limits_are_those_of_a_shell(served: Server, job: Job) 
 
 
 @pytest.mark.slow
-def test_a_hundred_megabytes_pass_through_and_stay_nowhere(served: Server, job: Job) -> None:
+def test_a_hundred_megabytes_pass_through_and_are_not_stored(served: Server, job: Job) -> None:
     size = 100_000_000
     agents = [f"/proc/{pid}/status" for pid in served.agents()]
     watched = [*agents, f"/proc/{served.pid}/status"]
@@ -100,9 +100,9 @@ def test_a_hundred_megabytes_pass_through_and_stay_nowhere(served: Server, job: 
         if isinstance(event, ExecOutput):
             total += len(event.data)
             if total % (8 * 1024 * 1024) < len(event.data):
-                asked = time.monotonic()
+                started = time.monotonic()
                 served.client.get(job.id)
-                latencies.append(time.monotonic() - asked)
+                latencies.append(time.monotonic() - started)
     assert total == size and isinstance(event, ExecExit) and event.code == 0
     grown = [resident(path) - was for path, was in zip(watched, before, strict=True)]
     assert max(grown) < 40_000_000, grown
@@ -110,12 +110,12 @@ def test_a_hundred_megabytes_pass_through_and_stay_nowhere(served: Server, job: 
 
 
 def resident(status: str) -> int:
-    """Bytes of memory that a process holds."""
+    """Return the bytes of memory that a process uses."""
     (line,) = [line for line in Path(status).read_text().splitlines() if line.startswith("VmRSS")]
     return int(line.split()[1]) * 1024
 
 
-def test_whoever_leaves_takes_the_command_and_all_it_started_along(served: Server, job: Job) -> None:
+def test_a_client_that_disconnects_ends_the_command_and_its_children(served: Server, job: Job) -> None:
     title = f"leaked-{uuid.uuid4().hex}"
     events = served.client.exec(job.id, ["python", "-c", LEAKS, title])
     assert isinstance(next(events), ExecStarted)
@@ -140,31 +140,31 @@ def test_an_agent_that_is_killed_leaves_no_command(served: Server, job: Job) -> 
     eventually(lambda: (now := served.client.get(job.id)).generation > before and now.state == "RUNNING")
 
 
-def test_a_generation_forms_around_it_and_the_end_of_the_job_ends_it(served: Server, job: Job) -> None:
+def test_a_command_survives_a_new_generation_and_ends_with_the_job(served: Server, job: Job) -> None:
     events = served.client.exec(job.id, ["sh", "-c", "echo a; while :; do (exec /bin/true) || echo lost; done"], rank=1)
     assert isinstance(next(events), ExecStarted)
     assert next(events) == ExecOutput.model_construct(stream="stdout", data=b"a\n")
     before = served.client.get(job.id)
-    heard: list[str] = []
+    received: list[str] = []
     of_one = served.client.logs(job.id, rank=1, generation=before.generation, follow=True)
-    following = threading.Thread(target=lambda: heard.extend(of_one))
+    following = threading.Thread(target=lambda: received.extend(of_one))
     following.start()
-    eventually(lambda: heard)
+    eventually(lambda: received)
     time.sleep(1.0)
-    assert following.is_alive(), "the generation runs, and so more may come"
+    assert following.is_alive(), "the generation runs, so more output may come"
     os.kill(served.client.stacks(job.id)[1].pid, signal.SIGKILL)
     after = eventually(lambda: (now := served.client.get(job.id)).generation > before.generation and now)
     eventually(lambda: served.client.get(job.id).state == "RUNNING")
     following.join(20)
-    assert not following.is_alive() and heard == [f"generation {before.generation}\n"]
+    assert not following.is_alive() and received == [f"generation {before.generation}\n"]
     assert_kept(served, job, before.generation)
     found: list[Any] = []
     reading = threading.Thread(target=lambda: found.extend(events))
     reading.start()
     time.sleep(0.5)
-    assert reading.is_alive() and not found, "it runs on, and lost no child"
-    told = regroup(served, "exec", job.id, "--rank", "1", "--", "sh", "-c", "echo $REGROUP_GENERATION")
-    assert int(told.stdout) == after.generation
+    assert reading.is_alive() and not found, "the command continues, and lost no child"
+    shown = regroup(served, "exec", job.id, "--rank", "1", "--", "sh", "-c", "echo $REGROUP_GENERATION")
+    assert int(shown.stdout) == after.generation
     assert [event.data["rank"] for event in served.client.events(job.id) if event.type == "exec"][-2:] == [1, 1]
     served.client.cancel(job.id)
     reading.join(30)
@@ -176,8 +176,8 @@ def test_a_generation_forms_around_it_and_the_end_of_the_job_ends_it(served: Ser
 
 
 def assert_kept(served: Server, job: Job, first: int) -> None:
-    """What rank 1 wrote in each of two generations is told apart, by stream too."""
+    """Check that output of rank 1 is separate by generation and by stream."""
     for generation in (first, first + 1):
-        said = "".join(served.client.logs(job.id, rank=1, generation=generation))
-        assert said == f"generation {generation}\n"
+        printed = "".join(served.client.logs(job.id, rank=1, generation=generation))
+        assert printed == f"generation {generation}\n"
         assert "begun\n" in "".join(served.client.logs(job.id, rank=1, generation=generation, stream="stderr"))

@@ -1,4 +1,4 @@
-"""A rank's output is read while it runs, and after its agents are gone."""
+"""A rank's output can be read while it runs, and after its agents have ended."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
 
-# A forked child has the zygote's output until it takes its own: only then is it a rank that can speak.
+# A forked child has the zygote's output until it opens its own. Only then it prints as a rank.
 TALKING = """
 import os, threading, time
 def talk():
@@ -27,21 +27,23 @@ def test_output_is_followed_live_and_read_again_after_the_end(served: Server, sp
     (tmp_path / "talking.py").write_text(TALKING)
     parts: dict[str, Any] = {"env": {"PYTHONPATH": str(tmp_path)}, "preload": ["talking"]}
     job = served.client.submit(spec("talks", steps=100000, **parts))
-    heard: list[str] = []
-    following = threading.Thread(target=lambda: heard.extend(served.client.logs(job.id, rank=2, follow=True)))
+    received: list[str] = []
+    following = threading.Thread(target=lambda: received.extend(served.client.logs(job.id, rank=2, follow=True)))
     following.start()
-    eventually(lambda: "spoken by rank2.out\n" in "".join(heard))
+    eventually(lambda: "spoken by rank2.out\n" in "".join(received))
     assert served.client.get(job.id).state in ("STARTING", "RUNNING")
     with pytest.raises(ApiError, match="rank 7"):
         list(served.client.logs(job.id, rank=7))
     served.client.cancel(job.id)
     following.join(60)
-    assert not following.is_alive(), "a follower goes on after the job's end"
+    assert not following.is_alive(), "a follower runs after the job's end"
     assert served.client.wait(job.id, timeout_s=60).state == "CANCELLED"
     eventually(lambda: not served.agents(), 30)
-    assert "".join(served.client.logs(job.id, rank=2)) == "".join(heard) == "spoken by rank2.out\n"
+    assert "".join(served.client.logs(job.id, rank=2)) == "".join(received) == "spoken by rank2.out\n"
     assert "".join(served.client.logs(job.id, rank=2, follow=True)) == "spoken by rank2.out\n"
-    assert list(served.client.logs(job.id, rank=2, stream="stderr", follow=True)) == [], "it printed nothing there"
+    assert list(served.client.logs(job.id, rank=2, stream="stderr", follow=True)) == [], (
+        "the rank printed nothing there"
+    )
     assert "".join(served.client.logs(job.id, rank=2, stream="stderr")) == ""
     with pytest.raises(ApiError, match=r"g1-rank7\.out"):
         list(served.client.logs(job.id, rank=7))

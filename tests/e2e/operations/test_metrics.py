@@ -1,4 +1,4 @@
-"""What monitoring sees of real jobs: the server's metrics through a real Prometheus, and Ray's own."""
+"""Metrics of real jobs: the server's through a real Prometheus, and Ray's own."""
 
 import json
 import urllib.error
@@ -22,9 +22,9 @@ KILL = [{"at": {"rank": 1, "step": 3, "phase": "forward"}, "do": "sigkill"}]
 
 @pytest.fixture(scope="module")
 def training(served: Server, spec: Spec) -> Iterator[Job]:
-    """A job that goes on until the test is over; a rank of it was killed, and it has recovered."""
+    """A job that runs until the test ends. One of its ranks was killed, and it has recovered."""
     training = {"global_batch": 8, "micro_batch": 2, "sequence": 64, "steps": 100_000, "validate_every": 4}
-    layout = {"dp": 2, "pp": 2}  # a pipeline: it has a bubble
+    layout = {"dp": 2, "pp": 2}  # a pipeline, so that there is a bubble
     job = served.client.submit(spec("watched", training=training, layout=layout, faults=KILL))
     eventually(lambda: recovered(served, job.id), 120)
     yield served.client.get(job.id)
@@ -39,7 +39,7 @@ def recovered(served: Server, job_id: str) -> bool:
 
 
 def dashboard_expressions() -> dict[str, str]:
-    """Expression of each panel's query, with Grafana's variables filled in."""
+    """Return the expression of each panel's query, with Grafana's variables filled in."""
     return {
         f"{panel['title']} {target['refId']}": target["expr"].replace("$__rate_interval", "1m")
         for panel in DASHBOARD["panels"]
@@ -47,8 +47,8 @@ def dashboard_expressions() -> dict[str, str]:
     }
 
 
-def exported(served: Server, tags: dict[str, str], wanted: set[str]) -> Samples | None:
-    """What the Ray nodes expose with these tags, once every wanted name is there: labels and value of each sample."""
+def exported(served: Server, tags: dict[str, str], names: set[str]) -> Samples | None:
+    """Return labels and value of each sample of these names and tags on the Ray nodes; None if a name is missing."""
     folder = Path(json.loads((served.state / "ray.json").read_text())["temp_dir"])
     (listing,) = folder.glob("*/session_latest/prom_metrics_service_discovery.json")
     found: Samples = {}
@@ -57,12 +57,12 @@ def exported(served: Server, tags: dict[str, str], wanted: set[str]) -> Samples 
             with urllib.request.urlopen(f"http://{target}/metrics", timeout=10) as answer:
                 families = list(text_string_to_metric_families(answer.read().decode()))
         except urllib.error.URLError:
-            return None  # a node that refuses once is scraped again, as Prometheus would
-        for sample in (sample for family in families for sample in family.samples if sample.name in wanted):
+            return None  # retry a node that refuses once, as Prometheus would
+        for sample in (sample for family in families for sample in family.samples if sample.name in names):
             if tags.items() <= sample.labels.items():
                 labels = {key: value for key, value in sample.labels.items() if key in ("cause", "phase")}
                 found.setdefault(sample.name, []).append((labels, sample.value))
-    return found if set(found) == wanted else None
+    return found if set(found) == names else None
 
 
 @pytest.mark.prometheus
@@ -86,16 +86,17 @@ def test_the_dashboard_shows_a_running_job(
     assert named == {"detect", "teardown", "decide", "form", "restore", "first_step", "total"}
 
 
-def test_ray_exports_the_job_beside_its_own_metrics(served: Server, training: Job) -> None:
+def test_ray_exports_the_job_in_addition_to_its_own_metrics(served: Server, training: Job) -> None:
     tags = {"job_id": training.id, "job": "watched", "project": "default"}
-    wanted = {
+    names = {
         "ray_regroup_job_step", "ray_regroup_job_loss", "ray_regroup_job_step_seconds",
         "ray_regroup_job_tokens_per_second", "ray_regroup_job_generation", "ray_regroup_incidents_total",
         "ray_regroup_recovery_seconds_count",
     }  # fmt: skip
 
-    def beyond_the_kill() -> Samples | None:  # Ray tells every few seconds: at first of before it
-        found = exported(served, tags, wanted)
+    # Ray exports every few seconds: the first values may be older than the job.
+    def beyond_the_kill() -> Samples | None:
+        found = exported(served, tags, names)
         return found if found and found["ray_regroup_job_step"][0][1] > 3 else None
 
     samples = eventually(beyond_the_kill, 60, 0.5)

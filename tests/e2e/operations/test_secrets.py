@@ -1,4 +1,4 @@
-"""The value of a secret reaches the ranks and nothing else: no log, event, spec read back, crash report or database."""
+"""The value of a secret reaches only the ranks: no log, event, returned spec, crash report or database."""
 
 import json
 import os
@@ -20,13 +20,13 @@ import hashlib, os, pathlib
 names = [name for name in ("TOKEN", "PASSWORD") if {PART!r} in os.environ.get(name, "")]
 pathlib.Path(os.environ["REPORT"]).write_text(" ".join(names))
 if os.environ["THEN"] == "raise":
-    raise RuntimeError("the preload gave up")
+    raise RuntimeError("the preload failed")
 """
 
 
 @pytest.fixture(scope="module")
 def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose node has a Secret mounted and a variable set."""
+    """A server with a node that has a Secret mounted and a variable set."""
     folder = tmp_path_factory.mktemp("secrets")
     (folder / "mounts" / "tracker").mkdir(parents=True)
     (folder / "mounts" / "tracker" / "token").write_text(VALUE)
@@ -38,9 +38,7 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize(("then", "state"), [("go on", "SUCCEEDED"), ("raise", "FAILED")])
-def test_a_value_is_nowhere_but_in_the_ranks(
-    mounted: Server, spec: Spec, tmp_path: Path, then: str, state: str
-) -> None:
+def test_a_value_is_only_in_the_ranks(mounted: Server, spec: Spec, tmp_path: Path, then: str, state: str) -> None:
     (tmp_path / "reads.py").write_text(READS)
     env = {"PYTHONPATH": str(tmp_path), "REPORT": str(tmp_path / "report"), "THEN": then}
     secrets = {
@@ -61,7 +59,7 @@ def test_a_value_is_nowhere_but_in_the_ranks(
     assert _files_with(PART, searched) == []
 
 
-def test_a_secret_that_is_not_mounted_ends_the_job_with_its_place(mounted: Server, spec: Spec) -> None:
+def test_a_secret_that_is_not_mounted_ends_the_job_with_its_name_and_node(mounted: Server, spec: Spec) -> None:
     secrets = {"TOKEN": {"from_kubernetes": {"name": "tracker", "key": "other"}}}
     job = mounted.run(spec("no-secret", layout={"dp": 2}, secrets=secrets))
     assert job.state == "FAILED"
@@ -69,7 +67,7 @@ def test_a_secret_that_is_not_mounted_ends_the_job_with_its_place(mounted: Serve
 
 
 def _files_with(text: str, roots: list[Path]) -> list[str]:
-    """Files below `roots` that hold `text`; looked at so that a wrong root fails."""
+    """Return the files below `roots` that contain `text`; fail if a root has no files."""
     found: list[str] = []
     seen = 0
     for root in roots:
@@ -79,5 +77,5 @@ def _files_with(text: str, roots: list[Path]) -> list[str]:
                 if path.is_file() and not path.is_symlink():
                     seen += 1
                     found += [str(path)] if text.encode() in path.read_bytes() else []
-    assert seen > 20, "logs, database and storage were looked at"
+    assert seen > 20, "logs, database and storage were searched"
     return found

@@ -1,4 +1,4 @@
-"""Where the ranks of a running job are, asked from outside."""
+"""Stacks of the ranks of a running job, requested from outside."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from tests.support.servers.regroup_server import Server, eventually
 Spec = Callable[..., dict[str, Any]]
 
 
-def test_all_ranks_are_shown_and_the_one_that_stands_still_is_told_apart(served: Server, spec: Spec) -> None:
+def test_all_ranks_are_shown_and_the_stopped_one_is_marked(served: Server, spec: Spec) -> None:
     job = served.client.submit(spec("stacks", steps=100000))
     eventually(lambda: served.client.get(job.id).step >= 2)
     ranks = served.client.stacks(job.id)

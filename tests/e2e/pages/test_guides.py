@@ -1,4 +1,4 @@
-"""The commands of the guides and of the examples, typed as they stand, one after the other, at one server."""
+"""The commands of the guides and of the examples, typed unchanged, one after the other, with one server."""
 
 import dataclasses
 import functools
@@ -29,21 +29,21 @@ IN_GUIDES = [
     *blocks("docs/deploy.md", "sh", heading="One machine"),
 ]
 SERVE, *_, DOWN = blocks(EXAMPLES, "console")[0].commands
-"""What the server of all tests here is started and ended with: in whatever block they stand, they are typed once."""
+"""Commands that start and end the server of these tests. Several blocks have them; they are typed once."""
 LIVE = ("QUEUED", "PLACING", "STARTING", "RUNNING", "RECOVERING", "RESIZING", "DRAINING", "SUSPENDED")
 TYPED_ELSEWHERE = {"docs/guides/torchrun.md#1": "test_readme.py"}
-"""Blocks that serve and end a server themselves."""
+"""Blocks that start and end their own server."""
 
 
 def types(*which: str) -> pytest.MarkDecorator:
-    """The test runs once for each of these blocks, and types it whole."""
+    """Run the test once for each of these blocks. It must type the whole block."""
     found = [block for block in IN_GUIDES if str(block) in which]
     assert len(found) == len(which)
     return pytest.mark.parametrize("typed", found, indirect=True, ids=str)
 
 
 class Typed:
-    """A block that is being typed."""
+    """A block whose commands a test types one by one."""
 
     def __init__(self, block: Block, shell: Shell) -> None:
         self.left = [command for command in block.commands if command.removesuffix(" &") != SERVE.removesuffix(" &")]
@@ -51,7 +51,7 @@ class Typed:
         self._shell = shell
 
     def next(self, *, cwd: Path | None = None, code: int = 0, **meanings: str) -> str:
-        """Type the next command with `meanings` for its words; returns what it printed. It must exit with `code`."""
+        """Type the next command with `meanings` for its words; return its output. It must exit with `code`."""
         command = self.left.pop(0).replace("/tmp/", f"{self._shell.outputs}/")
         for word, meaning in meanings.items():
             command = re.sub(rf"\b{word}\b", meaning, command)
@@ -60,8 +60,7 @@ class Typed:
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """A shell in a folder with the examples, whose server runs as they say; they keep their own things in a folder of
-    this test instead of /tmp."""
+    """A shell in a folder with the examples, and a server for them. A folder of this test replaces their /tmp."""
     folder = tmp_path_factory.mktemp("guides")
     root, outputs = folder / "repository", folder / "outputs"
     outputs.mkdir()
@@ -78,7 +77,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 @pytest.fixture(scope="module")
 def client(shell: Shell) -> Iterator[Client]:
-    """What the tests ask of the server."""
+    """A client of the server."""
     url = json.loads(Path(shell.environment["REGROUP_STATE_DIR"], "server.json").read_text())["url"]
     with Client(url) as client:
         yield client
@@ -86,40 +85,40 @@ def client(shell: Shell) -> Iterator[Client]:
 
 @pytest.fixture
 def typed(request: pytest.FixtureRequest, shell: Shell, client: Client) -> Iterator[Typed]:
-    """The block of this test, which must be typed whole; no job outlives it."""
+    """The block of this test, which must type it whole. No job outlives it."""
     typed = Typed(request.param, shell)
     yield typed
     for job in client.jobs(state=LIVE):
         client.cancel(job.id)
         client.wait(job.id, timeout_s=60)
-    assert typed.left == [], "nobody typed them"
+    assert typed.left == [], "commands that the test did not type"
 
 
-def ended_well(client: Client, said: str) -> Job:
-    """The newest job, of which it must have been said at last that it succeeded."""
-    assert said.splitlines()[-1].endswith(" SUCCEEDED"), said
+def succeeded(client: Client, printed: str) -> Job:
+    """Return the newest job. The last line of the output must report that it succeeded."""
+    assert printed.splitlines()[-1].endswith(" SUCCEEDED"), printed
     job = client.get(next(iter(client.jobs())).id)
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
     return job
 
 
-def lost_a_rank(client: Client, said: str) -> Job:
-    """The same of a job that loses rank 1 half-way."""
-    job = ended_well(client, said)
-    assert re.search(rf"{TIME}incident: rank 1 killed by signal 9 after step \d+$", said, re.MULTILINE), said
+def lost_a_rank(client: Client, printed: str) -> Job:
+    """Return the newest job, which must have lost rank 1 half-way and succeeded."""
+    job = succeeded(client, printed)
+    assert re.search(rf"{TIME}incident: rank 1 killed by signal 9 after step \d+$", printed, re.MULTILINE), printed
     (incident,) = job.incidents
     assert (incident.reason, incident.rank) == ("rank_exit", 1) and job.generation == 2
     return job
 
 
 def widest_interval(client: Client, job: Job) -> int:
-    """Most steps between two of its snapshots."""
+    """Return the largest number of steps between two of its snapshots."""
     notes = [event.data for event in client.events(job.id) if event.data.get("kind") == "snapshot_interval"]
     return max((note["every_steps"] for note in notes), default=1)
 
 
 def output(client: Client, job: Job, rank: int = 0) -> str:
-    """What a rank wrote in the last generation."""
+    """Return the output of a rank in the last generation."""
     return "".join(client.logs(job.id, rank=rank, generation=job.generation))
 
 
@@ -134,43 +133,43 @@ def test_every_block_of_the_guides_is_typed() -> None:
     assert {str(block) for block in IN_GUIDES} == here | TYPED_ELSEWHERE.keys()
     assert (SERVE, DOWN) == ("regroup serve --local-nodes 2 --slots-per-node 2 --allow-faults &", "regroup down")
     for spec in (ROOT / "examples").glob("*.yaml"):
-        said = re.findall(r"^#   (regroup serve .*)$", spec.read_text(), re.MULTILINE)
-        assert said == [SERVE.removesuffix(" &")], spec
+        printed = re.findall(r"^#   (regroup serve .*)$", spec.read_text(), re.MULTILINE)
+        assert printed == [SERVE.removesuffix(" &")], spec
 
 
 @pytest.mark.slow
 @types("examples/README.md#0")
 def test_the_examples_page(typed: Typed, client: Client) -> None:
     assert lost_a_rank(client, typed.next()).step == 300
-    job = ended_well(client, typed.next())
+    job = succeeded(client, typed.next())
     assert (job.step, job.incidents) == (100, [])
 
 
-def said_in_examples() -> list[str]:
-    """What the files of the examples say how to run them, if no page says the same."""
+def commands_of_examples() -> list[str]:
+    """Return the commands in the files of the examples that no page has."""
     files = [path for path in sorted((ROOT / "examples").iterdir()) if path.suffix in (".py", ".yaml")]
-    said = [found for path in files for found in re.findall(_COMMAND, path.read_text(), re.MULTILINE)]
+    printed = [found for path in files for found in re.findall(_COMMAND, path.read_text(), re.MULTILINE)]
     on_pages = {command for block in IN_GUIDES for command in block.commands}
-    return sorted({*said} - on_pages)
+    return sorted({*printed} - on_pages)
 
 
 _BY_ITSELF = {
-    # Ray would join whatever cluster was the last on this machine, alive or not, and ask its workers rarely.
+    # Ray would join the last cluster of this machine, alive or not, and poll its workers rarely.
     "RAY_ADDRESS": "local", "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "OMP_NUM_THREADS": "1",
 }  # fmt: skip
 _COMMAND = r"^(?:#   |#.*: )?((?:regroup run|torchrun|python) .*\bexamples/.*)$"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", said_in_examples())
-def test_what_the_files_of_the_examples_say(command: str, shell: Shell, client: Client) -> None:
+@pytest.mark.parametrize("command", commands_of_examples())
+def test_the_commands_in_the_files_of_the_examples(command: str, shell: Shell, client: Client) -> None:
     if command.startswith("python "):
         shell = dataclasses.replace(shell, environment={**shell.environment, **_BY_ITSELF})
-    said = shell(command.replace("/tmp/", f"{shell.outputs}/"))
+    printed = shell(command.replace("/tmp/", f"{shell.outputs}/"))
     if command.startswith("regroup run "):
-        job = lost_a_rank(client, said) if command.endswith(".yaml") else ended_well(client, said)
-        said = output(client, job) if job.spec.workload.kind == "script" else str(job.digest.parameters)
-    assert re.search(r"^(parameters )?[0-9a-f]{64}$|^step 100 loss \d+\.\d+$", said, re.MULTILINE), said
+        job = lost_a_rank(client, printed) if command.endswith(".yaml") else succeeded(client, printed)
+        printed = output(client, job) if job.spec.workload.kind == "script" else str(job.digest.parameters)
+    assert re.search(r"^(parameters )?[0-9a-f]{64}$|^step 100 loss \d+\.\d+$", printed, re.MULTILINE), printed
 
 
 @pytest.mark.slow
@@ -191,7 +190,7 @@ def test_models(typed: Typed, shell: Shell, client: Client) -> None:
     assert job.incidents[0].steps_lost in range(widest_interval(client, job) + 1)
     losses = [row.validation_loss for row in client.steps(job.id) if row.validation_loss is not None]
     assert len(losses) == 4 and losses[-1] < 0.2
-    split = ended_well(client, typed.next())
+    split = succeeded(client, typed.next())
     assert split.layout is not None and split.layout.pp == 2
     assert (split.digest.samples, split.step) == (job.digest.samples, job.step)
 
@@ -209,21 +208,21 @@ def test_data(typed: Typed, shell: Shell, client: Client) -> None:
 @types("docs/guides/lightning.md#0", "docs/guides/transformers.md#0")
 def test_libraries(typed: Typed, client: Client) -> None:
     under_torchrun = digest(typed.next())
-    assert digest(output(client, ended_well(client, typed.next()))) == under_torchrun
+    assert digest(output(client, succeeded(client, typed.next()))) == under_torchrun
     assert digest(output(client, lost_a_rank(client, typed.next()))) == under_torchrun
 
 
 @pytest.mark.slow
 @types("docs/guides/ray-train.md#0")
 def test_ray_train(typed: Typed, client: Client) -> None:
-    undisturbed = digest(output(client, ended_well(client, typed.next())))
+    undisturbed = digest(output(client, succeeded(client, typed.next())))
     assert digest(output(client, lost_a_rank(client, typed.next()))) == undisturbed
 
 
 @pytest.mark.slow
 @types("docs/guides/notebooks.md#0")
 def test_notebooks(typed: Typed) -> None:
-    assert typed.left == [], "it is the server of this file; test_notebook.py runs the notebook"
+    assert typed.left == [], "the command starts this file's server; test_notebook.py runs the notebook"
 
 
 TORCHRUN = """
@@ -239,7 +238,7 @@ print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])
 @types("docs/guides/torchrun.md#0")
 def test_torchrun(typed: Typed, client: Client, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TORCHRUN)
-    job = ended_well(client, typed.next(cwd=tmp_path))
+    job = succeeded(client, typed.next(cwd=tmp_path))
     assert [incident.reason for incident in job.incidents] == ["user_error"]
     assert output(client, job, rank=3) == "rank 3 of 4\n"
 
@@ -253,18 +252,18 @@ def test_code(typed: Typed, client: Client, tmp_path: Path) -> None:
     here = tmp_path / "another" / "this"
     here.mkdir(parents=True)
     for folder in (here, here.parent):
-        (folder / "train.py").write_text(f"import beside\nprint({folder.name!r}, beside.__name__)\n")
-        (folder / "beside.py").touch()
+        (folder / "train.py").write_text(f"import sibling\nprint({folder.name!r}, sibling.__name__)\n")
+        (folder / "sibling.py").touch()
     (here / "spec.yaml").write_text(SCRIPT.format(name="code", entrypoint="train.py", ranks=1))
     job = submitted(client, typed.next(cwd=here))
-    assert output(client, job) == "this beside\n"
-    assert output(client, ended_well(client, typed.next(cwd=here))) == "another beside\n"
+    assert output(client, job) == "this sibling\n"
+    assert output(client, succeeded(client, typed.next(cwd=here))) == "another sibling\n"
 
 
-def submitted(client: Client, said: str) -> Job:
-    """The job that was submitted, at its end."""
-    found = re.search(r"^job_\w+", said, re.MULTILINE)
-    assert found, said
+def submitted(client: Client, printed: str) -> Job:
+    """Return the job that was submitted, after its end."""
+    found = re.search(r"^job_\w+", printed, re.MULTILINE)
+    assert found, printed
     job = client.wait(found[0], timeout_s=240)
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
     return job
@@ -272,7 +271,7 @@ def submitted(client: Client, said: str) -> Job:
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[str]:
-    """The address of a server that has the package `flavour`."""
+    """Address of a server that has the package `flavour`."""
     handler = functools.partial(Quiet, directory=str(flavours(tmp_path / "wheels")))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -283,10 +282,10 @@ def index(tmp_path: Path) -> Iterator[str]:
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Files, without a line for each."""
+    """Serves files, without a log line for each."""
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @pytest.mark.slow
@@ -296,7 +295,7 @@ def test_environments(typed: Typed, client: Client, tmp_path: Path, index: str) 
     (tmp_path / "train.py").write_text("import flavour\nprint(flavour.VERSION)\n")
     (tmp_path / "spec.yaml").write_text(SCRIPT.format(name="flavour", entrypoint="${SPEC_DIR}/train.py", ranks=1))
     assert output(client, submitted(client, typed.next(cwd=tmp_path))) == "2.0\n"
-    assert output(client, ended_well(client, typed.next(cwd=tmp_path)), rank=3) == "2.0\n"
+    assert output(client, succeeded(client, typed.next(cwd=tmp_path)), rank=3) == "2.0\n"
 
 
 STANDS = """
@@ -322,28 +321,28 @@ def test_debugging(typed: Typed, shell: Shell, client: Client, tmp_path: Path) -
     listed = typed.next(JOB="stands")
     assert "Filesystem" in listed and "train.py" in listed
 
-    def say(command: str) -> str:
+    def shown(command: str) -> str:
         return shell(command.replace("JOB", "stands"))
 
     why, logs, stacks, _, execute, *_ = table("docs/guides/debugging.md")
-    assert "RUNNING" in say(why[0])
-    assert say(logs[0]) == "rank 3\n"
-    assert say(f"{logs[0]} {logs[1]}") == "generation 1\n"
-    assert len(re.findall(r"^rank \d on ", say(stacks[0]), re.MULTILINE)) == 4
-    assert re.match(r"rank 3 on \S+ \(process \d+\)", say(f"{stacks[0]} {stacks[1]}"))
-    assert say(execute[0].replace("CMD", "echo $HOME"))
+    assert "RUNNING" in shown(why[0])
+    assert shown(logs[0]) == "rank 3\n"
+    assert shown(f"{logs[0]} {logs[1]}") == "generation 1\n"
+    assert len(re.findall(r"^rank \d on ", shown(stacks[0]), re.MULTILINE)) == 4
+    assert re.match(r"rank 3 on \S+ \(process \d+\)", shown(f"{stacks[0]} {stacks[1]}"))
+    assert shown(execute[0].replace("CMD", "echo $HOME"))
     client.cancel(job.id)
     client.wait(job.id, timeout_s=60)
-    assert say(f"{logs[0]} {logs[3]}") == "rank 3\n"
+    assert shown(f"{logs[0]} {logs[3]}") == "rank 3\n"
 
 
 @pytest.mark.slow
 @types("docs/guides/probe.md#0")
 def test_measuring(typed: Typed, shell: Shell, client: Client) -> None:
-    """Queued, placed and run like any job, on both nodes; what it measured is known then."""
-    said = typed.next()
-    assert "4 ranks of " in said and "between gpu_domains" in said and "all_to_all" in said
-    assert typed.next() in said
+    """Run a probe. It is queued and placed like any job, on both nodes, and its results are then available."""
+    printed = typed.next()
+    assert "4 ranks of " in printed and "between gpu_domains" in printed and "all_to_all" in printed
+    assert typed.next() in printed
     (probe,) = json.loads(shell("regroup probe show --json"))["probes"]
     assert {each["name"] for each in probe["nodes"]} == {"local-1", "local-2"}
     assert all(each["ranks"] == 2 and each["flops"]["fp32"] > 1e8 for each in probe["nodes"])
@@ -357,7 +356,7 @@ def test_measuring(typed: Typed, shell: Shell, client: Client) -> None:
 
 @pytest.mark.slow
 @types("docs/guides/queue.md#0")
-def test_a_project_is_set_up_and_forgotten(typed: Typed) -> None:
+def test_a_project_is_set_and_removed(typed: Typed) -> None:
     assert typed.next() == "vision saved\n"
     assert typed.next() == "vision saved\n"
     (listed,) = [line.split() for line in typed.next().splitlines() if line.startswith("vision")]
@@ -373,6 +372,6 @@ def test_a_cluster_is_tried_out(typed: Typed) -> None:
 
 
 def table(page: str) -> list[list[str]]:
-    """What a page's first table shows as code in its second column, by row."""
+    """Return the code in the second column of a page's first table, by row."""
     rows = re.findall(r"^\|.*?\|(.*)\|$", (ROOT / page).read_text(), re.MULTILINE)
     return [re.findall(r"`([^`]*)`", row) for row in rows][2:]

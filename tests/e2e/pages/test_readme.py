@@ -1,4 +1,4 @@
-"""The commands of README, quickstart and torchrun guide do what these pages describe, and so does the demo."""
+"""The commands of README, quickstart and torchrun guide, and the demo, do what these pages describe."""
 
 import json
 import os
@@ -49,14 +49,14 @@ def test_the_commands_that_recover_from_memory(run: Shell, tmp_path: Path) -> No
     typed = commands(QUICKSTART, "Recover from memory")
     verbs = [shlex.split(command)[1] for command in typed]
     assert verbs[0] == "serve" and verbs[-1] == "down" and len(set(verbs)) == len(verbs)
-    said = dict(zip(verbs[:-1], map(run, typed[:-1]), strict=True))
-    assert re.search(r"^job_\w+", said["submit"], re.MULTILINE)
-    assert re.search(rf"{TIME}incident: rank 1 killed by signal 9 after step 149$", said["watch"], re.MULTILINE)
-    assert re.search(rf"{TIME}  recovered in \S+ m?s, [01] steps? lost$", said["watch"], re.MULTILINE)
-    assert said["watch"].splitlines()[-1].endswith(" SUCCEEDED")
-    assert "SUCCEEDED" in said["why"] and "1 incident, mean recovery time " in said["why"]
-    assert said["logs"] == "", "the trainer writes nothing to standard output"
-    assert said_by_the_python_example(run, tmp_path) == "SUCCEEDED 30\n"
+    printed = dict(zip(verbs[:-1], map(run, typed[:-1]), strict=True))
+    assert re.search(r"^job_\w+", printed["submit"], re.MULTILINE)
+    assert re.search(rf"{TIME}incident: rank 1 killed by signal 9 after step 149$", printed["watch"], re.MULTILINE)
+    assert re.search(rf"{TIME}  recovered in \S+ m?s, [01] steps? lost$", printed["watch"], re.MULTILINE)
+    assert printed["watch"].splitlines()[-1].endswith(" SUCCEEDED")
+    assert "SUCCEEDED" in printed["why"] and "1 incident, mean recovery time " in printed["why"]
+    assert printed["logs"] == "", "the trainer writes nothing to standard output"
+    assert run_python_example(run, tmp_path) == "SUCCEEDED 30\n"
     record = json.loads((tmp_path / "state/ray.json").read_text())
     stopped = r"stopped: server http://\S+ \(process \d+\), local Ray \S+ \(2 nodes\), and the jobs on it\n"
     assert re.match(stopped, run(typed[-1]))
@@ -82,7 +82,7 @@ def test_the_commands_that_kill_a_rank_of_a_script(run: Shell, tmp_path: Path) -
     assert "rank 0 resumes after step " in logs
 
 
-def said_by_the_python_example(run: Shell, tmp_path: Path) -> str:
+def run_python_example(run: Shell, tmp_path: Path) -> str:
     """Run the quickstart's Python example with the address of this test's server; return its output."""
     (source,) = blocks(QUICKSTART, "python", heading="Recover from memory")
     url = json.loads((tmp_path / "state/server.json").read_text())["url"]

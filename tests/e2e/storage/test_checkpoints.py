@@ -1,4 +1,4 @@
-"""Checkpoints: a job goes on from another's, a pinned one is kept, a damaged one is never used, parameters come out."""
+"""Checkpoints: a job continues from another's, a pinned one is kept, a damaged one is never used, and export works."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ NO_MIRROR = {"mirror": "off"}
 
 
 def saved(served: Server, job: Job, step: int) -> Path:
-    """Folder of a job's checkpoint of `step`, once there is one."""
+    """Return the folder of a job's checkpoint of `step`, once it exists."""
     uri = eventually(lambda: [found.uri for found in served.client.checkpoints(job.id) if found.step == step])[0]
     return Path(urlsplit(uri).path)
 
@@ -35,7 +35,7 @@ def damage(checkpoint: Path) -> None:
         file.write(bytes([byte ^ 1]))
 
 
-def test_a_job_goes_on_from_a_step_of_another(served: Server, spec: Spec, control: Job) -> None:
+def test_a_job_continues_from_a_step_of_another(served: Server, spec: Spec, control: Job) -> None:
     assert [found.step for found in served.client.checkpoints(control.id)] == [8, 16, 24]
     job = served.run(spec("from-8", resume_from=f"{control.id}@8"))
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
@@ -46,7 +46,7 @@ def test_a_job_goes_on_from_a_step_of_another(served: Server, spec: Spec, contro
 
 
 @pytest.mark.slow
-def test_a_job_goes_on_from_the_latest_of_one_that_failed(
+def test_a_job_continues_from_the_latest_step_of_one_that_failed(
     served: Server, spec: Spec, control: Job, tmp_path: Path
 ) -> None:
     gates = Gates(tmp_path, 12)
@@ -57,7 +57,7 @@ def test_a_job_goes_on_from_the_latest_of_one_that_failed(
     assert served.client.wait(failing.id, timeout_s=240).state == "FAILED"
     with pytest.raises(ApiError, match="steps in storage: 8"):
         served.client.submit(spec("goes-on", resume_from="fails@16"))
-    # Its memory is lost before it has saved anything itself: it starts again from where it came.
+    # The job loses its memory before its first checkpoint, so it restarts from the same step of the other job.
     faults = [{"at": {"rank": 2, "step": 12, "phase": "forward"}, "do": "kill_agent"}]
     job = served.run(spec("goes-on", resume_from="fails@latest", snapshot=NO_MIRROR, faults=faults))
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
@@ -66,7 +66,7 @@ def test_a_job_goes_on_from_the_latest_of_one_that_failed(
     assert [formed.start_step for formed in served.client.generations(job.id)] == [8, 8]
 
 
-def test_a_job_does_not_start_from_a_damaged_checkpoint_and_says_so(served: Server, spec: Spec) -> None:
+def test_a_job_does_not_start_from_a_damaged_checkpoint_and_names_it(served: Server, spec: Spec) -> None:
     source = served.run(spec("damaged", steps=2))
     damage(saved(served, source, 2))
     job = served.run(spec("resumed", resume_from="damaged@latest"))
@@ -87,17 +87,17 @@ def test_a_pinned_checkpoint_survives_retention(served: Server, spec: Spec, tmp_
     assert sorted(path.name for path in pinned.parent.iterdir()) == ["step-24.gen-1", "step-8.gen-1"]
 
 
-def test_what_dead_savers_left_is_collected(served: Server, spec: Spec, tmp_path: Path) -> None:
-    """One is followed by another, and that by a third; then the checkpoint is given up."""
+def test_files_of_dead_savers_are_collected(served: Server, spec: Spec, tmp_path: Path) -> None:
+    """Kill three savers of one checkpoint, one after the other. Then the checkpoint is abandoned."""
     gates = Gates(tmp_path, 12)
     faults = [{"at": {"rank": 1, "step": step, "phase": "forward"}, "do": "kill_saver"} for step in (5, 6, 7)]
     job = served.client.submit(spec("torn", faults=faults, **gates.parts))
 
-    def said() -> list[str]:
+    def noted() -> list[str]:
         notes = [event.data for event in served.client.events(job.id) if event.type == "note"]
         return [note["kind"] for note in notes if note["kind"].startswith("checkpoint_")]
 
-    eventually(lambda: said() == ["checkpoint_failed", "checkpoint_torn"])
+    eventually(lambda: noted() == ["checkpoint_failed", "checkpoint_torn"])
     gates.open(12)
     assert served.client.wait(job.id, timeout_s=240).state == "SUCCEEDED"
     folder = saved(served, job, 24).parent
@@ -105,7 +105,7 @@ def test_what_dead_savers_left_is_collected(served: Server, spec: Spec, tmp_path
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(
+def test_a_damaged_checkpoint_is_skipped_for_an_older_one(
     served: Server, spec: Spec, control: Job, tmp_path: Path
 ) -> None:
     gates = Gates(tmp_path, 20)
@@ -123,7 +123,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(
 
 
 @pytest.mark.slow
-def test_storage_that_is_away_during_a_restore_costs_no_checkpoint(
+def test_unreachable_storage_during_a_restore_costs_no_checkpoint(
     served: Server, spec: Spec, control: Job, tmp_path: Path
 ) -> None:
     gates = Gates(tmp_path, 12)
@@ -145,7 +145,7 @@ def test_export_writes_the_parameters_of_a_step(served: Server, control: Job, tm
     out = tmp_path / "model.safetensors"
     command = [sys.executable, "-m", "regroup.api.cli", "export", f"{control.id}@16", str(out), "--server", served.url]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
-    from regroup.workers.models.transformer import build  # brings torch
+    from regroup.workers.models.transformer import build  # imports torch
 
     with safe_open(out, "pt") as found:
         assert found.metadata()["step"] == "16"

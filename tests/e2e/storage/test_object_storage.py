@@ -1,4 +1,4 @@
-"""A job that keeps all it has in a bucket: its agents hold the credentials, its ranks do not."""
+"""A job that stores everything in a bucket. Its agents have the credentials, its ranks do not."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ os.register_at_fork(after_in_child=testify)
 
 @pytest.fixture(scope="module")
 def served_with_keys(s3: ObjectStorage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of one node in whose environment the bucket's credentials are."""
+    """A server of one node with the bucket's credentials in its environment."""
     server = Server(tmp_path_factory.mktemp("served-s3") / "state", nodes=1, environment=s3.environment)
     server.start()
     yield server
@@ -32,7 +32,7 @@ def served_with_keys(s3: ObjectStorage, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.slow
-def test_a_job_lives_in_a_bucket_and_comes_back_from_it(
+def test_a_job_uses_a_bucket_and_restores_from_it(
     served_with_keys: Server, s3: ObjectStorage, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "witness.py").write_text(WITNESS)
@@ -55,7 +55,7 @@ def test_a_job_lives_in_a_bucket_and_comes_back_from_it(
     assert ledger.exact, ledger.problems
     (incident,) = job.incidents
     assert (incident.reason, incident.recovery_action) == ("agent_lost", "disk")
-    assert incident.steps_lost is not None and incident.steps_lost < 8  # it did not begin again
+    assert incident.steps_lost is not None and incident.steps_lost < 8  # the job did not start from the beginning
     testimonies = list((tmp_path / "seen").iterdir())
     assert len(testimonies) >= 4  # two ranks in each of two generations
     assert {path.read_text() for path in testimonies} == {""}

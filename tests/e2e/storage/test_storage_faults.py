@@ -1,5 +1,8 @@
-"""The object store that a job saves to is slow, refuses, or falls silent: training goes on, loses a rank and comes back
-from memory; checkpoints are late, that is said, and the last one is there in the end."""
+"""The object store of a job is slow, refuses, or does not answer.
+
+Training continues, loses a rank and restores from memory. Checkpoints are late, which is reported, and the last one
+is complete in the end.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -25,13 +28,13 @@ from tests.support.servers.tcp_proxy import Proxy, proxied
 Spec = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.slow
 SLOW_S = 0.5
-"""For every piece of an answer or a request: a file takes seconds."""
+"""Delay of every chunk of a request or an answer: a file takes seconds."""
 TROUBLES: dict[str, tuple[Callable[[Proxy], None], Callable[[Proxy], None]]] = {
     "slow": (lambda proxy: proxy.slow(SLOW_S), lambda proxy: proxy.slow(0)),
     "refuses": (lambda proxy: proxy.refuse(), lambda proxy: proxy.refuse(refuses=False)),
     "silent": (lambda proxy: proxy.stall(), lambda proxy: proxy.resume()),
 }
-"""Name → how it begins and how it ends."""
+"""Name → functions that begin and end the fault."""
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +47,14 @@ def proxy(s3: ObjectStorage) -> Iterator[Proxy]:
 
 @pytest.fixture(scope="module")
 def bucket(s3: ObjectStorage, proxy: Proxy) -> ObjectStorage:
-    """The bucket as it is reached through the proxy."""
+    """The bucket, accessed through the proxy."""
     url = f"http://127.0.0.1:{proxy.port}"
     return replace(s3, environment={**s3.environment, "AWS_ENDPOINT_URL": url})
 
 
 @pytest.fixture(scope="module")
 def behind_it(bucket: ObjectStorage, proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of one node whose object store is behind the proxy."""
+    """A server of one node with its object store behind the proxy."""
     server = Server(tmp_path_factory.mktemp("behind") / "state", nodes=1, environment=bucket.environment)
     server.start()
     yield server
@@ -70,7 +73,7 @@ PARTS: dict[str, Any] = {"layout": {"dp": 2}, "checkpoint": {"every_steps": 4}}
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_training_does_not_notice(
+def test_training_continues(
     trouble: str,
     behind_it: Server,
     bucket: ObjectStorage,
@@ -88,27 +91,31 @@ def test_training_does_not_notice(
         eventually(lambda: [saved.step for saved in client.checkpoints(job.id)] == [4], 120)
         begin(proxy)
         gates.open(6)
-        eventually(lambda: client.get(job.id).step == 19, 60)  # it lost a rank and came back meanwhile
+        eventually(lambda: client.get(job.id).step == 19, 60)  # the job lost a rank and recovered meanwhile
         if trouble != "slow":
             eventually(lambda: _unwell(client.get(job.id)), 120)
             assert [saved.step for saved in client.checkpoints(job.id)] == [4]
         end(proxy)
         gates.open(20)
         done = client.wait(job.id, timeout_s=300)
-    assert max(saved.step for saved in client.checkpoints(job.id)) == done.step, "the last one is there in the end"
-    told = [event.data for event in client.events(job.id) if event.data.get("what") == "storage"]
-    assert trouble == "slow" or (told[0]["message"] and not told[-1]["message"]), "said, and said to be over"
+    assert max(saved.step for saved in client.checkpoints(job.id)) == done.step, (
+        "the last checkpoint is complete in the end"
+    )
+    reported = [event.data for event in client.events(job.id) if event.data.get("what") == "storage"]
+    assert trouble == "slow" or (reported[0]["message"] and not reported[-1]["message"]), (
+        "the fault was reported, and so was its end"
+    )
 
 
 def loadable_in(s3: ObjectStorage, copy: Path, uri: str) -> list[str]:
-    """Names of a job's checkpoints that verify, looked at past the proxy."""
+    """Return the names of a job's checkpoints that verify, read without the proxy."""
     files, folder = S3FileSystem(**s3.options), f"{uri.removeprefix('s3://')}/checkpoints"
     shutil.rmtree(copy, ignore_errors=True)
-    with suppress(FileNotFoundError):  # there is none yet, or one is being removed
+    with suppress(FileNotFoundError):  # there is no checkpoint yet, or one is being removed
         files.get(folder, f"{copy}/checkpoints", recursive=True)
     return list_loadable_checkpoints(str(copy))
 
 
 def _unwell(job: Job) -> list[str]:
-    """What its conditions say of durable storage."""
+    """Return the job's condition of durable storage."""
     return [each.message for each in job.conditions if (each.type, each.reason) == ("NodeWell", "storage")]

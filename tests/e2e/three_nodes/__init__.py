@@ -1,1 +1,1 @@
-"""Jobs on a cluster with a node more than they take."""
+"""Jobs on a cluster with one node more than they need."""

@@ -1,4 +1,4 @@
-"""One server for all tests of this folder. Nodes are lost there, and left; each test finds three."""
+"""One server for all tests of this folder. Tests lose and drain nodes; each test starts with three."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +13,7 @@ _NODES = 3
 
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that began with three nodes of two slots."""
+    """A server that started with three nodes of two slots."""
     server = Server(tmp_path_factory.mktemp("three") / "state", nodes=_NODES)
     server.start()
     yield server
@@ -22,7 +22,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def three(cluster: Server) -> Server:
-    """The server, with three nodes that take ranks: others have come for those that the tests before lost."""
+    """The server with three open nodes. New nodes replace those that earlier tests lost."""
     for _ in range(_NODES - cluster.count_open()):
         cluster.join()
     eventually(lambda: cluster.count_open() == _NODES)
@@ -31,7 +31,7 @@ def three(cluster: Server) -> Server:
 
 @pytest.fixture(scope="package")
 def undisturbed(cluster: Server, spec: Callable[..., dict[str, Any]]) -> Job:
-    """The control of jobs that are as the folder above has them."""
+    """The undisturbed run of the jobs of the parent folder."""
     job = cluster.run(spec("undisturbed"))
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
     return job

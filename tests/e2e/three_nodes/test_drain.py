@@ -1,4 +1,4 @@
-"""A node is drained while a job trains there: the job goes on on another, and nothing of it is lost or charged."""
+"""A node is drained while a job trains there. The job continues on another node. No step or budget is lost."""
 
 import os
 import signal
@@ -19,11 +19,13 @@ from tests.support.servers.regroup_server import Server, assert_same_result, eve
 
 Spec = Callable[..., dict[str, Any]]
 _DRAINED = (frozenset({"drained"}),)
-MOVED = Expected(incidents=_DRAINED, recovery_actions=frozenset({"spare"}), total_s=60.0, steps_lost=0)
-"""An incident begins with the notice, and the ranks are held."""
-GAVE_UP = Expected(incidents=_DRAINED, recovery_actions=frozenset({"disk"}), detect_s=60.0, total_s=120.0, steps_lost=0)
+RELOCATED = Expected(incidents=_DRAINED, recovery_actions=frozenset({"spare"}), total_s=60.0, steps_lost=0)
+"""An incident begins with the notice, and the ranks wait at a gate."""
+REQUEUED = Expected(
+    incidents=_DRAINED, recovery_actions=frozenset({"disk"}), detect_s=60.0, total_s=120.0, steps_lost=0
+)
 SHORT_S = 20.0
-"""Of which the last quarter is for handing over."""
+"""The last quarter is for the handover."""
 _DRAIN = """
 import sys, time
 from ray._raylet import GcsClient
@@ -33,7 +35,7 @@ assert accepted, why
 
 
 def by_ray(server: Server, node: str) -> None:
-    """As a cloud that takes a machine back has Ray told."""
+    """Drain a node through Ray, as a cloud does that reclaims a machine."""
     cluster = load(server.state)
     assert cluster is not None
     environment = {**os.environ, **ray_environment(Path(cluster.token_path))}
@@ -42,14 +44,14 @@ def by_ray(server: Server, node: str) -> None:
 
 
 def held_at_3(server: Server, spec: dict[str, Any], gates: Gates) -> Job:
-    """A job whose ranks wait at the end of step 3."""
+    """Submit a job whose ranks wait at the end of step 3."""
     job = server.client.submit(spec)
     eventually(lambda: len(gates.ranks_at(3)) == 4, 120)
     return job
 
 
-def until_told(server: Server, job: Job) -> None:
-    """Its ranks hear that they are to end when they have passed the gate."""
+def wait_until_notified(server: Server, job: Job) -> None:
+    """Wait until ranks got the message to end when they have passed the gate."""
     eventually(lambda: any(event.data.get("kind") == "leaving" for event in server.client.events(job.id)), 60)
 
 
@@ -58,12 +60,12 @@ def states(server: Server, job: Job) -> list[tuple[str, str]]:
 
 
 def moves(server: Server, job: Job, drain: Callable[[str], Any], control: Job, gates: Gates) -> str:
-    """It goes to another node; returns the id of the one that it left."""
+    """Check that the job moves to another node; return the id of the one that it left."""
     (first,) = server.client.generations(job.id)
     left = first.ranks[0]
-    with check_all_invariants(server, job, MOVED, control):
+    with check_all_invariants(server, job, RELOCATED, control):
         drain(left.node_id)
-        until_told(server, job)
+        wait_until_notified(server, job)
         gates.open(3)
         done = server.client.wait(job.id, timeout_s=240)
     (incident,) = done.incidents
@@ -76,13 +78,13 @@ def moves(server: Server, job: Job, drain: Callable[[str], Any], control: Job, g
     return left.node_id
 
 
-def gives_up(server: Server, job: Job, control: Job, gates: Gates) -> None:
-    """There is no other node: it saves its last step and queues until there is."""
+def requeues(server: Server, job: Job, control: Job, gates: Gates) -> None:
+    """Check that a job without another node saves its last step and queues until there is one."""
     (first,) = server.client.generations(job.id)
     left = first.ranks[0].node_id
-    with check_all_invariants(server, job, GAVE_UP, control):
+    with check_all_invariants(server, job, REQUEUED, control):
         server.client.drain(left, deadline_s=14, reason="disks")
-        until_told(server, job)
+        wait_until_notified(server, job)
         gates.open(3)
         eventually(lambda: ("QUEUED", "drained") in states(server, job), 60)
         assert server.client.wait_for_drain(left).jobs == []
@@ -91,11 +93,11 @@ def gives_up(server: Server, job: Job, control: Job, gates: Gates) -> None:
 
 
 def is_too_slow(server: Server, job: Job, control: Job, gates: Gates) -> str:
-    """Its step takes longer than the node has: it is done again elsewhere, from what the one before left in memory."""
+    """Drain in a step that takes longer than the deadline. It is repeated elsewhere, from the state in memory."""
     (first,) = server.client.generations(job.id)
     left = first.ranks[0].node_id
-    with check_all_invariants(server, job, MOVED, control):
-        told = server.client.drain(left, deadline_s=SHORT_S, reason="disks")
+    with check_all_invariants(server, job, RELOCATED, control):
+        drain = server.client.drain(left, deadline_s=SHORT_S, reason="disks")
         eventually(lambda: len(gates.ranks_at(3, 2)) == 4, 60)
         gates.open(3)
         done = server.client.wait(job.id, timeout_s=240)
@@ -103,12 +105,12 @@ def is_too_slow(server: Server, job: Job, control: Job, gates: Gates) -> str:
     second = server.client.generations(job.id)[1]
     assert second.restore["kind"] == "memory" and second.start_step == incident.at_step == 2
     assert left not in {rank.node_id for rank in second.ranks}
-    assert told.deadline_at is not None and second.time_s < told.deadline_at
+    assert drain.deadline_at is not None and second.time_s < drain.deadline_at
     return left
 
 
 @pytest.mark.slow
-def test_a_job_leaves_nodes_that_people_and_ray_drain(
+def test_a_job_leaves_nodes_that_users_and_ray_drain(
     three: Server, undisturbed: Job, spec: Spec, tmp_path: Path
 ) -> None:
     folders = [tmp_path / name for name in ("people", "hasty", "ray", "nobody")]
@@ -127,19 +129,19 @@ def test_a_job_leaves_nodes_that_people_and_ray_drain(
     three.client.undrain(left)
     three.client.undrain(is_too_slow(three, submitted(1), undisturbed, all_gates[1]))
     moves(three, submitted(2), lambda node: by_ray(three, node), undisturbed, all_gates[2])
-    gives_up(three, submitted(3), undisturbed, all_gates[3])
+    requeues(three, submitted(3), undisturbed, all_gates[3])
 
 
 @pytest.mark.slow
-def test_a_node_that_is_sent_sigterm_is_nobodys_failure(
+def test_a_node_that_receives_sigterm_charges_no_budget(
     three: Server, undisturbed: Job, spec: Spec, tmp_path: Path
 ) -> None:
-    """Its raylet ends at once, and takes the agent with it before that could do anything."""
+    """Send SIGTERM to the raylet. The agent ends with it at once, before it can act."""
     gates = Gates(tmp_path, 3)
     job = held_at_3(three, spec("sigterm", **gates.parts), gates)
     agent = parent(parent(gates.ranks_at(3)[0]))
     os.kill(parent(agent), signal.SIGTERM)
-    # At first it is on record as a lost agent: the ranks are ended before anybody asks Ray what became of the node.
+    # At first the record shows a lost agent: the ranks end before the supervisor queries Ray for the node's state.
     eventually(lambda: [each.reason for each in three.client.get(job.id).incidents] == ["drained"], 60)
     (incident,) = three.client.get(job.id).incidents
     assert "SIGTERM" in incident.cause

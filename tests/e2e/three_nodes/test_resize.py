@@ -1,5 +1,8 @@
-"""A job is given other sizes while it trains: no step is lost, and the curve is that of a run that kept its size. So it
-is where the only node that holds a group of its ranks together dies, and the model is split otherwise."""
+"""A job is resized while it trains. No step is lost, and the losses are those of a run of constant size.
+
+The losses are also the same if the only node with capacity for a group of ranks dies, and the model is split
+differently.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +19,9 @@ from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
 TOLERANCE = 1e-10
-"""Relative, of each step's loss, in float64: sums are of another order where ranks are others."""
-_HELD_AT = (3, 7, 11, 14)
-SAVED_EVERY, STRUCK_AT = 4, 9
+"""Relative tolerance of each step's loss, in float64. Other ranks sum in another order."""
+_GATES_AT = (3, 7, 11, 14)
+SAVED_EVERY, KILLED_AT = 4, 9
 MODEL = {"dim": 32, "layers": 4, "heads": 4, "vocab_size": 264}
 
 
@@ -31,7 +34,7 @@ def elastic(spec: Spec, name: str) -> dict[str, Any]:
 
 
 def resized(times: int) -> Expected:
-    """A change begins with the wish, and ranks are held until they know of it."""
+    """Return the expectation. A change begins with the request, and ranks wait at a gate until they get it."""
     why = (frozenset({"resized"}),) * times
     return Expected(
         incidents=why, recovery_actions=frozenset({"resize"}), total_s=60.0, steps_lost=0, tolerance=TOLERANCE
@@ -39,7 +42,7 @@ def resized(times: int) -> Expected:
 
 
 def ranks_by_node(server: Server, job: Job) -> list[dict[str, int]]:
-    """Of each generation: node → ranks."""
+    """Return node → ranks of each generation."""
     found: list[dict[str, int]] = []
     for generation in server.client.generations(job.id):
         found.append({})
@@ -48,10 +51,12 @@ def ranks_by_node(server: Server, job: Job) -> list[dict[str, int]]:
     return found
 
 
-def goes_through(server: Server, spec: dict[str, Any], control: Job, folder: Path, *sizes: dict[str, int]) -> Job:
-    """It is given one size after the other, each while its ranks wait at the end of a step; at the last it waits once
-    more, to be looked at."""
-    gates = Gates(folder, *_HELD_AT[: len(sizes) + 1])
+def resize_through(server: Server, spec: dict[str, Any], control: Job, folder: Path, *sizes: dict[str, int]) -> Job:
+    """Resize a job to one size after the other, each time while its ranks wait at the end of a step.
+
+    At the last size the ranks wait once more, so that they can be inspected.
+    """
+    gates = Gates(folder, *_GATES_AT[: len(sizes) + 1])
     with check_all_invariants(
         server, job := server.client.submit({**spec, **gates.parts}), resized(len(sizes)), control
     ):
@@ -61,31 +66,31 @@ def goes_through(server: Server, spec: dict[str, Any], control: Job, folder: Pat
 
 
 def _goes_through(server: Server, job: Job, gates: Gates, *sizes: dict[str, int]) -> None:
-    for number, (size, step) in enumerate(zip(sizes, _HELD_AT, strict=False), 1):
+    for number, (size, step) in enumerate(zip(sizes, _GATES_AT, strict=False), 1):
         generation = eventually(lambda step=step: held_at(server, job, gates, step), 120)
         agents = sorted(server.agents())
         server.client.resize(job.id, **size)
-        eventually(lambda number=number: count_told(server, job) == number, 60)
+        eventually(lambda number=number: count_notices(server, job) == number, 60)
         gates.open(step)
         layout = server.client.wait_for_resize(job.id, timeout_s=60)
         assert layout is not None and layout.data_degree == size["dp"]
         assert (layout.tp, layout.pp) == (size.get("tp", 1), size.get("pp", 1))
         held = {rank.node_id for rank in server.client.generations(job.id)[generation - 1].ranks}
         if held == {rank.node_id for rank in server.client.generations(job.id)[generation].ranks}:
-            # They keep their snapshots, and are not started anew; a process has no title while it is given one.
+            # Agents keep their snapshots, and do not restart. A process has no title while it changes it.
             eventually(lambda agents=agents: sorted(server.agents()) == agents, 10)
-    gates.open(_HELD_AT[len(sizes)])
+    gates.open(_GATES_AT[len(sizes)])
 
 
 def held_at(server: Server, job: Job, gates: Gates, step: int) -> int:
-    """The generation whose ranks all wait there; 0 while none does."""
+    """Return the generation whose ranks all wait at the gate; 0 if there is none."""
     formed = server.client.generations(job.id)
     is_held = formed and len(gates.ranks_at(step, formed[-1].number)) == formed[-1].world_size
     return formed[-1].number if is_held else 0
 
 
-def count_told(server: Server, job: Job) -> int:
-    """How often ranks were told to end when they have passed the gate."""
+def count_notices(server: Server, job: Job) -> int:
+    """Count the messages to ranks to end when they have passed the gate."""
     return sum(event.data.get("kind") == "leaving" for event in server.client.events(job.id))
 
 
@@ -95,9 +100,9 @@ def assert_from_memory(server: Server, job: Job, changes: int) -> None:
     assert states.count(("RESIZING", "resized")) == changes and ("RECOVERING", "resized") not in states
 
 
-def test_two_and_one_ranks_on_two_nodes_and_back(served: Server, spec: Spec, tmp_path: Path) -> None:
+def test_two_ranks_then_one_on_two_nodes_and_back(served: Server, spec: Spec, tmp_path: Path) -> None:
     control = served.run(elastic(spec, "kept"))
-    job = goes_through(served, elastic(spec, "sizes"), control, tmp_path, {"dp": 3}, {"dp": 4})
+    job = resize_through(served, elastic(spec, "sizes"), control, tmp_path, {"dp": 3}, {"dp": 4})
     assert_from_memory(served, job, 2)
     assert [sorted(each.values()) for each in ranks_by_node(served, job)] == [[2, 2], [1, 2], [2, 2]]
 
@@ -105,7 +110,7 @@ def test_two_and_one_ranks_on_two_nodes_and_back(served: Server, spec: Spec, tmp
 @pytest.mark.slow
 def test_four_six_three_and_four_ranks(three: Server, spec: Spec, tmp_path: Path) -> None:
     control = three.run(elastic(spec, "kept"))
-    job = goes_through(three, elastic(spec, "sizes"), control, tmp_path, {"dp": 6}, {"dp": 3}, {"dp": 4})
+    job = resize_through(three, elastic(spec, "sizes"), control, tmp_path, {"dp": 6}, {"dp": 3}, {"dp": 4})
     assert_from_memory(three, job, 3)
     assert [sum(each.values()) for each in ranks_by_node(three, job)] == [4, 6, 3, 4]
 
@@ -116,7 +121,7 @@ def test_micro_batches_become_smaller_where_a_layout_needs_it(served: Server, sp
     whole["layout"]["dp"] = {"min": 1, "target": 2, "max": 4}
     whole["training"]["micro_batch"] = whole["training"]["global_batch"] // 2
     control = served.run({**whole, "name": "kept"})
-    job = goes_through(served, whole, control, tmp_path, {"dp": 4}, {"dp": 2, "pp": 2}, {"dp": 2, "pp": 1})
+    job = resize_through(served, whole, control, tmp_path, {"dp": 4}, {"dp": 2, "pp": 2}, {"dp": 2, "pp": 1})
     assert_from_memory(served, job, 3)
     half = whole["training"]["micro_batch"] // 2
     assert [each.layout.micro_batch for each in served.client.generations(job.id)] == [None, half, half, None]
@@ -126,26 +131,26 @@ def test_micro_batches_become_smaller_where_a_layout_needs_it(served: Server, sp
 def test_fsdp_then_tensor_then_pipeline_parallel(served: Server, spec: Spec, tmp_path: Path) -> None:
     sizes = {"dp": 2, "tp": 2}, {"dp": 2, "tp": 1, "pp": 2}
     control = served.run(elastic(spec, "whole"))
-    job = goes_through(served, elastic(spec, "split"), control, tmp_path, *sizes)
+    job = resize_through(served, elastic(spec, "split"), control, tmp_path, *sizes)
     assert_from_memory(served, job, 2)
     assert [sum(each.values()) for each in ranks_by_node(served, job)] == [4, 4, 4]
 
 
 @pytest.mark.slow
-def test_ranks_that_no_node_holds_together_any_more(three: Server, spec: Spec, tmp_path: Path) -> None:
+def test_the_layout_changes_when_no_node_has_capacity_for_a_group(three: Server, spec: Spec, tmp_path: Path) -> None:
     control = three.run(split_tensors(spec, "control"))
     (tmp_path / "pair").mkdir()
     (tmp_path / "others").mkdir()
-    gates, others = Gates(tmp_path / "pair", STRUCK_AT), Gates(tmp_path / "others", 1)
+    gates, others = Gates(tmp_path / "pair", KILLED_AT), Gates(tmp_path / "others", 1)
     job = three.client.submit(split_tensors(spec, "pair", **gates.parts))
-    eventually(lambda: len(gates.ranks_at(STRUCK_AT)) == 2, 120)
+    eventually(lambda: len(gates.ranks_at(KILLED_AT)) == 2, 120)
     other_spec = spec("beside", layout={"dp": 2}, topology={"spread": "node"}, **others.parts)
     holder = three.client.submit(other_spec)  # one slot of each of the two other nodes
     eventually(lambda: len(others.ranks_at(1)) == 2, 120)
     (before,) = three.client.generations(job.id)
     (node,) = {rank.node_name for rank in before.ranks}
     LocalFaults(three.state).kill_node(node)
-    gates.open(STRUCK_AT)
+    gates.open(KILLED_AT)
     done = three.client.wait(job.id, timeout_s=240)
     others.open(1)
     three.client.wait(holder.id, timeout_s=120)
@@ -153,7 +158,7 @@ def test_ranks_that_no_node_holds_together_any_more(three: Server, spec: Spec, t
     assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
     after = three.client.generations(job.id)[-1]
     assert after.world_size == 2 and len({rank.node_name for rank in after.ranks} - {node}) == 2
-    assert after.layout.tp == 1 and after.restore["kind"] == "checkpoint", "its only node was all its memory"
+    assert after.layout.tp == 1 and after.restore["kind"] == "checkpoint", "its only node had all its memory"
     (incident,) = done.incidents
     assert incident.reason in ("agent_lost", "node_lost") and incident.recovery_action == "disk"
     assert incident.steps_lost is not None and incident.steps_lost <= SAVED_EVERY

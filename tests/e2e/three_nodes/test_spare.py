@@ -1,4 +1,4 @@
-"""A whole node dies. Another takes its place, the others stay, and the state comes from memory."""
+"""A whole node dies. Another replaces it, the other nodes stay, and the state is restored from memory."""
 
 import os
 import signal
@@ -24,20 +24,18 @@ TOOK_OVER = Expected(
     total_s=60.0,
     steps_lost=7,
 )
-"""A mirror is not of every step, and the ranks that are left are held for a while."""
+"""A mirror does not cover every step, and the surviving ranks wait at a gate for some time."""
 
 
 def ready(server: Server, job: Job) -> str:
-    """The node that is ready to take over; nothing if none is."""
-    said = [each for each in server.client.get(job.id).conditions if each.type == "SparesReady"]
-    return said[0].message.removeprefix("ready: ") if said and said[0].status else ""
+    """Return the name of the spare that is ready; empty if there is none."""
+    found = [each for each in server.client.get(job.id).conditions if each.type == "SparesReady"]
+    return found[0].message.removeprefix("ready: ") if found and found[0].status else ""
 
 
 @pytest.mark.slow
-def test_a_node_that_was_held_ready_takes_the_place_of_a_lost_one(
-    three: Server, undisturbed: Job, spec: Spec, tmp_path: Path
-) -> None:
-    """The first that was held dies before it is needed: another is, and the job does not notice."""
+def test_a_spare_replaces_a_lost_node(three: Server, undisturbed: Job, spec: Spec, tmp_path: Path) -> None:
+    """Kill the first spare before it is needed. Another one becomes ready, and the job does not notice."""
     gates = Gates(tmp_path, 3)
     job = three.client.submit(spec("has-a-spare", recovery={"spares": 1}, **gates.parts))
     eventually(lambda: len(gates.ranks_at(3)) == 4, 120)
@@ -48,7 +46,7 @@ def test_a_node_that_was_held_ready_takes_the_place_of_a_lost_one(
         came = three.join()
         assert eventually(lambda: ready(three, job), 90) == came
         agent = parent(parent(gates.ranks_at(3)[0]))
-        os.kill(parent(agent), signal.SIGKILL)  # what is a node to Ray: all that runs there ends with it
+        os.kill(parent(agent), signal.SIGKILL)  # a node to Ray: every process of the node ends with it
         eventually(lambda: three.client.get(job.id).state == "RECOVERING", 60)
         gates.open(3)
         three.client.wait(job.id, timeout_s=240)
@@ -56,9 +54,7 @@ def test_a_node_that_was_held_ready_takes_the_place_of_a_lost_one(
     assert idle not in first and second - first == {came}
 
 
-def test_another_node_takes_the_place_of_a_lost_one(
-    three: Server, undisturbed: Job, spec: Spec, tmp_path: Path
-) -> None:
+def test_another_node_replaces_a_lost_one(three: Server, undisturbed: Job, spec: Spec, tmp_path: Path) -> None:
     gates = Gates(tmp_path, *range(3, 8))
     job = three.client.submit(spec("loses-a-node", snapshot={"mirror_share": 0.5}, **gates.parts))
 
@@ -75,8 +71,8 @@ def test_another_node_takes_the_place_of_a_lost_one(
     lost = first.ranks[0].node_name
     agent = parent(parent(gates.ranks_at(7)[0]))
     with check_all_invariants(three, job, TOOK_OVER, undisturbed):
-        os.kill(parent(agent), signal.SIGKILL)  # what is a node to Ray: all that runs there ends with it
-        # Until then what is left of it may train.
+        os.kill(parent(agent), signal.SIGKILL)  # a node to Ray: every process of the node ends with it
+        # Until then its remaining ranks may train.
         eventually(lambda: three.client.get(job.id).state == "RECOVERING", 60)
         gates.open(7)
         done = three.client.wait(job.id, timeout_s=240)

@@ -1,4 +1,4 @@
-"""Jobs with a Python of their own: conflicting versions at once, a failed install, a cancel during a build."""
+"""Jobs with their own Python: conflicting versions at once, a failed install, a cancel during a build."""
 
 import time
 import urllib.request
@@ -18,14 +18,14 @@ import flavour, torch
 here = pathlib.Path(sys.argv[1])
 (here / flavour.VERSION).touch()
 deadline = time.monotonic() + 60
-while len(list(here.iterdir())) < 2 and time.monotonic() < deadline:  # until the other job's rank is here too
+while len(list(here.iterdir())) < 2 and time.monotonic() < deadline:  # until the other job's rank runs too
     time.sleep(0.02)
 print(flavour.VERSION, len(list(here.iterdir())))
 """
 
 
 def job(name: str, program: Path, wheels: Path, *requirements: str, args: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A spec that runs a file with packages of a folder."""
+    """Return a spec that runs a file with the packages of a folder."""
     return {
         "name": name,
         "workload": {"kind": "script", "entrypoint": str(program), "args": list(args)},
@@ -36,7 +36,7 @@ def job(name: str, program: Path, wheels: Path, *requirements: str, args: tuple[
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """A script that says which flavour it has, once both jobs run."""
+    """A script that prints its flavour, once both jobs run."""
     path = tmp_path / "prints.py"
     path.write_text(PRINTS)
     return path
@@ -95,7 +95,8 @@ def test_an_interpreter_without_torch_is_refused_by_name(served: Server, program
     import sys
 
     spec = job("plain", program, program.parent)
-    underneath = os.path.realpath(sys.executable)  # what this environment was made from: it has nothing installed
+    # The interpreter of this environment has no packages installed.
+    underneath = os.path.realpath(sys.executable)
     done = served.run({**spec, "environment": {"interpreter": underneath}}, within_s=90)
     assert (done.state, done.reason) == ("FAILED", "invalid_input")
     assert f"{underneath} on node " in done.message and "has no torch, which the job needs" in done.message
@@ -121,14 +122,14 @@ print(*seen)
 """
 
 
-@pytest.mark.slow  # it installs torch
-def test_a_torch_only_python_trains_loses_a_rank_and_has_nothing_of_ours(served: Server, tmp_path: Path) -> None:
+@pytest.mark.slow  # installs torch
+def test_a_python_with_only_torch_trains_loses_a_rank_and_has_no_other_package(served: Server, tmp_path: Path) -> None:
     sees = tmp_path / "sees.py"
     sees.write_text(SEES)
     workload = {"kind": "script", "entrypoint": str(sees)}
-    looked = served.run({"name": "sees", "workload": workload, "environment": TORCH_ONLY}, within_s=600)
-    assert looked.state == "SUCCEEDED", (looked.reason, looked.message, looked.error)
-    assert "".join(served.client.logs(looked.id, rank=0, generation=1)) == "torch\n"
+    imports = served.run({"name": "sees", "workload": workload, "environment": TORCH_ONLY}, within_s=600)
+    assert imports.state == "SUCCEEDED", (imports.reason, imports.message, imports.error)
+    assert "".join(served.client.logs(imports.id, rank=0, generation=1)) == "torch\n"
 
     function = {
         "workload": {"kind": "function", "function": "function_fsdp:train"},
@@ -145,12 +146,12 @@ def test_a_torch_only_python_trains_loses_a_rank_and_has_nothing_of_ours(served:
     (incident,) = done.incidents
     assert incident.recovery_action == "respawn" and incident.steps_lost is not None and incident.steps_lost <= 1
     notes = [event.data for event in served.client.events(done.id) if event.data.get("kind") == "environment"]
-    assert notes and not any(note["installed"] for note in notes)  # the job before had it made
+    assert notes and not any(note["installed"] for note in notes)  # the job before created it
     print("torch-only function:", incident.durations, [note["seconds"] for note in notes])
 
 
-@pytest.mark.slow  # it installs torch
-def test_an_unmodified_torchrun_script_loses_a_rank_in_a_python_of_its_own(served: Server, tmp_path: Path) -> None:
+@pytest.mark.slow  # installs torch
+def test_an_unmodified_torchrun_script_loses_a_rank_in_its_own_python(served: Server, tmp_path: Path) -> None:
     arguments = ["--folder", str(tmp_path / "state"), "--steps", "24"]
     spec = {
         "name": "own-ddp",
@@ -166,6 +167,6 @@ def test_an_unmodified_torchrun_script_loses_a_rank_in_a_python_of_its_own(serve
     assert (incident.reason, incident.recovery_action) == ("rank_exit", "respawn"), incident
     events = list(served.client.events(done.id))
     notes = [event.data for event in events if event.data.get("kind") == "environment"]
-    # Two nodes of this machine share a folder: one waits for the other.
+    # Two nodes of this machine share a folder, so one waits for the other.
     assert sorted(note["installed"] for note in notes) == [False, True]
     print("own Python, script:", incident.durations, [note["seconds"] for note in notes])

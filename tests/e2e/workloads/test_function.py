@@ -1,4 +1,4 @@
-"""A training function of one's own as a job: recovered bitwise, resumed on other layouts, refused clearly."""
+"""A user's training function as a job: recovered bitwise, resumed on other layouts, refused with clear errors."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ STEPS = 24
 
 
 def function(name: str, *, ranks: int = 4, steps: int = STEPS, **parts: Any) -> dict[str, Any]:
-    """A spec of the example."""
+    """Return a spec of the example."""
     return {
         "name": name,
         "workload": {"kind": "function", "function": "function_fsdp:train"},
@@ -35,7 +35,7 @@ def undisturbed(served: Server) -> Job:
     return job
 
 
-def test_a_killed_rank_costs_no_step_and_no_bit(served: Server, undisturbed: Job) -> None:
+def test_a_killed_rank_costs_no_step_and_the_result_is_bitwise_equal(served: Server, undisturbed: Job) -> None:
     fault = {"at": {"rank": 2, "step": 13, "phase": "optimizer"}, "do": "sigkill"}
     job = served.run(function("function-struck", faults=[fault]))
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
@@ -48,7 +48,7 @@ def test_a_killed_rank_costs_no_step_and_no_bit(served: Server, undisturbed: Job
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_a_checkpoint_of_four_ranks_goes_on_at_another_number(served: Server, undisturbed: Job, ranks: int) -> None:
+def test_a_checkpoint_of_four_ranks_continues_at_another_number(served: Server, undisturbed: Job, ranks: int) -> None:
     # On three ranks the twelve micro-batches divide, but the parameters' rows do not.
     job = served.run(function(f"function-on-{ranks}", ranks=ranks, resume_from=f"{undisturbed.id}@8"))
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
@@ -62,14 +62,14 @@ def test_a_checkpoint_of_four_ranks_goes_on_at_another_number(served: Server, un
     assert job.digest.samples == undisturbed.digest.samples
 
 
-def test_a_function_that_no_node_finds_fails_with_its_name(served: Server) -> None:
+def test_a_function_that_no_node_can_import_fails_with_its_name(served: Server) -> None:
     spec = function("function-nowhere", preload=[], workload={"kind": "function", "function": "no_such:train"})
     job = served.run(spec, within_s=90)
     assert (job.state, job.reason) == ("FAILED", "invalid_input")
     assert "no module no_such in" in job.message
 
 
-def test_an_error_ends_the_job_with_a_traceback_of_the_function_alone(served: Server, tmp_path: Path) -> None:
+def test_an_error_ends_the_job_with_a_traceback_of_the_function_only(served: Server, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def train(run):\n    raise ValueError('bad')\n")
     parts = {"workload": {"kind": "function", "function": "mine:train"}, "preload": []}
     job = served.run(function("function-raises", ranks=1, code={"working_dir": str(tmp_path)}, **parts), within_s=90)

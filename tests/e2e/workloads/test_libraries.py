@@ -1,4 +1,4 @@
-"""Training libraries as teams use them: the same file under torchrun and here, where it loses a rank, ends alike."""
+"""Training libraries as teams use them: the same file ends alike under torchrun and here, where it loses a rank."""
 
 import hashlib
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.support.packages.wheel import ROOT
 from tests.support.servers.regroup_server import Server
 
 BACK_WITHIN_S = 3.0
-"""From a kill to the first new step, with the example's `preload`."""
+"""Seconds from a kill to the first new step, with the example's `preload`."""
 
 
 def sha256(path: Path) -> str:
@@ -18,8 +18,10 @@ def sha256(path: Path) -> str:
 
 
 def lose_a_rank(served: Server, tmp_path: Path, name: str, file: str) -> tuple[Job, str]:
-    """Run an example under torchrun, undisturbed, then its spec as it is but for the folder; returns the job, and what
-    rank 0 of the second generation wrote."""
+    """Run an example under torchrun, without faults, and then its spec with another folder.
+
+    Return the job, and the output of rank 0 of the second generation.
+    """
     path, spec = ROOT / "examples" / file, read_spec(ROOT / "examples" / f"{name}.yaml")
     before = sha256(path)
     folder, *others = spec["workload"]["args"][1:]
@@ -36,11 +38,13 @@ def lose_a_rank(served: Server, tmp_path: Path, name: str, file: str) -> tuple[J
 
 
 def assert_back(served: Server, job: Job) -> None:
-    """The killed rank cost the steps since the script's own checkpoint, of step 30, and little time: a preload that
-    starts a thread would make every rank begin by exec, and import everything again."""
+    """Check the cost of the killed rank: the steps since the script's own checkpoint, of step 30, and little time.
+
+    If a preload started a thread, every rank would start with exec and import everything again.
+    """
     (incident,) = job.incidents
     assert (incident.reason, incident.rank) == ("rank_exit", 1)
-    assert incident.at_step in (32, 33), "its peer may have got through the step in which it died"
+    assert incident.at_step in (32, 33), "its peer may have finished the step in which the rank died"
     assert incident.steps_lost == incident.at_step - 30
     nodes = [event.data for event in served.client.events(job.id) if event.data.get("kind") == "node"]
     assert nodes and all((node["launcher"], node["why"]) == ("fork", "") for node in nodes)
@@ -56,5 +60,5 @@ def test_transformers_with_accelerate(served: Server, tmp_path: Path) -> None:
 
 def test_lightning(served: Server, tmp_path: Path) -> None:
     job, again = lose_a_rank(served, tmp_path, "lightning-ddp", "lightning_ddp.py")
-    assert again.startswith("step 35 loss "), "the epochs before are done"
+    assert again.startswith("step 35 loss "), "the earlier epochs are done"
     assert_back(served, job)

@@ -1,4 +1,4 @@
-"""Scripts that do what scripts do: each ends as the guide says, leaves nothing, and does not disturb the server."""
+"""Scripts that misbehave. Each ends as the guide describes, leaves nothing, and does not disturb the server."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ from tests.support.machines.small_disk import needs_root, small_disk
 from tests.support.servers.regroup_server import Server, called, eventually
 
 GROWTH_KIB = 90 * 1024
-"""Less than the output. An actor that Ray has just started grows by some 60 MiB while it imports."""
+"""Limit of growth, less than the output. A new actor of Ray grows by about 60 MiB while it imports."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,39 +38,39 @@ def written(folder: Path, source: str) -> Path:
 
 
 class Disturbed:
-    """How long the server took to answer, and how much memory it and the platform's actors took, meanwhile."""
+    """Response times of the server during a job, and memory growth of the server and the platform's actors."""
 
     def __init__(self, served: Server) -> None:
         self._served = served
         self._over = threading.Event()
-        self.asked = 0
+        self.requests = 0
         self.slowest_s = 0.0
         self._first_kib: dict[int, int] = {}
         self._most_kib: dict[int, int] = {}
 
     @contextmanager
     def by(self, job: Job) -> Iterator[None]:
-        """Look all the time."""
-        looks = threading.Thread(target=self._look, args=(job.id,))
-        looks.start()
+        """Measure during the block."""
+        measurement = threading.Thread(target=self._measure, args=(job.id,))
+        measurement.start()
         try:
             yield
         finally:
             self._over.set()
-            looks.join()
+            measurement.join()
 
     @property
     def grown_kib(self) -> int:
-        """The most that one of the processes grew."""
+        """Largest growth of one of the processes."""
         return max(self._most_kib[pid] - first for pid, first in self._first_kib.items())
 
-    def _look(self, job: str) -> None:
+    def _measure(self, job: str) -> None:
         while not self._over.wait(0.1):
             for way in (self._alive, lambda: self._served.client.get(job)):
                 began = time.monotonic()
                 way()
                 self.slowest_s = max(self.slowest_s, time.monotonic() - began)
-            self.asked += 1
+            self.requests += 1
             for pid in (self._served.pid, *self._served.processes("ray::")):
                 with suppress(OSError):
                     kib = int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0])
@@ -113,7 +113,7 @@ if __name__ == "__main__":
 """
 
 
-def test_spawned_data_loader_workers_work_and_die_with_their_rank(served: Server, tmp_path: Path) -> None:
+def test_spawned_data_loader_workers_run_and_end_with_their_rank(served: Server, tmp_path: Path) -> None:
     fault = {"at": {"rank": 1, "step": 4, "phase": "optimizer"}, "do": "sigkill"}
     job = served.run(script("spawns", written(tmp_path, SPAWNS), str(tmp_path), faults=[fault]), 180)
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
@@ -168,7 +168,7 @@ with open("state.bin", "wb") as file:
 
 
 @needs_root
-def test_a_full_disk_is_tried_again_and_then_named(served: Server, tmp_path: Path) -> None:
+def test_a_full_disk_is_retried_and_then_named(served: Server, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "8m") as disk:
         job = served.run(script("fills", written(disk, FILLS), ranks=1, recovery={"budgets": {"io_error": 1}}), 90)
     assert (job.state, job.reason, job.generation) == ("FAILED", "budget_exhausted", 2)
@@ -191,17 +191,17 @@ print("the end")
 
 @pytest.mark.slow
 @pytest.mark.slow
-def test_a_hundred_megabytes_of_output_disturb_nobody(served: Server, tmp_path: Path) -> None:
+def test_a_hundred_megabytes_of_output_do_not_disturb_the_server(served: Server, tmp_path: Path) -> None:
     disturbed = Disturbed(served)
     job = served.client.submit(script("prints", written(tmp_path, PRINTS), ranks=1))
     with disturbed.by(job):
         text = "".join(served.client.logs(job.id, rank=0, follow=True))
         done = served.client.wait(job.id, timeout_s=120)
     assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
-    assert disturbed.asked > 3 and disturbed.slowest_s < 1, disturbed.slowest_s
+    assert disturbed.requests > 3 and disturbed.slowest_s < 1, disturbed.slowest_s
     assert disturbed.grown_kib < GROWTH_KIB
     assert text.startswith("x" * 99 + "\n") and text.endswith("the end\n")
     archived = "".join(served.client.logs(job.id, rank=0, generation=1))
     assert archived.endswith("the end\n") and "\n[31.3 MiB of output are not kept]\n" in archived
     assert 64 * 2**20 <= len(archived) < 65 * 2**20
-    print(f"slowest answer {disturbed.slowest_s:.3f} s of {disturbed.asked}; {disturbed.grown_kib} KiB more at most")
+    print(f"slowest answer {disturbed.slowest_s:.3f} s of {disturbed.requests}; {disturbed.grown_kib} KiB more at most")

@@ -1,4 +1,4 @@
-"""A function of a notebook cell as a job: the example, executed by a real kernel, and what an error looks like."""
+"""A function of a notebook cell as a job: the example in a real kernel, and an error."""
 
 import linecache
 from pathlib import Path
@@ -19,7 +19,7 @@ class Broken(Exception):
 
 
 def train(run):
-    raise Broken("nobody reads this")  # this very line
+    raise Broken("this text is not read")  # this very line
 """
 
 
@@ -61,7 +61,7 @@ def test_an_error_in_a_cell_is_raised_with_the_line_of_the_cell(served: Server, 
     assert "state FAILED" in capsys.readouterr().out
     with pytest.raises(JobNotSucceededError) as failed:
         job.result()
-    said = str(failed.value)
-    assert "FAILED (user_error)" in said
-    assert 'File "<cell 7>", line 7, in train' in said and "# this very line" in said
+    message = str(failed.value)
+    assert "FAILED (user_error)" in message
+    assert 'File "<cell 7>", line 7, in train' in message and "# this very line" in message
     job.close()

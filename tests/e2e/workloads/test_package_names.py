@@ -1,4 +1,4 @@
-"""A project whose own packages are named api, service and workers trains with the installed wheel, undisturbed."""
+"""A project with its own packages api, service and workers trains with the installed wheel."""
 
 import json
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ import pytest
 from tests.support.packages.wheel import PACKAGES, run
 from tests.support.servers.regroup_server import Server
 
-# Imported by the zygote: what it sees is what every rank sees.
-LOOK = """
+# The zygote imports this module, so every rank sees the same.
+MODULES = """
 import json, os, pathlib
 import api, service, workers
 import regroup.workers.rank.main
@@ -20,7 +20,7 @@ path = pathlib.Path(os.environ["SEEN"])
 path.write_text(json.dumps(seen))
 """
 
-ASK = """
+CLIENT = """
 import sys
 import api, service, workers
 from regroup.api.client.client import Client
@@ -34,7 +34,7 @@ with Client(sys.argv[1]) as client:
 
 @pytest.fixture
 def server(installed: Path, neighbour: Path) -> Iterator[Server]:
-    """The installed wheel serves from within the project."""
+    """A server of the installed wheel, started in the project's folder."""
     server = Server(
         neighbour / "state",
         nodes=1,
@@ -48,11 +48,11 @@ def server(installed: Path, neighbour: Path) -> Iterator[Server]:
 
 
 @pytest.mark.slow
-def test_server_command_line_client_and_job_run_beside_packages_of_the_same_names(
+def test_server_command_line_client_and_job_run_with_packages_of_the_same_names(
     server: Server, installed: Path, neighbour: Path, text: Path
 ) -> None:
-    (neighbour / "workers" / "look.py").write_text(LOOK)
-    (neighbour / "ask.py").write_text(ASK)
+    (neighbour / "workers" / "modules.py").write_text(MODULES)
+    (neighbour / "client.py").write_text(CLIENT)
     spec = {
         "name": "neighbour",
         "workload": {
@@ -63,13 +63,13 @@ def test_server_command_line_client_and_job_run_beside_packages_of_the_same_name
         "training": {"global_batch": 4, "micro_batch": 1, "sequence": 32, "steps": 3},
         "layout": {"dp": 2},
         "env": {"PYTHONPATH": str(neighbour), "SEEN": str(neighbour / "seen.json")},
-        "preload": ["workers.look"],
+        "preload": ["workers.modules"],
     }
     (neighbour / "job.json").write_text(json.dumps(spec))
     inside = {"PYTHONPATH": str(neighbour), "REGROUP_SERVER": server.url}
     run(installed / "bin" / "regroup", "submit", "job.json", cwd=neighbour, **inside)
-    asked = run(installed / "bin" / "python", "ask.py", server.url, cwd=neighbour, **inside)
-    assert asked.stdout == "SUCCEEDED 3\n"
+    done = run(installed / "bin" / "python", "client.py", server.url, cwd=neighbour, **inside)
+    assert done.stdout == "SUCCEEDED 3\n"
     seen = json.loads((neighbour / "seen.json").read_text())
     assert seen.pop("regroup").startswith(str(installed))
     assert seen == {name: ["the user", str(neighbour / name / "__init__.py")] for name in PACKAGES}

@@ -1,4 +1,4 @@
-"""Data prepared by Ray Data: the example loses a rank and ends like one undisturbed; a function makes records."""
+"""Data prepared by Ray Data. The example loses a rank and has the undisturbed result. A function makes records."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from regroup.api.cli.spec_input.spec_file import read_spec
-from tests.support.checks.job_leaks import naming
+from tests.support.checks.job_leaks import find_traces
 from tests.support.servers.regroup_server import Server, assert_same_result, eventually
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -18,14 +18,14 @@ STEPS = 40
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the example's script makes of the standard library."""
+    """Documents that the example's script makes of the standard library."""
     target = tmp_path_factory.mktemp("prepare") / "cpython.jsonl"
     subprocess.run([sys.executable, EXAMPLES / "prepare_cpython.py", target], check=True, timeout=60)
     return target
 
 
 def manifests(served: Server) -> dict[Path, int]:
-    """Manifests of prepared data, and when each was written."""
+    """Return the manifests of prepared data, with the time at which each was written."""
     return {path: path.stat().st_mtime_ns for path in served.state.rglob("datasets/*/meta.json")}
 
 
@@ -34,20 +34,20 @@ def test_the_example_loses_a_rank_and_the_next_job_finds_the_data(served: Server
     fault = f"faults=[{{at: {{rank: 1, step: {STEPS // 2}, phase: backward}}, do: sigkill}}]"
     example = EXAMPLES / "prepare-cpython.yaml"
     before = manifests(served)
-    struck = served.run(read_spec(example, [*changes, fault]))
+    disturbed = served.run(read_spec(example, [*changes, fault]))
     (made,) = manifests(served).items() - before.items()
     control = served.run(read_spec(example, [*changes, "faults=[]"]))
     assert control.state == "SUCCEEDED", (control.reason, control.message, control.error)
     assert manifests(served).items() - before.items() == {made}
-    assert_same_result(served, struck, control)
-    (incident,) = struck.incidents
+    assert_same_result(served, disturbed, control)
+    (incident,) = disturbed.incidents
     assert (incident.reason, incident.rank, incident.steps_lost) == ("rank_exit", 1, 0)
-    rows = list(served.client.steps(struck.id))
+    rows = list(served.client.steps(disturbed.id))
     assert rows[0].loss is not None and rows[-1].loss is not None and rows[-1].loss < 0.8 * rows[0].loss
 
 
 def function(name: str, folder: Path, **parts: Any) -> dict[str, Any]:
-    """A function job that reads records which a function made."""
+    """Return a function job that reads records which a function made."""
     prepare = {"format": "jsonl", "train": [str(folder / "points.jsonl")], "function": "mine:make", "batch_rows": 16}
     return {
         "name": name,
@@ -88,7 +88,7 @@ def train(run):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Code and points of a plane."""
+    """Write the code and points of a plane."""
     (tmp_path / "mine.py").write_text(MINE)
     lines = [f'{{"a": {n % 7}, "b": {n % 5}, "y": {n % 7 - n % 5}}}\n' for n in range(100)]
     (tmp_path / "points.jsonl").write_text("".join(lines))
@@ -99,12 +99,13 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_a_function_trains_on_records_that_a_function_made(served: Server, folder: Path) -> None:
     fault = {"at": {"rank": 1, "step": 6, "phase": "optimizer"}, "do": "sigkill"}
-    struck = served.run(function("records-struck", folder, faults=[fault]))
+    disturbed = served.run(function("records-disturbed", folder, faults=[fault]))
     control = served.run(function("records", folder))
     assert control.state == "SUCCEEDED", (control.reason, control.message, control.error)
-    assert_same_result(served, struck, control)
+    assert_same_result(served, disturbed, control)
     seen = [json.loads(path.read_text()) for path in manifests(served)]
-    eventually(lambda: not naming(served, [struck.id, control.id]))  # driver, tasks and their scratch are gone
+    # Driver, tasks and their scratch end.
+    eventually(lambda: not find_traces(served, [disturbed.id, control.id]))
     (meta,) = [meta for meta in seen if meta.get("recipe", {}).get("function") == "mine:make"]
     assert (meta["splits"]["train"]["records"], len(meta["fields"])) == (100, 2)
 

@@ -1,4 +1,4 @@
-"""A Ray Train program as a job: the same result as under Ray Train itself, after a kill too, and from where it was."""
+"""A Ray Train program as a job: the result of Ray Train itself, also after a kill, and from its checkpoint."""
 
 import os
 import subprocess
@@ -16,24 +16,24 @@ EPOCHS, STEPS_OF_AN_EPOCH = 8, 8
 
 
 def ray_train(name: str, path: Path, *args: str, ranks: int = 2, **parts: Any) -> dict[str, Any]:
-    """A spec that runs a Ray Train program."""
+    """Return a spec that runs a Ray Train program."""
     workload = {"kind": "ray_train", "entrypoint": str(path), "args": list(args)}
     return {"name": name, "workload": workload, "layout": {"dp": ranks}, **parts}
 
 
 def output(served: Server, job: Job, *, generation: int, rank: int = 0, stream: str = "stdout") -> str:
-    """What a rank of a generation wrote."""
+    """Return the output of a rank of a generation."""
     return "".join(served.client.logs(job.id, rank=rank, generation=generation, stream=stream))
 
 
-def told(text: str) -> list[str]:
-    """The lines of the example that say what came out."""
+def results(text: str) -> list[str]:
+    """Return the lines of the example's output that show its result."""
     return [line for line in text.splitlines() if line.startswith(("epoch ", "parameters "))]
 
 
 @pytest.fixture(scope="module")
 def under_ray_train(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
-    """What the example says under Ray Train, undisturbed, on a cluster of its own; and where it kept its run."""
+    """The example's results under Ray Train, without faults, on its own cluster, and the folder of its run."""
     folder = tmp_path_factory.mktemp("ray")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment |= {"OMP_NUM_THREADS": "1", "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_ADDRESS": "local"}
@@ -47,7 +47,7 @@ def under_ray_train(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str]
         check=False,
     )
     assert done.returncode == 0, done.stderr[-8000:]
-    lines = told(done.stdout)
+    lines = results(done.stdout)
     assert len(lines) == 2, done.stdout
     return lines, folder
 
@@ -63,13 +63,13 @@ def test_the_example_loses_a_rank_and_ends_as_under_ray_train(
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
     assert (job.step, job.generation) == (EPOCHS * STEPS_OF_AN_EPOCH, 2)
     (incident,) = job.incidents
-    # Its newest checkpoint is of the fourth epoch, step 32.
+    # The newest checkpoint is that of the fourth epoch, step 32.
     assert (incident.reason, incident.rank, incident.recovery_action) == ("rank_exit", 1, "respawn")
     assert incident.at_step is not None and incident.steps_lost == incident.at_step - 32
     for rank in range(2):
         assert f"rank {rank} resumes after epoch 4" in output(served, job, generation=2, rank=rank)
-    assert told(output(served, job, generation=2)) == expected
-    assert not told(output(served, job, generation=2, rank=1)), "the program runs once, as a driver does"
+    assert results(output(served, job, generation=2)) == expected
+    assert not results(output(served, job, generation=2, rank=1)), "the program runs once, as a driver does"
     assert "recovery.budgets" not in output(served, job, generation=2, stream="stderr")
     rows = list(served.client.steps(job.id))
     assert [row.step for row in rows] == list(range(1, EPOCHS * STEPS_OF_AN_EPOCH + 1))
@@ -80,16 +80,16 @@ def test_the_example_loses_a_rank_and_ends_as_under_ray_train(
     assert not served.client.checkpoints(job.id)
 
 
-def test_a_run_begun_under_ray_train_goes_on_here(served: Server, under_ray_train: tuple[list[str], Path]) -> None:
+def test_a_run_started_under_ray_train_continues_here(served: Server, under_ray_train: tuple[list[str], Path]) -> None:
     _, folder = under_ray_train
     job = served.run(ray_train("goes-on", EXAMPLE, "--folder", str(folder), "--epochs", str(EPOCHS + 1)))
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
     assert f"rank 1 resumes after epoch {EPOCHS}" in output(served, job, generation=1, rank=1)
-    assert told(output(served, job, generation=1))[0].startswith(f"epoch {EPOCHS + 1} ")
+    assert results(output(served, job, generation=1))[0].startswith(f"epoch {EPOCHS + 1} ")
     assert "recovery.budgets.user_error" in output(served, job, generation=1, stream="stderr")
 
 
-def test_a_size_that_the_program_did_not_ask_for_is_wrong_input(served: Server, tmp_path: Path) -> None:
+def test_a_size_that_the_program_did_not_request_is_wrong_input(served: Server, tmp_path: Path) -> None:
     job = served.run(ray_train("too-many", EXAMPLE, "--folder", str(tmp_path), ranks=4), within_s=90)
     assert (job.state, job.reason, job.generation) == ("FAILED", "invalid_input", 1)
     assert "ScalingConfig(num_workers=2), but the job runs on 4 ranks" in job.message

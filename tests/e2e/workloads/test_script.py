@@ -1,4 +1,4 @@
-"""Unmodified torchrun scripts as jobs: the same result as under torchrun, after a kill too, and every way to end."""
+"""Unmodified torchrun scripts as jobs: the same result as under torchrun, also after a kill, and every way to end."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ STEPS = 24
 
 
 def written(tmp_path: Path, source: str) -> Path:
-    """A script."""
+    """Write a script; return its path."""
     path = tmp_path / "train.py"
     path.write_text(source)
     return path
@@ -24,7 +24,7 @@ def written(tmp_path: Path, source: str) -> Path:
 
 @pytest.fixture(scope="module")
 def under_torchrun(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The digest of the example as torchrun runs it, undisturbed."""
+    """The digest of the example under torchrun, without faults."""
     folder = tmp_path_factory.mktemp("torchrun")
     return digest(torchrun(EXAMPLE, "--folder", str(folder), "--steps", str(STEPS), ranks=4))
 
@@ -38,7 +38,7 @@ def test_the_example_loses_a_rank_and_ends_as_under_torchrun(
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
     assert (job.step, job.steps, job.generation) == (STEPS, STEPS, 2)
     (incident,) = job.incidents
-    # Its own checkpoint is of step 10, and Adam's state says so.
+    # The script's own checkpoint is of step 10, as Adam's state shows.
     assert (incident.reason, incident.rank, incident.recovery_action) == ("rank_exit", 2, "respawn")
     assert incident.at_step is not None and incident.steps_lost == incident.at_step - 10
     again = output(served, job, generation=2)
@@ -70,7 +70,7 @@ print("restarts", os.environ["TORCHELASTIC_RESTART_COUNT"], "of", os.environ["TO
 """
 
 
-def test_an_error_is_tried_again_as_often_as_allowed(served: Server, tmp_path: Path) -> None:
+def test_an_error_is_retried_as_often_as_allowed(served: Server, tmp_path: Path) -> None:
     path = written(tmp_path, RAISES_ONCE)
     job = served.run(script("again", path, recovery={"budgets": {"user_error": 2}}), within_s=90)
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
@@ -79,7 +79,7 @@ def test_an_error_is_tried_again_as_often_as_allowed(served: Server, tmp_path: P
     assert [incident.reason for incident in job.incidents] == ["user_error"]
 
 
-def test_an_error_ends_the_job_with_one_traceback_of_the_script_alone(served: Server, tmp_path: Path) -> None:
+def test_an_error_ends_the_job_with_one_traceback_of_the_script_only(served: Server, tmp_path: Path) -> None:
     path = written(tmp_path, "def train():\n    raise ValueError('bad')\n\ntrain()\n")
     job = served.run(script("raises", path, ranks=1), within_s=90)
     assert (job.state, job.reason) == ("FAILED", "user_error")
@@ -90,7 +90,7 @@ def test_an_error_ends_the_job_with_one_traceback_of_the_script_alone(served: Se
     assert output(served, job, generation=1, stream="stderr") == job.error["traceback"]
 
 
-def test_a_script_that_is_not_there_is_named_with_its_node(served: Server, tmp_path: Path) -> None:
+def test_a_missing_script_is_named_with_its_node(served: Server, tmp_path: Path) -> None:
     job = served.run(script("nowhere", tmp_path / "nowhere.py", ranks=1), within_s=90)
     assert (job.state, job.reason) == ("FAILED", "invalid_input")
     assert f"no script {tmp_path}/nowhere.py on node " in job.message
@@ -114,7 +114,7 @@ def test_a_script_that_leaks_processes_leaves_nothing(served: Server, tmp_path: 
     eventually(lambda: not called(title), 15)
 
 
-TELLS = """
+PRINTS_FACTS = """
 import atexit, json, os, sys, threading, time
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
          "ROLE_WORLD_SIZE", "ROLE_NAME", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE")
@@ -124,22 +124,22 @@ print(json.dumps([{name: os.environ[name] for name in names}, sys.argv, os.getcw
 """
 
 
-def test_a_module_finds_its_place_and_ends_as_python_would(served: Server, tmp_path: Path) -> None:
+def test_a_module_gets_its_rank_and_ends_as_under_python(served: Server, tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "told.py").write_text(TELLS)
-    workload = {"kind": "script", "module": "package.told", "args": ["--lr", "0.1"], "cwd": str(tmp_path)}
+    (tmp_path / "package" / "facts.py").write_text(PRINTS_FACTS)
+    workload = {"kind": "script", "module": "package.facts", "args": ["--lr", "0.1"], "cwd": str(tmp_path)}
     job = served.run({"name": "module", "workload": workload, "layout": {"dp": 4}}, within_s=90)
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
     text = output(served, job, generation=1, rank=3)
-    told, *rest = text.splitlines()
+    first, *rest = text.splitlines()
     assert rest == ["thread", "at exit"]
-    env, argv, cwd, first_on_path, name = json.loads(told)
+    env, argv, cwd, first_on_path, name = json.loads(first)
     assert env == {
         "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1",
         "GROUP_WORLD_SIZE": "2", "ROLE_RANK": "3", "ROLE_WORLD_SIZE": "4", "ROLE_NAME": "default",
         "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_USE_AGENT_STORE": "True",
     }  # fmt: skip
-    assert argv == [str(tmp_path / "package" / "told.py"), "--lr", "0.1"]
+    assert argv == [str(tmp_path / "package" / "facts.py"), "--lr", "0.1"]
     assert (cwd, first_on_path, name) == (str(tmp_path), str(tmp_path), "__main__")
 
 

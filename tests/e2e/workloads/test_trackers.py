@@ -1,4 +1,4 @@
-"""A run of a tracker goes on through generations: what each rank is told, and files that both generations add to."""
+"""A tracker's run continues through generations: variables of each rank, and files that both generations append to."""
 
 import json
 from pathlib import Path
@@ -22,21 +22,21 @@ if generation == "1":
 """
 
 
-def test_what_trackers_are_told_outlives_a_generation(served: Server, tmp_path: Path) -> None:
+def test_the_variables_of_trackers_are_the_same_in_the_next_generation(served: Server, tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(RECORDS)
     workload = {"kind": "script", "entrypoint": str(path)}
     env = {"WANDB_RUN_GROUP": "mine"}
     job = served.run({"name": "tracked", "workload": workload, "layout": {"dp": 2}, "env": env}, within_s=90)
     assert (job.state, job.generation) == ("SUCCEEDED", 2), (job.reason, job.message, job.error)
-    told = {
+    variables = {
         (generation, rank): json.loads("".join(served.client.logs(job.id, rank=rank, generation=generation)))
         for generation in (1, 2)
         for rank in (0, 1)
     }
-    assert told[1, 0] == told[2, 0] and told[1, 1] == told[2, 1]
-    assert told[1, 0]["WANDB_RUN_ID"] == job.id.replace("_", "-") != told[1, 1]["WANDB_RUN_ID"]
-    assert told[1, 0]["WANDB_RUN_GROUP"] == "mine"
-    folder = Path(told[1, 0]["REGROUP_TENSORBOARD_DIR"])
+    assert variables[1, 0] == variables[2, 0] and variables[1, 1] == variables[2, 1]
+    assert variables[1, 0]["WANDB_RUN_ID"] == job.id.replace("_", "-") != variables[1, 1]["WANDB_RUN_ID"]
+    assert variables[1, 0]["WANDB_RUN_GROUP"] == "mine"
+    folder = Path(variables[1, 0]["REGROUP_TENSORBOARD_DIR"])
     assert folder.parent == Path(job.storage_uri.removeprefix("file://"))
     assert {path.name for path in folder.iterdir()} >= {"events.1.1", "events.2.0", "events.2.1"}
