@@ -213,10 +213,10 @@ def test_two_jobs_never_get_half_the_nodes_each(two: Server, spec: Spec, tmp_pat
             return {str(two.client.get(job.id).state) for job in (first, second)}
 
         eventually(lambda: states() == {"QUEUED"}, 120)
-        assert sum(project.held for project in two.client.projects()) == 0, "no job holds the remaining node"
+        assert sum(project.allocated for project in two.client.projects()) == 0, "no job holds the remaining node"
         two.join()
         eventually(lambda: "RUNNING" in states(), 120)
-        assert sum(project.held for project in two.client.projects()) == 4, "one job has both, the other nothing"
+        assert sum(project.allocated for project in two.client.projects()) == 4, "one job has both, the other nothing"
         for job in (first, second):
             two.client.wait(job.id, timeout_s=240)
 
