@@ -22,7 +22,7 @@ test: $(STAMP) ## run the tests that are not marked slow
 	@$(BIN)/python -m pytest -m "not slow" tests/e2e
 
 # The coverage of the first part is measured: the percentage is printed, and build/coverage/index.html shows every line.
-test-all: $(STAMP) ## run all tests except soaks (bench-faults runs those at full length); report coverage
+test-all: $(STAMP) ## run all tests except soaks (`pytest -m soak` runs those); report coverage
 	@$(BIN)/python -m pytest -m "not soak" -n 3 --ignore tests/e2e --cov --cov-report=html
 	@echo "coverage of the test processes, without tests/e2e: $$($(BIN)/coverage report --format=total) % of lines"
 	@$(BIN)/python -m pytest -m "not soak" tests/e2e

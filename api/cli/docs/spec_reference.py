@@ -111,7 +111,7 @@ def _type_text(shape: dict[str, Any]) -> str:
     if "const" in shape:
         return f"`{shape['const']}`"
     if "enum" in shape:
-        return " or ".join(f"`{value}`" for value in shape["enum"])
+        return ", ".join(f"`{value}`" for value in shape["enum"])
     if shape.get("type") == "array":
         return f"list of {_type_text(shape['items'])}" if "items" in shape else f"{shape['maxItems']} values"
     if shape.get("type") == "object":
