@@ -1,10 +1,10 @@
-"""What each kind of failure costs: many injections into one job, held against an undisturbed run.
+"""Cost of each kind of failure: many injections into one job, compared with an undisturbed run.
 
 usage: python -m benchmarks.faults --json PATH [--injections N] [--soak-minutes M]
                                    [--rows rank_exit,hang,supervisor,node_loss,scenarios,torchft]
 
-`scenarios` are all of `regroup chaos`, three times each. Rows that are not run are kept as they are in PATH. Each says
-what machine it was measured on.
+`scenarios` runs every scenario of `regroup chaos` three times. Rows that are not run stay unchanged in PATH. Each row
+states the machine that it was measured on.
 """
 
 import json
@@ -32,17 +32,19 @@ SCENARIOS, PEER = "scenarios", "torchft"
 _SPARES = {"node_loss": 1}
 _SEED = 5
 _FROM_MEMORY = ("rank_exit", "hang")
-"""Rows whose faults leave the newest set whole in memory."""
+"""Rows whose faults leave the newest snapshot set complete in memory."""
 
 
 def main() -> int:
-    """Run the rows and write the result, after each."""
+    """Run the rows and write the result after each row."""
     parser = arguments(__doc__ or "", trials=1)
-    parser.add_argument("--injections", type=int, default=20, metavar="N", help="of each row, default 20")
+    parser.add_argument("--injections", type=int, default=20, metavar="N", help="injections per row, default 20")
     parser.add_argument(
-        "--rows", default=",".join((*ROWS, SCENARIOS, PEER)), help="rows to run, comma-separated; `none` for none"
+        "--rows", default=",".join((*ROWS, SCENARIOS, PEER)), help="rows to run, comma-separated; `none` runs no row"
     )
-    parser.add_argument("--soak-minutes", type=float, default=0.0, metavar="M", help="also soak for so long, twice")
+    parser.add_argument(
+        "--soak-minutes", type=float, default=0.0, metavar="M", help="also run two soaks of M minutes each"
+    )
     given = parser.parse_args()
     end_tidily_on_sigterm()
     document: dict[str, Any] = json.loads(given.json.read_text()) if given.json.exists() else {}
@@ -57,7 +59,7 @@ def main() -> int:
                 document[PEER] = fault_peers.run(root, _SEED, document["failures"])
                 _write(given.json, document)
             else:
-                print("torchft is not installed and left out: pip install torchft==0.2.0", flush=True)
+                print("skipping torchft: it is not installed. To install it: pip install torchft==0.2.0", flush=True)
         if SCENARIOS in rows:
             rows.remove(SCENARIOS)
 
@@ -77,7 +79,10 @@ def main() -> int:
 
 def _row(root: Path, row: str, injections: int, failures: list[str]) -> dict[str, Any]:
     plan = plan_of(row, injections, _SEED)
-    print(f"{row}: {injections} injections into {plan.steps} steps, after as many undisturbed", flush=True)
+    print(
+        f"{row}: {injections} injections into {plan.steps} steps, after an undisturbed run of the same length",
+        flush=True,
+    )
     with LocalService(root / row, nodes=NODES + _SPARES.get(row, 0), slots=SLOTS) as service:
         control = run_job(service, root, FaultPlan("control", _SEED, plan.steps))
         print(f"{row}: undisturbed, {_seconds(control):.0f} s", flush=True)
@@ -110,14 +115,14 @@ def _problems(record: Record, control: Record, injections: int, trials: Sequence
         if run.job["state"] != "SUCCEEDED"
     ]
     if len(trials) != injections:
-        found.append(f"{injections} injections were planned, {len(trials)} were seen to be over")
+        found.append(f"{injections} injections were planned, but {len(trials)} were observed to finish")
     if not record.ledger["exact"]:
         found.append(f"ledger: {record.ledger['problems']}")
     return found
 
 
 def summary(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures over several rows; only of rows that are there."""
+    """Return the figures that combine several rows, from the rows that the document contains."""
     rows = {row: document[row] for row in ROWS if row in document}
     found: dict[str, Any] = {}
     if lost := [rows[row]["steps_lost_max"] for row in _FROM_MEMORY if "steps_lost_max" in rows.get(row, {})]:

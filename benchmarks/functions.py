@@ -1,9 +1,9 @@
-"""Recovery of a training function of one's own beside that of the built-in trainer, in one run on one machine.
+"""Recovery of a user's training function compared with the built-in trainer, in one run on one machine.
 
 usage: python -m benchmarks.functions --json PATH [--trials N]
 
-All jobs train the same model on the same text with a snapshot every step. In a trial they run one after the other on
-one fresh server, in an order that rotates, and all are struck at the same place.
+All jobs train the same model on the same text with a snapshot every step. In a trial, the jobs run one after the other
+on one new server, in an order that rotates. Each job loses a rank at the same place.
 """
 
 import random
@@ -26,7 +26,7 @@ from benchmarks.trials.trial import Strike, Trial, TrialError, draw_strike
 _STEPS = 24
 _FIRST_STRIKE, _LAST_STRIKE = 8, 20
 _PHASES = ("forward", "optimizer")
-"""Those that a function has, too."""
+"""Phases that a training function also has."""
 _FIGURES = ("submit_to_first_step_s", "kill_to_first_step_s", "kill_to_new_step_s", "steps_lost")
 _BUILTIN, _FUNCTION, _ON_SHARDS = ARMS = ("builtin", "function", "function-on-shards")
 _SEED = 3
@@ -52,18 +52,18 @@ def main() -> int:
                 for arm in (*ARMS[number % len(ARMS) :], *ARMS[: number % len(ARMS)]):
                     try:
                         trials.append(_trial(server, arm, _spec(arm, workload, _fault(strike)), strike))
-                        print(f"{arm}: back after {trials[-1].kill_to_first_step_s:.2f} s", flush=True)
+                        print(f"{arm}: recovered after {trials[-1].kill_to_first_step_s:.2f} s", flush=True)
                     except TrialError as error:
                         failures.append(f"{arm}: {error}")
                         print(f"FAILED {failures[-1]}", flush=True)
             document = result(trials, failures, control)
             document["workload"] = {**workload.to_json(), "text": "sources of the Python standard library"}
-            write_result(given.json, document)  # after each, so that a run that is cut short keeps what it has
+            write_result(given.json, document)  # after each trial, so that an interrupted run keeps its results
     return 1 if failures else 0
 
 
 def result(trials: Sequence[Trial], failures: Sequence[str], control: Mapping[str, Any]) -> dict[str, Any]:
-    """The document: every trial, a summary per arm, the ratios of medians, and whether results are bitwise equal."""
+    """Return the document: all trials, a summary per arm, the ratios of medians, and the bitwise comparison."""
     by_arm = {arm: [trial for trial in trials if trial.arm == arm] for arm in ARMS}
     arms = {
         arm: {figure: stats.summary([getattr(trial, figure) for trial in some]) for figure in _FIGURES}

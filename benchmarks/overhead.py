@@ -1,10 +1,10 @@
-"""What supervision costs: the built-in trainer under regroup, a snapshot every step, against a bare torch loop.
+"""Cost of supervision: the built-in trainer under regroup, with a snapshot every step, against a bare torch loop.
 
 usage: python -m benchmarks.overhead --json PATH [--trials N] [--rounds N]
 
 Three arms of four ranks each are alive and warm at the same time: the supervised job, a bare FSDP2 loop with the same
 mathematics and data, and a twin of that loop for the A/A ratio. A gate lets one arm at a time run a block of two
-steps; a round is one block of each, in an order that changes from round to round.
+steps. A round is one block of each arm, in an order that changes from round to round.
 """
 
 import json
@@ -38,10 +38,10 @@ _ROOT = Path(__file__).resolve().parent.parent
 def main() -> int:
     """Run the trials and write the result."""
     parser = arguments(__doc__ or "", trials=5)
-    parser.add_argument("--rounds", type=int, default=160, help="rounds of a trial, default 160: 320 steps per arm")
+    parser.add_argument("--rounds", type=int, default=160, help="rounds per trial, default 160: 320 steps per arm")
     given = parser.parse_args()
     end_tidily_on_sigterm()
-    # One step more than the gate lets through: the last is always saved to disk, which is no part of a step.
+    # One step more than the gate admits: the last step is always saved to disk, and a measured step excludes that.
     steps = _WARM_UP_STEPS + _BLOCK_STEPS * given.rounds + 1
     trials: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def result(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The document: ratios over the rounds of all trials, and every trial with its rounds."""
+    """Return the document: the ratios over the rounds of all trials, and each trial with its rounds."""
     blocks = [block for trial in trials for block in trial["rounds"]]
     ratio = stats.ratio_of_totals(pairs(blocks))
     same = stats.ratio_of_totals([(block[_TWIN], block[_BARE]) for block in blocks])
@@ -87,7 +87,7 @@ def result(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def pairs(blocks: Sequence[Mapping[str, float]]) -> list[tuple[float, float]]:
-    """Supervised against the mean of the two bare arms, block by block."""
+    """Pair the supervised step time with the mean of the two bare arms, block by block."""
     return [(block[_SUPERVISED], (block[_BARE] + block[_TWIN]) / 2) for block in blocks]
 
 
@@ -119,7 +119,7 @@ def _trial(server: Server, workload: Workload, folder: Path, count: int, number:
             "ratio": stats.ratio_of_totals(pairs(blocks)).value,
             "aa_ratio": stats.ratio_of_totals([(block[_TWIN], block[_BARE]) for block in blocks]).value,
         },
-        # The stall of a step is told with the row of the next one.
+        # The row of the next step reports the stall of a step.
         "stall_s": sum(row["stall_s"] for row in gated),
         "control_plane_cores": control_s / wall_s,
         "max_loss_difference": max(abs(row["loss"] - loss) for row, loss in zip(rows, losses, strict=False)),

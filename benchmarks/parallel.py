@@ -1,10 +1,11 @@
-"""What the built-in trainer's layouts cost beside hand-written torch loops of the same layouts.
+"""Cost of the built-in trainer's layouts compared with handwritten torch loops of the same layouts.
 
 usage: python -m benchmarks.parallel --json PATH [--trials N] [--rounds N]
 
-For each layout two arms of four ranks are alive and warm at the same time: the trainer, with snapshots as often as they
-are taken by themselves (`every_steps: auto`), and a plain torch loop with the same mathematics and data. A gate lets
-one arm at a time run a block of two steps; a round is one block of each, in an order that changes from round to round.
+For each layout, two arms of four ranks are alive and warm at the same time. One is the trainer, with the automatic
+snapshot interval (`every_steps: auto`). The other is a plain torch loop with the same mathematics and data. A gate lets
+one arm at a time run a block of two steps. A round is one block of each arm, in an order that changes from round to
+round.
 """
 
 import json
@@ -43,14 +44,14 @@ _BARE = "bare"
 _BLOCK_STEPS = 2
 _WARM_UP_STEPS = 6
 _WIDEST, _MOST_TIMES = 0.02, 2
-"""A layout whose interval is wider than this after all trials has others, up to twice as many: so it is how wide the
-interval is that ends them, never where it lies."""
+"""Widest accepted half-width, and the largest multiple of the requested trials. A layout whose interval is wider gets
+more trials. So the width of the interval ends the trials, never its position."""
 
 
 def main() -> int:
     """Run the trials and write the result."""
     parser = arguments(__doc__ or "", trials=3)
-    parser.add_argument("--rounds", type=int, default=40, help="rounds of a trial and layout, default 40")
+    parser.add_argument("--rounds", type=int, default=40, help="rounds per trial and layout, default 40")
     given = parser.parse_args()
     end_tidily_on_sigterm()
     steps = _WARM_UP_STEPS + _BLOCK_STEPS * given.rounds + 1
@@ -75,7 +76,7 @@ def main() -> int:
 
 
 def result(trials: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """The document: of each layout the trainer's tokens per second over the loop's, with its interval."""
+    """Return the document: per layout, the trainer's tokens per second relative to the loop's, with the interval."""
     layouts: dict[str, Any] = {}
     for name, own in trials.items():
         blocks, ratio = [block for trial in own for block in trial["rounds"]], _ratio(own)

@@ -1,11 +1,14 @@
-"""How far the planner is from what others measured: every row is judged with constants that have not seen it.
+"""Error of the planner against published measurements: each row is judged with constants fitted without that row.
 
 `python -m benchmarks.planner --json benchmarks/results/planner.json [--data measured-configurations.csv]`
 
-Folds. *Within a stack*: of one software stack (its name, without version) one model size is left out, the constants are
-those of the stack's other rows; a stack with one size is judged by the defaults. *Across sources*: a whole stack is
-left out, all its versions with it, the constants are those of all others. *Regret*: of one model on one cluster with at
-least two measured plans the constants are those of the stack's other rows.
+Folds:
+
+* *Within a stack*: one model size of a software stack (its name, without version) is left out. The constants are fitted
+  to the other rows of the stack. A stack with one size is judged with the default constants.
+* *Across sources*: a whole stack is left out, with all its versions. The constants are fitted to all other stacks.
+* *Regret*: one model on one cluster with at least two measured plans is left out. The constants are fitted to the other
+  rows of the stack.
 """
 
 import csv
@@ -33,11 +36,11 @@ _MEASURED = ("iter_s", "tok_s_gpu", "tflops_gpu")
 _SEARCHES = {"search_1024_gpus_s": ("gpt3-175b", 1024, 2048), "search_16384_gpus_s": ("llama3-405b", 16384, 16384)}
 
 Judged = tuple[Row, float]
-"""A row and what was predicted for it by constants that have not seen it."""
+"""A row, and the prediction for it from constants that were fitted without that row."""
 
 
 def main() -> None:
-    """The command line."""
+    """Measure, write the result and print the main figures."""
     parser = arguments(__doc__ or "", trials=3)
     default = Path("../shared/data/measured-configurations.csv")
     parser.add_argument("--data", type=Path, default=default, metavar="CSV", help=f"measured rows, default {default}")
@@ -53,7 +56,7 @@ def main() -> None:
 
 
 def measure(table: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """All figures but the search's."""
+    """Return all figures except the search times."""
     rows: list[Row] = []
     refused: list[dict[str, Any]] = []
     for number, columns in enumerate(table, start=2):
@@ -103,7 +106,7 @@ def measure(table: Sequence[Mapping[str, str]]) -> dict[str, Any]:
 
 
 def _is_eligible(columns: Mapping[str, str]) -> bool:
-    """States what was run and how long it took: decided by columns alone, whatever the planner can make of it."""
+    """Check from the columns alone that a row states its configuration and duration, even if `read_row` refuses it."""
     return all(columns.get(name) for name in _ELIGIBLE) and any(_is_number(columns.get(name)) for name in _MEASURED)
 
 
@@ -127,7 +130,7 @@ def _left_out(
     teachers: Sequence[Row] | Callable[[Row], list[Row]],
     predict: Callable[[Row, Constants], float],
 ) -> list[Judged]:
-    """Each row with a prediction of constants that were fitted to `teachers` without its fold."""
+    """Return each row with the prediction from constants that were fitted to `teachers` without the fold of the row."""
     folds: dict[Hashable, list[Row]] = defaultdict(list)
     for row in rows:
         folds[fold_of(row)].append(row)
@@ -162,7 +165,7 @@ def _mape(judged: Iterable[Judged], measured: Callable[[Row], float]) -> float |
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    """None where nothing was measured."""
+    """Return the mean, or None if there are no values."""
     return fmean(values) if values else None
 
 
@@ -189,7 +192,7 @@ def _ordered(judged: Iterable[Judged]) -> list[Judged]:
 
 
 def _regrets(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """What the planner's choice among measured plans costs over the best of them."""
+    """Return how much slower the planner's choice among the measured plans is than the best of them, as a fraction."""
     stack = _same_stack(rows)
     asked: dict[Hashable, list[Row]] = defaultdict(list)
     for row in rows:

@@ -1,10 +1,10 @@
-"""Step times and memory that the planner predicts after `regroup probe`, beside those of real jobs, on one machine.
+"""Step times and memory that the planner predicts after `regroup probe`, compared with real jobs on one machine.
 
 usage: python -m benchmarks.prediction --json PATH [--trials N]
 
-Each trial probes two local nodes of two slots, and then trains the model of examples/pretrain-cpython.yaml on every
-layout below. Predicted is the layout that runs, from what that probe has measured alone; measured is the median
-duration of the job's steps after the first ones, and the most memory that a rank had in them.
+Each trial probes two local nodes of two slots. Then it trains the model of examples/pretrain-cpython.yaml with each
+layout below. The prediction is for the layout that runs and uses only the measurements of that probe. The measured
+values are the median duration of the job's steps, without the first ones, and the peak memory of any rank in them.
 """
 
 import sys
@@ -38,9 +38,9 @@ LAYOUTS: Mapping[str, tuple[dict[str, Any], Plan]] = {
     "fsdp 2 x tp 2": ({"dp": 2, "tp": 2}, Plan(Layout(dp_shard=2, tp=2), 4, "fsdp")),
     "fsdp 2 x pp 2": ({"dp": 2, "pp": 2}, Plan(Layout(dp_shard=2, pp=2), 4, "fsdp")),
 }
-"""What a spec says, and what the planner is asked."""
+"""Layout name → the `layout` of the spec, and the same layout as a plan for the planner."""
 _VOCABULARY = 258
-"""Even, so that two ranks can share it."""
+"""An even number, so that two ranks can share the vocabulary."""
 _MODEL = Model(layers=2, hidden=64, heads=4, vocabulary=_VOCABULARY, ffn=192, gated=True)
 _STEPS, _FIRST = 80, 20
 
@@ -78,7 +78,7 @@ def _mean(rows: Sequence[Mapping[str, Any]], layout: str, error: str) -> float:
 
 
 def predicted(probe: ProbeResult, plan: Plan) -> tuple[float, float]:
-    """Seconds of the example's step by this plan, and bytes of the rank that has most."""
+    """Predict the example's step time with this plan, in seconds, and the largest peak memory of a rank, in bytes."""
     device = find_device("cpu")
     assert device is not None
     there = measured_hardware(device, [probe])

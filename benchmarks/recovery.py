@@ -1,10 +1,10 @@
-"""Start and recovery: regroup, Ray Train as shipped and with its knobs turned, torchrun and torchft, in one run.
+"""Start and recovery of regroup, Ray Train (default and tuned settings), torchrun and torchft, in one run.
 
 usage: python -m benchmarks.recovery --json PATH [--trials N]
                                      [--arms regroup,regroup_cold,ray_train,ray_train_tuned,torchrun,torchft]
 
-Every trial of every arm has a fresh Ray cluster of two nodes with two slots each, and only one cluster is alive at a
-time. The arms take turns within a trial, in an order that rotates; within a trial all are struck at the same place.
+Each trial of each arm has a new Ray cluster of two nodes with two slots each. Only one cluster is alive at a time. The
+arms take turns within a trial, in an order that rotates. Within a trial, each arm loses a rank at the same place.
 """
 
 import random
@@ -25,7 +25,7 @@ from benchmarks.trials.trial import Strike, Trial, TrialError, draw_strike
 
 _STEPS = 24
 _FIRST_STRIKE, _LAST_STRIKE = 12, 20
-"""After the first checkpoint of the arm that saves every ten steps."""
+"""First and last step of a kill. Both come after the first checkpoint of the arm that saves every ten steps."""
 _FIGURES = ("submit_to_first_step_s", "kill_to_first_step_s", "kill_to_new_step_s", "steps_lost")
 _SEED = 2
 
@@ -49,7 +49,7 @@ def main() -> int:
     names = given.arms.split(",")
     if "torchft" in names and not torchft_arm.is_installed():
         names.remove("torchft")
-        print("torchft is not installed and left out: pip install torchft==0.2.0", flush=True)
+        print("skipping torchft: it is not installed. To install it: pip install torchft==0.2.0", flush=True)
     draw = random.Random(_SEED)
     trials: list[Trial] = []
     failures: list[str] = []
@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def result(trials: Sequence[Trial], failures: Sequence[str], control: Mapping[str, Any]) -> dict[str, Any]:
-    """The document: every trial, a summary per arm, and the ratios of medians to regroup's."""
+    """Return the document: all trials, a summary per arm, and the ratios of each median to that of regroup."""
     by_arm = {name: [trial for trial in trials if trial.arm == name] for name in ARMS}
     arms: dict[str, dict[str, Any]] = {
         name: {figure: stats.summary([getattr(trial, figure) for trial in some]) for figure in _FIGURES}
@@ -116,7 +116,7 @@ def result(trials: Sequence[Trial], failures: Sequence[str], control: Mapping[st
             / arms["regroup_cold"]["submit_to_first_step_s"]["p50"]
         }
     if "regroup" in arms:
-        # A trial that did not come to its end has no digest, and so is not equal.
+        # A trial that did not finish has no digest, so it counts as not equal.
         ours = [trial for name in ("regroup", "regroup_cold") for trial in by_arm[name]]
         digests = [trial.details["digest"] for trial in ours]
         document["regroup"] = {
@@ -128,7 +128,7 @@ def result(trials: Sequence[Trial], failures: Sequence[str], control: Mapping[st
 
 
 def _warm_page_cache() -> None:
-    """Read torch and Ray once, so that the arm that happens to be first does not pay for the disk."""
+    """Import torch and Ray once, so that the first arm does not pay for the disk reads."""
     modules = "torch, torch.distributed.fsdp, torch.distributed.checkpoint, ray, ray.train.torch, sqlalchemy, fastapi"
     subprocess.run([sys.executable, "-c", f"import {modules}"], check=True, capture_output=True)
 
@@ -148,8 +148,8 @@ def _say(trial: Trial) -> None:
     where = f"rank {trial.strike.rank} at step {trial.strike.step} in {trial.strike.phase}"
     print(
         f"{trial.arm}: first step after {trial.submit_to_first_step_s:.2f} s; killed {where}, "
-        f"back after {trial.kill_to_first_step_s:.2f} s, {trial.steps_lost} steps lost"
-        + (f", all of it after {trial.kill_to_full_strength_s:.2f} s" if trial.kill_to_full_strength_s else ""),
+        f"recovered after {trial.kill_to_first_step_s:.2f} s, {trial.steps_lost} steps lost"
+        + (f", all ranks after {trial.kill_to_full_strength_s:.2f} s" if trial.kill_to_full_strength_s else ""),
         flush=True,
     )
 

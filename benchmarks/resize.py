@@ -1,11 +1,13 @@
-"""Another size while a job trains: regroup, and Ray Train's elastic worker group, in one run on one machine.
+"""Resize of a running job: regroup and the elastic worker group of Ray Train, in one run on one machine.
 
 usage: python -m benchmarks.resize --json PATH [--trials N] [--arms regroup,ray_train]
 
-Each trial of regroup takes a job of four ranks through 6, 3, 4, 6, 3 and 4 on three nodes of two slots. Each trial of
-Ray Train starts with four workers of four to six on two such nodes, and a third joins: from there on it decides by
-itself. The gap is the time between the last step at the old size and the first step at the new one, whether that one
-repeats a step or not; when a change is decided does not count for either.
+In each trial of regroup, a job of four ranks runs on three nodes of two slots. The trial resizes it to 6, 3, 4, 6, 3
+and 4 ranks. Each trial of Ray Train starts with four workers, with a range of four to six, on two such nodes. Then a
+third node joins, and Ray Train decides when to resize.
+
+The gap is the time from the last step at the old size to the first step at the new size. That first step may repeat an
+earlier one. The time until the decision does not count for either arm.
 """
 
 import json
@@ -37,19 +39,20 @@ _STEPS_AT_A_SIZE = 8
 _STEPS = 120
 _PATIENCE_S = 300.0
 _LOOK_S = 10.0
-"""How often Ray Train looks for room, instead of every 60 s: the benchmark is shorter by that, the gap is not."""
+"""Interval at which Ray Train checks for capacity. Its default is 60 s. The shorter interval shortens the benchmark,
+but not the gap."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change of size."""
+    """A resize."""
 
     arm: str
     before: int
     after: int
     gap_s: float
     gap_to_new_s: float
-    """To the first step that had never been done."""
+    """Time from the last step at the old size to the first step that no earlier run had done."""
     steps_lost: int
 
 
@@ -63,7 +66,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bench-resize-") as scratch:
         root = Path(scratch)
         write_text(root / "text")
-        # Twelve micro-batches: three, four or two for each of four, three or six ranks.
+        # Twelve micro-batches: four per rank with three ranks, three with four ranks, two with six ranks.
         workload = Workload(text=str(root / "text"), steps=_STEPS, global_batch=12, micro_batch=1, sequence=128)
         for number in range(given.trials):
             for name in given.arms.split(","):
@@ -86,7 +89,7 @@ def main() -> int:
 
 
 def result(changes: Sequence[Change]) -> dict[str, Any]:
-    """Every change, a summary per arm, and the ratio of the medians of the change that both arms make: 4→6."""
+    """Return all changes, a summary per arm, and the ratio of the medians for 4→6, the change that both arms make."""
     by_arm = {name: [each for each in changes if each.arm == name] for name in ARMS}
     document: dict[str, Any] = {"changes": [asdict(each) for each in changes], "arms": {}}
     for name, some in by_arm.items():
@@ -139,7 +142,7 @@ def _train_on(server: Server, job: str) -> None:
 def changes_of(
     rows: Sequence[Mapping[str, Any]], sizes: Mapping[int, int], incidents: Sequence[Mapping[str, Any]]
 ) -> list[Change]:
-    """The changes of a job, from its committed steps in order and the ranks of each generation."""
+    """Return the resizes of a job, from its committed steps in order and the number of ranks of each generation."""
     lost = {each["generation"]: each["steps_lost"] for each in incidents}
     found: list[Change] = []
     for before, after in pairwise(rows):
@@ -185,7 +188,7 @@ def _ray_train(workload: Workload, folder: Path) -> tuple[list[Change], bool]:
                 steps = _noted(events, driver, _is_past)
             except TrialError as error:
                 tail = (folder / "driver.log").read_text()[-2000:]
-                raise TrialError(f"ray_train: {error}; the driver said: {tail}") from None
+                raise TrialError(f"ray_train: {error}; end of the driver's log: {tail}") from None
             finally:
                 processes.end(processes.descendants([driver.pid]), grace_s=1.0)
                 driver.wait()
@@ -193,13 +196,13 @@ def _ray_train(workload: Workload, folder: Path) -> tuple[list[Change], bool]:
 
 
 def _is_past(steps: Sequence[Mapping[str, Any]]) -> bool:
-    """A step at the new size that had never been done."""
+    """Check that a step at the new size goes beyond all steps at the old size."""
     old = max(each["step"] for each in steps if each["ranks"] == _FIRST)
     return any(each["ranks"] == _MOST and each["step"] > old for each in steps)
 
 
 def change_in(steps: Sequence[Mapping[str, Any]]) -> Change:
-    """The change of size among the steps that rank 0 noted."""
+    """Return the resize found in the steps that rank 0 recorded."""
     old = [each for each in steps if each["ranks"] == _FIRST]
     new = [each for each in steps if each["ranks"] == _MOST]
     last_s, reached = old[-1]["time_s"], max(each["step"] for each in old)
@@ -219,9 +222,9 @@ def _noted(
         if steps and is_enough(steps):
             return steps
         if driver.poll() is not None:
-            raise TrialError(f"the driver ended with {driver.returncode} after {len(steps)} steps")
+            raise TrialError(f"the driver exited with code {driver.returncode} after {len(steps)} steps")
         time.sleep(0.1)
-    raise TrialError(f"nothing happened within {_PATIENCE_S:.0f} s")
+    raise TrialError(f"the expected steps did not appear within {_PATIENCE_S:.0f} s")
 
 
 Arm = Callable[[Workload, Path], tuple[list[Change], bool]]

@@ -1,12 +1,12 @@
-"""What a look at the queue costs on large clusters, and a week of one.
+"""Cost of a scheduling pass over the queue of a large cluster, and of a simulated week.
 
     python -m benchmarks.scheduler --json PATH
 
-Pure code, one core, no cluster: the decisions that the controller takes, on made-up nodes and jobs. Seeds are fixed
-here. A look is measured with 95 % of the devices held and more jobs waiting than can start; sizes are scaled together
-(nodes, jobs that run, jobs that wait) for the exponent. What a look costs depends on which jobs happen to wait, and on
-a small cluster one large one decides: a size is the mean of several scenes. The week has the published failure rate
-(`service/simulator/traces.py`).
+The benchmark runs the controller's decisions on synthetic nodes and jobs: pure code, one core, no cluster. The seeds
+are fixed in this file. A pass is measured with 95 % of the devices allocated and more jobs queued than can start. For
+the exponent, nodes, running jobs and queued jobs scale together. The cost of a pass depends on the queued jobs. On a
+small cluster, one large job can dominate it. So the figure for a size is the mean of several scenes. The simulated week
+has the published failure rate (`service/simulator/traces.py`).
 """
 
 import importlib
@@ -32,7 +32,7 @@ from regroup.service.simulator.traces import ClusterPart, failures, jobs, nodes_
 
 SEED = 20261122
 SCENES = 5
-"""For each size."""
+"""Number of scenes per size."""
 LOAD = 0.95
 SIZES = (1250, 2500, 5000, 10_000)
 _DEVICES = 8
@@ -45,7 +45,7 @@ Scene = tuple[list[WaitingJob], list[Node], list[RunningJob], dict[str, Quota]]
 
 
 def scene(nodes: int, waiting: int, load: float = LOAD, seed: int = SEED) -> Scene:
-    """A loaded cluster: jobs fill nodes one after the other, and more wait."""
+    """Return a loaded cluster: running jobs fill the nodes one after the other, and more jobs are queued."""
     rng = random.Random(seed)
     cluster = {node.id: node for node in nodes_of(ClusterPart(nodes=nodes, nodes_per_domain=8, nodes_per_zone=256))}
     free = dict.fromkeys(cluster, _DEVICES)
@@ -75,7 +75,7 @@ def scene(nodes: int, waiting: int, load: float = LOAD, seed: int = SEED) -> Sce
 
 
 def look_s(nodes: int, waiting: int, trials: int) -> Mapping[str, Any]:
-    """Seconds of a look, the mean of all scenes, and what each of them came to."""
+    """Return the seconds of a scheduling pass, as the mean over all scenes, and the result of each scene."""
     looks: list[Mapping[str, Any]] = []
     for seed in range(SEED, SEED + SCENES):
         shown = scene(nodes, waiting, seed=seed)
@@ -87,7 +87,7 @@ def look_s(nodes: int, waiting: int, trials: int) -> Mapping[str, Any]:
 
 
 def place_s(ranks: int, nodes: int, trials: int) -> float:
-    """Median seconds of placing one job of so many GPUs, tp 8, on a cluster half of which is free."""
+    """Return the median seconds to place one job of `ranks` GPUs, with tp 8, on a cluster with half its GPUs free."""
     _, there, _, _ = scene(nodes, 0, load=0.5)
     demand = Demand(ranks, _DEVICES, "cuda", 4)
     outcome, seconds = timed(lambda: place(demand, there), trials)
@@ -96,7 +96,7 @@ def place_s(ranks: int, nodes: int, trials: int) -> float:
 
 
 def week(gpus: int) -> Mapping[str, Any]:
-    """Seconds that a simulated week takes, and what it came to."""
+    """Simulate a week and return the run time of the simulation, in seconds, and its report."""
     rng, nodes = random.Random(SEED), nodes_of(ClusterPart(nodes=gpus // _DEVICES, nodes_per_domain=8))
     arrivals, outages = jobs(gpus, _WEEK_S, 0.9, rng), failures(nodes, _WEEK_S, _REPAIR_S, rng)
     begun = time.perf_counter()
@@ -105,7 +105,7 @@ def week(gpus: int) -> Mapping[str, Any]:
 
 
 def timed(work: Callable[[], Any], trials: int) -> tuple[Any, float]:
-    """What it returns, and the median of its seconds."""
+    """Run `work` `trials` times and return its last result and the median duration in seconds."""
     seconds: list[float] = []
     outcome = None
     for _ in range(trials):
@@ -116,13 +116,13 @@ def timed(work: Callable[[], Any], trials: int) -> tuple[Any, float]:
 
 
 def exponent(points: Sequence[tuple[float, float]]) -> float:
-    """Of the power of n that seconds grow with: the slope of a line through the logarithms."""
+    """Return the exponent of n with which seconds grow: the slope of a line through the logarithms."""
     xs, ys = [math.log(n) for n, _ in points], [math.log(seconds) for _, seconds in points]
     return statistics.linear_regression(xs, ys).slope
 
 
 def quality() -> Mapping[str, Any]:
-    """Of placements, from the benchmark of that."""
+    """Return the placement quality from its own benchmark, or nothing if that benchmark is missing."""
     if importlib.util.find_spec(_QUALITY) is None:
         return {}
     return importlib.import_module(_QUALITY).measure()
@@ -155,7 +155,7 @@ def _quotas(nodes: int) -> dict[str, Quota]:
 
 
 def main() -> int:
-    """Measure, print, write."""
+    """Measure, print the main figures and write the result."""
     options = arguments(__doc__ or "", trials=5).parse_args()
     looks = [look_s(nodes, nodes // 2, options.trials) for nodes in SIZES]
     simulated = week(16_384)

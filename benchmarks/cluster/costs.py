@@ -1,4 +1,4 @@
-"""What server, Ray and a job's actors use of the processor, apart from the ranks."""
+"""CPU time of the server, of Ray and of a job's actors, without the ranks."""
 
 import time
 
@@ -9,7 +9,7 @@ _ZYGOTE = "regroup.workers.zygote.zygote"
 
 
 def idle_cores(server: Server, seconds: float) -> dict[str, float]:
-    """Cores used over `seconds` by the server and by its Ray while there is no job."""
+    """Measure the cores that the server and its Ray cluster use over `seconds` while no job runs."""
     groups = {"server": {server.process}, "ray": server.processes() - {server.process}}
     before = {name: processes.cpu_seconds(pids) for name, pids in groups.items()}
     begun = time.monotonic()
@@ -19,7 +19,7 @@ def idle_cores(server: Server, seconds: float) -> dict[str, float]:
 
 
 def control_plane_s(server: Server) -> float:
-    """Processor seconds used so far by everything the server started except zygotes, their ranks and savers."""
+    """Return the CPU seconds used so far by all that the server started, except zygotes, their ranks and savers."""
     everything = server.processes()
     zygotes = {pid for pid in everything if _ZYGOTE in processes.command_line(pid)}
     return processes.cpu_seconds(everything - processes.descendants(zygotes))

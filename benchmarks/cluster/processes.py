@@ -1,4 +1,4 @@
-"""Process trees by /proc: who descends from whom, what they cost, and ending what a benchmark started."""
+"""Process trees from /proc: descendants, CPU time, and the end of the processes that a benchmark started."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def parents() -> dict[int, int]:
-    """Process id → parent id, of every process now alive."""
+    """Return process id → parent id for each process that is alive."""
     table: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (fields := _stat(int(entry.name))):
@@ -21,7 +21,7 @@ def parents() -> dict[int, int]:
 
 
 def descendants(roots: Iterable[int]) -> set[int]:
-    """The processes `roots` and everything below them now."""
+    """Return the processes `roots` and all their current descendants."""
     children: dict[int, list[int]] = {}
     for pid, parent in parents().items():
         children.setdefault(parent, []).append(pid)
@@ -36,7 +36,7 @@ def descendants(roots: Iterable[int]) -> set[int]:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """User and system time used so far by the processes that are alive, children already reaped included."""
+    """Return the CPU seconds (user and system) of the processes that are alive and of their reaped children."""
     total = 0.0
     for pid in pids:
         if fields := _stat(pid):
@@ -45,7 +45,7 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 def command_line(pid: int) -> str:
-    """The arguments of a process, or an empty string when it is gone."""
+    """Return the arguments of a process, or an empty string if it has exited."""
     try:
         return b" ".join(arguments(pid)).decode(errors="replace").strip()
     except OSError:
@@ -53,7 +53,7 @@ def command_line(pid: int) -> str:
 
 
 def environment(pid: int) -> dict[str, str]:
-    """The environment a process was started with, or nothing when it is gone."""
+    """Return the environment that a process started with, or an empty dictionary if it has exited."""
     try:
         found = variables(pid)
     except OSError:
@@ -63,26 +63,26 @@ def environment(pid: int) -> dict[str, str]:
 
 
 def marked(name: str, value: str) -> set[int]:
-    """Processes that were started with the environment variable `name` set to `value`, or inherited it."""
+    """Return the processes that have the environment variable `name` set to `value`, directly or by inheritance."""
     return {pid for pid in parents() if environment(pid).get(name) == value}
 
 
 def alive(pid: int) -> bool:
-    """Whether the process exists and is not a zombie."""
+    """Return True if the process exists and is not a zombie."""
     fields = _stat(pid)
     return fields is not None and fields[0] not in ("Z", "X")
 
 
 def end(pids: Iterable[int], grace_s: float = 5.0) -> None:
-    """SIGTERM, then SIGKILL what is still there after `grace_s`; returns when all are gone.
+    """Send SIGTERM, then SIGKILL to the processes still alive after `grace_s` seconds, and wait until all have exited.
 
     Raises:
-        RuntimeError: a process outlived SIGKILL by 10 s.
+        RuntimeError: a process was still alive 10 s after SIGKILL.
     """
     left = _signal(set(pids), signal.SIGTERM, grace_s)
     left = _signal(left, signal.SIGKILL, 10.0)
     if left:
-        raise RuntimeError(f"processes outlived SIGKILL: {sorted(left)}")
+        raise RuntimeError(f"processes are still alive after SIGKILL: {sorted(left)}")
 
 
 def _signal(pids: set[int], signum: int, patience_s: float) -> set[int]:
@@ -98,7 +98,7 @@ def _signal(pids: set[int], signum: int, patience_s: float) -> set[int]:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat from the state on: state, ppid, …; utime is [11], cstime [14]."""
+    """Return the fields of /proc/PID/stat from `state` on: state, ppid, …; utime is [11], cstime [14]."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""A plain local Ray cluster of a given shape, started as daemons and ended by what it carries in its environment."""
+"""A plain local Ray cluster of a given shape. A mark in the environment of its processes finds them at the end."""
 
 import os
 import secrets
@@ -24,17 +24,18 @@ class RayNodes:
 
     address: str
     environment: Mapping[str, str]
-    """What a driver needs in its environment to join."""
+    """Environment variables that a driver needs to join."""
     join: Callable[[], None]
-    """Starts one more node of the same kind."""
+    """Function that starts one more node of the same kind."""
 
 
 @contextmanager
 def ray_nodes(nodes: int, slots: int, environment: Mapping[str, str]) -> Iterator[RayNodes]:
-    """`nodes` Ray nodes with `slots` CPUs each on this machine.
+    """Start `nodes` Ray nodes with `slots` CPUs each on this machine, and end them on exit.
 
-    Everything is Ray's default but ports, temp folder, token authentication (Ray listens on every interface), a small
-    object store and no dashboard. `environment` reaches every process of the cluster.
+    The cluster has Ray's default settings except for its ports, its temporary folder, a small object store, token
+    authentication and no dashboard. It needs the token because Ray listens on every interface. Each process of the
+    cluster inherits `environment`.
     """
     folder = Path(tempfile.mkdtemp(prefix="bench-ray-"))
     token = folder / "token"
@@ -49,7 +50,7 @@ def ray_nodes(nodes: int, slots: int, environment: Mapping[str, str]) -> Iterato
             _start_node(address, slots, folder, env, is_head=index == 0)
         yield RayNodes(address, joining, lambda: _start_node(address, slots, folder, env, is_head=False))
     finally:
-        # More than one round: what was being forked during the first carries the mark in the next.
+        # Repeat until no process is left: a process forked during one round shows its mark only in the next round.
         while left := processes.marked(_MARK, folder.name):
             processes.end(left)
         shutil.rmtree(folder, ignore_errors=True)
@@ -57,7 +58,7 @@ def ray_nodes(nodes: int, slots: int, environment: Mapping[str, str]) -> Iterato
 
 def _start_node(address: str, slots: int, folder: Path, env: Mapping[str, str], *, is_head: bool) -> None:
     host, port = address.split(":")
-    # The defaults of the other two ports are one and the same on the whole machine.
+    # The defaults of the other two ports are fixed, so two clusters on one machine would conflict.
     head = [
         "--head", f"--port={port}", f"--ray-client-server-port={_free_port()}", f"--dashboard-port={_free_port()}",
         "--include-dashboard=false", f"--temp-dir={folder}",
@@ -73,7 +74,7 @@ def _start_node(address: str, slots: int, folder: Path, env: Mapping[str, str], 
 
 
 def settle(cpu_limit: float = 0.3, patience_s: float = 30.0) -> bool:
-    """Wait until the whole machine uses less than `cpu_limit` cores over half a second; False if it never did."""
+    """Wait until the machine uses less than `cpu_limit` cores over half a second; return False on a timeout."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         before, start = _busy_s(), time.monotonic()

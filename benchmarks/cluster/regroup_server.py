@@ -1,4 +1,7 @@
-"""A `regroup serve` of a benchmark's own: two local nodes, a temporary state folder; all it started is ended."""
+"""A private `regroup serve` for a benchmark: two local nodes and a temporary state folder.
+
+On exit, all processes that it started are ended.
+"""
 
 import json
 import os
@@ -32,31 +35,34 @@ class Server:
     """Process id of the server itself."""
 
     def processes(self) -> set[int]:
-        """The server, its Ray, and everything that runs on it."""
+        """Return the process ids of the server, of its Ray cluster, and of all that runs on it."""
         return processes.marked(_MARK, self.mark)
 
     def finish(self, job_id: str) -> dict[str, Any]:
-        """Wait until the job is over; the job as the API shows it.
+        """Wait until the job has ended and return the job as the API shows it.
 
         Raises:
-            TrialError: it did not succeed, or not in time.
+            TrialError: the job failed, was cancelled, or did not end in time.
         """
         try:
             job = self.client.wait(job_id, timeout_s=_JOB_PATIENCE_S).model_dump(mode="json")
         except RegroupError as error:
             raise TrialError(f"regroup: {error}") from error
         if job["state"] != "SUCCEEDED":
-            raise TrialError(f"regroup: job ended {job['state']} for {job['reason']}: {job['message']}")
+            raise TrialError(f"regroup: job ended {job['state']} with reason {job['reason']}: {job['message']}")
         return job
 
     def steps(self, job_id: str) -> list[dict[str, Any]]:
-        """Committed steps in order; what a later generation did again is left out."""
+        """Return the committed steps in order, without the earlier run of a step that a later generation repeated."""
         return [row.model_dump(mode="json") for row in self.client.steps(job_id)]
 
 
 @contextmanager
 def run_server(folder: Path, environment: Mapping[str, str] | None = None, *, nodes: int = NODES) -> Iterator[Server]:
-    """Serve from a state folder inside `folder`; the job may carry faults. `environment`: settings, REGROUP_*."""
+    """Run a server with a state folder inside `folder`.
+
+    Jobs may inject faults. `environment` holds settings of the server, REGROUP_*.
+    """
     state = folder / "state"
     state.mkdir(parents=True)
     env = {**os.environ, **(environment or {}), _MARK: str(state)}

@@ -1,7 +1,7 @@
-"""A gate that lets one arm at a time run a block of steps. Waiting costs nothing: ranks block in `recv`.
+"""A gate that lets one arm at a time run a block of steps. A waiting rank uses no CPU, because it blocks in `recv`.
 
-All arms stay alive, warm, with their process groups up. The server sends each rank of one arm `GO n`; the rank runs n
-steps and answers `DONE`; nothing of the other arms' ranks runs meanwhile.
+All arms stay alive and warm, and keep their process groups. The server sends `GO n` to each rank of one arm. The rank
+runs n steps and answers `DONE`. The ranks of the other arms do not run in the meantime.
 """
 
 import itertools
@@ -17,7 +17,7 @@ _GO, _DONE = b"GO", b"DONE"
 
 
 class GateServer:
-    """The benchmark's side: ranks of every arm connect to `path`, then `run_block` opens the gate for one arm."""
+    """The benchmark's end: the ranks of all arms connect to `path`, then `run_block` opens the gate for one arm."""
 
     def __init__(self, path: Path, patience_s: float = 120.0) -> None:
         self._path = path
@@ -37,10 +37,10 @@ class GateServer:
         self.close()
 
     def admit(self, arm: str, ranks: int) -> None:
-        """Wait until all `ranks` of `arm` stand at the gate.
+        """Wait until all `ranks` of `arm` are at the gate.
 
         Raises:
-            TimeoutError: they did not come in time.
+            TimeoutError: a rank did not connect in time.
         """
         while len(self._arms.get(arm, {})) < ranks:
             try:
@@ -52,10 +52,10 @@ class GateServer:
             self._arms.setdefault(name, {})[int(rank)] = connection
 
     def run_block(self, arm: str, steps: int) -> float:
-        """Let `arm` run `steps` steps; seconds from the first GO to the last DONE.
+        """Let `arm` run `steps` steps and return the seconds from the first GO to the last DONE.
 
         Raises:
-            ConnectionError: a rank of the arm went away.
+            ConnectionError: a rank of the arm disconnected.
         """
         connections = self._arms[arm]
         start = time.perf_counter()
@@ -70,7 +70,7 @@ class GateServer:
         return time.perf_counter() - start
 
     def close(self) -> None:
-        """Let everybody go: ranks that wait read end-of-file and run on without a gate."""
+        """Close the gate's connections: waiting ranks read end-of-file and continue without a gate."""
         for connections in self._arms.values():
             for connection in connections.values():
                 connection.close()
@@ -79,7 +79,7 @@ class GateServer:
 
 
 class GateClient:
-    """A rank's side: `wait` before the first step, then `step_done` after each."""
+    """A rank's end: call `wait` before the first step, then `step_done` after each step."""
 
     def __init__(self, path: str, arm: str, rank: int) -> None:
         self._connection: socket.socket | None = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -88,7 +88,7 @@ class GateClient:
         self._left = 0
 
     def wait(self) -> bool:
-        """Block until the gate opens for this arm; False once the benchmark is over."""
+        """Block until the gate opens for this arm; return False after the end of the benchmark."""
         if self._connection is None:
             return False
         message = self._connection.recv(256)
@@ -99,7 +99,10 @@ class GateClient:
         return True
 
     def step_done(self) -> bool:
-        """Count a step; at the end of the block report it and wait for the next. False once the benchmark is over."""
+        """Count a step. At the end of the block, report it and wait for the next block.
+
+        Return False after the end of the benchmark.
+        """
         if self._connection is None:
             return False
         self._left -= 1
@@ -109,14 +112,14 @@ class GateClient:
         return self.wait()
 
     def close(self) -> None:
-        """Leave; the rank runs on without a gate."""
+        """Disconnect from the gate; the rank continues without it."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
 def rounds(arms: Sequence[str], count: int, shuffle_seed: int) -> list[list[str]]:
-    """`count` rounds, each every arm once, in orders that put no arm systematically behind another."""
+    """Return `count` rounds of all arms, in orders that put no arm systematically after another."""
     orders = [list(order) for order in itertools.permutations(arms)]
     draw = random.Random(shuffle_seed)
     plan: list[list[str]] = []

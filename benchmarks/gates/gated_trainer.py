@@ -1,8 +1,8 @@
-"""Puts the supervised trainer behind the benchmark's gate, without a line for it in the product.
+"""Gate for the supervised trainer, without any code for it in the product.
 
-The overhead benchmark names this module in the spec's `preload`, so the zygote imports it before ranks are forked, and
-`BENCHMARK_GATE` in the spec's `env`. `Context.commit` then ends at the gate: all that a supervised step costs inside
-the rank (control all-reduce, fault points, step row, snapshot) happens before the rank says DONE.
+The overhead benchmark names this module in the spec's `preload`, so the zygote imports it before it forks ranks. It
+also sets `BENCHMARK_GATE` in the spec's `env`. `Context.commit` then ends at the gate. So all costs of a supervised
+step inside the rank (control all-reduce, fault points, step row, snapshot) occur before the rank sends DONE.
 """
 
 import os
@@ -40,7 +40,7 @@ def _gated_commit(self: Context, *args: Any, **kwargs: Any) -> Any:
     if _gate is not None:
         began = time.monotonic()
         _gate.step_done()
-        # The wait is not the step's: how often it takes a snapshot follows from how long its steps are.
+        # The wait is not part of the step. The snapshot interval depends on the step duration.
         self._step_clock += time.monotonic() - began  # pyright: ignore[reportPrivateUsage]
     return go_on
 

@@ -1,4 +1,4 @@
-"""What machine and which versions a result comes from."""
+"""Facts about the machine and the software versions that produced a result."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ _PACKAGES = ("torch", "ray", "numpy", "pydantic", "fastapi", "sqlalchemy")
 
 
 def machine_facts() -> dict[str, Any]:
-    """Processor, cores, memory, kernel, versions, commit and load, as stored beside every result."""
+    """Return processor, cores, memory, kernel, versions, commit and load, as each result file stores them."""
     return {
         "cpu_model": _field("/proc/cpuinfo", "model name"),
         "cores": len(os.sched_getaffinity(0)),

@@ -1,4 +1,4 @@
-"""The command line all benchmarks share, and how a result is written."""
+"""Command-line arguments that all benchmarks share, and the writer of their results."""
 
 import argparse
 import json
@@ -11,20 +11,22 @@ from benchmarks.report.facts import machine_facts
 
 
 def arguments(description: str, trials: int) -> argparse.ArgumentParser:
-    """A parser with `--json PATH` and `--trials N`."""
+    """Return a parser with `--json PATH` and `--trials N`."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--json", type=Path, required=True, metavar="PATH", help="where the result goes")
-    parser.add_argument("--trials", type=int, default=trials, metavar="N", help=f"repetitions, default {trials}")
+    parser.add_argument("--json", type=Path, required=True, metavar="PATH", help="path of the result file")
+    parser.add_argument(
+        "--trials", type=int, default=trials, metavar="N", help=f"number of repetitions, default {trials}"
+    )
     return parser
 
 
 def end_tidily_on_sigterm() -> None:
-    """Let SIGTERM unwind the stack, so that clusters and ranks that were started are ended too."""
+    """Make SIGTERM unwind the stack, so that the benchmark also ends the clusters and ranks that it started."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def write_result(path: Path, document: dict[str, Any]) -> None:
-    """Write a result with the machine facts, whole or not at all."""
+    """Write a result with the machine facts, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps({**document, "machine": machine_facts()}, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Pictures of benchmark results."""
+"""Plots of benchmark results."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,8 +13,8 @@ _NAMES = {
     "regroup": "regroup",
     "regroup_cold": "regroup,\nno standby",
     "torchrun": "torchrun",
-    "ray_train_tuned": "Ray Train 2.60,\nknobs turned",
-    "ray_train": "Ray Train 2.60,\nas shipped",
+    "ray_train_tuned": "Ray Train 2.60,\ntuned settings",
+    "ray_train": "Ray Train 2.60,\ndefault settings",
 }
 _COLORS = {
     "regroup": "#1b7f5c",
@@ -24,19 +24,19 @@ _COLORS = {
     "ray_train": "#b8b8b8",
 }
 _FIGURES = {
-    "kill_to_first_step_s": "SIGKILL of a rank → first step again",
+    "kill_to_first_step_s": "SIGKILL of a rank → first step after restart",
     "submit_to_first_step_s": "submit → first step",
 }
 _FAULTS = {
     "rank_exit": ("total_s", "SIGKILL of a rank → new step"),
     "hang": ("total_s", "SIGSTOP of a rank → new step"),
     "node_loss": ("total_s", "node killed or frozen → new step"),
-    "supervisor": ("readopt_s", "SIGKILL of the supervisor → new step seen"),
+    "supervisor": ("readopt_s", "SIGKILL of the supervisor → new step recorded"),
 }
 
 
 def recovery(document: Mapping[str, Any], path: Path) -> None:
-    """Bars of the medians, a dot per trial."""
+    """Plot the medians as bars and each trial as a dot."""
     names = [name for name in _NAMES if name in document["arms"]]
     figure, axes = plt.subplots(1, len(_FIGURES), figsize=(10, 2.8), layout="constrained")
     for axis, (key, title) in zip(axes, _FIGURES.items(), strict=True):
@@ -56,7 +56,7 @@ def recovery(document: Mapping[str, Any], path: Path) -> None:
 
 
 def overhead(rounds: Sequence[Mapping[str, float]], document: Mapping[str, Any], path: Path) -> None:
-    """Step times over the run, and how the paired ratios spread."""
+    """Plot the step times over the run and the distribution of the paired ratios."""
     figure, (course, spread) = plt.subplots(1, 2, figsize=(10, 3), layout="constrained", width_ratios=(3, 2))
     for arm, color in (("bare", "#8c8c8c"), ("supervised", "#1b7f5c")):
         course.plot([1000 * block[arm] for block in rounds], ".", markersize=3, color=color, label=arm)
@@ -77,7 +77,7 @@ def overhead(rounds: Sequence[Mapping[str, float]], document: Mapping[str, Any],
 
 
 def layouts(document: Mapping[str, Any], path: Path) -> None:
-    """Tokens per second over a plain torch loop's, with intervals, a layout a row."""
+    """Plot tokens per second relative to a plain torch loop, with intervals, one row per layout."""
     found = document["layouts"]
     figure, axis = plt.subplots(figsize=(7, 0.5 + 0.4 * len(found)), layout="constrained")
     for row, (name, layout) in enumerate(found.items()):
@@ -86,13 +86,13 @@ def layouts(document: Mapping[str, Any], path: Path) -> None:
     axis.axvline(1, color="#8c8c8c", linewidth=1)
     axis.set_yticks(range(len(found)), list(found))
     axis.invert_yaxis()
-    axis.set_xlabel("tokens per second of the trainer over a plain torch loop of the same layout")
+    axis.set_xlabel("tokens per second of the trainer, relative to a plain torch loop of the same layout")
     axis.spines[["top", "right"]].set_visible(False)
     _save(figure, path)
 
 
 def faults(document: Mapping[str, Any], path: Path) -> None:
-    """A dot per injection, a bar per median, a row per kind of failure."""
+    """Plot each injection as a dot and the median as a bar, one row per kind of failure."""
     rows = [name for name in _FAULTS if document.get(name, {}).get("trials")]
     figure, axis = plt.subplots(figsize=(8, 0.8 + 0.5 * len(rows)), layout="constrained")
     for row, name in enumerate(rows):
@@ -108,7 +108,7 @@ def faults(document: Mapping[str, Any], path: Path) -> None:
 
 
 def planner(document: Mapping[str, Any], path: Path) -> None:
-    """Measured against predicted step time, a colour for each software stack; both folds, all rows."""
+    """Plot predicted against measured step times of all rows, for both folds, with one colour per software stack."""
     figure, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained", sharex=True, sharey=True)
     titles = {"within_s": "one model size left out, same stack", "across_s": "a whole stack left out"}
     figures = {"within_s": "within_stack", "across_s": "across_sources"}
@@ -122,9 +122,9 @@ def planner(document: Mapping[str, Any], path: Path) -> None:
         axis.plot(ends, ends, color="black", linewidth=0.8)
         for share in (0.8, 1.2):
             axis.plot(ends, [share * end for end in ends], color="black", linewidth=0.5, linestyle=":")
-        axis.set_title(f"{title}: {100 * document['mape'][figures[key]]:.1f} % off in the mean", fontsize=10)
+        axis.set_title(f"{title}: {100 * document['mape'][figures[key]]:.1f} % mean error", fontsize=10)
         axis.set_xlabel("measured seconds per step")
-    axes[0].set_ylabel("predicted; dotted: 20 % off")
+    axes[0].set_ylabel("predicted seconds per step; dotted: 20 % error")
     axes[0].legend(frameon=False, fontsize=8)
     _save(figure, path)
 

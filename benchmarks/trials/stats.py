@@ -1,4 +1,4 @@
-"""Statistics of benchmark results. Pure: no clock, no I/O; randomness comes from a seed."""
+"""Statistics of benchmark results. They are pure: no clock and no I/O, and randomness comes from a seed."""
 
 import math
 import random
@@ -21,7 +21,7 @@ class Interval:
 
 
 def percentile(values: Sequence[float], q: float) -> float:
-    """The q-th percentile (0–100), linear between order statistics."""
+    """Return the q-th percentile (0–100), with linear interpolation between order statistics."""
     if not values:
         raise ValueError("percentile of no values: at least one trial must have succeeded")
     ordered = sorted(values)
@@ -32,12 +32,12 @@ def percentile(values: Sequence[float], q: float) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value."""
+    """Return the median."""
     return percentile(values, 50)
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:
-    """Median, extremes and 95th percentile, as they are stored."""
+    """Return the count, median, 95th percentile, minimum and maximum, under the names of the result files."""
     return {
         "n": len(values),
         "p50": median(values),
@@ -48,16 +48,19 @@ def summary(values: Sequence[float]) -> dict[str, float]:
 
 
 def ratio_of_totals(pairs: Sequence[tuple[float, float]], *, seed: int = 0, resamples: int = 4000) -> Interval:
-    """sum(a) / sum(b) over paired blocks (a, b), with a 95 % bootstrap interval that resamples whole blocks.
+    """Return sum(a) / sum(b) over paired blocks (a, b), with a 95 % bootstrap interval that resamples whole blocks.
 
-    Totals, not medians: a rare long stall of one arm must count. Whole blocks: the two arms of a block ran next to
-    each other, so a slow moment of the machine meets both.
+    The ratio uses totals, not medians, because a rare long stall of one arm must count. It resamples whole blocks
+    because the two arms of a block ran one after the other, so a slow period of the machine affects both.
     """
     return _bootstrap(pairs, _totals, seed, resamples)
 
 
 def ratio_of_typical(pairs: Sequence[tuple[float, float]], *, seed: int = 0, resamples: int = 4000) -> Interval:
-    """Median of a/b over paired blocks (a, b), with a 95 % bootstrap interval: blind to rare stalls of either arm."""
+    """Return the median of a/b over paired blocks (a, b), with a 95 % bootstrap interval.
+
+    Rare stalls of either arm do not affect it.
+    """
     return _bootstrap(pairs, lambda sample: median([a / b for a, b in sample]), seed, resamples)
 
 

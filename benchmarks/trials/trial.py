@@ -1,4 +1,4 @@
-"""What one trial of the recovery benchmark is asked for and yields."""
+"""Input and result of one trial of the recovery benchmark."""
 
 import random
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from benchmarks.peers.workload import RANKS
 
 
 class TrialError(Exception):
-    """The arm did not come to the end of its trial. The message says how far it came."""
+    """The arm did not finish its trial. The message states how far it got."""
 
 
 @dataclass(frozen=True)
 class Strike:
-    """Where SIGKILL falls: the rank kills itself there, so that all arms are hit at the same place."""
+    """Point of the SIGKILL. The rank kills itself there, so that all arms fail at the same place."""
 
     rank: int
     step: int
@@ -28,16 +28,16 @@ class Trial:
     arm: str
     strike: Strike
     submit_to_first_step_s: float
-    """From the call that submits to the end of the job's first optimizer step."""
+    """Time from the submit call to the end of the job's first optimizer step."""
     kill_to_first_step_s: float
-    """From SIGKILL to the end of the first optimizer step of the restarted job, whether it repeats a step or not."""
+    """Time from SIGKILL to the end of the restarted job's first optimizer step. That step may repeat an earlier one."""
     kill_to_new_step_s: float
-    """From SIGKILL to the end of the first step that had never been committed before."""
+    """Time from SIGKILL to the end of the first step that had not been committed before."""
     steps_lost: int
-    """Committed steps that had to be done again."""
+    """Number of committed steps that the job had to repeat."""
     details: dict[str, Any] = field(default_factory=dict[str, Any])
     kill_to_full_strength_s: float | None = None
-    """From SIGKILL to the end of the first step of all ranks, where fewer may go on meanwhile; None: they may not."""
+    """Time from SIGKILL to the end of the first step of all ranks. None if the arm cannot continue with fewer ranks."""
 
 
 def draw_strike(
@@ -46,7 +46,7 @@ def draw_strike(
     last_step: int,
     phases: Sequence[str] = ("forward", "backward", "optimizer"),
 ) -> Strike:
-    """A random rank, step and phase."""
+    """Draw a random rank, step and phase."""
     return Strike(
         rank=draw.randrange(RANKS),
         step=draw.randint(first_step, last_step),
