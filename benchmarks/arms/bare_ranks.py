@@ -1,4 +1,4 @@
-"""Four ranks of a module of `benchmarks.peers`, started as torchrun would start them."""
+"""Four ranks of a module of `benchmarks.peers`, with the environment variables that torchrun sets."""
 
 import json
 import os
@@ -18,7 +18,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @contextmanager
 def bare_ranks(module: str, arm: str, settings: Mapping[str, Any], folder: Path, **environment: str) -> Iterator[None]:
-    """The ranks of an arm; at the end they are waited for, or ended if they do not end."""
+    """Start the ranks of an arm. On exit, wait up to 60 s for each rank, then end those that still run."""
     path = folder / f"{arm}.json"
     path.write_text(json.dumps(settings))
     with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""One trial of a driver that notes its times: started, waited for, ended, and read."""
+"""Run one trial of a driver that records event times in a file, and compute the figures of the trial."""
 
 import json
 import subprocess
@@ -14,10 +14,11 @@ _PATIENCE_S = 240.0
 
 
 def drive(arm: str, command: Sequence[str], env: Mapping[str, str], events: Path, strike: Strike) -> Trial:
-    """Run a driver until a step beyond the one that was lost is done; nothing of it is left running.
+    """Run a driver until it finishes a step beyond the lost step. No process of the driver remains.
+
 
     Raises:
-        TrialError: the driver ended or took too long.
+        TrialError: the driver ended early or timed out.
     """
     log_path = events.with_name("driver.log")
     with log_path.open("w") as log:
@@ -25,7 +26,7 @@ def drive(arm: str, command: Sequence[str], env: Mapping[str, str], events: Path
         try:
             noted = _wait(events, driver, strike.step)
         except TrialError as error:
-            raise TrialError(f"{arm}: {error}; the driver said: {log_path.read_text()[-2000:]}") from None
+            raise TrialError(f"{arm}: {error}; log of the driver: {log_path.read_text()[-2000:]}") from None
         finally:
             processes.end(processes.descendants([driver.pid]), grace_s=1.0)
             driver.wait()
@@ -33,13 +34,13 @@ def drive(arm: str, command: Sequence[str], env: Mapping[str, str], events: Path
 
 
 def read_trial(arm: str, strike: Strike, noted: Sequence[Mapping[str, Any]]) -> Trial:
-    """The figures of a trial from the times that the script noted, in order of time."""
+    """Compute the figures of a trial from the events that the script recorded, in order of time."""
     kinds = [item["kind"] for item in noted]
     launched, submitted, killed = (noted[kinds.index(kind)]["time_s"] for kind in ("launched", "submit", "kill"))
     restart = len(kinds) - 1 - kinds[::-1].index("start")
     resumed_after = noted[restart]["step"]
     steps = [item for item in noted if item["kind"] == "step"]
-    # Not "before the kill": rank 0 may note a step that all ranks have finished just after another rank is gone.
+    # Not "before the kill": rank 0 may record a step that all ranks finished just after another rank was killed.
     committed = max(item["step"] for item in noted[:restart] if item["kind"] == "step")
     after = [item for item in noted[restart:] if item["kind"] == "step"]
     return Trial(
@@ -54,7 +55,7 @@ def read_trial(arm: str, strike: Strike, noted: Sequence[Mapping[str, Any]]) -> 
 
 
 def _wait(events: Path, driver: "subprocess.Popen[bytes]", kill_step: int) -> list[dict[str, Any]]:
-    """What was noted once a step beyond `kill_step` is done."""
+    """Wait for a step beyond `kill_step`, then return the recorded events."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         noted = [json.loads(line) for line in events.read_text().splitlines()] if events.exists() else []

@@ -17,17 +17,17 @@ from benchmarks.trials.trial import Strike, Trial
 
 @dataclass(frozen=True)
 class Knobs:
-    """What a user may turn."""
+    """Settings that a user may change."""
 
     environment: Mapping[str, str]
-    """For every process of the cluster and the driver."""
+    """Environment variables of the driver and of every process of the cluster."""
     checkpoint_every: int
     """Steps between checkpoints."""
     direct: bool
-    """Checkpoints go straight to the storage path instead of through a copy by Ray Train."""
+    """Write checkpoints directly to the storage path. Otherwise Ray Train copies them there."""
 
     def to_json(self) -> dict[str, Any]:
-        """Settings by name."""
+        """Return the settings by name."""
         return asdict(self)
 
 
@@ -40,10 +40,10 @@ TUNED = Knobs(
 
 
 def run(arm: str, knobs: Knobs, workload: Workload, strike: Strike, folder: Path) -> Trial:
-    """Submit, lose a rank, wait for two steps beyond the one that was lost; nothing is left running.
+    """Submit a job, kill a rank, and wait for two steps beyond the lost step. No process remains.
 
     Raises:
-        TrialError: the driver ended or took too long.
+        TrialError: the driver ended early or timed out.
     """
     events = folder / "events.jsonl"
     with ray_nodes(NODES, SLOTS, knobs.environment) as cluster:

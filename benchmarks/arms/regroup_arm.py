@@ -11,7 +11,7 @@ from benchmarks.trials.trial import Strike, Trial, TrialError
 
 
 def undisturbed(workload: Workload, folder: Path) -> dict[str, Any]:
-    """Run the workload without a fault: the digest of its final parameters, and its time to the first step."""
+    """Run the workload without a fault. Return the digest of its final parameters and its time to the first step."""
     job, rows, submitted, idle = _run(workload, folder, faults=[])
     return {
         "digest": job["digest"]["parameters"],
@@ -21,7 +21,7 @@ def undisturbed(workload: Workload, folder: Path) -> dict[str, Any]:
 
 
 def run(arm: str, standby: bool, workload: Workload, strike: Strike, folder: Path) -> Trial:
-    """Submit, lose a rank, finish; nothing is left running.
+    """Submit a job, kill a rank, and wait for the end of the job. No process remains.
 
     Raises:
         TrialError: the job did not succeed, or the rank was not lost.
@@ -34,7 +34,7 @@ def run(arm: str, standby: bool, workload: Workload, strike: Strike, folder: Pat
 def read_trial(
     arm: str, strike: Strike, job: dict[str, Any], rows: list[dict[str, Any]], submitted: float, idle: bool
 ) -> Trial:
-    """The figures of a finished job that was struck once.
+    """Compute the figures of a finished job into which one fault was injected.
 
     Raises:
         TrialError: the rank was not lost.
@@ -63,7 +63,12 @@ def read_trial(
 def _run(
     workload: Workload, folder: Path, faults: list[dict[str, Any]], *, standby: bool = True
 ) -> tuple[dict[str, Any], list[dict[str, Any]], float, bool]:
-    """The finished job, its committed steps in order, when it was submitted, and whether the machine was idle then."""
+    """Run a job to its end.
+
+    Returns:
+        The finished job, its committed steps in order, the time of its submission (Unix seconds), and whether the
+        machine was idle at that time.
+    """
     with run_server(folder, {"REGROUP_STANDBY": str(standby)}) as server:
         idle = settle()
         submitted = time.time()

@@ -1,4 +1,4 @@
-"""One trial of torchft: four replicas of one rank each, the one that dies is started again at once. No Ray."""
+"""One trial of torchft: four replicas of one rank each, without Ray. A replica that dies is restarted at once."""
 
 import importlib.util
 import json
@@ -19,21 +19,21 @@ from benchmarks.trials.trial import Strike, Trial, TrialError
 
 _PATIENCE_S = 240.0
 _POLL_S = 0.01
-"""A replica that has died is started again within this: no supervisor of theirs is as quick."""
+"""Upper bound of the time until a dead replica is restarted. No supervisor of torchft is as fast."""
 _QUORUM = {"min_replicas": 1, "join_timeout_ms": 10_000, "quorum_tick_ms": 100}
-"""As their own instructions have it."""
+"""Settings from torchft's own instructions."""
 
 
 def is_installed() -> bool:
-    """Whether this Python has torchft: it is no dependency (`pip install torchft==0.2.0`)."""
+    """Return whether torchft is installed. It is not a dependency (`pip install torchft==0.2.0`)."""
     return importlib.util.find_spec("torchft") is not None
 
 
 def run(arm: str, workload: Workload, strike: Strike, folder: Path) -> Trial:
-    """Start all replicas, lose one, wait for two steps with all of them; nothing is left running.
+    """Start all replicas, kill one, and wait for two steps with all replicas. No process remains.
 
     Raises:
-        TrialError: it took too long.
+        TrialError: the trial timed out.
     """
     from torchft.coordination import LighthouseServer
 
@@ -57,7 +57,7 @@ def run(arm: str, workload: Workload, strike: Strike, folder: Path) -> Trial:
             noted = _wait(events, replicas, lambda number: _start(folder, number, log))
         except TrialError as error:
             tail = (folder / "replicas.log").read_text()[-2000:]
-            raise TrialError(f"{arm}: {error}; the replicas said: {tail}") from None
+            raise TrialError(f"{arm}: {error}; log of the replicas: {tail}") from None
         finally:
             processes.end(processes.descendants([replica.pid for replica in replicas]), grace_s=0.0)
             for replica in replicas:
@@ -68,7 +68,10 @@ def run(arm: str, workload: Workload, strike: Strike, folder: Path) -> Trial:
 
 
 def read_trial(arm: str, strike: Strike, noted: Sequence[Mapping[str, Any]], submitted: float) -> Trial:
-    """The figures of a trial from the times that the replicas noted. At full strength again: a step of all."""
+    """Compute the figures of a trial from the events that the replicas recorded.
+
+    The trial is at full strength again with the first step in which all replicas take part.
+    """
     steps = [item for item in noted if item["kind"] == "step"]
     killed = next(item["time_s"] for item in noted if item["kind"] == "kill")
     committed = max(item["step"] for item in steps if item["time_s"] <= killed)
@@ -95,7 +98,7 @@ def _start(folder: Path, number: int, log: Any) -> "subprocess.Popen[bytes]":
 
 
 def _wait(events: Path, replicas: list["subprocess.Popen[bytes]"], again: Any) -> list[dict[str, Any]]:
-    """What was noted once two steps of all replicas are done after one was killed and started again."""
+    """Restart dead replicas. Return the events after the restart and two steps of all replicas."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         for number, replica in enumerate(replicas):
@@ -107,9 +110,9 @@ def _wait(events: Path, replicas: list["subprocess.Popen[bytes]"], again: Any) -
         if back and sum(item.get("of") == RANKS and item["time_s"] > back[0] for item in noted) > 2 * RANKS:
             return sorted(noted, key=lambda item: item["time_s"])
         time.sleep(_POLL_S)
-    raise TrialError(f"not at full strength within {_PATIENCE_S:.0f} s")
+    raise TrialError(f"the replicas did not reach full strength within {_PATIENCE_S:.0f} s")
 
 
 def _on_loopback(address: str) -> str:
-    """It tells its host's name, which need not resolve here."""
+    """Return the address with the loopback IP: the name of this host may not resolve."""
     return f"http://127.0.0.1:{address.rpartition(':')[2]}"

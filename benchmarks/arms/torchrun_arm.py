@@ -1,4 +1,4 @@
-"""One trial of torchrun: four ranks on one machine, which it starts again from the script's own checkpoint. No Ray."""
+"""One trial of torchrun: four ranks on one machine, without Ray. It restarts them from the script's checkpoint."""
 
 import json
 import os
@@ -8,23 +8,23 @@ from pathlib import Path
 
 from benchmarks.arms.driven import drive
 from benchmarks.cluster.ray_nodes import settle
-from benchmarks.peers.noted import note
+from benchmarks.peers.event_file import note
 from benchmarks.peers.torchrun_loop import TorchrunSettings
 from benchmarks.peers.workload import RANKS, Workload
 from benchmarks.trials.trial import Strike, Trial
 
 CHECKPOINT_EVERY = 10
-"""As in the arm of Ray Train as shipped."""
+"""Same value as in the Ray Train arm with default settings."""
 KNOBS = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""As shipped (2.13), ranks that are started again share the store of those before them, whose keys are still there, and
-with gloo they wait for each other for ever, or end: it came back in neither of two tries."""
+"""By default (torch 2.13), restarted ranks share the store of the previous ranks, which still contains the old keys.
+With gloo, the restarted ranks then wait for each other without end, or exit. Neither of two attempts recovered."""
 
 
 def run(arm: str, workload: Workload, strike: Strike, folder: Path) -> Trial:
-    """Start it, lose a rank, wait for a step beyond the one that was lost; nothing is left running.
+    """Start torchrun, kill a rank, and wait for a step beyond the lost step. No process remains.
 
     Raises:
-        TrialError: it ended or took too long.
+        TrialError: torchrun ended early or timed out.
     """
     events, storage = folder / "events.jsonl", folder / "storage"
     storage.mkdir()
@@ -42,7 +42,7 @@ def run(arm: str, workload: Workload, strike: Strike, folder: Path) -> Trial:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
     command += ["--max-restarts", "3", "-m", "benchmarks.peers.torchrun_loop", str(folder / "settings.json")]
     idle = settle()
-    for kind in ("launched", "submit"):  # there is no cluster to connect to: starting it is submitting
+    for kind in ("launched", "submit"):  # no cluster to connect to: the start is the submission
         note(str(events), kind)
     trial = drive(arm, command, env, events, strike)
     return replace(trial, details={**trial.details, "machine_was_idle": idle})

@@ -10,11 +10,11 @@ from regroup.service.chaos.fault_plan import FaultPlan
 from regroup.service.chaos.observation import Record
 
 _STEP_LIMIT_S, _INJECTION_LIMIT_S = 2.0, 60.0
-"""Patience: a machine on which things take longer is not one to measure on."""
+"""Time limits. A slower machine is not suitable for measurements."""
 
 
 def run_job(service: LocalService, root: Path, plan: FaultPlan, injections: int = 0, **parts: Any) -> Record:
-    """The record of one job of the workload under a plan."""
+    """Run one job of the workload under a plan and return its record."""
     workload = Workload(text=str(root / "text"), steps=plan.steps)
     budgets = dict.fromkeys(("rank_exit", "node_loss", "hang", "io_error"), 10 + 2 * injections)
     spec = workload.job_spec(plan.scenario.replace("_", "-"), recovery={"budgets": budgets}, **parts)

@@ -1,4 +1,4 @@
-"""How soon a job has all its ranks again after one was killed: regroup beside torchft, struck at the same places."""
+"""Time until a job has all its ranks again after a kill: regroup compared with torchft, with the same kill points."""
 
 import random
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _STEPS, _FIRST_STRIKE, _LAST_STRIKE = 24, 12, 20
 
 
 def run(root: Path, seed: int, failures: list[str]) -> dict[str, Any]:
-    """The trials, taking turns, and what they come to. `root` has the text."""
+    """Run the trials, alternating between the arms, and return their figures. `root` contains the text."""
     draw, trials = random.Random(seed), list[Trial]()
     workload = Workload(text=str(root / "text"), steps=_STEPS)
     for number in range(TRIALS):
@@ -37,7 +37,7 @@ def run(root: Path, seed: int, failures: list[str]) -> dict[str, Any]:
 
 
 def result(trials: Sequence[Trial]) -> dict[str, Any]:
-    """A summary for each, and the ratio of the medians to regroup's."""
+    """Return a summary for each arm, and the ratio of torchft's median to regroup's."""
     arms = {
         name: stats.summary(values)
         for name in ("regroup", "torchft")
@@ -48,5 +48,5 @@ def result(trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def full_strength_s(trial: Trial) -> float:
-    """From the kill to the end of the first new step of all ranks."""
+    """Return the time from the kill to the end of the first new step of all ranks, in seconds."""
     return trial.kill_to_new_step_s if trial.kill_to_full_strength_s is None else trial.kill_to_full_strength_s

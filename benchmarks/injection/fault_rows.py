@@ -1,4 +1,4 @@
-"""What the rows of the faults benchmark inject, and how records become figures. Pure."""
+"""Fault plans for the rows of the faults benchmark, and figures from records. Pure functions."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -11,14 +11,14 @@ from regroup.service.chaos.observation import InjectedFault, Record
 
 _PHASES = ("forward", "backward", "optimizer")
 _FIRST = 12
-"""Steps before the first injection: all that is done for the first time is over."""
+"""Steps before the first injection. By then, all one-time initialization has finished."""
 _APART = {"rank_exit": 9, "hang": 9, "supervisor": 30, "node_loss": 110}
-"""Steps between injections: the job has recovered, and has its copies again, before the next one."""
+"""Steps between injections. The job has recovered and has its copies again before the next injection."""
 OFTEN_MIRRORED = {"every_steps": 1, "mirror_share": 0.5}
 
 
 def plan_of(row: str, injections: int, seed: int) -> FaultPlan:
-    """Where a row's injections strike."""
+    """Choose the steps and targets of a row's injections."""
     draw = Random(f"{row} {seed}")
     steps = _FIRST + _APART[row] * (injections + 1)
     at = spaced_steps(_FIRST, _APART[row], injections, draw)
@@ -36,7 +36,7 @@ def plan_of(row: str, injections: int, seed: int) -> FaultPlan:
 
 
 def trials_of(row: str, record: Record) -> list[dict[str, Any]]:
-    """One entry for each injection that was seen to have its effect."""
+    """Return one entry for each injection with an observed effect."""
     if row == "supervisor":
         return [
             {
@@ -55,7 +55,7 @@ def trials_of(row: str, record: Record) -> list[dict[str, Any]]:
 
 
 def figures_of(row: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Percentiles of a row by the names that figures are asked by."""
+    """Return the figures of a row by name: counts and percentiles."""
 
     def spread(key: str, prefix: str = "") -> dict[str, float]:
         values = [trial[key] for trial in trials]
@@ -72,8 +72,11 @@ def figures_of(row: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _began_s(row: str, record: Record, incident: Mapping[str, Any]) -> float:
-    """When the fault struck. Of a stopped rank nobody is told: at the earliest when the step before was committed. A
-    step that was done again has the time of the second time."""
+    """Return the time of the fault, in Unix seconds.
+
+    A rank stopped by SIGSTOP reports nothing. Its fault occurred, at the earliest, when the previous step was
+    committed. A step that was repeated has the time of its repetition.
+    """
     if row != "hang":
         return float(incident["times"]["fault_s"])
     before = [each["time_s"] for each in record.rows if each["time_s"] < incident["times"]["seen_s"]]
@@ -81,7 +84,7 @@ def _began_s(row: str, record: Record, incident: Mapping[str, Any]) -> float:
 
 
 def _after(time_s: float, incidents: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The first incident that was seen after `time_s`."""
+    """Return the first incident that was detected after `time_s`."""
     later = [each for each in incidents if each["times"]["seen_s"] > time_s]
     return min(later, key=lambda each: each["times"]["seen_s"], default=None)
 

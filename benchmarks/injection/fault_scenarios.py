@@ -1,4 +1,4 @@
-"""Every scenario of `regroup chaos` a few times: how soon it is seen and mended, and what it costs."""
+"""Every scenario of `regroup chaos` with several seeds: time to detect, time to recover, and steps lost."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ SEEDS = (1, 2, 3)
 
 
 def run(failures: list[str], keep: Callable[[dict[str, Any]], None]) -> None:
-    """Each scenario with each seed; `keep` is given what there is after each."""
+    """Run each scenario with each seed. Call `keep` with the results so far after each run."""
     facts = {"seeds": list(SEEDS), "date": datetime.now(UTC).date().isoformat(), "measured_on": machine_facts()}
     found: dict[str, list[dict[str, Any]]] = {}
     cases = [Case(scenario, seed) for scenario in SCENARIOS for seed in SEEDS]
@@ -25,7 +25,7 @@ def run(failures: list[str], keep: Callable[[dict[str, Any]], None]) -> None:
 
 
 def row_of(outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Figures of one scenario, from each run's worst incident."""
+    """Return the figures of one scenario, from the worst incident of each run."""
     causes = [
         (reason, rung)
         for each in outcomes

@@ -1,4 +1,4 @@
-"""A long run with a fault about every 20 s, with the mix of the figures and with rank exits alone."""
+"""A long run with a fault about every 20 s: once with the mix of fault kinds and once with rank exits only."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ _CALIBRATION_STEPS = 40
 
 
 def run(root: Path, minutes: float, seed: int, failures: list[str]) -> dict[str, Any]:
-    """Both mixes on one service with a spare node, and the control run that both are compared with."""
+    """Run both mixes and a control run without faults on one service with a spare node, and compare the results."""
     document: dict[str, Any] = {"minutes": minutes, "measured_on": machine_facts()}
     with LocalService(root / "soak", nodes=NODES + 1, slots=SLOTS) as service:
         step_s = _step_s(run_job(service, root, FaultPlan("calibration", seed, _CALIBRATION_STEPS)))
@@ -50,14 +50,16 @@ def run(root: Path, minutes: float, seed: int, failures: list[str]) -> dict[str,
 
 
 def short_of(plan: FaultPlan, record: Record) -> list[str]:
-    """What was planned and did not strike: a soak without it would be too kind."""
+    """Return a message for each kind of planned fault that was not injected. A soak without them would be too easy."""
     incidents = len(plan.faults) + sum(blow.do in NODE_LOSS_FAULTS for blow in plan.external_faults)
     counts = {
         "incidents": (incidents, len(record.incidents)),
-        "blows": (len(plan.external_faults), len(record.injected)),
+        "external faults": (len(plan.external_faults), len(record.injected)),
     }
     return [
-        f"{planned} {what} were planned, {seen} were seen" for what, (planned, seen) in counts.items() if seen < planned
+        f"{planned} {what} were planned, {seen} were observed"
+        for what, (planned, seen) in counts.items()
+        if seen < planned
     ]
 
 

@@ -1,1 +1,1 @@
-"""What regroup is measured against: a bare torch loop, and a careful user's Ray Train script."""
+"""Programs that regroup is compared with: torch loops, and scripts for Ray Train, torchrun and torchft."""

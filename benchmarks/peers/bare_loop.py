@@ -1,9 +1,11 @@
-"""Hand-written torch loops of the layouts that the built-in trainer knows: what a careful user would write.
+"""Hand-written torch loops for the layouts of the built-in trainer, as a careful user would write them.
 
-usage: RANK=… WORLD_SIZE=… MASTER_ADDR=… MASTER_PORT=… python -m benchmarks.peers.bare_loop SETTINGS.json
+Usage:
 
-Model, initial values, token file and order of samples are the trainer's, so that both can be held against each other
-loss by loss; how a model is spread, and the loop, are written here with torch's own parts.
+    RANK=… WORLD_SIZE=… MASTER_ADDR=… MASTER_PORT=… python -m benchmarks.peers.bare_loop SETTINGS.json
+
+The model, initial values, token file and order of samples are the trainer's. The losses of both can therefore be
+compared step by step. The parallelization and the loop use torch's own components.
 """
 
 import json
@@ -45,20 +47,20 @@ from regroup.workers.parallel.parallelize import initialise
 
 @dataclass(frozen=True)
 class BareSettings:
-    """What the benchmark hands to the loop."""
+    """Settings that the benchmark passes to the loop."""
 
     workload: dict[str, Any]
     model: dict[str, Any]
     layout: dict[str, int]
-    """Degrees by axis, those over one."""
+    """Degree of each axis whose degree is greater than one."""
     data_parallel: str
     tokens: str
-    """The prepared token file."""
+    """Path of the prepared token file."""
     gate: str
-    """The gate's socket."""
+    """Path of the gate's socket."""
     arm: str
     losses: str
-    """File to which rank 0 writes the loss of every step when the gate closes for good."""
+    """File to which rank 0 writes the loss of every step when the gate closes permanently."""
 
 
 class Loop:
@@ -132,7 +134,7 @@ class Loop:
         return loss * self.scale
 
     def step(self, number: int) -> float:
-        """One step; the loss of the whole batch, where it is known."""
+        """Run one step and return the loss of the whole batch. Steps count from 0."""
         w, batches = self.workload, []
         for turn in range(self.share):
             first = number * w.global_batch + (turn * self.degree + self.place) * w.micro_batch
@@ -140,7 +142,7 @@ class Loop:
         self.optimizer.zero_grad()
         with loss_parallel() if self.tp is not None else nullcontext():
             total = self._pipelined(batches) if self.pp is not None else self._direct(batches)
-        whole = torch.tensor([total], dtype=torch.float32)  # a stage that knows no loss says 0
+        whole = torch.tensor([total], dtype=torch.float32)  # a stage without a loss contributes 0
         dist.all_reduce(whole)
         self._clip()
         self.optimizer.step()
@@ -217,7 +219,7 @@ def _split(model: Transformer, mesh: DeviceMesh) -> None:
 
 
 def main() -> None:
-    """Train until the gate closes for good."""
+    """Train until the gate closes permanently."""
     settings = BareSettings(**json.loads(Path(sys.argv[1]).read_text()))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")

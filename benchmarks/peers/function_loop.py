@@ -1,7 +1,7 @@
-"""The benchmarks' model and step as a training function of one's own: torch's FSDP, AdamW and clipping, and `run`.
+"""The benchmarks' model and step as a user-defined training function: torch's FSDP, AdamW and clipping, and `run`.
 
-With `on_shards`, clipping and AdamW are regroup's, which stay out of DTensor's dispatch. The file travels as a user's
-does, alone, and is preloaded: `workload.function` is `function_loop:train`.
+With `on_shards`, clipping and AdamW are regroup's, which avoid DTensor's dispatch. The file is sent alone, like a
+user's file, and is preloaded: `workload.function` is `function_loop:train`.
 """
 
 from pathlib import Path

@@ -1,9 +1,10 @@
-"""A careful user's Ray Train script: FSDP2, DCP checkpoints on local disk, resume, and a rehearsed SIGKILL.
+"""A careful user's Ray Train script: FSDP2, DCP checkpoints on local disk, resume, and an injected SIGKILL.
 
-usage: python -m benchmarks.peers.ray_train_loop SETTINGS.json
+Usage: python -m benchmarks.peers.ray_train_loop SETTINGS.json
 
-Times (Unix seconds) go to `events`, one JSON line each, appended by the process they happen in: the driver's
-`submit` just before `fit()`, rank 0's `step` after each optimizer step, and `kill` in the rank that kills itself.
+Each process appends its events with their times (Unix seconds) to the file `events`, one JSON line each. The driver
+appends `submit` just before `fit()`. Rank 0 appends `step` after each optimizer step. The rank that kills itself
+appends `kill`.
 """
 
 import json
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.noted import Killing, note
+from benchmarks.peers.event_file import Killing, note
 from benchmarks.peers.workload import Workload
 
 EXPERIMENT = "recovery"
@@ -21,11 +22,11 @@ EXPERIMENT = "recovery"
 
 @dataclass(frozen=True)
 class RayTrainSettings:
-    """What the benchmark hands to the script."""
+    """Settings that the benchmark passes to the script."""
 
     address: str
     events: str
-    """File to which times are appended."""
+    """File to which events are appended."""
     storage: str
     """Folder for Ray Train's results and checkpoints."""
     workload: dict[str, Any]
@@ -33,20 +34,20 @@ class RayTrainSettings:
     checkpoint_every: int
     """Steps between checkpoints."""
     direct: bool
-    """Write checkpoints straight into `storage` instead of letting Ray Train copy them there."""
+    """Write checkpoints directly to `storage`. Otherwise Ray Train copies them there."""
     kill_rank: int
     kill_step: int
     kill_phase: str
     """`forward`, `backward` or `optimizer`."""
     max_failures: int = 3
     most_ranks: int = 0
-    """Elastic: from `ranks` up to so many; 0: `ranks` all the time."""
+    """Maximum of an elastic group, whose minimum is `ranks`. With 0, the group always has `ranks` ranks."""
     resize_every_s: float = 60.0
-    """How often an elastic group looks for room; Ray Train's default."""
+    """Interval at which an elastic group checks for free capacity. The value is Ray Train's default."""
 
 
 def train(config: dict[str, Any]) -> None:
-    """The training function: one call per worker and life of the worker group."""
+    """Train. Ray Train calls this function once per worker and start of the worker group."""
     import ray.train
     from ray.train import Checkpoint, CheckpointUploadMode
 
@@ -65,7 +66,7 @@ def train(config: dict[str, Any]) -> None:
         metrics = {"step": step, "loss": loop.take(step)}
         if loop.rank == 0:
             note(settings.events, "step", ranks=loop.ranks, **metrics)
-        # `report` waits for the controller's next poll, so reporting each step would slow a short step down to it.
+        # `report` waits for the controller's next poll. A report for each step would slow short steps down.
         if step % settings.checkpoint_every:
             continue
         if settings.direct:
@@ -79,7 +80,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Connect, then submit: `submit` is noted when nothing but `fit()` is left to do."""
+    """Connect, then submit. Record `submit` when only `fit()` remains."""
     import ray
     from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer

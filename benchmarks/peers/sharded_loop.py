@@ -1,4 +1,4 @@
-"""The loop of a careful user who shards with FSDP2 and saves with DCP, for Ray Train and for torchrun alike."""
+"""A careful user's training loop with FSDP2 and DCP checkpoints, for both Ray Train and torchrun."""
 
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,13 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy
 
-from benchmarks.peers.noted import Killing
+from benchmarks.peers.event_file import Killing
 from benchmarks.peers.workload import Text, Workload
 from regroup.workers.models.transformer import build
 
 
 class ShardedLoop:
-    """One rank's model, optimizer and text. The process group is there when it is made."""
+    """One rank's model, optimizer and text. The process group must exist before the loop is created."""
 
     def __init__(self, workload: Workload, killing: Killing) -> None:
         torch.set_num_threads(1)
@@ -34,7 +34,7 @@ class ShardedLoop:
         self._text = Text(workload)
 
     def take(self, step: int) -> float:
-        """One step, which counts from 1; the loss of the whole batch."""
+        """Run one step and return the loss of the whole batch. Steps count from 1."""
         workload = self.workload
         share = workload.global_batch // workload.micro_batch // self.ranks
         loss_sum = torch.zeros(2, dtype=torch.float64)
@@ -55,11 +55,11 @@ class ShardedLoop:
         return float(loss_sum[0] / loss_sum[1])
 
     def save(self, folder: str | Path, step: int) -> None:
-        """Write what `load` needs; every rank writes its part."""
+        """Write a checkpoint for `load`. Every rank writes its part."""
         dcp.save(self._state(step), checkpoint_id=folder)
 
     def load(self, folder: str | Path) -> int:
-        """Take over what was saved; returns its step."""
+        """Load a checkpoint and return its step."""
         state = self._state(0)
         dcp.load(state, checkpoint_id=folder)
         set_state_dict(self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])

@@ -1,9 +1,9 @@
-"""A careful user's torchft script: one data-parallel replica, which heals from the others, and a rehearsed SIGKILL.
+"""A careful user's torchft script: one data-parallel replica that recovers from the others, and an injected SIGKILL.
 
-usage: python -m benchmarks.peers.torchft_loop SETTINGS.json REPLICA
+Usage: python -m benchmarks.peers.torchft_loop SETTINGS.json REPLICA
 
-Times (Unix seconds) go to `events`, one JSON line each, appended by the process they happen in: `start` of a replica,
-its `step` with how many replicas took part, and `kill` in the one that kills itself.
+Each process appends its events with their times (Unix seconds) to the file `events`, one JSON line each. A replica
+appends `start`, and `step` with the number of replicas that took part. The replica that kills itself appends `kill`.
 """
 
 import json
@@ -13,18 +13,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.noted import Killing, note
+from benchmarks.peers.event_file import Killing, note
 from benchmarks.peers.workload import Text, Workload
 
 
 @dataclass(frozen=True)
 class TorchftSettings:
-    """What the benchmark hands to the script."""
+    """Settings that the benchmark passes to the script."""
 
     lighthouse: str
     """Address of the process that forms quorums."""
     events: str
-    """File to which times are appended."""
+    """File to which events are appended."""
     workload: dict[str, Any]
     replicas: int
     kill_rank: int
@@ -34,7 +34,7 @@ class TorchftSettings:
 
 
 def main() -> None:
-    """Train until all steps are committed; the state of a replica that comes anew is that of the others."""
+    """Train until all steps are committed. A restarted replica receives its state from the others."""
     import torch
     import torch.distributed as dist
     from torch.nn.functional import cross_entropy
@@ -70,7 +70,7 @@ def main() -> None:
         replica_id=f"replica-{replica}",
         hostname="127.0.0.1",
     )
-    # Their other wrapper ends the survivors with an assertion when a peer dies within a bucket's sum.
+    # torchft's other wrapper ends the survivors with an assertion if a peer dies during the all-reduce of a bucket.
     model = PureDistributedDataParallel(manager, module)
     optimizer = Optimizer(manager, inner)
     text = Text(workload)
@@ -80,7 +80,7 @@ def main() -> None:
     share = workload.global_batch // workload.micro_batch // settings.replicas
     while (done := manager.current_step()) < workload.steps:
         step = done + 1
-        optimizer.zero_grad()  # begins a quorum
+        optimizer.zero_grad()  # starts a quorum
         killing.strike(replica, step, "forward")
         for index in range(share):
             tokens = text.micro_batch(step, replica * share + index)

@@ -1,8 +1,8 @@
-"""A careful user's torchrun script: FSDP2, DCP checkpoints on local disk, resume, and a rehearsed SIGKILL.
+"""A careful user's torchrun script: FSDP2, DCP checkpoints on local disk, resume, and an injected SIGKILL.
 
-usage: torchrun … -m benchmarks.peers.torchrun_loop SETTINGS.json
+Usage: torchrun … -m benchmarks.peers.torchrun_loop SETTINGS.json
 
-Rank 0 notes to `events` its `start` and each `step`; the rank that kills itself notes `kill`.
+Rank 0 appends `start` and each `step` to the file `events`. The rank that kills itself appends `kill`.
 """
 
 import json
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.noted import Killing, note
+from benchmarks.peers.event_file import Killing, note
 from benchmarks.peers.workload import Workload
 
 
 @dataclass(frozen=True)
 class TorchrunSettings:
-    """What the benchmark hands to the script."""
+    """Settings that the benchmark passes to the script."""
 
     events: str
-    """File to which times are appended."""
+    """File to which events are appended."""
     storage: str
     """Folder for checkpoints."""
     workload: dict[str, Any]
@@ -32,7 +32,7 @@ class TorchrunSettings:
 
 
 def main() -> None:
-    """Train from the newest checkpoint on."""
+    """Train, starting from the newest checkpoint."""
     import torch.distributed as dist
 
     from benchmarks.peers.sharded_loop import ShardedLoop
@@ -52,7 +52,7 @@ def main() -> None:
         if step % settings.checkpoint_every == 0:
             folder = f"{settings.storage}/step-{step}"
             loop.save(folder, step)
-            if loop.rank == 0:  # all ranks have written when it returns
+            if loop.rank == 0:  # `save` returns after all ranks have written
                 (unfinished := newest.with_suffix(".unfinished")).write_text(folder)
                 unfinished.replace(newest)
     dist.destroy_process_group()

@@ -1,8 +1,10 @@
-"""The built-in trainer without a platform: a rank whose agent is a few lines, behind the benchmark's gate.
+"""The built-in trainer without a platform: a rank with a minimal agent, behind the benchmark's gate.
 
-usage: RANK=… WORLD_SIZE=… MASTER_ADDR=… MASTER_PORT=… BENCHMARK_GATE=… python -m benchmarks.peers.trainer_alone FILE
+Usage:
 
-All that a step costs inside a rank is there: control all-reduce, fault points, step row, snapshot into shared memory.
+    RANK=… WORLD_SIZE=… MASTER_ADDR=… MASTER_PORT=… BENCHMARK_GATE=… python -m benchmarks.peers.trainer_alone FILE
+
+A step includes all costs inside a rank: control all-reduce, fault points, step row, snapshot into shared memory.
 """
 
 import json
@@ -29,18 +31,18 @@ from regroup.workers.train import trainer
 
 @dataclass(frozen=True)
 class AloneSettings:
-    """What the benchmark hands to a rank."""
+    """Settings that the benchmark passes to a rank."""
 
     config: dict[str, Any]
     """A `RankConfig` as plain data."""
     layout: dict[str, int]
     dataset: dict[str, Any]
     losses: str
-    """File to which rank 0 writes the loss of every step at its end."""
+    """File to which rank 0 writes the loss of every step when it ends."""
 
 
 class _Agent:
-    """Takes what the rank says; gives it buffers."""
+    """Minimal agent: receives the rank's messages and provides its buffers."""
 
     def __init__(self) -> None:
         self.losses: list[float | None] = []

@@ -1,4 +1,4 @@
-"""The one workload of all arms: the same model, batch, optimizer and text for regroup, Ray Train and the bare loop."""
+"""The common workload of all arms: the same model, batch, optimizer and text for regroup and for every peer."""
 
 import sysconfig
 from dataclasses import asdict, dataclass
@@ -34,19 +34,19 @@ class Workload:
     seed: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Fields by name."""
+        """Return the fields by name."""
         return asdict(self)
 
     @property
     def model(self) -> dict[str, Any]:
-        """The model as the job spec writes it."""
+        """Model in the format of the job spec."""
         return {
             "family": "transformer", "dim": self.dim, "layers": self.layers, "heads": self.heads, "vocab_size": 257,
             "rope_theta": 10_000.0, "norm_eps": 1e-5, "tie_embeddings": False,
         }  # fmt: skip
 
     def job_spec(self, name: str, **more: Any) -> dict[str, Any]:
-        """The job spec of this workload; `more` are further top-level fields."""
+        """Return the job spec of this workload, with the additional top-level fields `more`."""
         return {
             "name": name,
             "workload": {"kind": "builtin", "model": self.model, "data": {"train": [self.text]}},
@@ -68,7 +68,7 @@ class Workload:
 
 
 def write_text(folder: Path, size_bytes: int = 2_000_000) -> None:
-    """Copy sources of the standard library, which every machine has, into `folder` until there are `size_bytes`."""
+    """Copy sources of the standard library into `folder` until it contains `size_bytes`. Every machine has them."""
     folder.mkdir(parents=True)
     total = 0
     for source in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
@@ -80,7 +80,7 @@ def write_text(folder: Path, size_bytes: int = 2_000_000) -> None:
 
 
 class Text:
-    """The text as bytes, cut into sequences that are drawn in a random order: what a careful user writes by hand."""
+    """The text as bytes, split into sequences in random order, as a careful user would write it."""
 
     def __init__(self, workload: Workload) -> None:
         import torch
@@ -92,7 +92,10 @@ class Text:
         self._order = torch.randperm(count, generator=torch.Generator().manual_seed(workload.seed))
 
     def micro_batch(self, step: int, index: int) -> "torch.Tensor":
-        """Tokens (micro_batch, sequence + 1) of the `index`-th micro-batch of a step, which counts from 1."""
+        """Return the tokens of the `index`-th micro-batch of a step. Shape: (micro_batch, sequence + 1).
+
+        Steps count from 1, micro-batches from 0.
+        """
         import torch
 
         size, length = self._workload.micro_batch, self._workload.sequence

@@ -1,4 +1,4 @@
-"""The communication of a placement, spelled out rank by rank: slow, plain, and apart from the code that it judges."""
+"""Communication time of a placement, computed rank by rank: slow, simple, and independent of the code under test."""
 
 import math
 from collections import Counter
@@ -15,7 +15,7 @@ from regroup.service.policy.placement.traffic import TrainingWork
 def model_of(
     billions: float, layers: int, hidden: int, *, micro_batches: int, recomputes: bool = False
 ) -> TrainingWork:
-    """A transformer in bf16, on samples of 4,096 tokens."""
+    """Return the work of a transformer in bf16 with samples of 4,096 tokens."""
     return TrainingWork(
         billions * 1e9, layers, hidden, hidden // 4, 4096, micro_batches, recomputes=recomputes, gradient_bytes=4
     )
@@ -23,14 +23,14 @@ def model_of(
 
 @dataclass(frozen=True)
 class Spot:
-    """Where one rank is: its node, and the numbers of the domains above, the largest first."""
+    """Location of one rank: its node, and the domains that contain the node, the largest first."""
 
     node: int
     domains: tuple[str, ...]
 
 
 def spelled_out(axes_: Sequence[Axis], spots: Sequence[Spot], links: Links = GPU_LINKS) -> float:
-    """Predicted seconds of a step's communication of ranks at these spots: rank by rank, hop by hop."""
+    """Predict the communication time of a step in seconds for ranks at these spots, rank by rank and hop by hop."""
     total, stride = 0.0, 1
     for axis in axes_:
         if axis.degree > 1:
@@ -72,7 +72,7 @@ def _named(level: Level) -> Callable[[Spot], object]:
 
 
 def spots_of(placement: Placement, nodes: Mapping[str, int], domains: Sequence[tuple[str, ...]]) -> list[Spot]:
-    """The spot of each rank, as a placement numbers them."""
+    """Return the spot of each rank, in the order of the placement's rank numbers."""
     found = dict[int, Spot]()
     for seat in placement.slots:
         spot = Spot(nodes[seat.node.id], domains[nodes[seat.node.id]])

@@ -1,4 +1,4 @@
-"""Placements beside every other one, on random clusters small enough to try all."""
+"""Placements compared with all alternatives, on small random clusters that permit exhaustive search."""
 
 import itertools
 import random
@@ -15,7 +15,7 @@ from regroup.service.policy.placement.traffic import axes
 
 
 def gaps(cases: int, seed: int) -> list[float]:
-    """By how much the cost of a placement exceeds the best there is, on random clusters small enough to try all."""
+    """Return the relative excess of each placement's cost over the optimum, on small random clusters."""
     chance = random.Random(seed)
     found = list[float]()
     while len(found) < cases:
@@ -52,12 +52,12 @@ def _gap(demand: Demand, nodes: Sequence[Node], placed: Placement) -> float:
     domains = [node.domains for node in nodes]
     got = _cost(demand, nodes, spots_of(placed, index, domains))
     best = min(_cost(demand, nodes, spots) for spots in _every_way(demand, nodes))
-    assert got[0] == best[0], f"more nodes broken up than need be: {got} {best}"
+    assert got[0] == best[0], f"the placement breaks up more nodes than necessary: {got[0]} instead of {best[0]}"
     return got[1] / best[1] - 1 if best[1] else 0.0
 
 
 def _every_way(demand: Demand, nodes: Sequence[Node]) -> Iterator[list[Spot]]:
-    """Each segment on each node, in every combination that fits."""
+    """Yield every combination of segments and nodes that fits."""
     segments = demand.ranks // demand.segment
     room = [int(node.free_gpus) // demand.segment for node in nodes]
     spots = [Spot(at, node.domains) for at, node in enumerate(nodes)]
@@ -67,7 +67,10 @@ def _every_way(demand: Demand, nodes: Sequence[Node]) -> Iterator[list[Spot]]:
 
 
 def _cost(demand: Demand, nodes: Sequence[Node], spots: Sequence[Spot]) -> tuple[float, float]:
-    """Nodes beyond one that are broken up; communication and what is left over, as the policy weighs them."""
+    """Return the number of broken-up nodes beyond one, and the weighted cost.
+
+    The cost combines communication and leftover devices with the weights of the policy.
+    """
     left_over = nodes_broken = 0.0
     for at, count in Counter(spot.node for spot in spots).items():
         free, whole = nodes[at].free_gpus, nodes[at].gpus

@@ -1,10 +1,11 @@
-"""How good placements are: beside every other one on small clusters; beside Ray's PACK, chance and best-fit on a large.
+"""Quality of placements: compared with the optimum on small clusters, and with other strategies on a large cluster.
 
     python -m benchmarks.placement.placement_quality --json PATH
 
-Nothing here runs a job: the benchmark compares the communication that
-`service/policy/placement/communication_cost.py` predicts for a step, spelled out rank by rank (`spelled_out`), and
-what is left over of nodes. Seeds, trace, layouts and the model of PACK are fixed below.
+The other strategies are Ray's PACK, random placement and best-fit. The benchmark runs no jobs. It compares the
+predicted communication time of a step and the leftover devices of nodes. The prediction is that of
+`service/policy/placement/communication_cost.py`, computed rank by rank (`spelled_out`). Seeds, trace, layouts and
+the model of PACK are fixed below.
 """
 
 import math
@@ -28,10 +29,10 @@ _DEVICES = 8
 _RACKS, _NODES_IN_RACK, _RACKS_IN_BLOCK = 16, 16, 4
 LOAD = 0.7
 JOBS = 1200
-"""Of the trace; what runs at first is not counted."""
+"""Number of jobs in the trace. The first jobs are a warm-up and do not count."""
 _WARM_UP = 300
 _SEEDS = 16
-"""Traces by which what is left over is told apart from best-fit's: of one, chance says as much as either does."""
+"""Number of traces for the comparison of leftover devices with best-fit. In one trace, noise hides the difference."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class Kind:
     layout: Layout
     work: TrainingWork
     weight: float
-    """How many of them come."""
+    """Relative frequency of these jobs."""
     mean_s: float
-    """How long they run."""
+    """Mean run time."""
 
 
 KINDS = (
@@ -60,7 +61,7 @@ KINDS = (
     Kind(Layout(tp=8, pp=4, dp_shard=8), model_of(70, 80, 8192, micro_batches=16), 1.2, 12),
     Kind(Layout(tp=8, pp=4, dp_shard=4, dp_replicate=4), model_of(70, 80, 8192, micro_batches=8), 0.5, 14),
 )
-"""Many are small, few hold most devices, as in published traces (Philly: Jeon et al. 2019; Acme: Hu et al. 2024)."""
+"""Many jobs are small. A few use most devices, as in public traces (Philly: Jeon et al. 2019, Acme: Hu et al. 2024)."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Job:
 
 
 def cluster() -> list[Node]:
-    """2,048 devices in three tiers: blocks, racks, nodes."""
+    """Return nodes with 2,048 devices in total, in three tiers: blocks, racks, nodes."""
     nodes = list[Node]()
     for rack in range(_RACKS):
         for at in range(_NODES_IN_RACK):
@@ -87,7 +88,7 @@ def cluster() -> list[Node]:
 
 
 def trace(seed: int = SEED) -> list[Job]:
-    """Jobs in the order in which they come."""
+    """Return the jobs in the order of arrival."""
     chance = random.Random(seed)
     kinds = chance.choices(KINDS, [kind.weight for kind in KINDS], k=JOBS)
     return [Job(number, _demand(kind), chance.expovariate(1 / kind.mean_s)) for number, kind in enumerate(kinds)]
@@ -99,26 +100,26 @@ def _demand(kind: Kind) -> Demand:
 
 
 Seats = list[tuple[int, int]]
-"""(Node, ranks), in the order of ranks."""
+"""Pairs (node, number of ranks), in the order of ranks."""
 Arm = Callable[[Demand, Sequence[int], random.Random], "list[Spot] | None"]
 
 
 @dataclass
 class Run:
-    """What one way of placing made of the trace."""
+    """Result of one strategy on the trace."""
 
     communication_s: dict[int, float]
-    """Job → predicted for a step."""
+    """Predicted communication time of a step, by job number."""
     stranded: list[float]
-    """After each job that came: of the free devices, the part on nodes that others use, too."""
+    """Fraction of the free devices that are on partly used nodes, after each arrival of a job."""
     whole_racks: list[int]
-    """Likewise: racks that nobody uses."""
+    """Number of unused racks, after each arrival of a job."""
     refused: int = 0
-    """Jobs that found no place, though so many devices were free."""
+    """Number of jobs without a placement although enough devices were free."""
 
 
 def run(arm: str, jobs: Sequence[Job], seed: int = SEED, links: Links = GPU_LINKS) -> Run:
-    """The trace as one way of placing takes it: a job comes as soon as the load is below `LOAD` with it."""
+    """Run the trace with one strategy. A job arrives as soon as the load including that job is at most `LOAD`."""
     nodes = cluster()
     spots = [Spot(at, node.domains) for at, node in enumerate(nodes)]
     chance, placing = random.Random(seed + 1), ARMS[arm](nodes, spots, links)
@@ -137,7 +138,7 @@ def run(arm: str, jobs: Sequence[Job], seed: int = SEED, links: Links = GPU_LINK
         taken = Counter(spot.node for spot in placed)
         for at, count in taken.items():
             free[at] -= count
-            assert free[at] >= 0, "a device was given twice"
+            assert free[at] >= 0, "a device was allocated twice"
         running.append((now_s + job.runs_s, taken))
         if job.number >= _WARM_UP:
             result.communication_s[job.number] = spelled_out(job.demand.axes, placed, links)
@@ -164,7 +165,7 @@ def _pack(nodes: Sequence[Node], spots: Sequence[Spot], links: Links) -> Arm:
 
     def placing(demand: Demand, free: Sequence[int], chance: random.Random) -> list[Spot] | None:
         left, placed = demand.ranks, list[Spot]()
-        # Cores are plenty everywhere: the share of devices decides, then the order of ids.
+        # Every node has enough cores: the share of devices decides, then the order of IDs.
         for at in sorted(range(len(nodes)), key=lambda at: (-free[at], ids[at])):
             count = min(left, free[at])
             placed += [spots[at]] * count
@@ -209,7 +210,7 @@ ARMS: Mapping[str, Callable[[Sequence[Node], Sequence[Spot], Links], Arm]] = {
 
 
 def measure(cases: int = 60) -> dict[str, Any]:
-    """The figures `quality.*` of the scheduler's benchmark, and what stands behind them."""
+    """Return the figures `quality.*` of the scheduler benchmark, and their underlying data."""
     gap, jobs = gaps(cases, SEED), trace()
     runs = {arm: run(arm, jobs) for arm in ARMS}
     sizes = {job.number: job.demand.ranks for job in jobs}
@@ -230,7 +231,7 @@ def measure(cases: int = 60) -> dict[str, Any]:
 
 
 def _over_best_fit() -> dict[str, float]:
-    """Stranded devices' share beyond best-fit's, of other traces than the one above: mean, 95 % interval."""
+    """Return the share of stranded devices minus that of best-fit, over other traces: mean and 95 % interval."""
     beyond = [
         statistics.fmean(ours.stranded) - statistics.fmean(theirs.stranded)
         for seed in range(SEED + 1, SEED + 1 + _SEEDS)
@@ -241,7 +242,7 @@ def _over_best_fit() -> dict[str, float]:
 
 
 def _by_oversubscription(jobs: Sequence[Job], sizes: Mapping[int, int]) -> dict[str, float]:
-    """What is gained over PACK where the way out of a block is wider: as wide as that of a rack, at 1."""
+    """Return the gain over PACK with faster links between blocks. At 1, they are as fast as those between racks."""
     found = dict[str, float]()
     for times in (3, 1):
         core = LinkSpeed(GPU_LINKS[Level.RACK].bytes_per_s / times, GPU_LINKS[Level.BLOCK].latency_s)
@@ -252,7 +253,7 @@ def _by_oversubscription(jobs: Sequence[Job], sizes: Mapping[int, int]) -> dict[
 
 
 def _gain(ours: Run, theirs: Run, sizes: Mapping[int, int]) -> dict[str, Any]:
-    """How much more the others' jobs communicate: seconds of all devices together, and job by job."""
+    """Return how much longer the other strategy's jobs communicate: in total device-seconds, and job by job."""
     both = [number for number in ours.communication_s.keys() & theirs.communication_s.keys() if sizes[number] > 1]
     ratio = {number: theirs.communication_s[number] / ours.communication_s[number] for number in both}
     worst = min(ratio, key=lambda number: ratio[number])
@@ -271,18 +272,18 @@ def _gain(ours: Run, theirs: Run, sizes: Mapping[int, int]) -> dict[str, Any]:
 
 
 def report(result: Mapping[str, Any]) -> Iterator[str]:
-    """Lines for people; where we lose, too."""
+    """Yield the lines of the report, including the cases in which regroup is worse."""
     mean, most = result["mean_gap_to_optimum"], result["max_gap_to_optimum"]
     count = result["small_clusters"]
-    yield f"cost above that of the best placement, {count} small clusters: mean {mean:.2%}, most {most:.1%}"
+    yield f"excess cost over the best placement, {count} small clusters: mean {mean:.2%}, maximum {most:.1%}"
     for arm, gain in result["gains"].items():
         yield (
-            f"predicted communication of {arm} / ours: {gain['job_by_job']:.2f} job by job, "
-            f"{gain['of_totals']:.2f} of all devices' seconds; we lose {gain['jobs_we_lose']} of {gain['jobs']} jobs, "
-            f"most with {gain['worst']['ranks']} ranks ({gain['worst']['ratio']:.2f})"
+            f"predicted communication, {arm} / regroup: {gain['job_by_job']:.2f} job by job, "
+            f"{gain['of_totals']:.2f} of device-seconds; regroup is worse for {gain['jobs_we_lose']} of "
+            f"{gain['jobs']} jobs; worst: {gain['worst']['ranks']} ranks ({gain['worst']['ratio']:.2f})"
         )
         yield "  by ranks: " + ", ".join(f"{size}: {ratio:.2f}" for size, ratio in gain["by_ranks"].items())
-    for name, what in (("stranded", "of free devices, on nodes in use"), ("whole_racks_free", "racks nobody uses")):
+    for name, what in (("stranded", "free devices on partly used nodes"), ("whole_racks_free", "unused racks")):
         yield f"{what}: " + ", ".join(f"{arm} {each:.3f}" for arm, each in result[name].items())
     beyond = result["stranded_over_best_fit"]
     yield (
@@ -290,12 +291,12 @@ def report(result: Mapping[str, Any]) -> Iterator[str]:
         f"{beyond['mean']:+.5f} ({beyond['low']:+.5f} to {beyond['high']:+.5f})"
     )
     wider = result["gain_over_pack_by_oversubscription"].items()
-    yield "PACK / ours by how much the core is oversubscribed: " + ", ".join(f"1:{n} {gain:.2f}" for n, gain in wider)
+    yield "PACK / regroup by oversubscription of the core: " + ", ".join(f"1:{n} {gain:.2f}" for n, gain in wider)
     yield "refused: " + ", ".join(f"{arm} {each}" for arm, each in result["refused"].items())
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print the report, and write the result."""
     from benchmarks.report.output import arguments, write_result
 
     options = arguments("quality of placements", trials=60).parse_args()

@@ -1,6 +1,6 @@
-"""How long it takes to place one job of 4,096 devices, as the cluster grows: rows of the scheduler's benchmark.
+"""Time to place one job of 4,096 devices as the cluster grows: rows of the scheduler benchmark.
 
-python -m benchmarks.placement.placement_scale --json PATH
+Usage: python -m benchmarks.placement.placement_scale --json PATH
 """
 
 import math
@@ -20,7 +20,10 @@ _WORK = TrainingWork(70e9, 80, 8192, 1024, 4096, 16)
 
 
 def cluster(count: int) -> list[Node]:
-    """Nodes of eight devices in racks of 16 and blocks of 16 racks; of every ten one is in use in part, one wholly."""
+    """Return nodes of eight devices, in racks of 16 nodes and blocks of 16 racks.
+
+    Of every ten nodes, one is partly used and one is fully used.
+    """
     nodes = list[Node]()
     for at in range(count):
         name, free = f"n{at:05}", {3: 5, 7: 0}.get(at % 10, 8)
@@ -30,7 +33,10 @@ def cluster(count: int) -> list[Node]:
 
 
 def measure(trials: int = 5) -> dict[str, Any]:
-    """Seconds at each size, the least of the trials, nodes read and sorted; and by which power they grow."""
+    """Return the placement time in seconds at each size and the exponent of its growth.
+
+    The time is the minimum of the trials and includes reading and sorting the nodes.
+    """
     demand = Demand(_LAYOUT.world_size, _LAYOUT.tp, "cuda", 1, axes=axes(_LAYOUT, _WORK))
     seconds = {count: min(_once(demand, cluster(count)) for _ in range(trials)) for count in NODES}
     return {
@@ -41,7 +47,7 @@ def measure(trials: int = 5) -> dict[str, Any]:
 
 
 def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """Slope of the least-squares line through the logarithms."""
+    """Return the slope of the least-squares line through the logarithms."""
     x, y = [math.log(size) for size in sizes], [math.log(each) for each in seconds]
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
     return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum((a - mean_x) ** 2 for a in x)
@@ -56,7 +62,7 @@ def _once(demand: Demand, nodes: Sequence[Node]) -> float:
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print the figures, and write the result."""
     from benchmarks.report.output import arguments, write_result
 
     options = arguments("time to place a large job", trials=5).parse_args()

@@ -1,4 +1,4 @@
-"""How the benchmark of functions turns trials into figures, and that both arms are the same work."""
+"""Tests of the figures of the functions benchmark, and of the equality of both arms' work."""
 
 from benchmarks.functions import result
 from benchmarks.trials.trial import Strike, Trial
@@ -11,7 +11,7 @@ def trial(arm: str, kill: float, digest: str) -> Trial:
     return Trial(arm, STRIKE, 2.0, kill, 2 * kill, 0, {"digest": digest})
 
 
-def test_ratios_are_of_medians_over_the_built_in_trainers() -> None:
+def test_ratios_divide_medians_by_those_of_the_built_in_trainer() -> None:
     trials = [trial("builtin", kill, "b") for kill in (0.5, 1.0, 9.0)]
     trials += [trial("function", kill, "f") for kill in (1.0, 1.2, 1.3)]
     trials += [trial("function-on-shards", 1.1, "s")]
@@ -21,7 +21,7 @@ def test_ratios_are_of_medians_over_the_built_in_trainers() -> None:
     assert document["bitwise_equal"] == dict.fromkeys(CONTROL, True)
 
 
-def test_another_digest_a_failure_or_no_trial_is_not_equal() -> None:
+def test_a_different_digest_a_failure_or_no_trials_means_not_equal() -> None:
     mixed = [trial("function", 1.0, "f"), trial("function", 1.0, "other"), trial("builtin", 1.0, "b")]
     equal = {"builtin": True, "function": False, "function-on-shards": False}
     assert result(mixed, [], CONTROL)["bitwise_equal"] == equal

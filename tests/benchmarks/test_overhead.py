@@ -1,4 +1,4 @@
-"""How the overhead benchmark turns rounds into figures."""
+"""Tests of the figures that the overhead benchmark computes from rounds."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def run_of(supervised: float, twin: float, stall_s: float = 0.0, rounds: int = 4
     }
 
 
-def test_the_ratio_is_taken_against_both_bare_arms_and_the_twin_against_the_first() -> None:
+def test_the_ratio_compares_both_bare_arms_and_the_deviation_compares_the_twin() -> None:
     document = result([run_of(supervised=1.03, twin=1.02)])
     assert document["ratio"] == pytest.approx(1.03 / 1.01)
     assert document["aa_deviation"] == pytest.approx(0.02)
@@ -29,6 +29,6 @@ def test_a_faster_twin_deviates_as_much_as_a_slower_one() -> None:
 
 
 def test_the_stall_is_a_fraction_of_the_supervised_arms_own_time() -> None:
-    seconds = 2 * 40 * 0.25  # forty blocks of two steps of a quarter of a second on average
+    seconds = 2 * 40 * 0.25  # forty blocks of two steps, each 0.25 s on average
     document = result([run_of(1.0, 1.0, stall_s=0.1), run_of(1.0, 1.0, stall_s=0.3)])
     assert document["snapshot_stall_fraction"] == pytest.approx(0.4 / (2 * seconds))

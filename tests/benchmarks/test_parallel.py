@@ -1,4 +1,4 @@
-"""How the benchmark of layouts turns rounds into figures."""
+"""Tests of the figures that the layouts benchmark computes from rounds."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ def trial_of(trainer: float, rounds: int = 40) -> dict[str, Any]:
     return {"max_loss_difference": 0.0, "rounds": [{TRAINER: m * trainer, "bare": m} for m in moments]}
 
 
-def test_a_slower_trainer_has_fewer_tokens_a_second_and_the_worst_layout_counts(tmp_path: Path) -> None:
+def test_a_slower_trainer_has_a_lower_rate_and_the_worst_layout_counts(tmp_path: Path) -> None:
     document = result({"ddp": [trial_of(1.25), trial_of(1.25)], "pp4": [trial_of(0.5)]})
     assert document["layouts"]["ddp"]["value"] == pytest.approx(0.8)
     assert document["layouts"]["pp4"]["value"] == pytest.approx(2.0)

@@ -1,4 +1,4 @@
-"""How the benchmark of the planner judges: folds that have not seen their rows, coverage by columns, regret."""
+"""Tests of the planner benchmark: cross-validation on held-out rows, coverage by columns, regret."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from regroup.service.planner.time_model import step_time
 
 
 def row(source: str, layers: int, tp: int, mbs: int, factor: float = 1.0, **changed: str) -> dict[str, str]:
-    """A row whose time is `factor` times what the defaults predict."""
+    """Return a row whose time is `factor` times the prediction of the defaults."""
     sizes = {"layers": layers, "hidden": 3072, "heads": 32, "seq": 2048, "gpus": 64, "tp": tp, "pp": 1, "dp": 64 // tp}
     text = {name: str(value) for name, value in {**sizes, "mbs": mbs, "gbs": 512}.items()}
     columns = {"source": source, "model": "GPT", "gpu": "A100", "precision": "fp16", "act_ckpt": "full", **text}
@@ -22,31 +22,31 @@ def row(source: str, layers: int, tp: int, mbs: int, factor: float = 1.0, **chan
 
 
 def stack(name: str, factor: float) -> list[dict[str, str]]:
-    """Two model sizes, four plans each."""
+    """Return rows of two model sizes with four plans each."""
     return [row(name, layers, tp, mbs, factor) for layers in (16, 32) for tp in (1, 4) for mbs in (2, 4)]
 
 
-def test_a_stack_that_is_slower_by_itself_is_learnt_within_it_and_not_from_others(tmp_path: Path) -> None:
+def test_a_slower_stack_is_learned_from_its_own_rows_and_not_from_others(tmp_path: Path) -> None:
     document = measure([*stack("quick", 1.0), *stack("slow", 1.4)])
     within = document["mape"]["within_stack_by_stack"]
     across = document["mape"]["across_sources_by_stack"]
     assert within["slow"]["mape"] < 0.06
-    assert across["slow"]["mape"] > 0.2, "its own rows would have told"
+    assert across["slow"]["mape"] > 0.2, "the fold must exclude the rows of this stack"
     assert across["quick"]["median_ratio"] > 1.2
     plots.planner(document, tmp_path / "planner.png")
     assert (tmp_path / "planner.png").stat().st_size > 1000
 
 
-def test_rows_that_cannot_be_judged_count_against_coverage_and_are_named() -> None:
+def test_rejected_rows_reduce_the_coverage_and_are_listed() -> None:
     table = [*stack("quick", 1.0), row("quick", 16, 1, 2, dp="5"), row("quick", 16, 1, 2, iter_s="x")]
     document = measure(table)
-    assert document["rows"]["eligible"] == 9, "text in place of a time is no measurement"
+    assert document["rows"]["eligible"] == 9, "text instead of a time is not a measurement"
     assert document["coverage"] == pytest.approx(8 / 9)
     assert [each["line"] for each in document["rows"]["refused"]] == [10]
     assert "gpus = 64" in document["rows"]["refused"][0]["reason"]
 
 
-def test_regret_is_what_the_choice_costs_over_the_best_measured_plan() -> None:
+def test_regret_is_the_excess_cost_of_the_choice_over_the_best_measured_plan() -> None:
     table = stack("quick", 1.0)
     times = [float(each["iter_s"]) for each in table]
     right = measure(table)["regret"]

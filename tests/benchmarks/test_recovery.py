@@ -1,4 +1,4 @@
-"""How the recovery benchmark turns noted times into figures."""
+"""Tests of the figures that the recovery benchmark computes from recorded times."""
 
 from typing import Any
 
@@ -20,12 +20,12 @@ def trial(arm: str, submit: float, kill: float, lost: int = 0, digest: str = "sa
     return Trial(arm, STRIKE, submit, kill, kill, lost, {"digest": digest})
 
 
-def test_a_ray_train_trial_counts_from_submit_and_from_the_kill_to_steps_of_the_restarted_group() -> None:
+def test_ray_train_times_run_from_submit_and_kill_to_steps_of_the_new_group() -> None:
     times = noted(
         (0.0, "launched", None), (5.0, "submit", None), (25.0, "start", 0), (26.0, "step", 1), (27.0, "step", 10),
         (28.0, "step", 12),
         (28.5, "kill", 14),
-        (28.6, "step", 13),  # all ranks were through it: rank 0 was only late to note it
+        (28.6, "step", 13),  # all ranks had finished: rank 0 recorded it late
         (48.0, "start", 10), (49.0, "step", 11), (50.0, "step", 13), (51.0, "step", 14),
     )  # fmt: skip
     figures = read_trial("ray_train", STRIKE, times)
@@ -36,7 +36,7 @@ def test_a_ray_train_trial_counts_from_submit_and_from_the_kill_to_steps_of_the_
     assert figures.details == {"launch_to_submit_s": 5.0, "resumed_after_step": 10}
 
 
-def test_ratios_are_of_medians_over_regroup() -> None:
+def test_ratios_divide_medians_by_those_of_regroup() -> None:
     trials = [
         *(trial("regroup", 3.0, kill) for kill in (0.5, 1.0, 9.0)),
         *(trial("ray_train", 24.0, kill) for kill in (18.0, 20.0, 22.0)),
@@ -50,14 +50,14 @@ def test_ratios_are_of_medians_over_regroup() -> None:
     assert len(document["trials"]) == 7
 
 
-def test_torchft_is_whole_again_with_the_first_step_of_all_after_its_replica_has_come_back() -> None:
+def test_torchft_recovers_with_the_first_full_step_after_the_replica_restarts() -> None:
     def step(at: float, number: int, of: int) -> dict[str, Any]:
         return {"time_s": at, "kind": "step", "step": number, "of": of}
 
     times = [
         step(4.0, 1, 2), step(5.0, 2, 4), step(6.0, 13, 4),
         {"time_s": 6.1, "kind": "kill"},
-        step(6.2, 13, 4),  # the others were only late to note it
+        step(6.2, 13, 4),  # the other replicas recorded it late
         step(6.5, 14, 3), {"time_s": 8.0, "kind": "start"}, step(8.1, 15, 3), step(8.6, 16, 4),
     ]  # fmt: skip
     found = torchft_arm.read_trial("torchft", STRIKE, times, submitted=1.0)
@@ -76,6 +76,6 @@ def test_one_different_digest_or_one_failed_job_is_not_equal(digests: list[str],
     assert result(trials, failures, {"digest": "same"})["regroup"]["bitwise_equal"] is False
 
 
-def test_the_most_steps_lost_count() -> None:
+def test_the_maximum_of_the_lost_steps_counts() -> None:
     trials = [trial("regroup", 3.0, 0.5, lost=lost) for lost in (0, 2, 1)]
     assert result(trials, [], {"digest": "same"})["regroup"]["steps_lost_max"] == 2

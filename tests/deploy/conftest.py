@@ -1,4 +1,4 @@
-"""The Kubernetes base as kustomize renders it."""
+"""Fixtures: the Kubernetes base as kustomize renders it."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ CRDS = Path(__file__).resolve().parents[3] / "shared" / "crds"
 
 
 def kustomize(folder: Path) -> list[dict[str, Any]]:
-    """The manifests that `kubectl kustomize` prints."""
+    """Return the manifests that `kubectl kustomize` prints."""
     done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
@@ -28,7 +28,7 @@ def base() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def render() -> Callable[[Path], list[dict[str, Any]]]:
-    """What a folder with a `kustomization.yaml` comes to."""
+    """Function that renders a folder with a `kustomization.yaml`."""
     return kustomize
 
 
@@ -37,7 +37,7 @@ def with_component(tmp_path: Path) -> Callable[[str], list[dict[str, Any]]]:
     """The base rendered with one of its components, as an overlay would."""
 
     def render(component: str) -> list[dict[str, Any]]:
-        folder = os.path.relpath(DEPLOY / "kubernetes", tmp_path)  # kustomize takes no absolute paths
+        folder = os.path.relpath(DEPLOY / "kubernetes", tmp_path)  # kustomize rejects absolute paths
         overlay = {"resources": [folder], "components": [f"{folder}/components/{component}"]}
         (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
         return kustomize(tmp_path)

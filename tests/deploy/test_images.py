@@ -1,4 +1,4 @@
-"""The Dockerfile says what it should; building the images needs a daemon, which tests do not have."""
+"""Static checks of the Dockerfile. A build of the images needs a daemon, which tests do not have."""
 
 import re
 import tomllib
@@ -33,7 +33,7 @@ def test_an_image_runs_without_root_and_is_pinned(stage: str) -> None:
             assert "constraints.txt" in line
 
 
-def test_what_is_copied_exists_and_is_not_ignored() -> None:
+def test_copied_files_exist_and_are_not_ignored() -> None:
     copied = {
         source for sources in re.findall(r"^COPY (?!--from)(.+) \S+$", TEXT, re.MULTILINE) for source in sources.split()
     }

@@ -1,4 +1,4 @@
-"""The Kubernetes base renders, is valid against the schemas, and its parts refer to each other rightly."""
+"""Tests that the Kubernetes base renders, is valid against the schemas, and has correct references."""
 
 import copy
 import json
@@ -26,7 +26,7 @@ KUBERNETES = "1.34"
 
 
 def validate(manifest: Manifest, schemas: Schemas) -> None:
-    """Refuse what a server would refuse, and also unknown fields, which it would drop without a word."""
+    """Reject what a server would reject, and also unknown fields, which a server would drop silently."""
     schema = schemas.get((manifest["apiVersion"], manifest["kind"]))
     if schema is None:
         kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
@@ -35,7 +35,7 @@ def validate(manifest: Manifest, schemas: Schemas) -> None:
 
 
 def closed(schema: Any) -> Any:
-    """The schema with every object closed that names its properties and does not allow others."""
+    """Return the schema, in which every object that lists its properties rejects all others."""
     if isinstance(schema, list):
         return [closed(part) for part in schema]
     if not isinstance(schema, dict):
@@ -45,12 +45,12 @@ def closed(schema: Any) -> Any:
     if isinstance(names, dict) and names and "additionalProperties" not in result:
         result["additionalProperties"] = bool(result.get("x-kubernetes-preserve-unknown-fields"))
     if set(names or ()) == {"apiVersion", "kind", "metadata", "spec", "status"}:
-        result["properties"]["metadata"] = {"type": "object"}  # ObjectMeta: the server's own
+        result["properties"]["metadata"] = {"type": "object"}  # ObjectMeta: defined by the server
     return result
 
 
 def pods(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest]]:
-    """(metadata, spec) of every pod template; for Ray with the labels that KubeRay adds."""
+    """Yield (metadata, spec) of every pod template. Templates for Ray have the labels that KubeRay adds."""
     for manifest in manifests:
         spec = manifest.get("spec", {})
         if manifest["kind"] in ("Deployment", "StatefulSet"):
@@ -80,7 +80,7 @@ def selects(selector: Manifest, labels: dict[str, str]) -> bool:
 
 
 def references(manifests: list[Manifest], kind: str) -> set[str]:
-    """Names that pods give for Secrets or ConfigMaps."""
+    """Return the names of the Secrets or ConfigMaps that pods refer to."""
     words = {
         "Secret": r"'(?:secretKeyRef|secretRef)': \{[^}]*'name': '([^']+)'",
         "ConfigMap": r"'configMap': \{'name': '([^']+)'",
@@ -119,7 +119,7 @@ def test_every_component_changes_the_base_and_stays_valid(
         ("NetworkPolicy", ("spec", "ingres")),
     ],
 )
-def test_the_check_refuses_a_misspelt_field(
+def test_the_validation_rejects_a_misspelled_field(
     kind: str, path: tuple[str, ...], base: list[Manifest], custom_schemas: Schemas
 ) -> None:
     wrong = copy.deepcopy(next(iter(named(base, kind).values())))
@@ -167,7 +167,7 @@ def test_every_named_port_exists(base: list[Manifest]) -> None:
     assert monitored <= allowed, "Prometheus must reach what it scrapes"
 
 
-def test_config_maps_exist_and_secrets_are_made_as_documented(base: list[Manifest]) -> None:
+def test_config_maps_exist_and_secrets_are_created_as_documented(base: list[Manifest]) -> None:
     assert references(base, "ConfigMap") <= set(named(base, "ConfigMap"))
     secrets = references(base, "Secret") | {named(base, "RayCluster")["regroup"]["spec"]["authOptions"]["secretName"]}
     assert secrets == {"regroup-database", "regroup-ray-token", "regroup-storage"}
@@ -177,7 +177,7 @@ def test_config_maps_exist_and_secrets_are_made_as_documented(base: list[Manifes
     assert named(base, "Secret") == {}, "no secret in the repository"
 
 
-# ------------------------------------------------------------------------------------------------ our own rules
+# ------------------------------------------------------------------------------------------------ project rules
 
 
 def test_no_container_has_more_rights_or_memory_than_it_needs(base: list[Manifest]) -> None:
@@ -207,7 +207,11 @@ def test_torch_is_only_where_ranks_run(base: list[Manifest]) -> None:
 
 
 def test_storage_credentials_are_where_storage_is_used(base: list[Manifest]) -> None:
-    """Agents move checkpoints, the server reads what ended jobs logged; supervisors and the Ray head do neither."""
+    """Check that only agents and the server have credentials.
+
+    Agents fetch and upload checkpoints, and the server reads the logs of ended jobs. Supervisors and the Ray head
+    do neither.
+    """
     having = {
         name
         for name, container in containers(base).items()
@@ -216,7 +220,7 @@ def test_storage_credentials_are_where_storage_is_used(base: list[Manifest]) -> 
     assert having == {"control", "ray-worker"}
 
 
-def test_ray_asks_for_a_token_everywhere_and_has_shared_memory(base: list[Manifest]) -> None:
+def test_ray_requires_a_token_everywhere_and_has_shared_memory(base: list[Manifest]) -> None:
     assert named(base, "RayCluster")["regroup"]["spec"]["authOptions"]["mode"] == "token"
     for name in ("control", "ray-node"):
         variables = {variable["name"]: variable for variable in containers(base)[name]["env"]}
@@ -228,14 +232,14 @@ def test_ray_asks_for_a_token_everywhere_and_has_shared_memory(base: list[Manife
             assert memory[0]["emptyDir"]["medium"] == "Memory"
 
 
-def test_versions_are_those_of_the_constraints(base: list[Manifest]) -> None:
+def test_versions_match_the_constraints(base: list[Manifest]) -> None:
     constraints = (ROOT / "constraints.txt").read_text()
     assert f"ray=={named(base, 'RayCluster')['regroup']['spec']['rayVersion']}\n" in constraints
     for name in ("control", "ray-worker"):
         assert containers(base)[name]["image"].endswith(f":{regroup.__version__}")
 
 
-def test_the_overlay_of_the_guide_names_the_images_of_all_containers(
+def test_the_overlay_in_the_guide_sets_the_images_of_all_containers(
     tmp_path: Path, render: Callable[[Path], list[Manifest]]
 ) -> None:
     blocks = re.findall(r"```yaml\n(# kustomization.yaml\n.*?)```", (ROOT / "docs/deploy.md").read_text(), re.DOTALL)
@@ -255,7 +259,7 @@ def test_the_overlay_of_the_guide_names_the_images_of_all_containers(
     assert set(json.loads(labels).values()) == {"regroup.io/block", "regroup.io/rack"}
 
 
-def test_a_worker_learns_its_nodes_labels_and_ranks_get_no_token(
+def test_a_worker_reads_the_labels_of_its_node_and_ranks_have_no_token(
     with_component: Callable[[str], list[Manifest]],
 ) -> None:
     manifests = with_component("node-labels")

@@ -1,4 +1,4 @@
-"""Dashboard and alerts ask only for metrics that exist, in expressions that a real Prometheus evaluates."""
+"""Tests that dashboard and alerts query existing metrics, in expressions that a real Prometheus evaluates."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
 
 @dataclass(frozen=True)
 class Report:
-    """Shaped like a supervisor's event."""
+    """Return an event in the format of a supervisor's event."""
 
     seq: int
     key: str
@@ -44,7 +44,7 @@ class Report:
 
 
 def life_of_a_job() -> list[Report]:
-    """Two generations: ten steps, a killed rank, ten more steps and a checkpoint."""
+    """Return the events of two generations: ten steps, a killed rank, ten more steps and a checkpoint."""
     phases = ("detect", "teardown", "decide", "form", "restore", "first_step", "total")
     ranks = [{"rank": 0, "node_id": "n0", "node_name": "a", "address": "::1", "local_rank": 0, "device": 0}]
     formed = {"layout": {"dp_shard": 1}, "world_size": 1, "ranks": ranks, "cause": "", "restore": {"source": "none"}}
@@ -80,7 +80,7 @@ def step(generation: int, number: int) -> tuple[str, str, int, dict[str, Any]]:
 
 
 async def exposition(folder: Path) -> bytes:
-    """What the server's /metrics says of a store with one running and one queued job."""
+    """Return the server's `/metrics` for a store with one running and one queued job."""
     store = await Store.open(f"sqlite:///{folder}/regroup.db")
     training = {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 100}
     workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
@@ -114,7 +114,7 @@ def metrics_text(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.fixture
 def endpoint(metrics_text: bytes) -> Iterator[str]:
-    """`host:port` that serves the metrics."""
+    """Address (`host:port`) that serves the metrics."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -136,7 +136,7 @@ def endpoint(metrics_text: bytes) -> Iterator[str]:
 
 
 def dashboard_expressions() -> dict[str, str]:
-    """Expression of each panel's query, with Grafana's variables filled in."""
+    """Return the expression of each panel's query, with values for Grafana's variables."""
     return {
         f"{panel['title']} {target['refId']}": target["expr"].replace("$__rate_interval", "1m")
         for panel in DASHBOARD["panels"]
@@ -145,7 +145,7 @@ def dashboard_expressions() -> dict[str, str]:
 
 
 def families(text: bytes) -> set[str]:
-    """Names of the series in an exposition."""
+    """Return the names of the series in an exposition."""
     return {re.split(r"[{ ]", line)[0] for line in text.decode().splitlines() if line and not line.startswith("#")}
 
 
@@ -153,7 +153,7 @@ def asked(expression: str) -> set[str]:
     return set(re.findall(r"\bregroup_\w+", expression))
 
 
-def test_dashboard_and_alerts_ask_only_for_metrics_that_exist(metrics_text: bytes) -> None:
+def test_dashboard_and_alerts_query_only_existing_metrics(metrics_text: bytes) -> None:
     expressions = [*dashboard_expressions().values(), *(alert["expr"] for alert in ALERTS)]
     assert len(expressions) > 15
     wanted = set().union(*(asked(expression) for expression in expressions))
@@ -161,7 +161,7 @@ def test_dashboard_and_alerts_ask_only_for_metrics_that_exist(metrics_text: byte
 
 
 @pytest.mark.prometheus
-def test_every_panel_shows_something_of_a_job(endpoint: str, scraping: Callable[..., PrometheusServer]) -> None:
+def test_every_panel_shows_data_of_a_job(endpoint: str, scraping: Callable[..., PrometheusServer]) -> None:
     prometheus = scraping(endpoint)
     prometheus.wait_for_scrapes(3)
     empty = {title for title, expression in dashboard_expressions().items() if not prometheus.query(expression)}
@@ -179,7 +179,7 @@ def test_every_alert_is_evaluated(endpoint: str, scraping: Callable[..., Prometh
     assert {alert["alert"] for alert in ALERTS} == prometheus.healthy_alerts()
 
 
-def test_every_alert_has_its_line_in_the_runbook() -> None:
+def test_every_alert_has_an_entry_in_the_runbook() -> None:
     guide = (ROOT / "docs" / "deploy.md").read_text()
     for alert in ALERTS:
         page, anchor = alert["annotations"]["runbook"].split("#")
@@ -188,7 +188,7 @@ def test_every_alert_has_its_line_in_the_runbook() -> None:
         assert f"`{alert['alert']}`" in guide
 
 
-def test_dashboard_has_a_stable_identity_and_no_fixed_data_source() -> None:
+def test_the_dashboard_has_a_stable_uid_and_no_fixed_data_source() -> None:
     assert DASHBOARD["uid"] == "regroup"
     numbers = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(numbers) == len(set(numbers))

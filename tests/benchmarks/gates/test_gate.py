@@ -1,4 +1,4 @@
-"""The gate: one arm at a time, exactly the steps asked for, and no order that favours an arm."""
+"""Tests of the gate: one arm at a time, exactly the requested steps, and no order that favors an arm."""
 
 import threading
 from collections import Counter
@@ -22,7 +22,7 @@ def train(path: Path, arm: str, rank: int, log: list[tuple[str, int]]) -> thread
     return thread
 
 
-def test_only_the_arm_that_is_let_through_runs_and_only_so_many_steps(tmp_path: Path) -> None:
+def test_only_the_admitted_arm_runs_and_only_the_requested_steps(tmp_path: Path) -> None:
     log: list[tuple[str, int]] = []
     with GateServer(tmp_path / "gate", patience_s=10) as gate:
         threads = [train(tmp_path / "gate", arm, rank, log) for arm in "ab" for rank in range(2)]
@@ -38,12 +38,12 @@ def test_only_the_arm_that_is_let_through_runs_and_only_so_many_steps(tmp_path: 
         assert not thread.is_alive()
 
 
-def test_an_arm_that_does_not_come_is_named(tmp_path: Path) -> None:
+def test_the_error_names_an_arm_that_does_not_connect(tmp_path: Path) -> None:
     with GateServer(tmp_path / "gate", patience_s=0.05) as gate, pytest.raises(TimeoutError, match="arm bare: 0 of 4"):
         gate.admit("bare", 4)
 
 
-def test_a_rank_that_leaves_is_noticed(tmp_path: Path) -> None:
+def test_a_rank_that_disconnects_raises_an_error(tmp_path: Path) -> None:
     with GateServer(tmp_path / "gate", patience_s=10) as gate:
         client = GateClient(str(tmp_path / "gate"), "a", 0)
         gate.admit("a", 1)
@@ -52,7 +52,7 @@ def test_a_rank_that_leaves_is_noticed(tmp_path: Path) -> None:
             gate.run_block("a", 1)
 
 
-def test_every_arm_runs_once_a_round_and_every_order_occurs_equally_often() -> None:
+def test_every_arm_runs_once_per_round_and_all_orders_are_equally_frequent() -> None:
     plan = rounds(["x", "y", "z"], 60, shuffle_seed=1)
     assert all(sorted(order) == ["x", "y", "z"] for order in plan)
     assert set(Counter(map(tuple, plan)).values()) == {10}

@@ -7,12 +7,12 @@ from benchmarks.placement.placement_quality import run, trace
 from benchmarks.placement.placement_scale import cluster, exponent
 
 
-def test_small_clusters_are_placed_almost_as_well_as_can_be() -> None:
+def test_placements_on_small_clusters_are_close_to_the_optimum() -> None:
     found = gaps(15, seed=5)
     assert sum(found) / len(found) <= 0.05 and max(found) <= 0.25 and min(found) >= 0
 
 
-def test_beside_pack_ranks_that_talk_are_near_each_other() -> None:
+def test_communicating_ranks_are_closer_to_each_other_than_with_pack() -> None:
     jobs = trace()[:420]
     ours, theirs = run("regroup", jobs), run("pack", jobs)
     many = [job.number for job in jobs if job.number in ours.communication_s and job.demand.ranks >= 16]
@@ -20,6 +20,6 @@ def test_beside_pack_ranks_that_talk_are_near_each_other() -> None:
     assert sum(theirs.communication_s[job] for job in many) > 2 * sum(ours.communication_s[job] for job in many)
 
 
-def test_growth_is_the_slope_of_logarithms() -> None:
+def test_the_growth_exponent_is_the_slope_of_the_logarithms() -> None:
     assert exponent([10, 100, 1000], [3.0, 6.0, 12.0]) == pytest.approx(math.log10(2))
     assert len(cluster(40)) == 40 and sum(node.free_gpus for node in cluster(10)) == 8 * 8 + 5

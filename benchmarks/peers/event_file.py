@@ -1,4 +1,4 @@
-"""What a peer's processes note while they run, and the SIGKILL that one of them gives itself, once in a run."""
+"""Events that a peer's processes append to a file, and the SIGKILL that one process sends to itself once per run."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def note(path: str, kind: str, **data: object) -> None:
-    """Append one event with its time (Unix seconds); a single write of a short line is atomic."""
+    """Append one event with its time (Unix seconds). A single write of a short line is atomic."""
     line = json.dumps({"kind": kind, "time_s": time.time(), **data}) + "\n"
     with Path(path).open("a") as file:
         file.write(line)
@@ -17,17 +17,17 @@ def note(path: str, kind: str, **data: object) -> None:
 
 @dataclass(frozen=True)
 class Killing:
-    """Where a rank kills itself."""
+    """Rank, step and phase at which a rank kills itself."""
 
     events: str
-    """File to which it notes `kill` just before."""
+    """File to which the rank appends `kill` just before the SIGKILL."""
     rank: int
     step: int
     phase: str
     """`forward`, `backward` or `optimizer`."""
 
     def strike(self, rank: int, step: int, phase: str) -> None:
-        """Called at every place where it may be."""
+        """Kill this process at the chosen rank, step and phase, once. Loops call this at every possible kill point."""
         marker = Path(self.events + ".killed")
         if (rank, step, phase) == (self.rank, self.step, self.phase) and not marker.exists():
             marker.touch()
