@@ -192,7 +192,7 @@ class Controller:
         except Exception as error:
             _log.exception("reconciling a job failed; retrying", job=job_id)
             problem = f"{type(error).__name__}: {error}; the control plane tries again, please report this"
-            await report_problem(leader, job_id, Condition("LookedAfter", False, "control_plane_fault", problem))
+            await report_problem(leader, job_id, Condition("Reconciled", False, "control_plane_fault", problem))
             await asyncio.sleep(_PASS_EVERY_S)
         finally:
             self._reconciling.pop(job_id, None)

@@ -47,7 +47,7 @@ _SYNC_PAUSE_S = 0.1
 """Pause between two syncs. Events of this time arrive together, which takes fewer statements."""
 _CHANGE_SYNC_S = 0.5
 """Longest sync during a change: the supervisor does not detect every node that the cluster loses."""
-_SUPERVISOR_CONDITIONS = frozenset({"SupervisorResponsive", "LookedAfter"})
+_SUPERVISOR_CONDITIONS = frozenset({"SupervisorResponsive", "Reconciled"})
 """Conditions that end with the next sync of the job's supervisor."""
 _ACCOUNTED_EVENTS = ("state", "incident", "checkpoint")
 """Events after which the job's goodput is recorded."""
