@@ -239,5 +239,5 @@ async def test_the_supervisor_polls_spares_and_reports_a_dead_one(monkeypatch: p
     await eventually(lambda: ("node-2", "status") in nodes.calls)
     assert spares.state == {"node-2": "ready"}
     nodes.dead.add("node-2")
-    await eventually(lambda: spares.state == {"node-2": "agent on node-2 is gone"})
+    await eventually(lambda: spares.state == {"node-2": "agent on node-2 is lost"})
     await spares.stop()
