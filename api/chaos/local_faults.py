@@ -77,7 +77,7 @@ class LocalFaults:
         """SIGCONT the frozen processes that are still alive.
 
         Returns:
-            True if the node stays alive. It exits if Ray has declared it dead meanwhile.
+            True if the node stays alive. It exits if Ray declared it dead during the freeze.
         """
         processes.send(injection.frozen, signal.SIGCONT)
         raylets = [process for process in injection.frozen if process.name == _RAYLET]

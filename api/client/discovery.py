@@ -13,7 +13,7 @@ from regroup.service.domain.errors import UnavailableError
 _PATIENCE_S = 3.0
 """Retry time of a single request, short because a user waits for the answer."""
 _FOLLOW_PATIENCE_S = 120.0
-"""Retry time while a client follows a job: the server may restart, and the job continues meanwhile."""
+"""Retry time while a client follows a job: the server may restart, and the job continues without it."""
 
 
 def address(server: str | None) -> str | None:

@@ -232,7 +232,7 @@ async def _follow(leader: LeaderContext, job_id: str) -> None:
 
 
 async def _sync(leader: LeaderContext, job: JobRow, reconcilers: Sequence[Reconciler]) -> SyncReply:
-    """Poll the supervisor. Intents that change meanwhile are sent at once, which also ends the poll."""
+    """Poll the supervisor. Intents that change during the poll are sent at once, which also ends the poll."""
     allocations = JobAllocations(await leader.store.live_allocations(job.id))
     is_changing = any(each.concerns(job, allocations) for each in reconcilers)
     wait_s = min(leader.settings.sync_wait_s, _CHANGE_SYNC_S) if is_changing else leader.settings.sync_wait_s

@@ -92,7 +92,7 @@ class CheckpointSaver:
         Raises:
             StorageUnavailable: storage did not answer.
         """
-        writing = frozenset(self._writing)  # before the scan: a checkpoint that is finished meanwhile is not torn
+        writing = frozenset(self._writing)  # before the scan: a checkpoint that finishes during the scan is not torn
         root = fsspec_storage.join(self._config.storage_uri, "checkpoints")
         with fsspec_storage.answering(root):
             return self._scan(root, writing)
@@ -128,7 +128,7 @@ class CheckpointSaver:
     async def _save(
         self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str
     ) -> SavedShards:
-        # Duplicates: the pool may release its buffers meanwhile, if the layout changes.
+        # Duplicates: the pool may release its buffers if the layout changes.
         fds = [os.dup(fd) for fd in self._buffers.pinned(generation, step, ranks)]
         directory = self._scratch / f"save-{step}-{generation}"
         directory.mkdir(parents=True, exist_ok=True)

@@ -330,7 +330,7 @@ class JobHost:
         self.generation = generation
 
     async def _lend(self, request: BuffersRequest) -> LentBuffers:
-        """Lend buffers once the state from other nodes has arrived. Ranks boot meanwhile."""
+        """Lend buffers once the state from other nodes has arrived. Ranks boot while it is fetched."""
         assert self._fetching is not None, "the fetch starts before the ranks are forked"
         await asyncio.shield(self._fetching)
         return self.buffers.lend(request, self._restore)

@@ -263,7 +263,7 @@ class Exited:
     code: int
     time_s: float
     out_of_memory: bool = False
-    """The kernel has killed a process here for want of memory meanwhile."""
+    """The kernel killed a process on this node because memory was exhausted."""
     last_output: str = ""
     """If the rank aborted: the end of its standard error, where libraries print the cause."""
 

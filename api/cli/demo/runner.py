@@ -137,7 +137,7 @@ def _command(verb: str, state: Path, *options: str) -> list[str]:
 
 
 def _url(server: "subprocess.Popen[bytes]", state: Path, board: JobView, out: Screen | Lines) -> str:
-    """Wait until the server has written its address, and return it; show `board` meanwhile.
+    """Show `board` until the server has written its address, and return the address.
 
     Raises:
         UnavailableError: the server exited, or did not start in time.

@@ -29,7 +29,7 @@ class Quota:
     guaranteed: int = 0
     """Devices that the project gets on request: jobs of projects that borrowed them are shrunk or suspended."""
     borrowable: int | None = None
-    """Guaranteed devices that other projects may use meanwhile; None lends all. The rest stays free."""
+    """Guaranteed devices that other projects may use while this one does not; None lends all. The rest stays free."""
     limit: int | None = None
     """Maximum number of devices; None for no limit."""
     weight: float = 1.0

@@ -62,11 +62,11 @@ def test_training_and_recovery_do_not_need_the_database(
 
 
 def _falls_silent(behind_it: Server, proxy: Proxy, job: Job, gates: Gates) -> None:
-    """Stall the database for a minute. The server answers requests meanwhile, with an error."""
+    """Stall the database for a minute. The server answers requests with an error."""
     proxy.stall()
     silent_s = time.monotonic()
     gates.open(6)
-    # The job loses a rank and recovers meanwhile.
+    # The job loses a rank and recovers during the outage.
     eventually(lambda: gates.ranks_at(18, generation=2).keys() == RANKS, 120)
     started_s = time.monotonic()
     with Client(behind_it.url, patience_s=0.0) as hasty, pytest.raises((ApiError, ServerUnreachableError)):

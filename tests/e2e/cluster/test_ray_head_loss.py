@@ -1,6 +1,6 @@
 """Ray's head process dies and restarts, with its records in a Redis.
 
-Jobs train meanwhile and stay where they are; later failures are recovered. Without a Redis the cluster is lost:
+Jobs continue to train on their nodes; later failures are recovered. Without a Redis the cluster is lost:
 test_ray_cluster_loss.py.
 """
 

@@ -91,7 +91,7 @@ def test_training_continues(
         eventually(lambda: [saved.step for saved in client.checkpoints(job.id)] == [4], 120)
         begin(proxy)
         gates.open(6)
-        eventually(lambda: client.get(job.id).step == 19, 60)  # the job lost a rank and recovered meanwhile
+        eventually(lambda: client.get(job.id).step == 19, 60)  # the job lost a rank and recovered
         if trouble != "slow":
             eventually(lambda: _unwell(client.get(job.id)), 120)
             assert [saved.step for saved in client.checkpoints(job.id)] == [4]

@@ -37,9 +37,9 @@ def check_all_invariants(
 ) -> Generator[Callable[[str], None]]:
     """Check that all eight invariants hold for a job that ends within the block.
 
-    A thread counts the job's checkpoints meanwhile. The block gets a function and must call it with the name of each
-    fault, as `regroup chaos` names it, just before it injects the fault. No process reports to the supervisor that a
-    node was cut off, and the time until detection counts.
+    A thread counts the job's checkpoints during the block. The block gets a function and must call it with the name
+    of each fault, as `regroup chaos` names it, just before it injects the fault. No process reports to the supervisor
+    that a node was cut off, and the time until detection counts.
 
     Args:
         control: the undisturbed run; not needed for a job that must fail.

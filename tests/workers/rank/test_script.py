@@ -4,14 +4,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from regroup.workers.contract.messages import Done, Failed, Join, Joined, Message, Restore, decode, encode
+from regroup.workers.contract.messages import Done, Failed, Join, Joined, Restore, decode, encode
 from regroup.workers.contract.rank_config import RankConfig, ScriptConfig
+from tests.support.jobs.ray_train_ranks import Ended
 from tests.support.machines.forked_process import forking
 
 FORKS = """
@@ -41,19 +42,6 @@ for line in sys.stdin:
 JOIN = Join(
     "j", 3, 1, 2, 1, 2, 0, 1, {}, "cpu", "h", 1, Restore("none", 4), "script:", RankConfig(), node_name="node-a"
 )
-
-
-@dataclass(frozen=True)
-class Ended:
-    """Result of one rank."""
-
-    code: int
-    received: list[Message]
-    out: str
-    err: str
-
-    def of(self, kind: type[Any]) -> list[Any]:
-        return [message for message in self.received if isinstance(message, kind)]
 
 
 Start = Callable[..., Ended]

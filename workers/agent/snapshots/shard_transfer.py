@@ -154,7 +154,7 @@ class ShardServer:
         if (found := self._store.find(key)) is None:
             raise TransferError(f"no shard of rank {key.rank}, generation {key.generation}, step {key.step} here")
         fd, size_bytes = found
-        fd = os.dup(fd)  # the store may release it meanwhile
+        fd = os.dup(fd)  # the store may release it during the transfer
         try:
             file_bytes = os.fstat(fd).st_size
             await connection.send_json({"file_bytes": file_bytes, "size_bytes": size_bytes})
