@@ -63,11 +63,11 @@ def main() -> int:
         if SCENARIOS in rows:
             rows.remove(SCENARIOS)
 
-            def keep(found: dict[str, Any]) -> None:
+            def save_rows(found: dict[str, Any]) -> None:
                 document[SCENARIOS] = found
                 _write(given.json, document)
 
-            fault_scenarios.run(document["failures"], keep)
+            fault_scenarios.run(document["failures"], save_rows)
         for row in rows:
             document[row] = _row(root, row, given.injections, document["failures"])
             _write(given.json, document)

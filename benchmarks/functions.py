@@ -21,10 +21,10 @@ from benchmarks.cluster.regroup_server import Server, run_server
 from benchmarks.peers.workload import RANKS, Workload, write_text
 from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
 from benchmarks.trials import stats
-from benchmarks.trials.trial import Strike, Trial, TrialError, draw_strike
+from benchmarks.trials.trial import KillPoint, Trial, TrialError, draw_kill_point
 
 _STEPS = 24
-_FIRST_STRIKE, _LAST_STRIKE = 8, 20
+_FIRST_KILL_STEP, _LAST_KILL_STEP = 8, 20
 _PHASES = ("forward", "optimizer")
 """Phases that a training function also has."""
 _FIGURES = ("submit_to_first_step_s", "kill_to_first_step_s", "kill_to_new_step_s", "steps_lost")
@@ -47,11 +47,11 @@ def main() -> int:
         with run_server(root / "control") as server:
             control = {arm: _undisturbed(server, _spec(arm, workload)) for arm in ARMS}
         for number in range(given.trials):
-            strike = draw_strike(draw, _FIRST_STRIKE, _LAST_STRIKE, _PHASES)
+            kill_point = draw_kill_point(draw, _FIRST_KILL_STEP, _LAST_KILL_STEP, _PHASES)
             with run_server(root / str(number)) as server:
                 for arm in (*ARMS[number % len(ARMS) :], *ARMS[: number % len(ARMS)]):
                     try:
-                        trials.append(_trial(server, arm, _spec(arm, workload, _fault(strike)), strike))
+                        trials.append(_trial(server, arm, _spec(arm, workload, _fault(kill_point)), kill_point))
                         print(f"{arm}: recovered after {trials[-1].kill_to_first_step_s:.2f} s", flush=True)
                     except TrialError as error:
                         failures.append(f"{arm}: {error}")
@@ -112,8 +112,8 @@ def _spec(arm: str, workload: Workload, faults: Sequence[Mapping[str, Any]] = ()
     }
 
 
-def _fault(strike: Strike) -> list[dict[str, Any]]:
-    return [{"at": {"rank": strike.rank, "step": strike.step, "phase": strike.phase}, "do": "sigkill"}]
+def _fault(kill_point: KillPoint) -> list[dict[str, Any]]:
+    return [{"at": {"rank": kill_point.rank, "step": kill_point.step, "phase": kill_point.phase}, "do": "sigkill"}]
 
 
 def _undisturbed(server: Server, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,11 +128,11 @@ def _undisturbed(server: Server, spec: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _trial(server: Server, arm: str, spec: Mapping[str, Any], strike: Strike) -> Trial:
+def _trial(server: Server, arm: str, spec: Mapping[str, Any], kill_point: KillPoint) -> Trial:
     idle = settle(patience_s=_SETTLE_S)
     submitted = time.time()
     done = server.finish(server.client.submit(spec).id)
-    return read_trial(arm, strike, done, server.steps(done["id"]), submitted, idle)
+    return read_trial(arm, kill_point, done, server.steps(done["id"]), submitted, idle)
 
 
 if __name__ == "__main__":

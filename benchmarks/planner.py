@@ -44,13 +44,13 @@ def main() -> None:
     parser = arguments(__doc__ or "", trials=3)
     default = Path("../shared/data/measured-configurations.csv")
     parser.add_argument("--data", type=Path, default=default, metavar="CSV", help=f"measured rows, default {default}")
-    asked = parser.parse_args()
-    with asked.data.open(newline="") as lines:
+    options = parser.parse_args()
+    with options.data.open(newline="") as lines:
         table = list(csv.DictReader(lines))
     document = measure(table)
-    document |= {name: min(_search_s(*case) for _ in range(asked.trials)) for name, case in _SEARCHES.items()}
-    write_result(asked.json, document)
-    plots.planner(document, asked.json.with_suffix(".png"))
+    document |= {name: min(_search_s(*case) for _ in range(options.trials)) for name, case in _SEARCHES.items()}
+    write_result(options.json, document)
+    plots.planner(document, options.json.with_suffix(".png"))
     for name in ("mape", "coverage", "regret", *_SEARCHES):
         print(name, document[name])
 
@@ -194,11 +194,11 @@ def _ordered(judged: Iterable[Judged]) -> list[Judged]:
 def _regrets(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return how much slower the planner's choice among the measured plans is than the best of them, as a fraction."""
     stack = _same_stack(rows)
-    asked: dict[Hashable, list[Row]] = defaultdict(list)
+    by_question: dict[Hashable, list[Row]] = defaultdict(list)
     for row in rows:
-        asked[(row.stack, row.name, row.work, row.cluster)].append(row)
+        by_question[(row.stack, row.name, row.work, row.cluster)].append(row)
     found: list[dict[str, Any]] = []
-    for alike in asked.values():
+    for alike in by_question.values():
         plans: dict[Hashable, list[Row]] = defaultdict(list)
         for row in alike:
             plans[row.plan].append(row)

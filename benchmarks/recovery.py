@@ -21,15 +21,15 @@ from benchmarks.peers.workload import Workload, write_text
 from benchmarks.report import plots
 from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
 from benchmarks.trials import stats
-from benchmarks.trials.trial import Strike, Trial, TrialError, draw_strike
+from benchmarks.trials.trial import KillPoint, Trial, TrialError, draw_kill_point
 
 _STEPS = 24
-_FIRST_STRIKE, _LAST_STRIKE = 12, 20
+_FIRST_KILL_STEP, _LAST_KILL_STEP = 12, 20
 """First and last step of a kill. Both come after the first checkpoint of the arm that saves every ten steps."""
 _FIGURES = ("submit_to_first_step_s", "kill_to_first_step_s", "kill_to_new_step_s", "steps_lost")
 _SEED = 2
 
-Arm = Callable[[Workload, Strike, Path], Trial]
+Arm = Callable[[Workload, KillPoint, Path], Trial]
 ARMS: Mapping[str, Arm] = {
     "regroup": lambda *given: regroup_arm.run("regroup", True, *given),
     "regroup_cold": lambda *given: regroup_arm.run("regroup_cold", False, *given),
@@ -62,11 +62,11 @@ def main() -> int:
         if "regroup" in names:
             control = regroup_arm.undisturbed(workload, _folder(root, "control"))
         for number in range(given.trials):
-            strike = draw_strike(draw, _FIRST_STRIKE, _LAST_STRIKE)
+            kill_point = draw_kill_point(draw, _FIRST_KILL_STEP, _LAST_KILL_STEP)
             for name in _rotated(names, number):
                 try:
-                    trials.append(ARMS[name](workload, strike, _folder(root, f"{number}-{name}")))
-                    _say(trials[-1])
+                    trials.append(ARMS[name](workload, kill_point, _folder(root, f"{number}-{name}")))
+                    _print_trial(trials[-1])
                 except TrialError as error:
                     failures.append(str(error))
                     print(f"FAILED {error}", flush=True)
@@ -144,8 +144,8 @@ def _folder(root: Path, name: str) -> Path:
     return folder
 
 
-def _say(trial: Trial) -> None:
-    where = f"rank {trial.strike.rank} at step {trial.strike.step} in {trial.strike.phase}"
+def _print_trial(trial: Trial) -> None:
+    where = f"rank {trial.kill_point.rank} at step {trial.kill_point.step} in {trial.kill_point.phase}"
     print(
         f"{trial.arm}: first step after {trial.submit_to_first_step_s:.2f} s; killed {where}, "
         f"recovered after {trial.kill_to_first_step_s:.2f} s, {trial.steps_lost} steps lost"

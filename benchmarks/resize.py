@@ -38,7 +38,7 @@ _LEAST, _FIRST, _MOST = 2, 4, 6
 _STEPS_AT_A_SIZE = 8
 _STEPS = 120
 _PATIENCE_S = 300.0
-_LOOK_S = 10.0
+_RESIZE_INTERVAL_S = 10.0
 """Interval at which Ray Train checks for capacity. Its default is 60 s. The shorter interval shortens the benchmark,
 but not the gap."""
 
@@ -80,8 +80,8 @@ def main() -> int:
                     continue
                 changes += found
                 exact.append(is_exact)
-                said = ", ".join(f"{each.before}→{each.after} {each.gap_s:.2f} s" for each in found)
-                print(f"{name}: {said}; {max(each.steps_lost for each in found)} steps lost", flush=True)
+                transitions = ", ".join(f"{each.before}→{each.after} {each.gap_s:.2f} s" for each in found)
+                print(f"{name}: {transitions}; {max(each.steps_lost for each in found)} steps lost", flush=True)
     document = {**result(changes), "ledger_exact": all(exact), "failures": failures}
     document["workload"] = {**workload.to_json(), "text": "sources of the Python standard library"}
     write_result(given.json, document)
@@ -167,7 +167,7 @@ def _ray_train(workload: Workload, folder: Path) -> tuple[list[Change], bool]:
             workload=replace(workload, steps=100_000).to_json(),
             ranks=_FIRST,
             most_ranks=_MOST,
-            resize_every_s=_LOOK_S,
+            resize_every_s=_RESIZE_INTERVAL_S,
             checkpoint_every=SHIPPED.checkpoint_every,
             direct=SHIPPED.direct,
             kill_rank=-1,

@@ -53,17 +53,17 @@ def scene(nodes: int, waiting: int, load: float = LOAD, seed: int = SEED) -> Sce
     left, order = int(load * nodes * _DEVICES), iter(cluster)
     at = next(order)
     while left > 0:
-        ranks, seats = min(left, _ranks(rng)), list[tuple[str, int]]()
+        ranks, slots = min(left, _ranks(rng)), list[tuple[str, int]]()
         left, missing = left - ranks, ranks
         while missing:
             at = at if free[at] else next(order)
-            seats.append((at, min(missing, free[at])))
-            free[at] -= seats[-1][1]
-            missing -= seats[-1][1]
+            slots.append((at, min(missing, free[at])))
+            free[at] -= slots[-1][1]
+            missing -= slots[-1][1]
         name = f"r{len(running)}"
         running.append(
             RunningJob(
-                name, name, _demand(ranks), tuple(seats), project=_project(rng), priority=rng.choice(list(Priority)),
+                name, name, _demand(ranks), tuple(slots), project=_project(rng), priority=rng.choice(list(Priority)),
                 allocated_at_s=-rng.uniform(0, 1e5), ends_s=rng.uniform(0, 1e5),
             )
         )  # fmt: skip
@@ -74,16 +74,16 @@ def scene(nodes: int, waiting: int, load: float = LOAD, seed: int = SEED) -> Sce
     return [_waiting(f"q{number}", rng) for number in range(waiting)], taken, running, _quotas(nodes)
 
 
-def look_s(nodes: int, waiting: int, trials: int) -> Mapping[str, Any]:
+def measure_cycle(nodes: int, waiting: int, trials: int) -> Mapping[str, Any]:
     """Return the seconds of a scheduling pass, as the mean over all scenes, and the result of each scene."""
-    looks: list[Mapping[str, Any]] = []
+    cycles: list[Mapping[str, Any]] = []
     for seed in range(SEED, SEED + SCENES):
         shown = scene(nodes, waiting, seed=seed)
         decisions, seconds = timed(lambda shown=shown: decide(*shown, now_s=0.0), trials)
         turns = sum(isinstance(each, Admission) for each in decisions)
-        looks.append({"seed": seed, "running": len(shown[2]), "turns": turns, "s": seconds})
-    mean_s = statistics.mean(look["s"] for look in looks)
-    return {"nodes": nodes, "waiting": waiting, "s": mean_s, "scenes": looks}
+        cycles.append({"seed": seed, "running": len(shown[2]), "turns": turns, "s": seconds})
+    mean_s = statistics.mean(cycle["s"] for cycle in cycles)
+    return {"nodes": nodes, "waiting": waiting, "s": mean_s, "scenes": cycles}
 
 
 def place_s(ranks: int, nodes: int, trials: int) -> float:
@@ -157,15 +157,15 @@ def _quotas(nodes: int) -> dict[str, Quota]:
 def main() -> int:
     """Measure, print the main figures and write the result."""
     options = arguments(__doc__ or "", trials=5).parse_args()
-    looks = [look_s(nodes, nodes // 2, options.trials) for nodes in SIZES]
+    cycles = [measure_cycle(nodes, nodes // 2, options.trials) for nodes in SIZES]
     simulated = week(16_384)
     document = {
-        "cycle_10000_nodes_5000_jobs_s": looks[-1]["s"],
+        "cycle_10000_nodes_5000_jobs_s": cycles[-1]["s"],
         "place_4096_gpus_s": place_s(4096, 10_000, options.trials),
-        "growth_exponent": exponent([(look["nodes"], look["s"]) for look in looks]),
+        "growth_exponent": exponent([(cycle["nodes"], cycle["s"]) for cycle in cycles]),
         "simulated_week_16384_gpus_s": simulated["s"],
         "quality": quality(),
-        "looks": looks,
+        "cycles": cycles,
         "week": simulated["report"],
     }
     for name in (

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster import processes
-from benchmarks.trials.trial import Strike, Trial, TrialError
+from benchmarks.trials.trial import KillPoint, Trial, TrialError
 
 _PATIENCE_S = 240.0
 
 
-def drive(arm: str, command: Sequence[str], env: Mapping[str, str], events: Path, strike: Strike) -> Trial:
+def drive(arm: str, command: Sequence[str], env: Mapping[str, str], events: Path, kill_point: KillPoint) -> Trial:
     """Run a driver until it finishes a step beyond the lost step. No process of the driver remains.
 
 
@@ -24,16 +24,16 @@ def drive(arm: str, command: Sequence[str], env: Mapping[str, str], events: Path
     with log_path.open("w") as log:
         driver = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
         try:
-            noted = _wait(events, driver, strike.step)
+            noted = _wait(events, driver, kill_point.step)
         except TrialError as error:
             raise TrialError(f"{arm}: {error}; log of the driver: {log_path.read_text()[-2000:]}") from None
         finally:
             processes.end(processes.descendants([driver.pid]), grace_s=1.0)
             driver.wait()
-    return read_trial(arm, strike, noted)
+    return read_trial(arm, kill_point, noted)
 
 
-def read_trial(arm: str, strike: Strike, noted: Sequence[Mapping[str, Any]]) -> Trial:
+def read_trial(arm: str, kill_point: KillPoint, noted: Sequence[Mapping[str, Any]]) -> Trial:
     """Compute the figures of a trial from the events that the script recorded, in order of time."""
     kinds = [item["kind"] for item in noted]
     launched, submitted, killed = (noted[kinds.index(kind)]["time_s"] for kind in ("launched", "submit", "kill"))
@@ -45,7 +45,7 @@ def read_trial(arm: str, strike: Strike, noted: Sequence[Mapping[str, Any]]) -> 
     after = [item for item in noted[restart:] if item["kind"] == "step"]
     return Trial(
         arm=arm,
-        strike=strike,
+        kill_point=kill_point,
         submit_to_first_step_s=steps[0]["time_s"] - submitted,
         kill_to_first_step_s=after[0]["time_s"] - killed,
         kill_to_new_step_s=next(item["time_s"] for item in after if item["step"] > committed) - killed,

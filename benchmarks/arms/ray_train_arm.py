@@ -12,7 +12,7 @@ from benchmarks.arms.driven import drive
 from benchmarks.cluster.ray_nodes import ray_nodes, settle
 from benchmarks.peers.ray_train_loop import RayTrainSettings
 from benchmarks.peers.workload import NODES, RANKS, SLOTS, Workload
-from benchmarks.trials.trial import Strike, Trial
+from benchmarks.trials.trial import KillPoint, Trial
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ TUNED = Knobs(
 )
 
 
-def run(arm: str, knobs: Knobs, workload: Workload, strike: Strike, folder: Path) -> Trial:
+def run(arm: str, knobs: Knobs, workload: Workload, kill_point: KillPoint, folder: Path) -> Trial:
     """Submit a job, kill a rank, and wait for two steps beyond the lost step. No process remains.
 
     Raises:
@@ -52,17 +52,17 @@ def run(arm: str, knobs: Knobs, workload: Workload, strike: Strike, folder: Path
             address=cluster.address,
             events=str(events),
             storage=str(folder / "storage"),
-            workload=replace(workload, steps=strike.step + 2).to_json(),
+            workload=replace(workload, steps=kill_point.step + 2).to_json(),
             ranks=RANKS,
             checkpoint_every=knobs.checkpoint_every,
             direct=knobs.direct,
-            kill_rank=strike.rank,
-            kill_step=strike.step,
-            kill_phase=strike.phase,
+            kill_rank=kill_point.rank,
+            kill_step=kill_point.step,
+            kill_phase=kill_point.phase,
         )
         (folder / "settings.json").write_text(json.dumps(asdict(settings)))
         env = {**os.environ, **cluster.environment, "OMP_NUM_THREADS": "1"}
         env["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
         command = [sys.executable, "-m", "benchmarks.peers.ray_train_loop", str(folder / "settings.json")]
-        trial = drive(arm, command, env, events, strike)
+        trial = drive(arm, command, env, events, kill_point)
     return replace(trial, details={**trial.details, "machine_was_idle": idle})

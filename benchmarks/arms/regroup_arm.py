@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.cluster.ray_nodes import settle
 from benchmarks.cluster.regroup_server import run_server
 from benchmarks.peers.workload import Workload
-from benchmarks.trials.trial import Strike, Trial, TrialError
+from benchmarks.trials.trial import KillPoint, Trial, TrialError
 
 
 def undisturbed(workload: Workload, folder: Path) -> dict[str, Any]:
@@ -20,19 +20,19 @@ def undisturbed(workload: Workload, folder: Path) -> dict[str, Any]:
     }
 
 
-def run(arm: str, standby: bool, workload: Workload, strike: Strike, folder: Path) -> Trial:
+def run(arm: str, standby: bool, workload: Workload, kill_point: KillPoint, folder: Path) -> Trial:
     """Submit a job, kill a rank, and wait for the end of the job. No process remains.
 
     Raises:
         TrialError: the job did not succeed, or the rank was not lost.
     """
-    fault = {"at": {"rank": strike.rank, "step": strike.step, "phase": strike.phase}, "do": "sigkill"}
+    fault = {"at": {"rank": kill_point.rank, "step": kill_point.step, "phase": kill_point.phase}, "do": "sigkill"}
     job, rows, submitted, idle = _run(workload, folder, faults=[fault], standby=standby)
-    return read_trial(arm, strike, job, rows, submitted, idle)
+    return read_trial(arm, kill_point, job, rows, submitted, idle)
 
 
 def read_trial(
-    arm: str, strike: Strike, job: dict[str, Any], rows: list[dict[str, Any]], submitted: float, idle: bool
+    arm: str, kill_point: KillPoint, job: dict[str, Any], rows: list[dict[str, Any]], submitted: float, idle: bool
 ) -> Trial:
     """Compute the figures of a finished job into which one fault was injected.
 
@@ -46,7 +46,7 @@ def read_trial(
     after = [row for row in rows if row["generation"] > incident["generation"]]
     return Trial(
         arm=arm,
-        strike=strike,
+        kill_point=kill_point,
         submit_to_first_step_s=rows[0]["time_s"] - submitted,
         kill_to_first_step_s=after[0]["time_s"] - killed,
         kill_to_new_step_s=next(row["time_s"] for row in after if row["step"] > incident["at_step"]) - killed,

@@ -15,7 +15,7 @@ from benchmarks.cluster import processes
 from benchmarks.cluster.ray_nodes import settle
 from benchmarks.peers.torchft_loop import TorchftSettings
 from benchmarks.peers.workload import RANKS, Workload
-from benchmarks.trials.trial import Strike, Trial, TrialError
+from benchmarks.trials.trial import KillPoint, Trial, TrialError
 
 _PATIENCE_S = 240.0
 _POLL_S = 0.01
@@ -29,7 +29,7 @@ def is_installed() -> bool:
     return importlib.util.find_spec("torchft") is not None
 
 
-def run(arm: str, workload: Workload, strike: Strike, folder: Path) -> Trial:
+def run(arm: str, workload: Workload, kill_point: KillPoint, folder: Path) -> Trial:
     """Start all replicas, kill one, and wait for two steps with all replicas. No process remains.
 
     Raises:
@@ -45,9 +45,9 @@ def run(arm: str, workload: Workload, strike: Strike, folder: Path) -> Trial:
         events=str(events),
         workload=replace(workload, steps=10 * workload.steps).to_json(),
         replicas=RANKS,
-        kill_rank=strike.rank,
-        kill_step=strike.step,
-        kill_phase=strike.phase,
+        kill_rank=kill_point.rank,
+        kill_step=kill_point.step,
+        kill_phase=kill_point.phase,
     )
     (folder / "settings.json").write_text(json.dumps(asdict(settings)))
     submitted = time.time()
@@ -63,11 +63,11 @@ def run(arm: str, workload: Workload, strike: Strike, folder: Path) -> Trial:
             for replica in replicas:
                 replica.wait()
             lighthouse.shutdown()
-    trial = read_trial(arm, strike, noted, submitted)
+    trial = read_trial(arm, kill_point, noted, submitted)
     return replace(trial, details={**trial.details, "machine_was_idle": idle})
 
 
-def read_trial(arm: str, strike: Strike, noted: Sequence[Mapping[str, Any]], submitted: float) -> Trial:
+def read_trial(arm: str, kill_point: KillPoint, noted: Sequence[Mapping[str, Any]], submitted: float) -> Trial:
     """Compute the figures of a trial from the events that the replicas recorded.
 
     The trial is at full strength again with the first step in which all replicas take part.
@@ -80,7 +80,7 @@ def read_trial(arm: str, strike: Strike, noted: Sequence[Mapping[str, Any]], sub
     whole = next(item for item in after if item["of"] == RANKS and item["time_s"] > back["time_s"])
     return Trial(
         arm=arm,
-        strike=strike,
+        kill_point=kill_point,
         submit_to_first_step_s=next(item["time_s"] for item in steps if item["of"] == RANKS) - submitted,
         kill_to_first_step_s=after[0]["time_s"] - killed,
         kill_to_new_step_s=after[0]["time_s"] - killed,

@@ -11,7 +11,7 @@ from benchmarks.cluster.ray_nodes import settle
 from benchmarks.peers.event_file import note
 from benchmarks.peers.torchrun_loop import TorchrunSettings
 from benchmarks.peers.workload import RANKS, Workload
-from benchmarks.trials.trial import Strike, Trial
+from benchmarks.trials.trial import KillPoint, Trial
 
 CHECKPOINT_EVERY = 10
 """Same value as in the Ray Train arm with default settings."""
@@ -20,7 +20,7 @@ KNOBS = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 With gloo, the restarted ranks then wait for each other without end, or exit. Neither of two attempts recovered."""
 
 
-def run(arm: str, workload: Workload, strike: Strike, folder: Path) -> Trial:
+def run(arm: str, workload: Workload, kill_point: KillPoint, folder: Path) -> Trial:
     """Start torchrun, kill a rank, and wait for a step beyond the lost step. No process remains.
 
     Raises:
@@ -31,11 +31,11 @@ def run(arm: str, workload: Workload, strike: Strike, folder: Path) -> Trial:
     settings = TorchrunSettings(
         events=str(events),
         storage=str(storage),
-        workload=replace(workload, steps=strike.step + 2).to_json(),
+        workload=replace(workload, steps=kill_point.step + 2).to_json(),
         checkpoint_every=CHECKPOINT_EVERY,
-        kill_rank=strike.rank,
-        kill_step=strike.step,
-        kill_phase=strike.phase,
+        kill_rank=kill_point.rank,
+        kill_step=kill_point.step,
+        kill_phase=kill_point.phase,
     )
     (folder / "settings.json").write_text(json.dumps(asdict(settings)))
     env = {**os.environ, **KNOBS, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
@@ -44,5 +44,5 @@ def run(arm: str, workload: Workload, strike: Strike, folder: Path) -> Trial:
     idle = settle()
     for kind in ("launched", "submit"):  # no cluster to connect to: the start is the submission
         note(str(events), kind)
-    trial = drive(arm, command, env, events, strike)
+    trial = drive(arm, command, env, events, kill_point)
     return replace(trial, details={**trial.details, "machine_was_idle": idle})

@@ -10,10 +10,10 @@ from benchmarks.arms import regroup_arm, torchft_arm
 from benchmarks.peers.workload import Workload
 from benchmarks.report.facts import machine_facts
 from benchmarks.trials import stats
-from benchmarks.trials.trial import Trial, TrialError, draw_strike
+from benchmarks.trials.trial import Trial, TrialError, draw_kill_point
 
 TRIALS = 5
-_STEPS, _FIRST_STRIKE, _LAST_STRIKE = 24, 12, 20
+_STEPS, _FIRST_KILL_STEP, _LAST_KILL_STEP = 24, 12, 20
 
 
 def run(root: Path, seed: int, failures: list[str]) -> dict[str, Any]:
@@ -21,14 +21,14 @@ def run(root: Path, seed: int, failures: list[str]) -> dict[str, Any]:
     draw, trials = random.Random(seed), list[Trial]()
     workload = Workload(text=str(root / "text"), steps=_STEPS)
     for number in range(TRIALS):
-        strike = draw_strike(draw, _FIRST_STRIKE, _LAST_STRIKE)
+        kill_point = draw_kill_point(draw, _FIRST_KILL_STEP, _LAST_KILL_STEP)
         for name in ("regroup", "torchft")[:: 1 if number % 2 == 0 else -1]:
             (folder := root / f"peers-{number}-{name}").mkdir()
             try:
                 if name == "regroup":
-                    trials.append(regroup_arm.run(name, True, workload, strike, folder))
+                    trials.append(regroup_arm.run(name, True, workload, kill_point, folder))
                 else:
-                    trials.append(torchft_arm.run(name, workload, strike, folder))
+                    trials.append(torchft_arm.run(name, workload, kill_point, folder))
                 print(f"{name}: all ranks again after {full_strength_s(trials[-1]):.2f} s", flush=True)
             except TrialError as error:
                 failures.append(str(error))

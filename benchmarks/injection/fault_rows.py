@@ -31,8 +31,8 @@ def plan_of(row: str, injections: int, seed: int) -> FaultPlan:
             return FaultPlan(row, seed, steps, (), tuple(PlannedFault("kill_supervisor", step) for step in at))
         case _:
             kinds = [sorted(NODE_LOSS_FAULTS)[number % 2] for number in range(injections)]
-            blows = tuple(PlannedFault(do, step, draw.randrange(2)) for do, step in zip(kinds, at, strict=True))
-            return FaultPlan(row, seed, steps, (), blows, {"snapshot": OFTEN_MIRRORED})
+            faults = tuple(PlannedFault(do, step, draw.randrange(2)) for do, step in zip(kinds, at, strict=True))
+            return FaultPlan(row, seed, steps, (), faults, {"snapshot": OFTEN_MIRRORED})
 
 
 def trials_of(row: str, record: Record) -> list[dict[str, Any]]:
@@ -40,17 +40,17 @@ def trials_of(row: str, record: Record) -> list[dict[str, Any]]:
     if row == "supervisor":
         return [
             {
-                "at_step": fallen.at_step,
-                "readopt_s": fallen.resumed_s - fallen.time_s,
+                "at_step": fault.at_step,
+                "readopt_s": fault.resumed_s - fault.time_s,
                 "steps_lost": max((each["steps_lost"] or 0 for each in record.incidents), default=0),
             }
-            for fallen in record.injected
-            if fallen.resumed_s is not None
+            for fault in record.injected
+            if fault.resumed_s is not None
         ]
     incidents = [incident for incident in record.incidents if incident["times"].get("first_step_s") is not None]
     if row == "node_loss":
-        seen = [(fallen, _after(fallen.time_s, incidents)) for fallen in record.injected]
-        return [_node_trial(record, fallen, incident) for fallen, incident in seen if incident is not None]
+        seen = [(fault, _after(fault.time_s, incidents)) for fault in record.injected]
+        return [_node_trial(record, fault, incident) for fault, incident in seen if incident is not None]
     return [_trial(record, incident, began_s=_began_s(row, record, incident)) for incident in incidents]
 
 
@@ -89,8 +89,8 @@ def _after(time_s: float, incidents: Sequence[Mapping[str, Any]]) -> Mapping[str
     return min(later, key=lambda each: each["times"]["seen_s"], default=None)
 
 
-def _node_trial(record: Record, fallen: InjectedFault, incident: Mapping[str, Any]) -> dict[str, Any]:
-    return {"do": fallen.do, **_trial(record, incident, began_s=fallen.time_s)}
+def _node_trial(record: Record, fault: InjectedFault, incident: Mapping[str, Any]) -> dict[str, Any]:
+    return {"do": fault.do, **_trial(record, incident, began_s=fault.time_s)}
 
 
 def _trial(record: Record, incident: Mapping[str, Any], *, began_s: float) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from regroup.service.chaos.scenarios import SCENARIOS
 SEEDS = (1, 2, 3)
 
 
-def run(failures: list[str], keep: Callable[[dict[str, Any]], None]) -> None:
-    """Run each scenario with each seed. Call `keep` with the results so far after each run."""
+def run(failures: list[str], save_rows: Callable[[dict[str, Any]], None]) -> None:
+    """Run each scenario with each seed. Call `save_rows` with the results so far after each run."""
     facts = {"seeds": list(SEEDS), "date": datetime.now(UTC).date().isoformat(), "measured_on": machine_facts()}
     found: dict[str, list[dict[str, Any]]] = {}
     cases = [Case(scenario, seed) for scenario in SCENARIOS for seed in SEEDS]
@@ -21,15 +21,15 @@ def run(failures: list[str], keep: Callable[[dict[str, Any]], None]) -> None:
         failures += [f"{outcome.name}, seed {outcome.seed}: {problem}" for problem in outcome.to_json()["problems"]]
         print(f"{outcome.name}: {'passed' if outcome.passed else 'FAILED'}", flush=True)
         found.setdefault(outcome.name, []).append(outcome.to_json())
-        keep({**facts, "rows": [row_of(outcomes) for outcomes in found.values()]})
+        save_rows({**facts, "rows": [row_of(outcomes) for outcomes in found.values()]})
 
 
 def row_of(outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the figures of one scenario, from the worst incident of each run."""
     causes = [
-        (reason, rung)
+        (reason, action)
         for each in outcomes
-        for reason, rung in zip(each["incidents"], each["recovery_actions"], strict=True)
+        for reason, action in zip(each["incidents"], each["recovery_actions"], strict=True)
     ]
     return {
         "number": outcomes[0]["number"],
@@ -46,5 +46,5 @@ def row_of(outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _spread(values: Sequence[float | None]) -> dict[str, float] | None:
-    known = [value for value in values if value is not None]
-    return {"p50": stats.median(known), "p95": stats.percentile(known, 95)} if known else None
+    measured = [value for value in values if value is not None]
+    return {"p50": stats.median(measured), "p95": stats.percentile(measured, 95)} if measured else None

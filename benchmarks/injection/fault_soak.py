@@ -43,7 +43,7 @@ def run(root: Path, minutes: float, seed: int, failures: list[str]) -> dict[str,
             document[name] = {
                 "planned": count,
                 "incidents": len(record.incidents),
-                "blows": len(record.injected),
+                "external_faults": len(record.injected),
                 "seconds": dict(record.seconds),
             }
     return {**document, "step_s": step_s, "steps": steps, "bitwise_equal": equal, "leaks": len(leaks), "left": leaks}
@@ -51,7 +51,7 @@ def run(root: Path, minutes: float, seed: int, failures: list[str]) -> dict[str,
 
 def short_of(plan: FaultPlan, record: Record) -> list[str]:
     """Return a message for each kind of planned fault that was not injected. A soak without them would be too easy."""
-    incidents = len(plan.faults) + sum(blow.do in NODE_LOSS_FAULTS for blow in plan.external_faults)
+    incidents = len(plan.faults) + sum(fault.do in NODE_LOSS_FAULTS for fault in plan.external_faults)
     counts = {
         "incidents": (incidents, len(record.incidents)),
         "external faults": (len(plan.external_faults), len(record.injected)),

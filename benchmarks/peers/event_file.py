@@ -26,7 +26,7 @@ class Killing:
     phase: str
     """`forward`, `backward` or `optimizer`."""
 
-    def strike(self, rank: int, step: int, phase: str) -> None:
+    def kill_if_due(self, rank: int, step: int, phase: str) -> None:
         """Kill this process at the chosen rank, step and phase, once. Loops call this at every possible kill point."""
         marker = Path(self.events + ".killed")
         if (rank, step, phase) == (self.rank, self.step, self.phase) and not marker.exists():

@@ -63,7 +63,7 @@ def train(config: dict[str, Any]) -> None:
     if loop.rank == 0:
         note(settings.events, "start", step=done)
     for step in range(done + 1, loop.workload.steps + 1):
-        metrics = {"step": step, "loss": loop.take(step)}
+        metrics = {"step": step, "loss": loop.train_step(step)}
         if loop.rank == 0:
             note(settings.events, "step", ranks=loop.ranks, **metrics)
         # `report` waits for the controller's next poll. A report for each step would slow short steps down.

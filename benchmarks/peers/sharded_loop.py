@@ -33,22 +33,22 @@ class ShardedLoop:
         )  # fmt: skip
         self._text = Text(workload)
 
-    def take(self, step: int) -> float:
+    def train_step(self, step: int) -> float:
         """Run one step and return the loss of the whole batch. Steps count from 1."""
         workload = self.workload
         share = workload.global_batch // workload.micro_batch // self.ranks
         loss_sum = torch.zeros(2, dtype=torch.float64)
-        self.killing.strike(self.rank, step, "forward")
+        self.killing.kill_if_due(self.rank, step, "forward")
         for index in range(share):
             tokens = self._text.micro_batch(step, self.rank * share + index)
             logits = self.model(tokens[:, :-1])
             loss = cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
-            self.killing.strike(self.rank, step, "backward")
+            self.killing.kill_if_due(self.rank, step, "backward")
             # fully_shard averages over ranks
             (loss * self.ranks / (workload.global_batch * workload.sequence)).backward()
             loss_sum += torch.tensor([loss.item(), tokens[:, 1:].numel()], dtype=torch.float64)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), workload.clip_norm)
-        self.killing.strike(self.rank, step, "optimizer")
+        self.killing.kill_if_due(self.rank, step, "optimizer")
         self.optimizer.step()
         self.optimizer.zero_grad()
         dist.all_reduce(loss_sum)

@@ -81,16 +81,16 @@ def main() -> None:
     while (done := manager.current_step()) < workload.steps:
         step = done + 1
         optimizer.zero_grad()  # starts a quorum
-        killing.strike(replica, step, "forward")
+        killing.kill_if_due(replica, step, "forward")
         for index in range(share):
             tokens = text.micro_batch(step, replica * share + index)
             logits = model(tokens[:, :-1])
             loss = cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
-            killing.strike(replica, step, "backward")
+            killing.kill_if_due(replica, step, "backward")
             # torchft averages over the replicas that take part
             (loss * settings.replicas / (workload.global_batch * workload.sequence)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), workload.clip_norm)
-        killing.strike(replica, step, "optimizer")
+        killing.kill_if_due(replica, step, "optimizer")
         optimizer.step()
         if manager.current_step() > done:
             note(settings.events, "step", step=manager.current_step(), replica=replica, of=manager.num_participants())

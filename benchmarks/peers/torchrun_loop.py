@@ -46,7 +46,7 @@ def main() -> None:
     if loop.rank == 0:
         note(settings.events, "start", step=done)
     for step in range(done + 1, loop.workload.steps + 1):
-        loss = loop.take(step)
+        loss = loop.train_step(step)
         if loop.rank == 0:
             note(settings.events, "step", step=step, loss=loss)
         if step % settings.checkpoint_every == 0:

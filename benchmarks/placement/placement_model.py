@@ -74,8 +74,8 @@ def _named(level: Level) -> Callable[[Spot], object]:
 def spots_of(placement: Placement, nodes: Mapping[str, int], domains: Sequence[tuple[str, ...]]) -> list[Spot]:
     """Return the spot of each rank, in the order of the placement's rank numbers."""
     found = dict[int, Spot]()
-    for seat in placement.slots:
-        spot = Spot(nodes[seat.node.id], domains[nodes[seat.node.id]])
-        for rank in seat.rank_numbers or range(len(found), len(found) + seat.ranks):
+    for slot in placement.slots:
+        spot = Spot(nodes[slot.node.id], domains[nodes[slot.node.id]])
+        for rank in slot.rank_numbers or range(len(found), len(found) + slot.ranks):
             found[rank] = spot
     return [found[rank] for rank in range(len(found))]

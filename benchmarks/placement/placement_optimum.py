@@ -59,10 +59,10 @@ def _gap(demand: Demand, nodes: Sequence[Node], placed: Placement) -> float:
 def _every_way(demand: Demand, nodes: Sequence[Node]) -> Iterator[list[Spot]]:
     """Yield every combination of segments and nodes that fits."""
     segments = demand.ranks // demand.segment
-    room = [int(node.free_gpus) // demand.segment for node in nodes]
+    capacity = [int(node.free_gpus) // demand.segment for node in nodes]
     spots = [Spot(at, node.domains) for at, node in enumerate(nodes)]
-    for chosen in itertools.product([at for at, each in enumerate(room) if each], repeat=segments):
-        if all(chosen.count(at) <= room[at] for at in set(chosen)):
+    for chosen in itertools.product([at for at, each in enumerate(capacity) if each], repeat=segments):
+        if all(chosen.count(at) <= capacity[at] for at in set(chosen)):
             yield [spots[at] for at in chosen for _ in range(demand.segment)]
 
 

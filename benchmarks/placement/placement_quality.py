@@ -187,16 +187,20 @@ def _chance(nodes: Sequence[Node], spots: Sequence[Spot], links: Links) -> Arm:
 
 def _best_fit(nodes: Sequence[Node], spots: Sequence[Spot], links: Links) -> Arm:
     def placing(demand: Demand, free: Sequence[int], chance: random.Random) -> list[Spot] | None:
-        room = {at: each // demand.segment * demand.segment for at, each in enumerate(free)}
-        left, seats = demand.ranks, Seats()
+        capacity = {at: each // demand.segment * demand.segment for at, each in enumerate(free)}
+        left, slots = demand.ranks, Seats()
         while left:
-            enough = [at for at, each in room.items() if each >= left]
-            at = min(enough, key=lambda at: (room[at], at)) if enough else max(room, key=lambda at: (room[at], -at))
-            if not room[at]:
+            enough = [at for at, each in capacity.items() if each >= left]
+            at = (
+                min(enough, key=lambda at: (capacity[at], at))
+                if enough
+                else max(capacity, key=lambda at: (capacity[at], -at))
+            )
+            if not capacity[at]:
                 return None
-            seats.append((at, min(left, room.pop(at))))
-            left -= seats[-1][1]
-        return [spots[at] for at, count in sorted(seats) for _ in range(count)]
+            slots.append((at, min(left, capacity.pop(at))))
+            left -= slots[-1][1]
+        return [spots[at] for at, count in sorted(slots) for _ in range(count)]
 
     return placing
 

@@ -13,7 +13,7 @@ class TrialError(Exception):
 
 
 @dataclass(frozen=True)
-class Strike:
+class KillPoint:
     """Point of the SIGKILL. The rank kills itself there, so that all arms fail at the same place."""
 
     rank: int
@@ -26,7 +26,7 @@ class Trial:
     """The figures of one run of one arm."""
 
     arm: str
-    strike: Strike
+    kill_point: KillPoint
     submit_to_first_step_s: float
     """Time from the submit call to the end of the job's first optimizer step."""
     kill_to_first_step_s: float
@@ -40,14 +40,14 @@ class Trial:
     """Time from SIGKILL to the end of the first step of all ranks. None if the arm cannot continue with fewer ranks."""
 
 
-def draw_strike(
+def draw_kill_point(
     draw: random.Random,
     first_step: int,
     last_step: int,
     phases: Sequence[str] = ("forward", "backward", "optimizer"),
-) -> Strike:
+) -> KillPoint:
     """Draw a random rank, step and phase."""
-    return Strike(
+    return KillPoint(
         rank=draw.randrange(RANKS),
         step=draw.randint(first_step, last_step),
         phase=draw.choice(phases),

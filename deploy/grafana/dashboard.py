@@ -99,7 +99,7 @@ ROWS = (
                 [
                     Query("regroup_job_mfu_ratio", f"{LEGEND} MFU"),
                     Query("regroup_job_exposed_ratio", f"{LEGEND} waiting"),
-                    Query("regroup_job_low_use", f"{LEGEND} low utilization"),
+                    Query("regroup_job_low_utilization", f"{LEGEND} low utilization"),
                 ],
             ),
             Panel(

@@ -18,32 +18,32 @@ def allocate(job: JobRow, turn: Admission) -> tuple[Allocation, ...]:
     """Return the rows of all Ray objects that the job may own, with the data that a restarted controller needs."""
     assignment = JobAssignment(turn.layout, attempt=job.version - 1, choice=turn.placement.choice)
     supervisor = Allocation(job.id, AllocationKind.SUPERVISOR, supervisor_name(job.id), data=assignment.to_json())
-    return (supervisor, *seats_of(job, turn.demand, turn.placement))
+    return (supervisor, *slot_allocations(job, turn.demand, turn.placement))
 
 
-def seats_of(job: JobRow, demand: Demand, placement: Placement) -> tuple[Allocation, ...]:
+def slot_allocations(job: JobRow, demand: Demand, placement: Placement) -> tuple[Allocation, ...]:
     """Return the rows of the reservations and of an agent for each slot."""
     rows: list[Allocation] = []
-    for seat in placement.slots:
-        rows += reservations_for(job, demand, seat)
-        rows.append(Allocation(job.id, AllocationKind.AGENT, agent_name(job.id, seat.node.id), seat.node.id))
+    for slot in placement.slots:
+        rows += reservations_for(job, demand, slot)
+        rows.append(Allocation(job.id, AllocationKind.AGENT, agent_name(job.id, slot.node.id), slot.node.id))
     return tuple(rows)
 
 
-def spare_for(job: JobRow, demand: Demand, seat: RankSlot) -> list[Allocation]:
+def spare_for(job: JobRow, demand: Demand, slot: RankSlot) -> list[Allocation]:
     """Return the rows of a spare node: one reservation per group of ranks, so that a part can be used."""
-    rows = reservations_for(job, demand, seat, apart=True)
+    rows = reservations_for(job, demand, slot, apart=True)
     return [replace(row, data={**row.data, "spare": True}) for row in rows]
 
 
-def reservations_for(job: JobRow, demand: Demand, seat: RankSlot, *, apart: bool = False) -> list[Allocation]:
+def reservations_for(job: JobRow, demand: Demand, slot: RankSlot, *, apart: bool = False) -> list[Allocation]:
     """Return the rows for the devices of a slot: one reservation.
 
     A job that may shrink (or `apart`) gets one per group of ranks, because Ray releases only whole reservations.
     """
     apart = apart or len(job.parsed_spec().ladder) > 1
-    node, groups = seat.node, seat.ranks // demand.segment if apart else 1
-    ranks = seat.ranks // groups
+    node, groups = slot.node, slot.ranks // demand.segment if apart else 1
+    ranks = slot.ranks // groups
     shared = {
         "ranks": ranks, "device_kind": demand.device, "cpus": ranks * demand.cpus,
         "memory_bytes": ranks * demand.memory_bytes, "name": node.name, "address": node.address,
@@ -51,7 +51,7 @@ def reservations_for(job: JobRow, demand: Demand, seat: RankSlot, *, apart: bool
     }  # fmt: skip
     name = reservation_name(job.id, node.id, job.version)
     names = [name, *(f"{name}-{number}" for number in range(2, groups + 1))]
-    numbers = [list(seat.rank_numbers[at * ranks : (at + 1) * ranks]) for at in range(groups)]
+    numbers = [list(slot.rank_numbers[at * ranks : (at + 1) * ranks]) for at in range(groups)]
     return [
         Allocation(job.id, AllocationKind.RESERVATION, each, node.id, {**shared, "numbers": which})
         for each, which in zip(names, numbers, strict=True)
@@ -87,7 +87,7 @@ class Member:
     """The reservations of a job on one node."""
 
     reservations: tuple[Allocation, ...]
-    seated: tuple[int, ...] | None = None
+    rank_numbers: tuple[int, ...] | None = None
     """Numbers of its ranks, if they were chosen after the reservations were created."""
 
     @property
@@ -113,8 +113,8 @@ class Member:
     @property
     def numbers(self) -> list[int]:
         """Numbers of its ranks, in the order of its devices; empty if placement chose none."""
-        if self.seated is not None:
-            return list(self.seated)
+        if self.rank_numbers is not None:
+            return list(self.rank_numbers)
         return [number for row in self.reservations for number in row.data.get("numbers", ())]
 
 
@@ -143,9 +143,9 @@ class JobAllocations:
         return self.assignment.change if self.rows else None
 
     @property
-    def seats(self) -> list[Allocation]:
+    def rank_reservations(self) -> list[Allocation]:
         """Reservations for ranks of the job."""
-        return [row for row in self.rows if row.is_seat]
+        return [row for row in self.rows if row.is_for_ranks]
 
     @property
     def spares(self) -> list[Allocation]:
@@ -157,8 +157,8 @@ class JobAllocations:
         """Desired nodes of the job, in the order of its ranks. The job may also have nodes that it will leave."""
         nodes = self.assignment.nodes if self.rows else ()
         if not nodes:
-            return members_of(self.seats)
-        by_name = {row.name: row for row in self.seats}
+            return members_of(self.rank_reservations)
+        by_name = {row.name: row for row in self.rank_reservations}
         return [Member(tuple(by_name[name] for name in node.reservations), node.numbers) for node in nodes]
 
 
@@ -192,12 +192,12 @@ def node_assignment(member: Member, devices: Mapping[str, Sequence[int]], ranks:
 
 
 def assign_slots(
-    job: JobRow, demand: Demand, seats: Sequence[RankSlot], mine: Sequence[Member]
+    job: JobRow, demand: Demand, slots: Sequence[RankSlot], mine: Sequence[Member]
 ) -> tuple[list[Allocation], list[tuple[Member, int]]]:
     """Reuse a job's reservations for the slots that it should have.
 
     Args:
-        seats: desired slots.
+        slots: desired slots.
         mine: current reservations.
 
     Returns:
@@ -205,20 +205,20 @@ def assign_slots(
     """
     had = {member.node_id: member for member in mine}
     added, found = list[Allocation](), list[tuple[Member, int]]()
-    for seat in seats:
-        kept, missing = list[Allocation](), seat.ranks
-        for row in had[seat.node.id].reservations if seat.node.id in had else ():
+    for slot in slots:
+        kept, missing = list[Allocation](), slot.ranks
+        for row in had[slot.node.id].reservations if slot.node.id in had else ():
             if missing > 0:
                 kept.append(row)
                 missing -= row.data["ranks"]
         more = list[Allocation]()
         if missing > 0 and kept:
-            more = reservations_for(job, demand, replace(seat, ranks=missing, rank_numbers=()))
+            more = reservations_for(job, demand, replace(slot, ranks=missing, rank_numbers=()))
         elif missing > 0:
-            more = list(seats_of(job, demand, Placement((seat,))))
+            more = list(slot_allocations(job, demand, Placement((slot,))))
         added += more
         (member,) = members_of([*kept, *(row for row in more if row.kind is AllocationKind.RESERVATION)])
-        found.append((replace(member, seated=seat.rank_numbers), seat.ranks))
+        found.append((replace(member, rank_numbers=slot.rank_numbers), slot.ranks))
     return added, found
 
 

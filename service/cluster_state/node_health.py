@@ -6,7 +6,7 @@ from dataclasses import replace
 import structlog
 
 from regroup.service.cluster_state.drain_notices import nodes_to_use
-from regroup.service.cluster_state.shared_spares import without_kept
+from regroup.service.cluster_state.shared_spares import close_shared_spares
 from regroup.service.domain.job_events import IncidentRevised, MalformedEventError, NoteRecorded, decode
 from regroup.service.domain.topology import Node
 from regroup.service.policy.detection.node_quarantine import (
@@ -49,7 +49,7 @@ class NodeHealth:
         """
         nodes = await nodes_to_use(self._store, self._cluster)
         nodes = closed(nodes, await self._store.node_events(), now, self._rule)
-        return await without_kept(self._store, nodes, losing.project if losing else None)
+        return await close_shared_spares(self._store, nodes, losing.project if losing else None)
 
     async def record_events(self, job: JobRow, reported: Sequence[SupervisorEvent], now: float) -> None:
         """Record the node faults in a supervisor's events. Faults that a job's spec injects do not count."""

@@ -107,17 +107,17 @@ def running(job: JobRow, reservations: Sequence[Allocation], specs: Specs, *, no
 
 def _whole(job: JobRow, reservations: Sequence[Allocation], specs: Specs, now: float) -> RunningJob:
     facts = specs.of(job)
-    spec, seats = facts.spec, Counter[str]()
+    spec, slots = facts.spec, Counter[str]()
     for row in reservations:  # a job may have several on one node
-        seats[row.node_id] += int(row.data["ranks"])
-    ranks = seats.total()
+        slots[row.node_id] += int(row.data["ranks"])
+    ranks = slots.total()
     each = facts.sizes[0].demand
     is_leaving = bool(must_release_all(job) or job.intents.get("cancel") or job.state is JobState.DRAINING)
     return RunningJob(
         job.id,
         job.name,
         Demand(ranks, each.segment, each.device, each.cpus, each.memory_bytes, kind=each.kind),
-        tuple(seats.items()),
+        tuple(slots.items()),
         tuple(size for size in facts.sizes if size.ranks < ranks),
         project=job.project,
         priority=Priority[spec.priority],
@@ -138,8 +138,8 @@ def held(jobs: Iterable[JobRow], rows: Iterable[Allocation], specs: Specs, *, no
     parts = list[RunningJob]()
     for job in jobs:
         mine = reservations.get(job.id, ())
-        if seats := [row for row in mine if row.is_seat]:
-            parts += running(job, seats, specs, now=now)
+        if slots := [row for row in mine if row.is_for_ranks]:
+            parts += running(job, slots, specs, now=now)
         if ready := [row for row in mine if row.is_spare]:
             # Spares are allocated and released with the job: no other job can preempt them alone.
             spare = replace(_whole(job, ready, specs, now), smaller_sizes=(), preemptibility=Preemptibility.none)

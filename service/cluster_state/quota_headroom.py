@@ -42,10 +42,10 @@ class QuotaHeadroom:
 
     async def spare_refusal(self, job: JobRow, demand: Demand, nodes: Sequence[Node], now: float) -> str:
         """Return the reason why the job may not have a spare node for `demand.ranks` ranks; empty if it may."""
-        books, rooms = await self._books(now), Capacity(nodes)
+        books, cluster = await self._books(now), Capacity(nodes)
         if books is None:
             return ""
-        free, capacity = rooms.free_ranks(demand), rooms.total_ranks(demand)
+        free, capacity = cluster.free_ranks(demand), cluster.total_ranks(demand)
         held = books.find_block(job.project, demand.ranks, demand.ranks, free=free, capacity=capacity)
         return held.message if held else ""
 
@@ -62,9 +62,9 @@ class QuotaHeadroom:
     ) -> list[QuotaBlock | None]:
         if (books := await self._books(now)) is None:
             return [None] * len(layouts)
-        spec, rooms = job.parsed_spec(), Capacity(nodes)
+        spec, cluster = job.parsed_spec(), Capacity(nodes)
         rows = await self._store.live_allocations(job.id)
-        has = sum(row.data["ranks"] for row in rows if row.is_seat)
+        has = sum(row.data["ranks"] for row in rows if row.is_for_ranks)
         least, preemptibility = spec.ladder[0].world_size, Preemptibility(spec.effective_preemptibility)
         found = list[QuotaBlock | None]()
         for layout in layouts:
@@ -72,6 +72,6 @@ class QuotaHeadroom:
             more_firm = non_preemptible(preemptibility, demand.ranks, least) - non_preemptible(
                 preemptibility, has, least
             )
-            free, capacity = rooms.free_ranks(demand), rooms.total_ranks(demand)
+            free, capacity = cluster.free_ranks(demand), cluster.total_ranks(demand)
             found.append(books.find_block(job.project, demand.ranks - has, more_firm, free=free, capacity=capacity))
         return found

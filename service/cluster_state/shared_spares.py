@@ -16,7 +16,7 @@ from regroup.service.store.records import Allocation, AllocationKind, JobRow, Pr
 from regroup.service.store.store import Store
 
 
-async def kept_nodes(store: Store, nodes: Sequence[Node]) -> dict[str, str]:
+async def shared_spare_nodes(store: Store, nodes: Sequence[Node]) -> dict[str, str]:
     """Return the shared spares: node id → project.
 
     Raises:
@@ -31,9 +31,9 @@ async def kept_nodes(store: Store, nodes: Sequence[Node]) -> dict[str, str]:
     )
 
 
-async def without_kept(store: Store, nodes: Sequence[Node], project: str | None = None) -> list[Node]:
+async def close_shared_spares(store: Store, nodes: Sequence[Node], project: str | None = None) -> list[Node]:
     """Return the nodes. Shared spares of projects other than `project` are closed."""
-    found = await kept_nodes(store, nodes)
+    found = await shared_spare_nodes(store, nodes)
     closed = {node_id: describe_shared_spare(owner) for node_id, owner in found.items() if owner != project}
     return [replace(node, closed_reason=closed[node.id]) if node.id in closed else node for node in nodes]
 
@@ -43,7 +43,7 @@ def _spare_pool(project: ProjectRow, jobs: Mapping[str, JobRow], rows: Sequence[
     mine = [row for row in rows if row.kind is AllocationKind.RESERVATION and row.job_id in names]
     parts: dict[tuple[str, str], list[Allocation]] = {}
     for row in mine:
-        if row.is_seat:
+        if row.is_for_ranks:
             parts.setdefault((row.job_id, row.node_id), []).append(row)
     held = sum(int(row.data["ranks"]) for row in mine)
     left = None if project.limit is None else max(0, project.limit - held)

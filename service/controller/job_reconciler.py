@@ -164,7 +164,7 @@ def _start_nodes(allocations: JobAllocations, devices: Mapping[str, Sequence[int
     if nodes := assignment.nodes if change is None else change.nodes_before:
         return nodes
     added = change.added if isinstance(change, Drain) else ()
-    members = members_of(row for row in allocations.seats if row.node_id not in added)
+    members = members_of(row for row in allocations.rank_reservations if row.node_id not in added)
     return [node_assignment(member, devices) for member in members]
 
 
@@ -273,7 +273,7 @@ async def _restart_supervisor(leader: LeaderContext, job: JobRow) -> None:
     Ray restarts the actor after every failure, so it is missing only if a user killed it, or Ray itself restarted.
     """
     rows = await leader.store.live_allocations(job.id)
-    reservations = [reservation_of(row) for row in rows if row.is_seat]
+    reservations = [reservation_of(row) for row in rows if row.is_for_ranks]
     if {reservation.name for reservation in reservations} <= await leader.cluster.reservations():
         devices = await create_reservations(leader.cluster, reservations)
         await _start_supervisor(leader, job, rows, devices)

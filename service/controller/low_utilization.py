@@ -78,10 +78,10 @@ class LowUtilizationReconciler(Reconciler):
 
     async def _report(self, job: JobRow, use: Utilization, message: str, now: float) -> None:
         is_low = use.low_since_s is not None
-        condition = Condition(WELL_USED, False, "low_use", message) if is_low else None
+        condition = Condition(WELL_USED, False, "low_utilization", message) if is_low else None
         await self._leader.set_condition(job.id, WELL_USED, condition, now)
         data = {"low": is_low, "share": use.share, "below": self._rule.below, "after_s": self._rule.after_s}
-        await self._leader.store.note(job.id, "low_use", data, now=now, actor="controller")
+        await self._leader.store.note(job.id, "low_utilization", data, now=now, actor="controller")
         _log.info("device utilization of a job changed", job=job.id, **data)
 
     async def _suspend(self, job: JobRow, why: str, now: float) -> None:

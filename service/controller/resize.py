@@ -124,9 +124,9 @@ class ResizeReconciler(Reconciler):
         degree = choose_shrink(sorted(ladder), layout.data_degree, largest)
         if degree is not None:
             return ladder[degree]
-        seats, nodes = await self._remaining(job, allocations, lost, now)
+        slots, nodes = await self._remaining(job, allocations, lost, now)
         probes = await self._probes.newest(self._leader.store)
-        return await asyncio.to_thread(choose_fallback_layout, spec, layout.world_size, seats, nodes, probes)
+        return await asyncio.to_thread(choose_fallback_layout, spec, layout.world_size, slots, nodes, probes)
 
     async def _grow(self, job: JobRow, allocations: JobAllocations, now: float) -> None:
         """Grow into capacity that no other job waits for, if it pays. A size that a person chose is kept."""
@@ -171,9 +171,9 @@ class ResizeReconciler(Reconciler):
         self, job: JobRow, allocations: JobAllocations, layouts: Sequence[Layout], lost: Collection[str], now: float
     ) -> int:
         """Return the largest data-parallel degree of these layouts that there are nodes for; 0 if none."""
-        found, (seats, nodes) = 0, await self._remaining(job, allocations, lost, now)
+        found, (slots, nodes) = 0, await self._remaining(job, allocations, lost, now)
         for layout in layouts:
-            if not isinstance(resize_slots(demand_of(job.parsed_spec(), layout), seats, nodes), Unplaceable):
+            if not isinstance(resize_slots(demand_of(job.parsed_spec(), layout), slots, nodes), Unplaceable):
                 found = max(found, layout.data_degree)
         return found
 
@@ -183,8 +183,8 @@ class ResizeReconciler(Reconciler):
         """Return the nodes that the job may keep, with their ranks, and all nodes that it may use."""
         gone = {*lost, *self._notices.by_node}
         members = _by_reservation(allocations)
-        seats = [(each.node_id, each.ranks) for each in members if each.node_id not in gone]
-        return seats, await self._usable_nodes(job, allocations, gone, now, is_loss=bool(lost))
+        slots = [(each.node_id, each.ranks) for each in members if each.node_id not in gone]
+        return slots, await self._usable_nodes(job, allocations, gone, now, is_loss=bool(lost))
 
     async def _usable_nodes(
         self, job: JobRow, allocations: JobAllocations, gone: Collection[str], now: float, *, is_loss: bool
@@ -214,12 +214,12 @@ class ResizeReconciler(Reconciler):
         gone = {notice.node_id for notice in leaving} | set(lost)
         demand = demand_of(job.parsed_spec(), layout)
         nodes = await self._usable_nodes(job, allocations, gone, now, is_loss=bool(lost))
-        seats = resize_slots(
+        slots = resize_slots(
             demand, [(each.node_id, each.ranks) for each in members if each.node_id not in gone], nodes
         )
-        if isinstance(seats, Unplaceable):
-            return seats.message
-        added, assigned = assign_slots(job, demand, order_ranks(demand, seats), members)
+        if isinstance(slots, Unplaceable):
+            return slots.message
+        added, assigned = assign_slots(job, demand, order_ranks(demand, slots), members)
         reservations = [row for member, _ in assigned for row in member.reservations]
         is_larger = layout.world_size > before.layout.world_size
         async with self._headroom.lock if is_larger else contextlib.nullcontext():
@@ -256,7 +256,7 @@ class ResizeReconciler(Reconciler):
     ) -> None:
         assignment = allocations.assignment
         target = {node.node_id: node.ranks for node in assignment.nodes}
-        is_relocated = status.seats == target and status.layout == assignment.layout
+        is_relocated = status.ranks_by_node == target and status.layout == assignment.layout
         sizes = resize.planned.sizes.to_json() if resize.planned.sizes else {}
         if is_relocated and not status.former:
             kept = {name for node in assignment.nodes for name in node.reservations}
@@ -306,5 +306,5 @@ def _by_reservation(allocations: JobAllocations) -> list[Member]:
 
 def _is_left(row: Allocation, kept: Collection[str], nodes: Collection[str]) -> bool:
     if row.kind is AllocationKind.RESERVATION:
-        return row.is_seat and row.name not in kept
+        return row.is_for_ranks and row.name not in kept
     return row.kind is AllocationKind.AGENT and row.node_id not in nodes

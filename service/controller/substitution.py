@@ -12,7 +12,7 @@ from regroup.service.cluster_state.allocations import (
     members_of,
     node_assignment,
     reservation_of,
-    seats_of,
+    slot_allocations,
     without_allocated,
 )
 from regroup.service.controller.leader_context import LeaderContext
@@ -77,8 +77,8 @@ async def substitute_nodes(
     if isinstance(found, Unplaceable):
         return found.message
     numbers = [tuple(member.numbers) for member in others]
-    chosen = [replace(seat, rank_numbers=which) for seat, which in zip(found.slots, numbers, strict=True)]
-    fresh = seats_of(job, demand, Placement(tuple(chosen)))
+    chosen = [replace(slot, rank_numbers=which) for slot, which in zip(found.slots, numbers, strict=True)]
+    fresh = slot_allocations(job, demand, Placement(tuple(chosen)))
     placed = members_of(row for row in fresh if row.kind is AllocationKind.RESERVATION)
     placed_for = dict(zip((member.node_id for member in others), placed, strict=True))
     substitutes = {**spares.substitutes, **placed_for}
@@ -106,14 +106,14 @@ def promote_spares(spares: Sequence[Allocation], leaving: Sequence[Member], node
         if not enough:
             continue
         spare = min(enough, key=lambda spare: spare.ranks)
-        seats, missing = list[Allocation](), member.ranks
+        slots, missing = list[Allocation](), member.ranks
         for row in free.pop(spare.node_id).reservations:
             if missing > 0:
                 data = {name: value for name, value in row.data.items() if name != "spare"}
-                seats.append(replace(row, data=data))
+                slots.append(replace(row, data=data))
                 missing -= row.data["ranks"]
-        found.substitutes[member.node_id] = Member(tuple(seats), tuple(member.numbers))
-        found.promoted.extend(seats)
+        found.substitutes[member.node_id] = Member(tuple(slots), tuple(member.numbers))
+        found.promoted.extend(slots)
         found.released.update(row.name for row in spare.reservations)
     return found
 

@@ -173,7 +173,7 @@ JOB_MIRROR_SETS = Metric(
 )  # fmt: skip
 JOB_STRAGGLERS = Metric("regroup_job_stragglers", "gauge", "Straggler ranks of a live job.", _JOB)
 JOB_LOW_USE = Metric(
-    "regroup_job_low_use", "gauge", "1 while a live job has low utilization (condition `WellUsed` is false).",
+    "regroup_job_low_utilization", "gauge", "1 while a live job has low utilization (condition `WellUsed` is false).",
     _JOB,
 )  # fmt: skip
 

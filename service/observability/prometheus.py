@@ -22,7 +22,7 @@ from regroup import __version__
 from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.node_health import closed
 from regroup.service.cluster_state.probe_results import ProbeResults
-from regroup.service.cluster_state.shared_spares import kept_nodes
+from regroup.service.cluster_state.shared_spares import shared_spare_nodes
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.observability import metric_names as names
@@ -89,7 +89,7 @@ class Metrics:
         if projects and self._cluster is not None:
             with contextlib.suppress(UnavailableError):  # without the cluster, the number is unknown
                 nodes = closed(await self._cluster.nodes(), await self._store.node_events(), now, self._rule)
-                kept = Counter((await kept_nodes(self._store, nodes)).values())
+                kept = Counter((await shared_spare_nodes(self._store, nodes)).values())
                 samples += [((row.name, "ready"), float(kept[row.name])) for row in projects]
         return _gauge(names.PROJECT_SPARES, samples)
 

@@ -7,7 +7,7 @@ from typing import Literal
 import structlog
 
 from regroup.service.cluster_state.allocations import without_allocated
-from regroup.service.cluster_state.shared_spares import kept_nodes
+from regroup.service.cluster_state.shared_spares import shared_spare_nodes
 from regroup.service.domain.errors import NotFoundError
 from regroup.service.domain.topology import Node
 from regroup.service.policy.detection.node_quarantine import (
@@ -75,7 +75,7 @@ class Nodes:
         closed = [
             replace(node, closed_reason=healths.get(node.machine, NodeHealth()).closed_reason) for node in present
         ]
-        kept = await kept_nodes(self._store, closed)
+        kept = await shared_spare_nodes(self._store, closed)
         found = [
             NodeState(
                 node.machine, node, tuple(jobs.get(node.id, ())), healths.get(node.machine, NodeHealth()),

@@ -119,7 +119,7 @@ class SupervisorStatus:
     """Ids of the nodes that it waits for."""
     nodes: tuple[str, ...] = ()
     """Ids of the job's nodes, sorted."""
-    seats: dict[str, int] = field(default_factory=dict[str, int])
+    ranks_by_node: dict[str, int] = field(default_factory=dict[str, int])
     """Node id → number of ranks."""
     layout: Layout | None = None
     former: tuple[str, ...] = ()

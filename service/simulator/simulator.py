@@ -244,7 +244,7 @@ class _Run:
 
     def _start(self, admission: Admission, now_s: float) -> None:
         job, arrival = self.queue.pop(admission.job_id), self._by_id[admission.job_id]
-        slots = tuple((seat.node.id, seat.ranks) for seat in admission.placement.slots)
+        slots = tuple((slot.node.id, slot.ranks) for slot in admission.placement.slots)
         self._allocate(admission.demand, slots)
         smaller = tuple(size for size in job.sizes if size.ranks < admission.demand.ranks)
         running_job = RunningJob(
@@ -264,7 +264,7 @@ class _Run:
         slots = tuple((node_id, ranks - released.get(node_id, 0)) for node_id, ranks in live.running_job.node_ranks)
         size = next(size for size in live.running_job.smaller_sizes if size.layout == decision.layout)
         smaller = tuple(each for each in live.running_job.smaller_sizes if each.ranks < size.ranks)
-        kept = tuple(seat for seat in slots if seat[1])
+        kept = tuple(slot for slot in slots if slot[1])
         live.running_job = replace(live.running_job, demand=size.demand, node_ranks=kept, smaller_sizes=smaller)
         live.left_s, live.trains_from_s = live.left_s - done_s, now_s + self.costs.start_s
         self._renew(decision.job_id, live)

@@ -240,7 +240,7 @@ class Allocation:
         return replace(cls(**row), kind=AllocationKind(row["kind"]))
 
     @property
-    def is_seat(self) -> bool:
+    def is_for_ranks(self) -> bool:
         """True for a reservation for ranks of the job."""
         return self.kind is AllocationKind.RESERVATION and not self.is_spare
 

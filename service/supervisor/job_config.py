@@ -116,7 +116,7 @@ class JobConfig:
         return replace(self, nodes=(*self.nodes, *_with_devices([node])))
 
     @property
-    def seats(self) -> dict[str, int]:
+    def ranks_by_node(self) -> dict[str, int]:
         """Node id → number of ranks."""
         return {node.node_id: node.ranks for node in self.nodes}
 
@@ -206,14 +206,14 @@ class JobConfig:
 
     def places(self) -> tuple[RankPlace, ...]:
         """Return the place of each rank: as assigned, or in the order of nodes. A TP group stays on its node."""
-        seats = [(node, local_rank) for node in self.nodes for local_rank in range(node.ranks)]
+        slots = [(node, local_rank) for node in self.nodes for local_rank in range(node.ranks)]
         numbers = [number for node in self.nodes for number in node.numbers]
-        if sorted(numbers) != list(range(len(seats))):
-            numbers = list(range(len(seats)))  # the assignment has no rank numbers, or too many or too few
-        assert len(seats) == self.layout.world_size, f"{len(seats)} places for {self.layout.world_size} ranks"
+        if sorted(numbers) != list(range(len(slots))):
+            numbers = list(range(len(slots)))  # the assignment has no rank numbers, or too many or too few
+        assert len(slots) == self.layout.world_size, f"{len(slots)} places for {self.layout.world_size} ranks"
         places = [
             RankPlace(rank, node.node_id, node.name, node.address, local_rank, node.devices[local_rank])
-            for rank, (node, local_rank) in zip(numbers, seats, strict=True)
+            for rank, (node, local_rank) in zip(numbers, slots, strict=True)
         ]
         return tuple(sorted(places, key=lambda place: place.rank))
 

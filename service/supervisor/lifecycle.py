@@ -34,7 +34,7 @@ from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.liveness import Liveness
 from regroup.service.supervisor.mirrors import Mirrors
 from regroup.service.supervisor.outcomes import Finished, Relocated, Requeued
-from regroup.service.supervisor.planned_move import PlannedMove
+from regroup.service.supervisor.planned_relocation import PlannedRelocation
 from regroup.service.supervisor.preflight import Preflight
 from regroup.service.supervisor.recovery import RecoveryRun, failure_json, input_error, restore_failure
 from regroup.service.supervisor.straggler_monitor import StragglerMonitor
@@ -74,7 +74,7 @@ class Lifecycle:
         self._recovery = RecoveryRun(payload, gang, generations, self._checkpoints, self._state, self._log)
         self._recovery.announced = self._intents.announced
         self._preflight = Preflight(payload, gang, self._state, self._log, self._intents)
-        self._planned_move = PlannedMove(payload, gang, self._intents, self._log)
+        self._planned_relocation = PlannedRelocation(payload, gang, self._intents, self._log)
         self._setup = GangSetup(
             payload, gang, generations, self._state, self._log, self._intents, self.liveness, self._recovery
         )
@@ -134,10 +134,10 @@ class Lifecycle:
             ranks=self.rank_phases,
             lost=tuple(sorted(self._setup.lost_nodes())),
             nodes=tuple(sorted(self.gang.configs)),
-            seats=self.payload.seats,
+            ranks_by_node=self.payload.ranks_by_node,
             layout=self.payload.layout,
             former=tuple(sorted(self.gang.former)),
-            unready=self._planned_move.unready,
+            unready=self._planned_relocation.unready,
             incident=encode(incident.to_event()) if incident else None,
         )
 
@@ -260,7 +260,7 @@ class Lifecycle:
                 monitor.record_loss(node, time.time())
             if (stop := self._intents.interruption()) is not None:
                 raise stop
-            monitor.detected_cause = monitor.detected_cause or self._planned_move.reconcile(
+            monitor.detected_cause = monitor.detected_cause or self._planned_relocation.reconcile(
                 monitor, is_saving=self._checkpoints.is_saving
             )
             if monitor.is_broken:
@@ -300,7 +300,7 @@ class Lifecycle:
         """End the job, move or requeue it, or wait for the backoff, as decided."""
         if not decision.is_recovery:
             raise Finished(decision.reason, decision.message, failure_json(incident))
-        if (outcome := self._planned_move.outcome()) is not None:
+        if (outcome := self._planned_relocation.outcome()) is not None:
             raise outcome
         wait_s = decision.backoff_s - max(
             0.0, time.time() - incident.times["seen_s"]

@@ -9,7 +9,7 @@ from benchmarks.injection.fault_peers import result
 from benchmarks.injection.fault_rows import figures_of, plan_of, trials_of
 from benchmarks.injection.fault_scenarios import row_of
 from benchmarks.injection.fault_soak import short_of
-from benchmarks.trials.trial import Strike, Trial
+from benchmarks.trials.trial import KillPoint, Trial
 from regroup.service.chaos.fault_plan import FaultPlan, PlannedFault, spec_fault
 from regroup.service.chaos.observation import InjectedFault, Record
 
@@ -55,18 +55,18 @@ def test_the_time_of_a_hang_with_a_lost_step_starts_with_the_last_kept_step() ->
 
 
 def test_the_time_of_a_node_loss_starts_with_the_injection() -> None:
-    fallen = [InjectedFault("freeze_node", "", 5.0, 3, 1, 12.0)]
+    injected = [InjectedFault("freeze_node", "", 5.0, 3, 1, 12.0)]
     rows = [row(3, 4.9), row(4, 12.0, 2)]
-    (trial,) = trials_of("node_loss", record(rows=rows, injected=fallen, incidents=[incident(3, 9.0, 10.0, 12.0)]))
+    (trial,) = trials_of("node_loss", record(rows=rows, injected=injected, incidents=[incident(3, 9.0, 10.0, 12.0)]))
     assert (trial["do"], trial["detect_s"], trial["total_s"]) == ("freeze_node", 5.0, 7.0)
 
 
 def test_a_supervisor_has_recovered_when_a_later_step_is_observed() -> None:
-    fallen = [
+    injected = [
         InjectedFault("kill_supervisor", "", 5.0, 3, 1, 7.5),
         InjectedFault("kill_supervisor", "", 9.0, 8, 1, None),
     ]
-    trials = trials_of("supervisor", record(injected=fallen))
+    trials = trials_of("supervisor", record(injected=injected))
     assert [trial["readopt_s"] for trial in trials] == [2.5]
     assert figures_of("supervisor", trials) == {
         "n": 1, "steps_lost_max": 0, "readopt_p50_s": 2.5, "readopt_p95_s": 2.5,
@@ -77,12 +77,12 @@ def test_a_supervisor_has_recovered_when_a_later_step_is_observed() -> None:
 def test_a_plan_contains_the_requested_number_of_faults_within_its_job(name: str) -> None:
     plan = plan_of(name, 20, 5)
     assert plan == plan_of(name, 20, 5) != plan_of(name, 20, 6)
-    steps = [fault["at"]["step"] for fault in plan.faults] or [blow.after_step for blow in plan.external_faults]
+    steps = [fault["at"]["step"] for fault in plan.faults] or [fault.after_step for fault in plan.external_faults]
     assert len(steps) == 20 and steps == sorted(set(steps)) and steps[-1] < plan.steps
 
 
 def test_half_of_the_node_losses_are_frozen_nodes() -> None:
-    kinds = [blow.do for blow in plan_of("node_loss", 20, 5).external_faults]
+    kinds = [fault.do for fault in plan_of("node_loss", 20, 5).external_faults]
     assert kinds.count("freeze_node") == kinds.count("kill_node") == 10
 
 
@@ -93,11 +93,11 @@ def test_the_summary_contains_the_maximum_and_the_total_over_the_rows() -> None:
 
 
 def test_full_strength_requires_all_ranks() -> None:
-    strike = Strike(1, 14, "forward")
+    kill_point = KillPoint(1, 14, "forward")
     trials = [
-        Trial("regroup", strike, 1.0, 0.4, 0.5, 1),
+        Trial("regroup", kill_point, 1.0, 0.4, 0.5, 1),
         Trial(
-            "torchft", strike, 9.0, 0.2, 0.2, 0, kill_to_full_strength_s=4.0
+            "torchft", kill_point, 9.0, 0.2, 0.2, 0, kill_to_full_strength_s=4.0
         ),  # three replicas continue with fewer samples
     ]
     found = result(trials)
@@ -124,10 +124,12 @@ def test_a_soak_reports_planned_faults_that_were_not_injected() -> None:
     plan = FaultPlan(
         "soak", 0, 99, (spec_fault("sigkill", 1, 5),), (PlannedFault("kill_node", 9), PlannedFault("kill_server", 20))
     )
-    fallen = [InjectedFault(blow.do, "", 1.0, blow.after_step, 1) for blow in plan.external_faults]
+    injected = [InjectedFault(fault.do, "", 1.0, fault.after_step, 1) for fault in plan.external_faults]
     seen = [incident(5, 1.0, 1.1, 2.0), incident(9, 3.0, 3.1, 4.0)]
-    assert short_of(plan, record(incidents=seen, injected=fallen)) == []
-    assert short_of(plan, record(incidents=seen[:1], injected=fallen)) == ["2 incidents were planned, 1 were observed"]
-    assert short_of(plan, record(incidents=seen, injected=fallen[:1])) == [
+    assert short_of(plan, record(incidents=seen, injected=injected)) == []
+    assert short_of(plan, record(incidents=seen[:1], injected=injected)) == [
+        "2 incidents were planned, 1 were observed"
+    ]
+    assert short_of(plan, record(incidents=seen, injected=injected[:1])) == [
         "2 external faults were planned, 1 were observed"
     ]

@@ -1,14 +1,14 @@
 """Tests of the figures of the functions benchmark, and of the equality of both arms' work."""
 
 from benchmarks.functions import result
-from benchmarks.trials.trial import Strike, Trial
+from benchmarks.trials.trial import KillPoint, Trial
 
-STRIKE = Strike(rank=1, step=9, phase="optimizer")
+KILL_POINT = KillPoint(rank=1, step=9, phase="optimizer")
 CONTROL = {"builtin": {"digest": "b"}, "function": {"digest": "f"}, "function-on-shards": {"digest": "s"}}
 
 
 def trial(arm: str, kill: float, digest: str) -> Trial:
-    return Trial(arm, STRIKE, 2.0, kill, 2 * kill, 0, {"digest": digest})
+    return Trial(arm, KILL_POINT, 2.0, kill, 2 * kill, 0, {"digest": digest})
 
 
 def test_ratios_divide_medians_by_those_of_the_built_in_trainer() -> None:

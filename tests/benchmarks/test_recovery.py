@@ -7,9 +7,9 @@ import pytest
 from benchmarks.arms import torchft_arm
 from benchmarks.arms.driven import read_trial
 from benchmarks.recovery import result
-from benchmarks.trials.trial import Strike, Trial
+from benchmarks.trials.trial import KillPoint, Trial
 
-STRIKE = Strike(rank=2, step=14, phase="backward")
+KILL_POINT = KillPoint(rank=2, step=14, phase="backward")
 
 
 def noted(*items: tuple[float, str, int | None]) -> list[dict[str, Any]]:
@@ -17,7 +17,7 @@ def noted(*items: tuple[float, str, int | None]) -> list[dict[str, Any]]:
 
 
 def trial(arm: str, submit: float, kill: float, lost: int = 0, digest: str = "same") -> Trial:
-    return Trial(arm, STRIKE, submit, kill, kill, lost, {"digest": digest})
+    return Trial(arm, KILL_POINT, submit, kill, kill, lost, {"digest": digest})
 
 
 def test_ray_train_times_run_from_submit_and_kill_to_steps_of_the_new_group() -> None:
@@ -28,7 +28,7 @@ def test_ray_train_times_run_from_submit_and_kill_to_steps_of_the_new_group() ->
         (28.6, "step", 13),  # all ranks had finished: rank 0 recorded it late
         (48.0, "start", 10), (49.0, "step", 11), (50.0, "step", 13), (51.0, "step", 14),
     )  # fmt: skip
-    figures = read_trial("ray_train", STRIKE, times)
+    figures = read_trial("ray_train", KILL_POINT, times)
     assert figures.submit_to_first_step_s == 21.0
     assert figures.kill_to_first_step_s == pytest.approx(20.5)
     assert figures.kill_to_new_step_s == pytest.approx(22.5)
@@ -60,7 +60,7 @@ def test_torchft_recovers_with_the_first_full_step_after_the_replica_restarts() 
         step(6.2, 13, 4),  # the other replicas recorded it late
         step(6.5, 14, 3), {"time_s": 8.0, "kind": "start"}, step(8.1, 15, 3), step(8.6, 16, 4),
     ]  # fmt: skip
-    found = torchft_arm.read_trial("torchft", STRIKE, times, submitted=1.0)
+    found = torchft_arm.read_trial("torchft", KILL_POINT, times, submitted=1.0)
     assert found.submit_to_first_step_s == 4.0 and found.kill_to_first_step_s == pytest.approx(0.4)
     assert found.kill_to_full_strength_s == pytest.approx(2.5) and found.details["steps_with_fewer"] == 2
     document = result([trial("regroup", 3.0, 0.5), found], [], {"digest": "same"})

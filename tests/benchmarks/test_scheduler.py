@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.scheduler import exponent, look_s, scene
+from benchmarks.scheduler import exponent, measure_cycle, scene
 
 
 def test_the_scene_has_the_requested_size_and_load() -> None:
@@ -12,8 +12,8 @@ def test_the_scene_has_the_requested_size_and_load() -> None:
 
 
 def test_a_scheduler_pass_is_measured_and_its_nodes_are_counted() -> None:
-    look = look_s(20, 10, trials=1)
-    assert look["s"] > 0 and look["nodes"] == 20
+    cycle = measure_cycle(20, 10, trials=1)
+    assert cycle["s"] > 0 and cycle["nodes"] == 20
 
 
 def test_the_exponent_is_that_of_the_power_law() -> None:

@@ -149,15 +149,15 @@ def families(text: bytes) -> set[str]:
     return {re.split(r"[{ ]", line)[0] for line in text.decode().splitlines() if line and not line.startswith("#")}
 
 
-def asked(expression: str) -> set[str]:
+def queried_metrics(expression: str) -> set[str]:
     return set(re.findall(r"\bregroup_\w+", expression))
 
 
 def test_dashboard_and_alerts_query_only_existing_metrics(metrics_text: bytes) -> None:
     expressions = [*dashboard_expressions().values(), *(alert["expr"] for alert in ALERTS)]
     assert len(expressions) > 15
-    wanted = set().union(*(asked(expression) for expression in expressions))
-    assert wanted - families(metrics_text) == set()
+    queried = set().union(*(queried_metrics(expression) for expression in expressions))
+    assert queried - families(metrics_text) == set()
 
 
 @pytest.mark.prometheus

@@ -67,7 +67,7 @@ async def test_a_job_changes_its_layout_if_no_node_fits_and_returns_to_it_later(
         after = supervisor.intents["layout"]
         assert after["tp"] == 1 and "nodes were lost" in supervisor.intents["change"]["why"]
         two = [node(2, 1).id, node(3, 1).id]
-        supervisor.status = status(nodes=two, layout=after, seats=dict.fromkeys(two, 1))
+        supervisor.status = status(nodes=two, layout=after, ranks_by_node=dict.fromkeys(two, 1))
         await supervisor.state("RUNNING", "first_step")
         await setup.until("j-gpt", lambda job: job.state is JobState.RUNNING)
         setup.cluster.add_node(node(4, 2))

@@ -9,7 +9,7 @@ import pytest
 
 from regroup.workers.contract.agent_records import TransferAddress
 from regroup.workers.contract.messages import Done, Exited, Join, Joined, Restore, Restored, StepRow, VerifiedShard
-from tests.service.supervisor.test_planned_move import Nodes, Rig
+from tests.service.supervisor.test_planned_relocation import Nodes, Rig
 from tests.support.doubles.supervised_job import SPEC
 from tests.support.inputs.sync_records import intents
 

@@ -54,13 +54,13 @@ def rounds(nodes: int, most_pairs: int) -> list[list[tuple[int, int]]]:
     The rounds contain all pairs, or about `most_pairs` in whole rounds. They follow the circle method of round-robin
     tournaments: one node is fixed, the others rotate.
     """
-    seats = [*range(nodes), *([-1] if nodes % 2 else [])]
+    slots = [*range(nodes), *([-1] if nodes % 2 else [])]
     found: list[list[tuple[int, int]]] = []
-    for _ in range(len(seats) - 1):
-        half = len(seats) // 2
-        pairs = zip(seats[:half], reversed(seats[half:]), strict=True)
+    for _ in range(len(slots) - 1):
+        half = len(slots) // 2
+        pairs = zip(slots[:half], reversed(slots[half:]), strict=True)
         found.append([(min(pair), max(pair)) for pair in pairs if -1 not in pair])
-        seats = [seats[0], seats[-1], *seats[1:-1]]
+        slots = [slots[0], slots[-1], *slots[1:-1]]
     whole = max(1, most_pairs // max(1, nodes // 2))
     if whole >= len(found):
         return found

@@ -34,11 +34,11 @@ class PlacementJudge(Protocol):
     capacities: Sequence[int]
     """Maximum number of ranks per node."""
 
-    def evaluate(self, seats: CandidateSlots, *, every_order: bool = False) -> Candidate:
+    def evaluate(self, slots: CandidateSlots, *, every_order: bool = False) -> Candidate:
         """Return the candidate of these slots, in the order of the layout's axes or in the cheapest order."""
         ...
 
-    def is_spread(self, seats: CandidateSlots) -> bool:
+    def is_spread(self, slots: CandidateSlots) -> bool:
         """Return True if no domain has more of the nodes than mirroring allows."""
         ...
 

@@ -86,8 +86,8 @@ def _hops(axis: Axis, stride: int, starts: Sequence[int]) -> dict[tuple[int, int
     """
     block, back = stride * axis.degree, stride * (axis.degree - 1)
     hops: dict[tuple[int, int], int] = {}
-    for seat in range(len(starts) - 1):
-        first, end = starts[seat], starts[seat + 1]
+    for slot in range(len(starts) - 1):
+        first, end = starts[slot], starts[slot + 1]
         if first % block == 0 and end % block == 0:
             continue
         at = first
@@ -95,23 +95,23 @@ def _hops(axis: Axis, stride: int, starts: Sequence[int]) -> dict[tuple[int, int
             turn = at // block * block + back
             if at < turn:
                 until = min(end, turn)
-                _deal(hops, seat, max(at + stride, end), until + stride, starts)
+                _deal(hops, slot, max(at + stride, end), until + stride, starts)
             else:
                 until = min(end, turn + stride)
                 if not axis.is_chain:
-                    _deal(hops, seat, at - back, min(until - back, first), starts)
+                    _deal(hops, slot, at - back, min(until - back, first), starts)
             at = until
     return hops
 
 
-def _deal(hops: dict[tuple[int, int], int], seat: int, low: int, high: int, starts: Sequence[int]) -> None:
-    """Count a hop from `seat` to each position in [low, high)."""
+def _deal(hops: dict[tuple[int, int], int], slot: int, low: int, high: int, starts: Sequence[int]) -> None:
+    """Count a hop from `slot` to each position in [low, high)."""
     if low >= high:
         return
     to = bisect_right(starts, low) - 1
     while low < high:
         until = min(high, starts[to + 1])
-        hops[seat, to] = hops.get((seat, to), 0) + until - low
+        hops[slot, to] = hops.get((slot, to), 0) + until - low
         low, to = until, to + 1
 
 

@@ -22,9 +22,9 @@ def improve(judge: PlacementJudge, way: Candidate, starts: int = 1) -> Candidate
     pool = _pool(judge, way.slots)
     while tries > 0:
         better = None
-        for seats in _changes(judge, way.slots, pool):
+        for slots in _changes(judge, way.slots, pool):
             tries -= 1
-            found = judge.evaluate(seats, every_order=True)
+            found = judge.evaluate(slots, every_order=True)
             if found.cost < (*way.cost[:2], way.cost[2] * (1 - _ENOUGH)):
                 better = found
                 break
@@ -36,14 +36,14 @@ def improve(judge: PlacementJudge, way: Candidate, starts: int = 1) -> Candidate
     return way
 
 
-def _pool(judge: PlacementJudge, seats: CandidateSlots) -> list[int]:
+def _pool(judge: PlacementJudge, slots: CandidateSlots) -> list[int]:
     """Return the job's nodes and the nearest nodes with capacity; of the last domain the fullest."""
     site, caps = judge.index, judge.capacities
-    low, high = judge.node_range(seats[0][0])
-    first, own = seats[0][0], {at for at, _ in seats}
+    low, high = judge.node_range(slots[0][0])
+    first, own = slots[0][0], {at for at, _ in slots}
     most = _POOL + len(own)
     free, everything = site.free_ranks(judge.demand), site.total_ranks(judge.demand)
-    least = min(count for _, count in seats)
+    least = min(count for _, count in slots)
     pool = sorted(own)
     for level in range(len(DOMAIN_LEVELS) - 1, -2, -1):
         number = site.domain_numbers[level][first] if level >= 0 else 0
@@ -59,48 +59,48 @@ def _pool(judge: PlacementJudge, seats: CandidateSlots) -> list[int]:
     return pool
 
 
-def _changes(judge: PlacementJudge, seats: CandidateSlots, pool: list[int]) -> Iterator[CandidateSlots]:
+def _changes(judge: PlacementJudge, slots: CandidateSlots, pool: list[int]) -> Iterator[CandidateSlots]:
     """Yield candidates in which ranks move to another or a new node, a node is replaced, or two slots are swapped."""
     caps, demand = judge.capacities, judge.demand
     grain = demand.segment
     if demand.segment_within is not Level.NODE and grain > 1:
         return  # segments span nodes: a change would split one
-    own = {at for at, _ in seats}
+    own = {at for at, _ in slots}
     pool = [at for at in pool if at not in own]
-    for changed in _with_relocated_ranks(seats, caps, pool, grain):
+    for changed in _with_relocated_ranks(slots, caps, pool, grain):
         if judge.is_spread(changed):
             yield changed
-    for at, (_, count) in enumerate(seats):
+    for at, (_, count) in enumerate(slots):
         for other in pool:
             if caps[other] >= count:
-                changed = (*seats[:at], (other, count), *seats[at + 1 :])
+                changed = (*slots[:at], (other, count), *slots[at + 1 :])
                 if judge.is_spread(changed):
                     yield changed
-    for first in range(len(seats)):
-        for second in range(first + 1, len(seats)):
-            changed = list(seats)
+    for first in range(len(slots)):
+        for second in range(first + 1, len(slots)):
+            changed = list(slots)
             changed[first], changed[second] = changed[second], changed[first]
             yield tuple(changed)
 
 
 def _with_relocated_ranks(
-    seats: CandidateSlots, room: Sequence[int], pool: list[int], grain: int
+    slots: CandidateSlots, capacity: Sequence[int], pool: list[int], grain: int
 ) -> Iterator[CandidateSlots]:
-    for giver, (node, count) in enumerate(seats):
+    for giver, (node, count) in enumerate(slots):
         amounts = dict.fromkeys((grain, count))
         for amount in amounts:
-            for taker, (other, has) in enumerate(seats):
-                if taker != giver and room[other] >= has + amount:
-                    changed = list(seats)
+            for taker, (other, has) in enumerate(slots):
+                if taker != giver and capacity[other] >= has + amount:
+                    changed = list(slots)
                     changed[taker] = (other, has + amount)
                     changed[giver] = (node, count - amount)
-                    yield tuple(seat for seat in changed if seat[1])
+                    yield tuple(slot for slot in changed if slot[1])
         for other in pool:
-            if count > grain and room[other] >= grain:
+            if count > grain and capacity[other] >= grain:
                 rest = (node, count - grain)
-                yield (*seats[:giver], rest, (other, grain), *seats[giver + 1 :])
-                for taker, (_, has) in enumerate(seats):
-                    if taker != giver and room[other] >= has + grain:
-                        changed = list(seats)
+                yield (*slots[:giver], rest, (other, grain), *slots[giver + 1 :])
+                for taker, (_, has) in enumerate(slots):
+                    if taker != giver and capacity[other] >= has + grain:
+                        changed = list(slots)
                         changed[giver], changed[taker] = rest, (other, has + grain)
                         yield tuple(changed)

@@ -119,12 +119,12 @@ class NodeIndex:
         return [ranks if kind.satisfies(demand.kind) else 0 for ranks, kind in zip(fitting, self._kinds, strict=True)]
 
     def _change(self, demand: Demand, placement: Placement, sign: int) -> None:
-        for seat in placement.slots:
-            if (at := self._index.get(seat.node.id)) is None:
+        for slot in placement.slots:
+            if (at := self._index.get(slot.node.id)) is None:
                 continue  # the node left the cluster, or was closed
-            self._cpus[at] += sign * seat.ranks * demand.cpus
-            self._gpus[at] += sign * seat.ranks if demand.device == "cuda" else 0
-            self._memory[at] += sign * seat.ranks * demand.memory_bytes
+            self._cpus[at] += sign * slot.ranks * demand.cpus
+            self._gpus[at] += sign * slot.ranks if demand.device == "cuda" else 0
+            self._memory[at] += sign * slot.ranks * demand.memory_bytes
             for (device, cpus, memory, kind), column in self._free.items():
                 if not self._kinds[at].satisfies(kind):
                     continue

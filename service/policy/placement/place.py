@@ -19,7 +19,7 @@ from regroup.service.policy.placement.link_speeds import Links, links_for
 from regroup.service.policy.placement.node_index import NodeIndex, totals
 from regroup.service.policy.placement.rank_order import numbers_of
 from regroup.service.policy.placement.search import Candidate, Search
-from regroup.service.policy.placement.unschedulable import closed_ones, node_room, table, unplaceable
+from regroup.service.policy.placement.unschedulable import describe_closed_nodes, node_capacity, table, unplaceable
 
 __all__ = [
     "Demand",
@@ -74,19 +74,21 @@ def place_replacements(
     free = site.free_ranks(demand)
     grain = demand.segment if demand.segment_within is Level.NODE else 1
     left, found = set(range(len(site.nodes))), dict[int, Node]()
-    for seat, count in sorted(enumerate(ranks), key=lambda item: -item[1]):
+    for slot, count in sorted(enumerate(ranks), key=lambda item: -item[1]):
         enough = [at for at in left if free[at] // grain * grain >= count and _may_be_at(demand, site, at, neighbours)]
         if not enough:
             inside = f" in the {demand.required} of the others" if demand.required and neighbours else ""
             message = f"no other node{inside} has capacity for {count} of {demand.ranks} ranks"
-            rooms = tuple(node_room(demand, site, at) for at in site.first_by_name(len(site.nodes)))
+            capacities = tuple(node_capacity(demand, site, at) for at in site.first_by_name(len(site.nodes)))
             return Unplaceable(
-                Shortage.RESOURCES, f"{message}{table(rooms, len(rooms))}{closed_ones(site.closed)}", rooms
+                Shortage.RESOURCES,
+                f"{message}{table(capacities, len(capacities))}{describe_closed_nodes(site.closed)}",
+                capacities,
             )
         best = min(enough, key=lambda at: (_distance(site, at, neighbours), free[at], site.nodes[at].name, at))
-        found[seat] = site.nodes[best]
+        found[slot] = site.nodes[best]
         left.discard(best)
-    return Placement(tuple(RankSlot(found[seat], count) for seat, count in enumerate(ranks)))
+    return Placement(tuple(RankSlot(found[slot], count) for slot, count in enumerate(ranks)))
 
 
 def fits_empty_cluster(demand: Demand, nodes: Iterable[Node]) -> bool:
@@ -102,7 +104,7 @@ def fits_empty_cluster(demand: Demand, nodes: Iterable[Node]) -> bool:
 
 def with_placement(nodes: Sequence[Node], demand: Demand, placement: Placement) -> list[Node]:
     """Return the nodes after the placement is allocated."""
-    taken = {seat.node.id: seat.ranks for seat in placement.slots}
+    taken = {slot.node.id: slot.ranks for slot in placement.slots}
     return [
         replace(
             node,
@@ -128,7 +130,7 @@ def _largest(demand: Demand, site: NodeIndex) -> int:
 
 def _placement(search: Search, best: Candidate, others: Sequence[Candidate]) -> Placement:
     site, numbers = search.index, numbers_of(search, best)
-    seats = tuple(
+    slots = tuple(
         RankSlot(site.nodes[at], count, which) for (at, count), which in zip(best.slots, numbers, strict=True)
     )
     found = axis_costs(best.axes, _ground(search, best), search.links)
@@ -139,7 +141,7 @@ def _placement(search: Search, best: Candidate, others: Sequence[Candidate]) -> 
         best.fragmented_devices,
         _rejected(search, best, others),
     )
-    return Placement(seats, choice)
+    return Placement(slots, choice)
 
 
 def _ground(search: Search, way: Candidate) -> RankMap:

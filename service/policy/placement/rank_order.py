@@ -16,7 +16,7 @@ _WORK = 1200
 _ENOUGH = 1e-6
 
 
-def order_ranks(demand: Demand, seats: Sequence[RankSlot], links: Links | None = None) -> tuple[RankSlot, ...]:
+def order_ranks(demand: Demand, slots: Sequence[RankSlot], links: Links | None = None) -> tuple[RankSlot, ...]:
     """Return the same slots in rank order.
 
     Slots have rank numbers if axes are numbered in another order than in the layout. Of orders with equal cost, the
@@ -26,20 +26,20 @@ def order_ranks(demand: Demand, seats: Sequence[RankSlot], links: Links | None =
         demand: demand of all ranks, with their axes.
         links: link speeds; those of `links_for` if None.
     """
-    if len(seats) < 2 or any(seat.ranks % demand.segment for seat in seats):
-        return tuple(replace(seat, rank_numbers=()) for seat in seats)
+    if len(slots) < 2 or any(slot.ranks % demand.segment for slot in slots):
+        return tuple(replace(slot, rank_numbers=()) for slot in slots)
     # Closed nodes keep their ranks and their place among the other nodes.
     site = NodeIndex(
-        replace(seat.node, alive=True, is_draining=False, is_control=False, closed_reason="") for seat in seats
+        replace(slot.node, alive=True, is_draining=False, is_control=False, closed_reason="") for slot in slots
     )
     at = {node.id: index for index, node in enumerate(site.nodes)}
     search = Search(demand, site, links or links_for(demand.device))
-    given = tuple((at[seat.node.id], seat.ranks) for seat in seats)
+    given = tuple((at[slot.node.id], slot.ranks) for slot in slots)
     best = search.evaluate(given, every_order=True)
-    for other in (sorted(given), sorted(given, key=lambda seat: (search.index.paths[seat[0]], -seat[1]))):
+    for other in (sorted(given), sorted(given, key=lambda slot: (search.index.paths[slot[0]], -slot[1]))):
         best = _better(best, search.evaluate(tuple(other), every_order=True))
     best = _best_of_all(search, best, given) if _can_try_all(len(given)) else _exchanged(search, best)
-    by_node = {at[seat.node.id]: seat.node for seat in seats}
+    by_node = {at[slot.node.id]: slot.node for slot in slots}
     numbers = numbers_of(search, best)
     return tuple(
         RankSlot(by_node[index], count, which) for (index, count), which in zip(best.slots, numbers, strict=True)
@@ -68,13 +68,13 @@ def _better(one: Candidate, other: Candidate) -> Candidate:
     return other if other.communication_s < one.communication_s * (1 - _ENOUGH) else one
 
 
-def _can_try_all(seats: int) -> bool:
-    return math.factorial(seats) * seats <= _WORK
+def _can_try_all(slots: int) -> bool:
+    return math.factorial(slots) * slots <= _WORK
 
 
 def _best_of_all(search: Search, way: Candidate, given: CandidateSlots) -> Candidate:
-    for seats in permutations(given):
-        way = _better(way, search.evaluate(seats, every_order=True))
+    for slots in permutations(given):
+        way = _better(way, search.evaluate(slots, every_order=True))
     return way
 
 
@@ -83,9 +83,9 @@ def _exchanged(search: Search, way: Candidate) -> Candidate:
     tries = _WORK // len(way.slots)
     while tries > 0:
         before = way
-        for seats in _exchanges(way.slots):
+        for slots in _exchanges(way.slots):
             tries -= 1
-            way = _better(way, search.evaluate(seats, every_order=True))
+            way = _better(way, search.evaluate(slots, every_order=True))
             if way is not before or tries <= 0:
                 break
         if way is before:
@@ -93,9 +93,9 @@ def _exchanged(search: Search, way: Candidate) -> Candidate:
     return way
 
 
-def _exchanges(seats: CandidateSlots) -> Iterator[CandidateSlots]:
-    for first in range(len(seats)):
-        for second in range(first + 1, len(seats)):
-            changed = list(seats)
+def _exchanges(slots: CandidateSlots) -> Iterator[CandidateSlots]:
+    for first in range(len(slots)):
+        for second in range(first + 1, len(slots)):
+            changed = list(slots)
             changed[first], changed[second] = changed[second], changed[first]
             yield tuple(changed)

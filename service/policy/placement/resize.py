@@ -9,7 +9,7 @@ from regroup.service.policy.placement.place import Demand, Placement, RankSlot, 
 
 
 def resize_slots(
-    demand: Demand, seats: Sequence[tuple[str, int]], nodes: Sequence[Node]
+    demand: Demand, slots: Sequence[tuple[str, int]], nodes: Sequence[Node]
 ) -> tuple[RankSlot, ...] | Unplaceable:
     """Return slots for `demand.ranks`, in rank order.
 
@@ -18,11 +18,11 @@ def resize_slots(
     and the spread, as far as the current slots do.
 
     Args:
-        seats: node id and ranks of each slot that the job may keep, in order.
+        slots: node id and ranks of each slot that the job may keep, in order.
         nodes: nodes with the resources that are free apart from those of the job.
     """
     by_id = {node.id: node for node in nodes}
-    whole = {node_id: ranks // demand.segment * demand.segment for node_id, ranks in seats if node_id in by_id}
+    whole = {node_id: ranks // demand.segment * demand.segment for node_id, ranks in slots if node_id in by_id}
     while (surplus := sum(whole.values()) - demand.ranks) > 0:
         last = min((node_id for node_id in reversed(whole) if whole[node_id]), key=whole.__getitem__)
         whole[last] -= min(surplus, whole[last])
@@ -32,16 +32,16 @@ def resize_slots(
     kept = [RankSlot(by_id[node_id], ranks) for node_id, ranks in whole.items() if ranks]
     if not (missing := demand.ranks - sum(whole.values())):
         return tuple(kept)
-    inside = {_domain(seat.node, demand.required) for seat in kept if demand.required}
+    inside = {_domain(slot.node, demand.required) for slot in kept if demand.required}
     others = [node for node in nodes if not whole.get(node.id)]
     others = [node for node in others if not inside or inside == {_domain(node, demand.required)}]
     # The axes describe all ranks, not the missing ones alone.
     found = _beside(kept, replace(demand, ranks=missing, axes=()), others)
     if isinstance(found, Unplaceable):
-        have = sum(ranks for _, ranks in seats)
+        have = sum(ranks for _, ranks in slots)
         why = _elsewhere(demand, missing, len(inside)) if inside and not others else found.message
         return replace(found, message=f"cannot resize from {have} to {demand.ranks} ranks: {why}")
-    return (*kept, *(replace(seat, rank_numbers=()) for seat in found.slots))
+    return (*kept, *(replace(slot, rank_numbers=()) for slot in found.slots))
 
 
 def _beside(kept: Sequence[RankSlot], demand: Demand, others: Sequence[Node]) -> Placement | Unplaceable:
@@ -52,14 +52,14 @@ def _beside(kept: Sequence[RankSlot], demand: Demand, others: Sequence[Node]) ->
     level = demand.spread
     if level is None or not kept:
         return place(demand, others)
-    there = [seat.node for seat in kept]
+    there = [slot.node for slot in kept]
     crowd = Counter(_domain(node, level) for node in there).most_common(1)[0][0]
     apart = [node for node in others if _domain(node, level) != crowd]
     whichever = replace(demand, spread=None)
     most = max(0, _excess(level, there))
     found = [place(whichever, others), place(whichever, apart), place(demand, others)]
     for each in found:
-        if isinstance(each, Placement) and _excess(level, [*there, *(seat.node for seat in each.slots)]) <= most:
+        if isinstance(each, Placement) and _excess(level, [*there, *(slot.node for slot in each.slots)]) <= most:
             return each
     if isinstance(found[0], Unplaceable):
         return found[0]

@@ -52,10 +52,10 @@ class Search:
         if (single := self._single()) is not None:
             return self.evaluate(((single, self.demand.ranks),)), []
         ways: dict[CandidateSlots, Candidate] = {}
-        for seats in self._tried():
-            if seats not in ways and self.is_spread(seats):
-                ways[seats] = self.evaluate(seats)
-                if self._is_perfect(ways[seats]):
+        for slots in self._tried():
+            if slots not in ways and self.is_spread(slots):
+                ways[slots] = self.evaluate(slots)
+                if self._is_perfect(ways[slots]):
                     break
         if not ways:
             return None, []
@@ -68,41 +68,41 @@ class Search:
         others = [way for way in ways.values() if {at for at, _ in way.slots} != nodes]
         return best, sorted(others, key=lambda way: way.cost)
 
-    def evaluate(self, seats: CandidateSlots, *, every_order: bool = False) -> Candidate:
+    def evaluate(self, slots: CandidateSlots, *, every_order: bool = False) -> Candidate:
         """Return the candidate of these slots, in the order of the layout's axes or in the cheapest order."""
         numbers = self.index.domain_numbers
         ground = RankMap(
-            tuple([count for _, count in seats]),
-            tuple([(numbers[0][at], numbers[1][at], numbers[2][at], numbers[3][at]) for at, _ in seats]),
+            tuple([count for _, count in slots]),
+            tuple([(numbers[0][at], numbers[1][at], numbers[2][at], numbers[3][at]) for at, _ in slots]),
         )
         orders = self._orders if every_order else self._orders[:1]
         spent_s, axes = min(
             ((communication_seconds(order, ground, self.links), order) for order in orders), key=lambda item: item[0]
         )
-        broken, nodes = self.broken(seats)
-        preferred = self._domains(seats, self.demand.preferred) if self.demand.preferred else 0
+        broken, nodes = self.broken(slots)
+        preferred = self._domains(slots, self.demand.preferred) if self.demand.preferred else 0
         factor = 1 + BROKEN_COSTS * broken / self.demand.ranks + BROKEN_NODE_COSTS * nodes
-        return Candidate(seats, axes, spent_s, broken, (preferred, max(0, nodes - 1), spent_s * factor))
+        return Candidate(slots, axes, spent_s, broken, (preferred, max(0, nodes - 1), spent_s * factor))
 
-    def broken(self, seats: CandidateSlots) -> tuple[int, int]:
+    def broken(self, slots: CandidateSlots) -> tuple[int, int]:
         """Return the increase in free devices on nodes in use by others, and the number of empty nodes that are
         fragmented."""
         free, everything = self.index.free_ranks(self.demand), self.index.total_ranks(self.demand)
         devices = nodes = 0
-        for at, count in seats:
+        for at, count in slots:
             is_whole, left = free[at] == everything[at], free[at] - count
             devices += left - (0 if is_whole else free[at])
             nodes += is_whole and left > 0
         return devices, nodes
 
-    def is_spread(self, seats: CandidateSlots) -> bool:
+    def is_spread(self, slots: CandidateSlots) -> bool:
         """Return True if no domain has more of the nodes than mirroring allows."""
         level = self.demand.spread
         if level is None:
             return True
         if level is Level.NODE:
-            return len(seats) > 1
-        numbers = [self.index.domain_numbers[DOMAIN_LEVELS.index(level)][at] for at, _ in seats]
+            return len(slots) > 1
+        numbers = [self.index.domain_numbers[DOMAIN_LEVELS.index(level)][at] for at, _ in slots]
         return 2 * max(numbers.count(number) for number in set(numbers)) <= len(numbers)
 
     def node_range(self, at: int) -> tuple[int, int]:
@@ -167,23 +167,26 @@ class Search:
         uplink."""
         grain = self.demand.segment
         segments = self.demand.ranks // grain
-        room = sorted(
+        free = sorted(
             ((self.capacities[at] // grain, -at) for at in range(low, high) if self.capacities[at] >= grain),
             reverse=True,
         )
         if self.demand.segment_within is not Level.NODE and grain > 1:
             return
-        few = next(n for n in range(1, len(room) + 1) if sum(cap for cap, _ in room[:n]) >= segments)
-        for count in range(few, min(few + 2, len(room)) + 1):
-            for start in {0, max(0, bisect_left(room, True, key=lambda each: each[0] < -(-segments // count)) - count)}:
-                left, seats = segments, list[tuple[int, int]]()
-                chosen = sorted(room[start : start + count])
+        few = next(n for n in range(1, len(free) + 1) if sum(cap for cap, _ in free[:n]) >= segments)
+        for count in range(few, min(few + 2, len(free)) + 1):
+            for start in {
+                0,
+                max(0, bisect_left(free, True, key=lambda each: each[0] < -(-segments // count)) - count),
+            }:
+                left, slots = segments, list[tuple[int, int]]()
+                chosen = sorted(free[start : start + count])
                 for number, (cap, at) in enumerate(chosen):
                     share = min(cap, -(-left // (len(chosen) - number)))
                     left -= share
-                    seats.append((-at, share * grain))
-                if not left and all(share for _, share in seats):
-                    yield tuple(sorted(seats))
+                    slots.append((-at, share * grain))
+                if not left and all(share for _, share in slots):
+                    yield tuple(sorted(slots))
 
     def _units(self) -> list[int]:
         """Return the sizes of nested groups that stay together if whole groups fit."""
@@ -208,9 +211,9 @@ class Search:
                 parts = [(sums[d], -starts[d], starts[d + 1]) for d in range(first, last + 1) if sums[d]]
                 picked = _picked(parts, ranks, unit)
                 return [
-                    seat
+                    slot
                     for start, end, count in picked
-                    for seat in self._fill(inner, start, end, count, unit if count % unit == 0 else grain)
+                    for slot in self._fill(inner, start, end, count, unit if count % unit == 0 else grain)
                 ]
         elif self.demand.segment_within is not Level.NODE:
             grain = 1  # nodes of one gpu_domain share segments
@@ -252,10 +255,10 @@ class Search:
         is_alone = all(starts[inner[at] + 1] - starts[inner[at]] == 1 for at, _ in way.slots)
         return is_alone and all(racks[at] == racks[first[0]] for at, _ in way.slots)
 
-    def _domains(self, seats: CandidateSlots, level: Level) -> int:
+    def _domains(self, slots: CandidateSlots, level: Level) -> int:
         if level is Level.NODE:
-            return len(seats)
-        return len({self.index.domain_numbers[DOMAIN_LEVELS.index(level)][at] for at, _ in seats})
+            return len(slots)
+        return len({self.index.domain_numbers[DOMAIN_LEVELS.index(level)][at] for at, _ in slots})
 
 
 def axes_of(demand: Demand) -> tuple[Axis, ...]:

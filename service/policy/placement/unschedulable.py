@@ -16,8 +16,8 @@ def unplaceable(demand: Demand, site: NodeIndex) -> Unplaceable:
     count = len(site.nodes)
     if not count and not site.closed:
         return Unplaceable(Shortage.NO_NODES, f"needs {demand}; the cluster has no node that takes ranks")
-    rooms = tuple(node_room(demand, site, at) for at in site.first_by_name(_ROWS))
-    details = f"{table(rooms, count)}{closed_ones(site.closed)}"
+    nodes = tuple(node_capacity(demand, site, at) for at in site.first_by_name(_ROWS))
+    details = f"{table(nodes, count)}{describe_closed_nodes(site.closed)}"
     free, everything = (
         sum(site.domain_sums(demand, -1)),
         sum(totals(demand, site.total_ranks(demand), site.domain_starts, -1)),
@@ -26,37 +26,37 @@ def unplaceable(demand: Demand, site: NodeIndex) -> Unplaceable:
         opened = sum(_whole(demand, node) for node in site.closed)
         which = f"the {count} that are open" if site.closed else f"all {count} nodes together"
         why = Shortage.NODES_CLOSED if everything + opened >= demand.ranks else Shortage.TOO_LARGE
-        return Unplaceable(why, f"needs {demand}; {which} hold {everything} when nothing else runs{details}", rooms)
+        return Unplaceable(why, f"needs {demand}; {which} hold {everything} when nothing else runs{details}", nodes)
     if free < demand.ranks:
-        return Unplaceable(Shortage.RESOURCES, f"needs {demand}; {free} of {everything} are free now{details}", rooms)
-    return _not_together(demand, site, free, rooms, details)
+        return Unplaceable(Shortage.RESOURCES, f"needs {demand}; {free} of {everything} are free now{details}", nodes)
+    return _not_together(demand, site, free, nodes, details)
 
 
 def _not_together(
-    demand: Demand, site: NodeIndex, free: int, rooms: tuple[NodeCapacity, ...], details: str
+    demand: Demand, site: NodeIndex, free: int, nodes: tuple[NodeCapacity, ...], details: str
 ) -> Unplaceable:
     """Explain a demand for which enough devices are free, but not inside one allowed domain."""
     level = demand.required
     if level is None:
         message = f"needs {demand}; {free} are free, in too few domains of the level {demand.spread}"
-        return Unplaceable(Shortage.RESOURCES, f"{message}{details}", rooms)
+        return Unplaceable(Shortage.RESOURCES, f"{message}{details}", nodes)
     if level is Level.NODE:
         now, whole = max(site.free_ranks(demand), default=0), max(site.total_ranks(demand), default=0)
     else:
         index = DOMAIN_LEVELS.index(level)
         if not site.has_level(level):
             message = f"needs {demand}; the nodes have no {level} label: see `regroup topology`"
-            return Unplaceable(Shortage.TOO_LARGE, message, rooms)
+            return Unplaceable(Shortage.TOO_LARGE, message, nodes)
         now = max(site.domain_sums(demand, index), default=0)
         whole = max(totals(demand, site.total_ranks(demand), site.domain_starts, index), default=0)
     message = f"needs {demand}; {free} are free, but the {level} with most of them has {now}"
     if whole < demand.ranks:
         message = f"needs {demand}; the largest {level} holds {whole} when nothing else runs"
-        return Unplaceable(Shortage.TOO_LARGE, f"{message}{details}", rooms)
-    return Unplaceable(Shortage.RESOURCES, f"{message}{details}", rooms)
+        return Unplaceable(Shortage.TOO_LARGE, f"{message}{details}", nodes)
+    return Unplaceable(Shortage.RESOURCES, f"{message}{details}", nodes)
 
 
-def node_room(demand: Demand, site: NodeIndex, at: int) -> NodeCapacity:
+def node_capacity(demand: Demand, site: NodeIndex, at: int) -> NodeCapacity:
     """Return the capacity of one node, in whole segments if these stay on nodes."""
     node, (cpus, gpus, memory) = site.nodes[at], site.free_resources(at)
     if not node.kind.satisfies(demand.kind):
@@ -76,13 +76,13 @@ def node_room(demand: Demand, site: NodeIndex, at: int) -> NodeCapacity:
     return NodeCapacity(node.name, free // grain * grain, everything // grain * grain, limit)
 
 
-def table(rooms: Sequence[NodeCapacity], count: int) -> str:
+def table(nodes: Sequence[NodeCapacity], count: int) -> str:
     """Describe the first of `count` nodes, one by one."""
-    lines = [f"{room.name} holds {room.free_ranks} ({room.limit})" for room in rooms[:_ROWS]]
+    lines = [f"{capacity.name} holds {capacity.free_ranks} ({capacity.limit})" for capacity in nodes[:_ROWS]]
     return (": " if lines else "") + _listed(lines, count - _ROWS)
 
 
-def closed_ones(nodes: Sequence[Node]) -> str:
+def describe_closed_nodes(nodes: Sequence[Node]) -> str:
     """Describe the closed nodes and the reasons."""
     reasons = [f"{node.name} is {node.closed_reason}" for node in nodes]
     return ("; " if reasons else "") + _listed(reasons[:_CLOSED], len(reasons) - _CLOSED)

@@ -72,10 +72,10 @@ def reserve_start(
 class BackfillCapacity:
     """Capacity for jobs that come after jobs with a reservation."""
 
-    def __init__(self, rooms: Capacity) -> None:
-        self.before_reservations = rooms
+    def __init__(self, capacity: Capacity) -> None:
+        self.before_reservations = capacity
         """Capacity for jobs that end before the first promised start."""
-        self.beside_reservations = rooms
+        self.beside_reservations = capacity
         """Capacity for all other jobs; the same object while there is no reservation."""
         self.reservations: list[BackfillReservation] = []
 
@@ -96,18 +96,18 @@ class BackfillCapacity:
         is_in_time = ends_s is not None and all(start is not None and ends_s <= start for start in starts)
         return self.before_reservations if is_in_time else self.beside_reservations
 
-    def allocate(self, demand: Demand, placement: Placement, rooms: Capacity) -> None:
-        """Allocate a placement that was made in `rooms`."""
+    def allocate(self, demand: Demand, placement: Placement, capacity: Capacity) -> None:
+        """Allocate a placement that was made in `capacity`."""
         self.before_reservations.allocate(demand, placement)
         if self.beside_reservations is self.before_reservations:
             return
-        if rooms is self.beside_reservations:
+        if capacity is self.beside_reservations:
             self.beside_reservations.allocate(demand, placement)
             return
-        for seat in placement.slots:
-            if seat.node.id in self.beside_reservations:
-                now = self.before_reservations[seat.node.id]
-                self.beside_reservations.lower_free(seat.node.id, (now.free_cpus, now.free_gpus, now.free_memory_bytes))
+        for slot in placement.slots:
+            if slot.node.id in self.beside_reservations:
+                now = self.before_reservations[slot.node.id]
+                self.beside_reservations.lower_free(slot.node.id, (now.free_cpus, now.free_gpus, now.free_memory_bytes))
 
 
 def _count_until_enough(freed: FutureCapacity, ends: Sequence[tuple[float, Sequence[RunningJob]]]) -> int | None:
@@ -147,7 +147,7 @@ def _by_end(running: Iterable[RunningJob]) -> list[tuple[float, list[RunningJob]
 def _reservation(
     job_id: str, name: str, demand: Demand, start_s: float, placement: Placement, freed: FutureCapacity
 ) -> BackfillReservation:
-    seats = tuple((seat.node.id, seat.ranks) for seat in placement.slots)
-    after = {node_id: freed.free_on(node_id) for node_id, _ in seats}
-    left = tuple((node_id, subtract(after[node_id], resources_of(demand, ranks))) for node_id, ranks in seats)
-    return BackfillReservation(job_id, name, start_s, demand, seats, left)
+    slots = tuple((slot.node.id, slot.ranks) for slot in placement.slots)
+    after = {node_id: freed.free_on(node_id) for node_id, _ in slots}
+    left = tuple((node_id, subtract(after[node_id], resources_of(demand, ranks))) for node_id, ranks in slots)
+    return BackfillReservation(job_id, name, start_s, demand, slots, left)

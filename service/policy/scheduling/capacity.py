@@ -104,9 +104,9 @@ class Capacity:
 
     def allocate(self, demand: Demand, placement: Placement) -> None:
         """Allocate the slots of a placement."""
-        for seat in placement.slots:
+        for slot in placement.slots:
             self.lower_free(
-                seat.node.id, subtract(free_of(self._nodes[seat.node.id]), resources_of(demand, seat.ranks))
+                slot.node.id, subtract(free_of(self._nodes[slot.node.id]), resources_of(demand, slot.ranks))
             )
 
     def lower_free(self, node_id: str, free: ResourceAmounts) -> None:
@@ -142,19 +142,19 @@ class Capacity:
 class FutureCapacity:
     """Nodes after some jobs have released their devices, for one demand."""
 
-    def __init__(self, rooms: Capacity, demand: Demand) -> None:
-        self.demand, self.ranks = demand, rooms.free_ranks(demand)
+    def __init__(self, capacity: Capacity, demand: Demand) -> None:
+        self.demand, self.ranks = demand, capacity.free_ranks(demand)
         """Demand, and the number of its ranks that fit then (`ranks`)."""
-        self._capacity = rooms
+        self._capacity = capacity
         self._free: dict[str, ResourceAmounts] = {}
 
-    def release(self, demand: Demand, seats: NodeRanks) -> None:
+    def release(self, demand: Demand, slots: NodeRanks) -> None:
         """Release the resources of `demand` on these nodes; closed nodes free nothing."""
-        self._add(seats, demand, 1)
+        self._add(slots, demand, 1)
 
-    def reserve(self, demand: Demand, seats: NodeRanks) -> None:
+    def reserve(self, demand: Demand, slots: NodeRanks) -> None:
         """Reserve the resources of `demand` on these nodes for another job."""
-        self._add(seats, demand, -1)
+        self._add(slots, demand, -1)
 
     def free_on(self, node_id: str) -> ResourceAmounts:
         """Return the resources of a node that are free then."""
@@ -169,8 +169,8 @@ class FutureCapacity:
                 same.append(replace(node, free_cpus=free[0], free_gpus=free[1], free_memory_bytes=free[2]))
         return same
 
-    def _add(self, seats: NodeRanks, demand: Demand, sign: int) -> None:
-        for node_id, ranks in seats:
+    def _add(self, slots: NodeRanks, demand: Demand, sign: int) -> None:
+        for node_id, ranks in slots:
             if node_id in self._capacity:
                 node, before = self._capacity[node_id], self.free_on(node_id)
                 after = subtract(before, resources_of(demand, -sign * ranks))

@@ -216,29 +216,29 @@ class _SchedulingPass:
 
     def _starts(self, job: WaitingJob, size: Size) -> bool:
         ends_s = None if job.max_duration_s is None else self._now_s + job.max_duration_s
-        rooms = self._spare.capacity_for(ends_s)
-        placement = self._place(size.demand, rooms)
+        capacity = self._spare.capacity_for(ends_s)
+        placement = self._place(size.demand, capacity)
         if placement is None:
             return False
-        self._spare.allocate(size.demand, placement, rooms)
+        self._spare.allocate(size.demand, placement, capacity)
         self.usage.add(job.project, size.ranks, job.non_preemptible_ranks(size.ranks))
-        seats = tuple((seat.node.id, seat.ranks) for seat in placement.slots)
+        slots = tuple((slot.node.id, slot.ranks) for slot in placement.slots)
         self._running.append(
             RunningJob(
-                job.job_id, job.name, size.demand, seats, project=job.project, priority=job.priority,
+                job.job_id, job.name, size.demand, slots, project=job.project, priority=job.priority,
                 preemptibility=Preemptibility.none, allocated_at_s=self._now_s, ends_s=ends_s,
             )
         )  # fmt: skip
         self.decisions.append(Admission(job.job_id, size.layout, size.demand, placement))
         return True
 
-    def _place(self, demand: Demand, rooms: Capacity) -> Placement | None:
+    def _place(self, demand: Demand, capacity: Capacity) -> Placement | None:
         """Place a demand. Capacity only shrinks in a pass: a demand that did not fit, and larger ones, are not tried
         again."""
-        like = (id(rooms), replace(demand, ranks=demand.segment))
-        if demand.ranks >= self._too_many.get(like, demand.ranks + 1) or rooms.free_ranks(demand) < demand.ranks:
+        like = (id(capacity), replace(demand, ranks=demand.segment))
+        if demand.ranks >= self._too_many.get(like, demand.ranks + 1) or capacity.free_ranks(demand) < demand.ranks:
             return None
-        nodes = rooms.candidate_nodes(demand)
+        nodes = capacity.candidate_nodes(demand)
         self.weighed += len(nodes)
         outcome = place(demand, nodes, self._rule.links.get(demand.device))
         if isinstance(outcome, Placement):
@@ -313,14 +313,14 @@ def _apply_preemptions(
     return after
 
 
-def _explain_wait(demand: Demand, nodes: Sequence[Node], rooms: Capacity, *, is_possible: bool) -> WaitReason:
+def _explain_wait(demand: Demand, nodes: Sequence[Node], capacity: Capacity, *, is_possible: bool) -> WaitReason:
     """Return the reason why a demand does not fit now, node by node in a small cluster."""
     if len(nodes) <= _MOST_NODES_NAMED:
-        outcome = place(demand, [rooms.get(node) for node in nodes])
+        outcome = place(demand, [capacity.get(node) for node in nodes])
         if isinstance(outcome, Unplaceable):
             return WaitReason(outcome.reason, outcome.message)
         return WaitReason(Shortage.PRIORITY, f"needs {demand}; the free devices are reserved for jobs that are ahead")
-    free, everything = rooms.free_ranks(demand), rooms.total_ranks(demand)
+    free, everything = capacity.free_ranks(demand), capacity.total_ranks(demand)
     if is_possible:
         return WaitReason(Shortage.RESOURCES, f"needs {demand}; {free} of {everything} are free now")
     with_closed = Capacity(replace(node, closed_reason="") for node in nodes).total_ranks(demand)

@@ -107,7 +107,7 @@ def split_shrinking_job(job: RunningJob, releases: Sequence[tuple[str, int]], no
     stays = replace(
         job,
         demand=replace(job.demand, ranks=count),
-        node_ranks=tuple(seat for seat in stay if seat[1]),
+        node_ranks=tuple(slot for slot in stay if slot[1]),
         smaller_sizes=tuple(size for size in job.smaller_sizes if size.ranks < count),
     )
     goes = replace(

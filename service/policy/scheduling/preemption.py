@@ -90,13 +90,13 @@ def choose_preemptions(
     ]
 
 
-def released_node_ranks(seats: NodeRanks, demand: Demand, size: Size) -> NodeRanks:
+def released_node_ranks(slots: NodeRanks, demand: Demand, size: Size) -> NodeRanks:
     """Return the ranks that a shrinking job releases, as `resize_slots` chooses them.
 
     The smallest node parts are released first (the last of equal ones), so that whole nodes become free.
     """
     left, gone = demand.ranks - size.ranks, list[tuple[str, int]]()
-    for _, (node_id, ranks) in sorted(enumerate(seats), key=lambda item: (item[1][1], -item[0])):
+    for _, (node_id, ranks) in sorted(enumerate(slots), key=lambda item: (item[1][1], -item[0])):
         if left <= 0:
             break
         gone.append((node_id, min(ranks, left)))
@@ -180,5 +180,5 @@ def _after_releases(capacity: Capacity, demand: Demand, running: Sequence[Runnin
     return freed
 
 
-def _ranks(seats: NodeRanks) -> int:
-    return sum(ranks for _, ranks in seats)
+def _ranks(slots: NodeRanks) -> int:
+    return sum(ranks for _, ranks in slots)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.cluster_state.shared_spares import kept_nodes, without_kept
+from regroup.service.cluster_state.shared_spares import close_shared_spares, shared_spare_nodes
 from regroup.service.domain.states import JobState
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.nodes import Nodes
@@ -53,24 +53,24 @@ async def test_no_job_starts_on_a_spare_and_a_queued_job_shows_the_reason(setup:
 async def test_a_spare_replaces_a_lost_node_only_for_jobs_of_its_project(setup: ControlSetup) -> None:
     async with controlled(setup):
         supervisor = await start_training(setup)
-        (spare,) = await kept_nodes(setup.store, await setup.cluster.nodes())
+        (spare,) = await shared_spare_nodes(setup.store, await setup.cluster.nodes())
         nodes = await setup.cluster.nodes()
-        assert {each.id: bool(each.closed_reason) for each in await without_kept(setup.store, nodes)}[spare]
-        assert not any(each.closed_reason for each in await without_kept(setup.store, nodes, "vision"))
-        assert any(each.closed_reason for each in await without_kept(setup.store, nodes, "speech"))
+        assert {each.id: bool(each.closed_reason) for each in await close_shared_spares(setup.store, nodes)}[spare]
+        assert not any(each.closed_reason for each in await close_shared_spares(setup.store, nodes, "vision"))
+        assert any(each.closed_reason for each in await close_shared_spares(setup.store, nodes, "speech"))
         (lost,) = [each["node_id"] for each in supervisor.payload["nodes"]]
         setup.cluster.remove_node(lost)
         supervisor.status = status(nodes=[lost], former=[], lost=[lost])
         await supervisor.state("RECOVERING", "agent_lost")
         await eventually(lambda: [each["node_id"] for each in supervisor.intents.get("nodes", ())] == [spare])
-        assert await kept_nodes(setup.store, await setup.cluster.nodes()) == {}, "the spare is in use"
+        assert await shared_spare_nodes(setup.store, await setup.cluster.nodes()) == {}, "the spare is in use"
 
 
 async def test_the_node_list_names_spares_and_metrics_count_them(setup: ControlSetup) -> None:
     rule = QuarantinePolicy(3600.0, 600.0)
     async with controlled(setup):
         await start_training(setup)
-        (spare,) = await kept_nodes(setup.store, await setup.cluster.nodes())
+        (spare,) = await shared_spare_nodes(setup.store, await setup.cluster.nodes())
         states = await Nodes(setup.store, setup.cluster, rule, lambda: 0.0).list_nodes()
         assert {state.node.id: state.spare_for for state in states if state.node} == {
             spare: "vision", ({node(1).id, node(2).id} - {spare}).pop(): ""
@@ -79,4 +79,4 @@ async def test_the_node_list_names_spares_and_metrics_count_them(setup: ControlS
         assert 'regroup_project_spares{project="vision",what="desired"} 1.0' in text
         assert 'regroup_project_spares{project="vision",what="ready"} 1.0' in text
     await setup.store.queue.put_project(ProjectRow("vision", limit=2, spares=1))
-    assert await kept_nodes(setup.store, await setup.cluster.nodes()) == {}, "the limit leaves no spare"
+    assert await shared_spare_nodes(setup.store, await setup.cluster.nodes()) == {}, "the limit leaves no spare"

@@ -37,13 +37,13 @@ class Job:
         event = SupervisorEvent(self._seq, f"{kind}:{self._seq}", kind, 1, self.now, data)
         return await self.store.ingest(self.lease, "j-gpt", "boot", [event], {})
 
-    async def train(self, seconds: float, low_use: LowUtilizationReconciler, mfu: float) -> JobRow:
+    async def train(self, seconds: float, low_utilization: LowUtilizationReconciler, mfu: float) -> JobRow:
         """Train with one step per second and reconcile every 10 s."""
         for _ in range(int(seconds // 10)):
             self.now, self.step = self.now + 10, self.step + 10
             row = {"tokens": 64, "samples": 4, "samples_hash": 1, "stall_s": 0.0, "duration_s": 1.0, "loss": 2.0}
             job = await self.emit("step", step=self.step, **row, extra={"mfu": mfu})
-            await low_use.reconcile(job, status(), self.now)
+            await low_utilization.reconcile(job, status(), self.now)
         return await self.store.job("j-gpt")
 
 
@@ -82,20 +82,22 @@ def reconciler(job: Job, suspend_after_s: float | None = 600.0) -> LowUtilizatio
 
 
 async def low_use_events(store: Store) -> list[bool]:
-    return [event.data["low"] for event in await store.events("j-gpt") if event.type == "low_use"]
+    return [event.data["low"] for event in await store.events("j-gpt") if event.type == "low_utilization"]
 
 
 async def test_low_use_is_reported_cleared_and_reported_again(store: Store) -> None:
     job = await running(store)
-    low_use = reconciler(job, suspend_after_s=None)
-    assert not (await job.train(290, low_use, 0.01)).conditions, "the measurement window is not full"
-    found = await job.train(100, low_use, 0.01)
-    assert [(each.type, each.status, each.reason) for each in found.conditions] == [(WELL_USED, False, "low_use")]
+    low_utilization = reconciler(job, suspend_after_s=None)
+    assert not (await job.train(290, low_utilization, 0.01)).conditions, "the measurement window is not full"
+    found = await job.train(100, low_utilization, 0.01)
+    assert [(each.type, each.status, each.reason) for each in found.conditions] == [
+        (WELL_USED, False, "low_utilization")
+    ]
     assert found.conditions[0].message == "the job uses 1.0% of the capacity of its devices, over 5 min"
     text = (await Metrics(store, HealthRule(3600.0, 600.0)).render()).decode()
-    assert 'regroup_job_low_use{job="gpt",job_id="j-gpt",project="default"} 1.0' in text
-    assert not (await job.train(600, low_use, 0.3)).conditions
-    assert (await job.train(3000, low_use, 0.01)).state is JobState.RUNNING, "suspension is disabled"
+    assert 'regroup_job_low_utilization{job="gpt",job_id="j-gpt",project="default"} 1.0' in text
+    assert not (await job.train(600, low_utilization, 0.3)).conditions
+    assert (await job.train(3000, low_utilization, 0.01)).state is JobState.RUNNING, "suspension is disabled"
     assert await low_use_events(store) == [True, False, True]
 
 

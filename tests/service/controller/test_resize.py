@@ -54,7 +54,7 @@ class Running:
         self.supervisor.status = status(
             nodes=sorted(each["node_id"] for each in nodes),
             former=former,
-            seats={each["node_id"]: each["ranks"] for each in nodes},
+            ranks_by_node={each["node_id"]: each["ranks"] for each in nodes},
             layout=self.supervisor.intents["layout"],
         )
 

@@ -8,8 +8,8 @@ from regroup.service.domain.states import JobState
 from regroup.service.ports.cluster import Reservation, supervisor_name
 from tests.service.controller.test_controller import ControlSetup, controlled, eventually
 from tests.service.controller.test_controller import setup as setup
-from tests.service.supervisor.test_planned_move import Rig
-from tests.service.supervisor.test_planned_move import rig as rig
+from tests.service.supervisor.test_planned_relocation import Rig
+from tests.service.supervisor.test_planned_relocation import rig as rig
 from tests.support.inputs.sync_records import intents
 
 

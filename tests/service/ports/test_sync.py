@@ -52,7 +52,7 @@ def test_a_request_survives_json(intents: Intents) -> None:
             ranks={"0": (3, "forward")},
             lost=("n1",),
             nodes=("n1", "n2"),
-            seats={"n1": 2},
+            ranks_by_node={"n1": 2},
             layout=Layout(tp=2),
             former=("n3",),
             unready=UnreadyNodes(("n1", "n4"), "no such interpreter"),

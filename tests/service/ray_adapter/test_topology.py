@@ -91,12 +91,12 @@ async def _check_disjoint_gangs(cluster: RayCluster, nodes: list[Node]) -> None:
     assert isinstance(torn, Unplaceable) and torn.reason is Shortage.TOO_LARGE
     first = place(demand(Layout(tp=4), segment_within=Level.GPU_DOMAIN), nodes)
     assert isinstance(first, Placement)
-    assert {seat.node.name for seat in first.slots} == {"local-2", "local-3"}, (
+    assert {slot.node.name for slot in first.slots} == {"local-2", "local-3"}, (
         "the labels of the other domain contradict each other"
     )
     reservations = [
-        Reservation(f"regroup-reservation:a:{seat.node.id[:8]}:0", "a", seat.node.id, seat.ranks, "cuda", seat.ranks)
-        for seat in first.slots
+        Reservation(f"regroup-reservation:a:{slot.node.id[:8]}:0", "a", slot.node.id, slot.ranks, "cuda", slot.ranks)
+        for slot in first.slots
     ]
     devices = await asyncio.gather(*(cluster.create_reservation(reservation) for reservation in reservations))
     assert [sorted(each) for each in devices] == [[0, 1], [0, 1]]
@@ -106,7 +106,7 @@ async def _check_disjoint_gangs(cluster: RayCluster, nodes: list[Node]) -> None:
             await asyncio.sleep(0.05)  # Ray needs a moment to update free resources.
             left = list(await cluster.nodes())
     pairs = place(demand(Layout(tp=2, dp_shard=3)), left)
-    assert isinstance(pairs, Placement) and {seat.ranks for seat in pairs.slots} == {2}
-    assert {seat.node.name for seat in pairs.slots} == {"local-1", "local-4", "local-5"}
+    assert isinstance(pairs, Placement) and {slot.ranks for slot in pairs.slots} == {2}
+    assert {slot.node.name for slot in pairs.slots} == {"local-1", "local-4", "local-5"}
     refused = place(demand(Layout(tp=2, dp_shard=2), required=Level.RACK), left)
     assert isinstance(refused, Unplaceable) and "the rack with most of them has 2" in refused.message

@@ -58,7 +58,7 @@ def probe_result(
 
 async def end(store: Store, lease: Lease, job_id: str, result: dict[str, Any], nodes: Sequence[str]) -> None:
     """End a queued probe with this result, on nodes of these names. The last letter of a name is that of its rack."""
-    seats = [(f"{name}-id", name, each["ranks"]) for name, each in zip(nodes, result["nodes"], strict=True)]
+    slots = [(f"{name}-id", name, each["ranks"]) for name, each in zip(nodes, result["nodes"], strict=True)]
     reservations = [
         Allocation(
             job_id, AllocationKind.RESERVATION, f"regroup-reservation:{job_id}:{name}", node_id,
@@ -67,12 +67,12 @@ async def end(store: Store, lease: Lease, job_id: str, result: dict[str, Any], n
                 "domain": ["", "", f"rack-{name[-1]}", ""],
             },
         )
-        for node_id, name, ranks in seats
+        for node_id, name, ranks in slots
     ]  # fmt: skip
     placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     await store.apply(lease, placed, now=500.0, allocate=reservations)
     await store.apply(lease, check_transition(job_id, JobState.PLACING, JobState.STARTING, Reason.RESERVED), now=501.0)
-    places = [{"rank": rank, "node_id": node_id, "node_name": name} for node_id, name, ranks in seats for rank in ranks]
+    places = [{"rank": rank, "node_id": node_id, "node_name": name} for node_id, name, ranks in slots for rank in ranks]
     formed = {"number": 1, "layout": {}, "world_size": len(places), "ranks": places, "start_step": 0, "cause": "start"}
     reported: list[tuple[str, dict[str, Any]]] = [
         ("generation", {**formed, "restore": {"source": "none"}}),

@@ -26,7 +26,7 @@ _POLL_S = 0.2
 _RELEASE = "release"
 
 
-class PlannedMove:
+class PlannedRelocation:
     """Carries out planned changes. After a relocation, a new instance starts and finds the prepared agents."""
 
     def __init__(self, payload: JobConfig, gang: Gang, intents: IntentTracker, log: EventLog) -> None:
