@@ -1,4 +1,4 @@
-"""Create the first tables."""
+"""Create the initial tables."""
 
 import sqlalchemy as sa
 from alembic import op
