@@ -31,9 +31,9 @@ class DrainNotices:
         Raises:
             UnavailableError: the cluster or the database does not answer.
         """
-        nodes, rows = {node.id: node for node in await self._cluster.nodes()}, await self._store.drains()
+        nodes, rows = {node.id: node for node in await self._cluster.nodes()}, await self._store.nodes.drains()
         if gone := [row.node_id for row in rows if row.node_id not in nodes]:
-            await self._store.undrain(gone)
+            await self._store.nodes.delete_drains(gone)
         self.alive = frozenset(nodes)
         draining = [node for node in nodes.values() if node.is_draining]
         self._seen_s = {node.id: self._seen_s.get(node.id, self._clock()) for node in draining}
@@ -61,5 +61,5 @@ async def nodes_to_use(store: Store, cluster: Cluster) -> list[Node]:
     Raises:
         UnavailableError: the cluster or the database does not answer.
     """
-    nodes, leaving = await cluster.nodes(), {row.node_id for row in await store.drains()}
+    nodes, leaving = await cluster.nodes(), {row.node_id for row in await store.nodes.drains()}
     return [replace(node, is_draining=node.is_draining or node.id in leaving) for node in nodes]

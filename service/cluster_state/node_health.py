@@ -48,7 +48,7 @@ class NodeHealth:
             losing: a job that loses a node or must leave it. It may use its project's shared spares.
         """
         nodes = await nodes_to_use(self._store, self._cluster)
-        nodes = closed(nodes, await self._store.node_events(), now, self._rule)
+        nodes = closed(nodes, await self._store.nodes.events(), now, self._rule)
         return await close_shared_spares(self._store, nodes, losing.project if losing else None)
 
     async def record_events(self, job: JobRow, reported: Sequence[SupervisorEvent], now: float) -> None:
@@ -84,7 +84,7 @@ class NodeHealth:
 
     async def fenced_nodes(self, now: float) -> list[tuple[Node, str]]:
         """Return the nodes, each with a job, on which ranks may still run although the job abandoned the node."""
-        silent = find_unproven_silences(await self._store.node_events(), now)
+        silent = find_unproven_silences(await self._store.nodes.events(), now)
         nodes = await self._cluster.nodes() if silent else []
         return [
             (node, job_id)
@@ -97,10 +97,10 @@ class NodeHealth:
         message = f"no process of job {job_id} is left there"
         found = [
             NodeEvent(each.node, NodeEventKind.CLEARED, now, proof_key(each), job_id, "", message)
-            for each in find_unproven_silences(await self._store.node_events(), now)
+            for each in find_unproven_silences(await self._store.nodes.events(), now)
             if each.job_id == job_id and is_silence_of(each, node.id)
         ]
-        if await self._store.note_node_faults(self._lease, found, forget_before_s=now - MEMORY_S):
+        if await self._store.nodes.record_faults(self._lease, found, forget_before_s=now - MEMORY_S):
             _log.info("an unresponsive node may be used again", node=node.machine, job=job_id)
 
     async def record_unfit(self, found: Iterable[tuple[Node, str]], now: float) -> None:
@@ -116,8 +116,8 @@ class NodeHealth:
     async def _note(self, faults: Sequence[NodeEvent], now: float) -> None:
         if not faults:
             return
-        fresh = await self._store.note_node_faults(self._lease, faults, forget_before_s=now - MEMORY_S)
-        healths = assess_nodes(await self._store.node_events(), now, self._rule) if fresh else {}
+        fresh = await self._store.nodes.record_faults(self._lease, faults, forget_before_s=now - MEMORY_S)
+        healths = assess_nodes(await self._store.nodes.events(), now, self._rule) if fresh else {}
         for fault in fresh:
             health = healths[fault.node]
             facts = {

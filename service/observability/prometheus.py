@@ -79,7 +79,7 @@ class Metrics:
             families += _of_projects(list(self._accounts.values()), projects)
             families.append(await self._spares([row for row in projects if row.spares], now))
             families += _of_probes(await self._probes.newest(self._store))
-            families += _of_nodes(assess_nodes(await self._store.node_events(), now, self._rule))
+            families += _of_nodes(assess_nodes(await self._store.nodes.events(), now, self._rule))
         registry = CollectorRegistry()
         registry.register(_Ready(families))
         return generate_latest(registry)
@@ -88,7 +88,7 @@ class Metrics:
         samples = [((row.name, "desired"), float(row.spares)) for row in projects]
         if projects and self._cluster is not None:
             with contextlib.suppress(UnavailableError):  # without the cluster, the number is unknown
-                nodes = closed(await self._cluster.nodes(), await self._store.node_events(), now, self._rule)
+                nodes = closed(await self._cluster.nodes(), await self._store.nodes.events(), now, self._rule)
                 kept = Counter((await shared_spare_nodes(self._store, nodes)).values())
                 samples += [((row.name, "ready"), float(kept[row.name])) for row in projects]
         return _gauge(names.PROJECT_SPARES, samples)

@@ -70,7 +70,7 @@ class LayoutPlanner:
 
     async def _capacity(self, spec: JobSpec) -> JobCapacity:
         nodes = await nodes_to_use(self._store, self._cluster)
-        nodes = closed(nodes, await self._store.node_events(), self._clock(), self._rule)
+        nodes = closed(nodes, await self._store.nodes.events(), self._clock(), self._rule)
         return find_capacity(demand_of(spec, Layout()), nodes, await self._probes.newest(self._store))
 
 

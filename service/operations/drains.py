@@ -39,7 +39,7 @@ async def drain_node(
     if node.is_control:
         raise ConflictError(f"cannot drain node {node.name}: it is a control node and runs no ranks")
     row = DrainRow(node.id, node.name, reason, actor, now, now + deadline_s)
-    return await _to_drain(store, node, await store.drain(row))
+    return await _to_drain(store, node, await store.nodes.request_drain(row))
 
 
 async def get_drain(store: Store, cluster: Cluster, reference: str) -> NodeDrain:
@@ -63,7 +63,7 @@ async def undrain_node(store: Store, cluster: Cluster, reference: str) -> None:
         ConflictError: Ray itself drains the node.
     """
     node = await _find_node(cluster, reference)
-    if not await store.undrain([node.id]) and not node.is_draining:
+    if not await store.nodes.delete_drains([node.id]) and not node.is_draining:
         raise NotFoundError(f"node {node.name} is not being drained")
     if node.is_draining:
         raise ConflictError(f"cannot undrain node {node.name}: Ray itself drains it, and the node will terminate")
@@ -82,7 +82,7 @@ async def _find_node(cluster: Cluster, reference: str) -> Node:
 
 
 async def _find_row(store: Store, node: Node) -> DrainRow | None:
-    return next((row for row in await store.drains() if row.node_id == node.id), None)
+    return next((row for row in await store.nodes.drains() if row.node_id == node.id), None)
 
 
 async def _to_drain(store: Store, node: Node, row: DrainRow | None) -> NodeDrain:

@@ -70,7 +70,7 @@ class Nodes:
         """
         rows = await self._store.live_allocations()
         present = without_allocated(await self._cluster.nodes(), rows)
-        healths = assess_nodes(await self._store.node_events(), self._clock(), self._rule)
+        healths = assess_nodes(await self._store.nodes.events(), self._clock(), self._rule)
         jobs = await self._jobs(rows)
         closed = [
             replace(node, closed_reason=healths.get(node.machine, NodeHealth()).closed_reason) for node in present
@@ -110,9 +110,9 @@ class Nodes:
         before = await self._find(name)
         now = self._clock()
         key = f"{kind}:{before.name}:{now}"
-        await self._store.note_node_order(NodeEvent(before.name, kind, now, key, "", actor, why))
+        await self._store.nodes.record_order(NodeEvent(before.name, kind, now, key, "", actor, why))
         _log.warning(f"a node was {kind}", node=before.name, actor=actor, why=why)
-        health = assess_nodes(await self._store.node_events(), now, self._rule)[before.name]
+        health = assess_nodes(await self._store.nodes.events(), now, self._rule)[before.name]
         return replace(before, health=health)
 
     async def _find(self, name: str) -> NodeState:

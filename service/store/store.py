@@ -7,7 +7,7 @@ ingested `state` event. A job's `intents` are orders for its supervisor, e.g. `c
 """
 
 import dataclasses
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,19 +16,18 @@ import sqlalchemy as sa
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState, Reason, Transition
-from regroup.service.policy.detection.node_quarantine import NodeEvent
-from regroup.service.store import drains, history, jobs, leases, node_events
+from regroup.service.store import history, jobs, leases
 from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.ingest import ingest
 from regroup.service.store.job_writer import Intending, JobWriter
+from regroup.service.store.nodes import NodeStore
 from regroup.service.store.predictions import PredictionStore
 from regroup.service.store.projects import QueueStore
 from regroup.service.store.records import (
     Allocation,
     Checkpoint,
     Condition,
-    DrainRow,
     Event,
     Generation,
     Incident,
@@ -56,6 +55,7 @@ class Store:
         self._database = database
         self.changes = Changes()
         self.queue = QueueStore(database, self.changes)
+        self.nodes = NodeStore(database, self.changes)
         self.predictions = PredictionStore(database, self.changes)
 
     @classmethod
@@ -157,18 +157,6 @@ class Store:
             if tuple(stamped) != writer.job.conditions:
                 await writer.set(conditions=[dataclasses.asdict(condition) for condition in stamped])
 
-    async def note_node_faults(
-        self, lease: Lease, faults: Sequence[NodeEvent], *, forget_before_s: float
-    ) -> list[NodeEvent]:
-        """Store node faults, each key once, and delete faults before `forget_before_s`. Return the new ones."""
-        async with self._database.write() as connection:
-            await leases.check(connection, lease)
-            fresh = await node_events.add(connection, faults)
-            await node_events.forget(connection, forget_before_s)
-        for fault in fresh:
-            self.changes.announce(fault.node)
-        return fresh
-
     # ------------------------------------------------------------ requests of users
 
     async def submit(
@@ -269,29 +257,6 @@ class Store:
                 )
         return dataclasses.replace(newest, pinned=pinned)
 
-    async def note_node_order(self, order: NodeEvent) -> None:
-        """Store a user's order to cordon or uncordon a node."""
-        async with self._database.write() as connection:
-            await node_events.add(connection, [order])
-        self.changes.announce(order.node)
-
-    # ------------------------------------------------------------ drains
-
-    async def drain(self, row: DrainRow) -> DrainRow:
-        """Store a drain request, or change its deadline. Return the stored row."""
-        async with self._database.write() as connection:
-            return await drains.put(connection, row)
-
-    async def undrain(self, node_ids: Collection[str]) -> int:
-        """Delete the drain requests for these nodes. Return the number of deleted rows."""
-        async with self._database.write() as connection:
-            return await drains.remove(connection, node_ids)
-
-    async def drains(self) -> list[DrainRow]:
-        """Return the drain requests."""
-        async with self._database.read() as connection:
-            return await drains.everything(connection)
-
     # ------------------------------------------------------------ queries
 
     async def job(self, job_id: str) -> JobRow:
@@ -328,11 +293,6 @@ class Store:
         async with self._database.read() as connection:
             rows = (await connection.execute(query.order_by(allocations.c.id))).mappings()
             return [Allocation.from_row(row) for row in rows]
-
-    async def node_events(self) -> list[NodeEvent]:
-        """Return the stored events of nodes."""
-        async with self._database.read() as connection:
-            return await node_events.all_events(connection)
 
     async def events(self, job_id: str, after: int = 0, limit: int = 1000) -> list[Event]:
         """Return the events with a number above `after`."""

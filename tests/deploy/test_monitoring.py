@@ -101,7 +101,7 @@ async def exposition(folder: Path) -> bytes:
     await end(store, lease, "job_0", probe_result(2), ["local-1", "local-2"])
     await store.predictions.put(lease, "job_1", 2, {"step_s": 0.4, "peak_bytes": 4e9, "bubble": 0.2})
     bad = NodeEvent("local-1", NodeEventKind.PREFLIGHT, time.time(), "preflight:1", message="its matmul is wrong")
-    await store.note_node_order(bad)
+    await store.nodes.record_order(bad)
     text = await Metrics(store, QuarantinePolicy(3600.0, 600.0)).render()
     await store.close()
     return text

@@ -4,12 +4,14 @@ The process reports its progress, can be stopped, and never prints a secret. Blo
 agent.
 """
 
+import json
 import os
 import select
 import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections import deque
@@ -17,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from regroup.workers.environment import platform_packages, uv_command
+from regroup.workers.environment import uv_command
 from regroup.workers.environment.pip_settings import uv_settings
 from regroup.workers.environment.uv_output import UvProgress, reason_of
 from regroup.workers.environment.venvs import InstallStopped
@@ -26,6 +28,9 @@ from regroup.workers.os import kill_tree
 TIMEOUT_S = 3600.0
 _LAST_LINES = 30
 _POLL_S = 0.5
+_INSTALLER = "regroup"
+"""Value in `INSTALLER` that marks the records of the platform's packages."""
+_RECORDED = ("METADATA", "WHEEL", "direct_url.json")
 
 
 class InstallFailed(Exception):
@@ -96,7 +101,7 @@ class Installer:
         self._run(uv_command.command("venv", "--quiet", "--no-project", "--python", sys.executable, str(venv)), env)
         packages = _packages_folder(venv)
         if base == "platform":
-            platform_packages.record(packages)
+            _record_platform(packages)
         temporary = venv / "temporary"
         temporary.mkdir()
         listed = venv / "requirements.txt"
@@ -111,7 +116,7 @@ class Installer:
         self._run(command, env, UvProgress())
         shutil.rmtree(temporary, ignore_errors=True)
         if base == "platform":
-            platform_packages.expose(packages)
+            _expose_platform(packages)
 
     def _run(self, command: Sequence[str], env: Mapping[str, str], progress: UvProgress | None = None) -> None:
         """Run a command to its end and report its progress."""
@@ -185,3 +190,29 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     kill_tree.kill_subtree(process.pid, frozenset(), 5.0)
     process.kill()
     process.wait()
+
+
+def _record_platform(packages: Path) -> None:
+    """Make the platform's packages visible to uv, as packages that are installed in `packages`.
+
+    uv then keeps each of them that the requirements accept. It ignores packages on other paths, also those of
+    `--system-site-packages`. A record lists no file but its own: an uninstallation never touches the platform.
+    """
+    for info in Path(sysconfig.get_path("purelib")).glob("*.dist-info"):
+        folder = packages / info.name
+        folder.mkdir()
+        names = [name for name in _RECORDED if (info / name).exists()]
+        for name in names:
+            shutil.copyfile(info / name, folder / name)
+        (folder / "INSTALLER").write_text(_INSTALLER)
+        (folder / "RECORD").write_text("".join(f"{info.name}/{name},,\n" for name in (*names, "INSTALLER", "RECORD")))
+
+
+def _expose_platform(packages: Path) -> None:
+    """Put the platform's packages on the path of the environment, in place of their records."""
+    for installer in packages.glob("*.dist-info/INSTALLER"):
+        if installer.read_text() == _INSTALLER:
+            shutil.rmtree(installer.parent)
+    # A venv made from a venv does not see what is in that. Last on the path: packages of the environment win.
+    below = json.dumps(sysconfig.get_path("purelib"))
+    (packages / "regroup-platform.pth").write_text(f"import site; site.addsitedir({below})\n")

@@ -1,17 +1,25 @@
-"""Find nodes and links whose probe results are outliers."""
+"""Find nodes and links whose probe results are outliers, with a rule that is robust against the outliers themselves."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from regroup.service.domain.topology import DOMAIN_LEVELS, Level
-from regroup.service.policy.measurements.outliers import find_slow
 from regroup.service.policy.measurements.results import Anomaly, MeasuredNode
 
 Pairs = Sequence[tuple[int, int, float, float]]
 """For two nodes each, by their index: bandwidth in bytes per second, and latency in seconds."""
 _GIGA, _TERA = 1e9, 1e12
 _MEASURES = ("bandwidth", "latency")
+LEAST = 3
+"""Smallest number of values in which an outlier can be identified."""
+SCORE = 3.5
+"""Modified z-score from which a value is an outlier (Iglewicz and Hoaglin 1993)."""
+MARGIN = 0.15
+"""Fraction below the median that is not reported, however similar the other values are."""
+_NORMAL = 0.6745
+"""Median absolute deviation of a normal distribution, in standard deviations."""
+Key = TypeVar("Key")
 
 
 def find_wrong_nodes(found: Mapping[str, Any], nodes: Sequence[MeasuredNode]) -> list[Anomaly]:
@@ -73,6 +81,26 @@ def level_crossed(one: Sequence[str], other: Sequence[str]) -> Level:
             return level
     # A node without a gpu_domain is its own.
     return Level.NODE if one[-1] else Level.GPU_DOMAIN
+
+
+def find_slow(speeds: Mapping[Key, float]) -> dict[Key, float]:
+    """Return the outliers below, with their fraction of the median, the slowest first.
+
+    Deviations from the median are measured in median absolute deviations: up to half of the values can be outliers
+    without changing either.
+    """
+    if len(speeds) < LEAST:
+        return {}
+    usual = median(speeds.values())
+    if usual <= 0:
+        return {}
+    spread = median(abs(speed - usual) for speed in speeds.values())
+    found = {
+        key: speed / usual
+        for key, speed in speeds.items()
+        if speed < (1 - MARGIN) * usual and _NORMAL * (usual - speed) > SCORE * spread
+    }
+    return dict(sorted(found.items(), key=lambda item: item[1]))
 
 
 def _relative(nodes: Sequence[MeasuredNode], pairs: Pairs, measure: str) -> dict[tuple[int, int], float]:

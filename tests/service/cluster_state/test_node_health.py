@@ -147,7 +147,7 @@ def long_ago(count: int, name: str = "local-1") -> list[NodeEvent]:
 
 async def note(store: Store, events: list[NodeEvent]) -> None:
     for event in events:
-        await store.note_node_order(event)
+        await store.nodes.record_order(event)
 
 
 async def test_a_node_that_fails_repeatedly_is_quarantined_with_a_message(setup: HealthSetup) -> None:
@@ -157,7 +157,7 @@ async def test_a_node_that_fails_repeatedly_is_quarantined_with_a_message(setup:
     assert names == ["local-1"], "two failures are below the limit"
     assert supervisor.payload["preflight"] is True
     await setup.fail_and_end(first)
-    recorded = [event for event in await setup.store.node_events() if event.job_id == first]
+    recorded = [event for event in await setup.store.nodes.events() if event.job_id == first]
     assert [(event.node, event.kind) for event in recorded] == [("local-1", NodeEventKind.AGENT_LOST)]
     assert (await setup.started(await setup.submit("second")))[1] == ["local-2"]
     message = await setup.unmet(await setup.submit("large", dp=4), "nodes_closed")
@@ -165,7 +165,7 @@ async def test_a_node_that_fails_repeatedly_is_quarantined_with_a_message(setup:
     before = (await setup.store.job("j-large")).version
     await asyncio.sleep(0.5)  # Time for several passes of the controller.
     assert (await setup.store.job("j-large")).version == before, "the job waits without further attempts"
-    await setup.store.note_node_order(NodeEvent("local-1", NodeEventKind.UNCORDONED, time.time(), "u", actor="ann"))
+    await setup.store.nodes.record_order(NodeEvent("local-1", NodeEventKind.UNCORDONED, time.time(), "u", actor="ann"))
     await setup.fail_and_end("j-second", reason="user_error")
     assert (await setup.started("j-large"))[1] == ["local-1", "local-2"]
 
@@ -174,7 +174,7 @@ async def test_a_cordoned_node_keeps_its_job_and_gets_no_new_one(setup: HealthSe
     first = await setup.submit("first")
     supervisor, _ = await setup.started(first)
     order = NodeEvent("local-1", NodeEventKind.CORDONED, time.time(), "c", actor="ann", message="fan")
-    await setup.store.note_node_order(order)
+    await setup.store.nodes.record_order(order)
     assert (await setup.started(await setup.submit("second")))[1] == ["local-2"]
     assert "local-1 is cordoned by ann: fan" in await setup.unmet(await setup.submit("third"), "resources")
     await supervisor.state("RUNNING", "first_step")
@@ -184,7 +184,7 @@ async def test_a_cordoned_node_keeps_its_job_and_gets_no_new_one(setup: HealthSe
 async def test_a_node_that_fails_its_preflight_check_is_closed_before_use(setup: HealthSetup) -> None:
     setup.cluster.unfit = {node(1).id: "core 3 multiplies wrongly"}
     async with asyncio.timeout(10):
-        while not (events := await setup.store.node_events()):  # noqa: ASYNC110
+        while not (events := await setup.store.nodes.events()):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     assert {(event.node, event.kind) for event in events} == {("local-1", NodeEventKind.PREFLIGHT)}
     assert (await setup.started(await setup.submit("first")))[1] == ["local-2"]
@@ -206,7 +206,7 @@ async def test_an_unresponsive_node_opens_when_no_process_of_the_job_is_left(set
     assert "local-1 is unresponsive: ranks may run there until" in await setup.unmet(job, "nodes_closed")
     setup.cluster.clear = {(node(1).id, "j-gone"), (node(2).id, "j-gone")}
     assert (await setup.started(job))[1] == ["local-1"]
-    (proof,) = [event for event in await setup.store.node_events() if event.kind is NodeEventKind.CLEARED]
+    (proof,) = [event for event in await setup.store.nodes.events() if event.kind is NodeEventKind.CLEARED]
     assert (proof.node, proof.job_id) == ("local-1", "j-gone")
 
 
@@ -214,4 +214,4 @@ async def test_an_injected_fault_is_not_a_fault_of_the_node(setup: HealthSetup) 
     faults = [{"at": {"rank": 0, "step": 1, "phase": "forward"}, "do": "kill_agent"}]
     job = await setup.submit("drill", faults=faults)
     await setup.fail_and_end(job)
-    assert await setup.store.node_events() == []
+    assert await setup.store.nodes.events() == []

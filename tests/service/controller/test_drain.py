@@ -31,7 +31,7 @@ def node(number: int) -> Node:
 async def drain(setup: ControlSetup, number: int, within_s: float = 60.0) -> None:
     now = time.time()
     row = DrainRow(node(number).id, f"local-{number}", "disks", "test", now, now + within_s)
-    await setup.store.drain(row)
+    await setup.store.nodes.request_drain(row)
 
 
 async def names(setup: ControlSetup, job_id: str) -> list[str]:
@@ -110,7 +110,7 @@ class ManualReconciler:
 
     async def request_drain(self, number: int, requested_s: float, deadline_s: float) -> None:
         row = DrainRow(node(number).id, f"local-{number}", f"disks {number}", "test", requested_s, deadline_s)
-        await self._store.drain(row)
+        await self._store.nodes.request_drain(row)
         await self.notices.refresh()
 
     async def reconcile(self, now: float) -> Any:
@@ -148,7 +148,7 @@ async def test_a_drain_cancelled_since_the_last_pass_relocates_no_rank(
 ) -> None:
     """Do not relocate a job that was placed on the node after the drain was cancelled."""
     await manual.request_drain(1, 101.0, 900.0)
-    await setup.store.undrain([node(1).id])
+    await setup.store.nodes.delete_drains([node(1).id])
     assert await manual.reconcile(200.0) is None
     assert await names(setup, "j-gpt") == ["local-1", "local-2"]
 
@@ -157,8 +157,8 @@ async def test_a_drain_that_is_requested_again_has_the_time_of_the_new_request(
     setup: ControlSetup, manual: ManualReconciler
 ) -> None:
     await manual.request_drain(1, 101.0, 900.0)
-    await setup.store.undrain([node(1).id])
-    await setup.store.drain(DrainRow(node(1).id, "local-1", "disks", "test", 199.0, 900.0))
+    await setup.store.nodes.delete_drains([node(1).id])
+    await setup.store.nodes.request_drain(DrainRow(node(1).id, "local-1", "disks", "test", 199.0, 900.0))
     assert await manual.reconcile(200.0) is None
     assert (await manual.reconcile(201.1)).noticed_s == 199.0
 
@@ -176,7 +176,7 @@ async def test_no_job_is_placed_on_a_draining_node(setup: ControlSetup) -> None:
         job_id = await setup.submit(dp=2)
         await setup.supervisor(job_id)
         assert await names(setup, job_id) == ["local-2"]
-        await setup.store.undrain([node(1).id])
+        await setup.store.nodes.delete_drains([node(1).id])
         other = await setup.submit("other", dp=2)
         await setup.supervisor(other)
         assert await names(setup, other) == ["local-1"]
@@ -241,6 +241,6 @@ async def test_drains_of_nodes_that_left_the_cluster_are_deleted(setup: ControlS
     async with controlled(setup):
 
         async def is_deleted() -> bool:
-            return await setup.store.drains() == []
+            return await setup.store.nodes.drains() == []
 
         await eventually(is_deleted)

@@ -207,12 +207,13 @@ async def test_a_lost_node_is_recorded_once_and_a_cordoned_node_is_not_used(rig:
     rig.cluster.remove_node(node(1).id)
     assert "no other node has capacity" in await rig.replace(node(1))
     assert "no other node has capacity" in await rig.replace(node(1)), "the search repeats until a substitute exists"
-    (lost,) = await rig.store.node_events()
+    (lost,) = await rig.store.nodes.events()
     assert (lost.node, lost.kind, lost.job_id) == ("local-1", NodeEventKind.NODE_LOST, JOB)
     rig.cluster.add_node(node(3))
-    await rig.store.note_node_order(NodeEvent("local-3", NodeEventKind.CORDONED, 1.0, "c", actor="ann", message="fan"))
+    order = NodeEvent("local-3", NodeEventKind.CORDONED, 1.0, "c", actor="ann", message="fan")
+    await rig.store.nodes.record_order(order)
     assert (await rig.replace(node(1))).endswith("; local-3 is cordoned by ann: fan")
-    await rig.store.note_node_order(NodeEvent("local-3", NodeEventKind.UNCORDONED, 2.0, "u", actor="ann"))
+    await rig.store.nodes.record_order(NodeEvent("local-3", NodeEventKind.UNCORDONED, 2.0, "u", actor="ann"))
     assert await rig.replace(node(1)) == "" and sorted(await rig.names()) == ["local-2", "local-3"]
 
 
@@ -222,7 +223,7 @@ async def test_an_announced_departure_is_not_recorded_as_a_fault(rig: Rig) -> No
     rig.cluster.remove_node(node(1).id)
     job = await rig.store.job(JOB)
     assert await replace_lost_nodes(rig.leader, job, [node(1).id], time.time(), is_announced=True) == ""
-    assert await rig.store.node_events() == []
+    assert await rig.store.nodes.events() == []
 
 
 async def test_an_unresponsive_node_is_fenced_while_the_cluster_still_has_it(rig: Rig) -> None:
@@ -230,7 +231,7 @@ async def test_an_unresponsive_node_is_fenced_while_the_cluster_still_has_it(rig
     rig.cluster.add_node(node(3))
     job = await rig.store.job(JOB)
     assert await replace_lost_nodes(rig.leader, job, [node(1).id], time.time(), is_overdue=True) == ""
-    (fault,) = await rig.store.node_events()
+    (fault,) = await rig.store.nodes.events()
     assert (fault.node, fault.kind, fault.job_id) == ("local-1", NodeEventKind.SILENT, JOB)
     (fenced,) = [each for each in await rig.leader.health.nodes(time.time()) if each.closed_reason]
     assert fenced.id == node(1).id and "ranks may run there" in fenced.closed_reason

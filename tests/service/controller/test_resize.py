@@ -217,7 +217,7 @@ async def test_a_node_that_cannot_be_prepared_is_released(job: Running) -> None:
 async def test_a_resize_and_a_drain_become_one_change(job: Running) -> None:
     job.setup.cluster.add_node(node(3, cpus=4))
     now = time.time()
-    await job.setup.store.drain(DrainRow(node(2).id, "local-2", "disks", "test", now, now + 60))
+    await job.setup.store.nodes.request_drain(DrainRow(node(2).id, "local-2", "disks", "test", now, now + 60))
     await job.resize(5)
     assert await job.wait_for_size(5) == {"local-1": 2, "local-3": 3}
     assert "drain" not in job.supervisor.intents
@@ -281,7 +281,7 @@ async def test_a_job_grows_into_capacity_that_no_job_waits_for(job: Running, mon
 @pytest.mark.slow
 async def test_a_job_shrinks_if_a_drained_node_has_no_substitute(job: Running) -> None:
     now = time.time()
-    await job.setup.store.drain(DrainRow(node(2).id, "local-2", "disks", "test", now, now + 6))
+    await job.setup.store.nodes.request_drain(DrainRow(node(2).id, "local-2", "disks", "test", now, now + 6))
     assert await job.wait_for_size(2) == {"local-1": 2}
     change = job.supervisor.intents["change"]
     assert change["leaving"] == {node(2).id: "local-2"} and change["deadline_s"] is not None

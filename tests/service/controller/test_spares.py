@@ -108,10 +108,10 @@ async def test_a_spare_that_is_drained_or_unfit_is_released(
     async with running(setup) as supervisor:
         await until_spares(setup, "local-3")
         now = time.time()
-        await setup.store.drain(DrainRow(node(3).id, "local-3", "disks", "test", now, now + 60))
+        await setup.store.nodes.request_drain(DrainRow(node(3).id, "local-3", "disks", "test", now, now + 60))
         await until_spares(setup)
         await eventually(lambda: any("release" in call and "33333333" in call for call in setup.cluster.calls))
-        await setup.store.undrain([node(3).id])
+        await setup.store.nodes.delete_drains([node(3).id])
         await until_spares(setup, "local-3")
         supervisor.status = status(spares={node(3).id: "no such interpreter"})
         await until_spares(setup)
@@ -122,7 +122,7 @@ async def test_a_spare_replaces_a_drained_node(setup: ControlSetup) -> None:
     async with running(setup) as supervisor:
         await until_spares(setup, "local-3")
         now = time.time()
-        await setup.store.drain(DrainRow(node(2).id, "local-2", "disks", "test", now, now + 60))
+        await setup.store.nodes.request_drain(DrainRow(node(2).id, "local-2", "disks", "test", now, now + 60))
         await supervisor.wait_for_intent("change")
         nodes = supervisor.intents["nodes"]
         assert {each["name"]: each["ranks"] for each in nodes} == {"local-1": 2, "local-3": 2}

@@ -37,7 +37,7 @@ async def test_a_node_is_drained_inspected_and_undrained(live: Any, make_spec: A
     assert (await live.http.get("/v1/nodes/local-1/drain")).json() == again.json()
     assert (await live.http.delete("/v1/nodes/local-1/drain")).status_code == 204
     assert (await live.http.delete("/v1/nodes/local-1/drain")).status_code == 404
-    assert await live.services.store.drains() == []
+    assert await live.services.store.nodes.drains() == []
 
 
 async def test_a_drain_that_is_impossible_is_rejected(live: Any) -> None:
@@ -77,14 +77,14 @@ async def test_the_wait_ends_if_the_empty_node_leaves_the_cluster(live: Any, mak
     live.cluster.drain_node(NODE.id, None)
     job = (await live.http.post("/v1/jobs", json=make_spec())).json()["id"]
     await held(live, job)
-    drains = live.services.store.drains
+    drains = live.services.store.nodes.drains
     requested = asyncio.Event()
 
     async def received() -> Any:
         requested.set()
         return await drains()
 
-    live.services.store.drains = received
+    live.services.store.nodes.drains = received
     waiting = asyncio.create_task(live.client(lambda client: client.wait_for_drain("local-1")))
     await asyncio.wait_for(requested.wait(), 10)
     live.cluster.remove_node(NODE.id)

@@ -47,7 +47,7 @@ async def test_a_node_is_cordoned_and_uncordoned(live: Any) -> None:
     assert (await named(live))["local-1"].health == closed.health
     opened = await live.client(lambda client: client.uncordon("1" * 40))
     assert (opened.name, opened.health.status, opened.health.why) == ("local-1", "open", "")
-    orders = await live.store.node_events()
+    orders = await live.store.nodes.events()
     assert [(order.kind, order.actor, order.message) for order in orders] == [
         ("cordoned", "local", "its fan"), ("uncordoned", "local", ""),
     ]  # fmt: skip
@@ -57,7 +57,7 @@ async def test_a_lost_node_keeps_its_faults_until_it_is_uncordoned(live: Any) ->
     now = time.time()
     for number in range(3):
         loss = NodeEvent("m1", NodeEventKind.NODE_LOST, now - 600 + 60 * number, f"{number}", "j", "", "Ray lost it")
-        await live.store.note_node_order(loss)
+        await live.store.nodes.record_order(loss)
     (gone,) = (await named(live)).values()
     assert (gone.name, gone.node_id, gone.address, gone.cpus) == ("m1", None, None, 0)
     assert gone.health.status == "quarantined" and gone.health.quarantines == 1

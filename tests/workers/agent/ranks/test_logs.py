@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.operations.archived_logs import read_archived
+from regroup.service.operations.logs import read_archived
 from regroup.service.ports.cluster import LogChunk
 from regroup.workers.agent.ranks import logs
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from regroup.service.domain.errors import NotFoundError, UnavailableError
-from regroup.service.operations.archived_logs import read_archived
+from regroup.service.operations.logs import read_archived
 from regroup.service.ports.cluster import LogChunk
 
 TEXT = "eins\nzwei €\n"

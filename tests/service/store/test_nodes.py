@@ -1,10 +1,10 @@
-"""Node events are stored once, outlive jobs, and are deleted when they are old."""
+"""Node events are stored once, outlive jobs and are deleted when they are old; drain requests can be renewed."""
 
 import pytest
 
 from regroup.service.domain.errors import PreconditionError
 from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind
-from regroup.service.store.records import Lease
+from regroup.service.store.records import DrainRow, Lease
 from regroup.service.store.store import Store
 
 
@@ -14,33 +14,33 @@ def loss(at_s: float, key: str = "", message: str = "") -> NodeEvent:
 
 async def test_a_fault_that_is_reported_twice_is_stored_once(store: Store, lease: Lease) -> None:
     first = loss(10.0, "incident:1", "gone\x00")
-    await store.note_node_faults(lease, [first, first], forget_before_s=0.0)
-    await store.note_node_faults(lease, [first, loss(20.0)], forget_before_s=0.0)
-    stored = await store.node_events()
+    await store.nodes.record_faults(lease, [first, first], forget_before_s=0.0)
+    await store.nodes.record_faults(lease, [first, loss(20.0)], forget_before_s=0.0)
+    stored = await store.nodes.events()
     assert [(event.key, event.time_s) for event in stored] == [("incident:1", 10.0), ("lost:20.0", 20.0)]
     assert (stored[0].node, stored[0].kind, stored[0].job_id) == ("local-1", NodeEventKind.NODE_LOST, "job")
 
 
 async def test_old_faults_are_deleted_but_orders_remain(store: Store, lease: Lease) -> None:
     order = NodeEvent("local-1", NodeEventKind.CORDONED, 5.0, "cordoned:1", actor="ann", message="disk")
-    await store.note_node_order(order)
-    await store.note_node_faults(lease, [loss(10.0)], forget_before_s=0.0)
-    await store.note_node_faults(lease, [loss(30.0)], forget_before_s=20.0)
-    assert [event.time_s for event in await store.node_events()] == [5.0, 30.0]
-    assert (await store.node_events())[0] == order
+    await store.nodes.record_order(order)
+    await store.nodes.record_faults(lease, [loss(10.0)], forget_before_s=0.0)
+    await store.nodes.record_faults(lease, [loss(30.0)], forget_before_s=20.0)
+    assert [event.time_s for event in await store.nodes.events()] == [5.0, 30.0]
+    assert (await store.nodes.events())[0] == order
 
 
 async def test_a_former_leader_cannot_store_faults(store: Store, lease: Lease) -> None:
     await store.acquire_lease("controller-a", 30.0)
     with pytest.raises(PreconditionError):
-        await store.note_node_faults(lease, [loss(1.0)], forget_before_s=0.0)
-    assert await store.node_events() == []
+        await store.nodes.record_faults(lease, [loss(1.0)], forget_before_s=0.0)
+    assert await store.nodes.events() == []
 
 
 async def test_faults_and_orders_wake_waiting_clients(store: Store, lease: Lease) -> None:
     for write in (
-        lambda: store.note_node_faults(lease, [loss(1.0)], forget_before_s=0.0),
-        lambda: store.note_node_order(NodeEvent("b", NodeEventKind.UNCORDONED, 5.0, "uncordoned:1", actor="ann")),
+        lambda: store.nodes.record_faults(lease, [loss(1.0)], forget_before_s=0.0),
+        lambda: store.nodes.record_order(NodeEvent("b", NodeEventKind.UNCORDONED, 5.0, "uncordoned:1", actor="ann")),
     ):
         mark = store.changes.mark()
         await write()
@@ -70,3 +70,17 @@ async def test_a_shortage_on_a_node_is_a_condition_of_its_job_while_it_lasts(
     await store.reallocate(lease, job_id, history=replaced, now=2000.0)
     assert [each.reason for each in (await store.job(job_id)).conditions] == ["memory"]
     assert [event.type for event in await store.events(job_id)][-5:] == ["note"] * 4 + ["nodes"]
+
+
+async def test_a_drain_is_stored_renewed_and_cancelled(store: Store):
+    first = DrainRow("n1", "local-1", "disks", "ada", 10.0, 70.0)
+    other = DrainRow("n2", "local-2", "disks", "ada", 11.0, 71.0)
+    assert await store.nodes.request_drain(first) == first
+    await store.nodes.request_drain(other)
+    renewed = await store.nodes.request_drain(DrainRow("n1", "local-1", "fans", "bob", 20.0, 40.0))
+    assert renewed == DrainRow("n1", "local-1", "fans", "bob", 10.0, 40.0), (
+        "the time of the first request does not change"
+    )
+    assert await store.nodes.drains() == [renewed, other]
+    assert await store.nodes.delete_drains(["n1", "n3"]) == 1
+    assert await store.nodes.drains() == [other]

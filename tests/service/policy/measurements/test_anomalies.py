@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regroup.service.policy.measurements.outliers import LEAST, find_slow
+from regroup.service.policy.measurements.anomalies import LEAST, find_slow
 
 
 def test_a_slow_item_is_reported_with_its_share_of_the_median() -> None:

@@ -1,0 +1,91 @@
+"""Persistent state of nodes: their events, and requests of users to drain them."""
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from regroup.service.policy.detection.node_quarantine import WEIGHTS, NodeEvent, NodeEventKind
+from regroup.service.store import leases
+from regroup.service.store.change_notifier import Changes
+from regroup.service.store.database import Database
+from regroup.service.store.json_values import plain
+from regroup.service.store.records import DrainRow, Lease
+from regroup.service.store.tables import drains, node_events
+
+_FIELDS = ("key", "node", "kind", "time_s", "job_id", "actor", "message")
+
+
+class NodeStore:
+    """The part of `Store` for nodes: `store.nodes`."""
+
+    def __init__(self, database: Database, changes: Changes) -> None:
+        self._database, self._changes = database, changes
+
+    async def events(self) -> list[NodeEvent]:
+        """Return all events in the order of insertion."""
+        query = sa.select(*(node_events.c[name] for name in _FIELDS)).order_by(node_events.c.id)
+        async with self._database.read() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [
+            NodeEvent(**{name: row[name] for name in _FIELDS if name != "kind"}, kind=NodeEventKind(row["kind"]))
+            for row in rows
+        ]
+
+    async def record_faults(
+        self, lease: Lease, faults: Sequence[NodeEvent], *, forget_before_s: float
+    ) -> list[NodeEvent]:
+        """Store faults, each key once, and delete faults before `forget_before_s`. Return the new ones.
+
+        Orders of people (cordon, uncordon) are retained: some are still in effect.
+
+        Raises:
+            PreconditionError: another process leads.
+        """
+        old = sa.and_(node_events.c.time_s < forget_before_s, node_events.c.kind.in_([kind.value for kind in WEIGHTS]))
+        async with self._database.write() as connection:
+            await leases.check(connection, lease)
+            fresh = await _add(connection, faults)
+            await connection.execute(node_events.delete().where(old))
+        for fault in fresh:
+            self._changes.announce(fault.node)
+        return fresh
+
+    async def record_order(self, order: NodeEvent) -> None:
+        """Store a user's order to cordon or uncordon a node."""
+        async with self._database.write() as connection:
+            await _add(connection, [order])
+        self._changes.announce(order.node)
+
+    async def drains(self) -> list[DrainRow]:
+        """Return all drain requests, the oldest first."""
+        async with self._database.read() as connection:
+            rows = (await connection.execute(sa.select(drains).order_by(drains.c.requested_at))).mappings()
+            return [DrainRow(**row) for row in rows]
+
+    async def request_drain(self, row: DrainRow) -> DrainRow:
+        """Store a drain request, or update its deadline and reason. Return the stored row, with its original time."""
+        stored = sa.select(drains).where(drains.c.node_id == row.node_id).with_for_update()
+        async with self._database.write() as connection:
+            if (before := (await connection.execute(stored)).mappings().one_or_none()) is not None:
+                row = dataclasses.replace(row, requested_at=before["requested_at"])
+                await connection.execute(drains.delete().where(drains.c.node_id == row.node_id))
+            await connection.execute(drains.insert().values(**dataclasses.asdict(row)))
+        return row
+
+    async def delete_drains(self, node_ids: Collection[str]) -> int:
+        """Delete the drain requests for these nodes. Return the number of deleted rows."""
+        async with self._database.write() as connection:
+            return (await connection.execute(drains.delete().where(drains.c.node_id.in_(node_ids)))).rowcount
+
+
+async def _add(connection: AsyncConnection, happened: Sequence[NodeEvent]) -> list[NodeEvent]:
+    """Insert the events with new keys. Return them."""
+    keys = [event.key for event in happened]
+    stored = set((await connection.execute(sa.select(node_events.c.key).where(node_events.c.key.in_(keys)))).scalars())
+    fresh = list({event.key: event for event in happened if event.key not in stored}.values())
+    if fresh:
+        rows = [{name: plain(getattr(event, name)) for name in _FIELDS} for event in fresh]
+        await connection.execute(node_events.insert(), rows)
+    return fresh
