@@ -1,7 +1,7 @@
 """A gate that lets one arm at a time run a block of steps. A waiting rank uses no CPU, because it blocks in `recv`.
 
 All arms stay alive and warm, and keep their process groups. The server sends `GO n` to each rank of one arm. The rank
-runs n steps and answers `DONE`. The ranks of the other arms do not run in the meantime.
+runs n steps and answers `DONE`. The ranks of the other arms do not run until `DONE`.
 """
 
 import itertools

@@ -291,7 +291,7 @@ async def _restart_supervisor(leader: LeaderContext, job: JobRow) -> None:
         else:
             await leader.move(job, JobState.QUEUED, Reason.REQUEUED, message)
     except IllegalTransitionError:
-        _log.info("the job changed its state meanwhile", job=job.id)
+        _log.info("the job changed its state while its reservations were released", job=job.id)
 
 
 async def report_problem(leader: LeaderContext, job_id: str, condition: Condition) -> None:

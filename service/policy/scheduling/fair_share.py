@@ -32,7 +32,7 @@ class AdmissionOrder:
     def __iter__(self) -> Iterator[WaitingJob]:
         while self._heap:
             key, place = self._heap[0]
-            if (now := self._key(place)) != key:  # the project's usage grew meanwhile: keys only grow
+            if (now := self._key(place)) != key:  # the project's usage grew after the push: keys only grow
                 heapq.heapreplace(self._heap, (now, place))
                 continue
             job = self._lines[place].pop()

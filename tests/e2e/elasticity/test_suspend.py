@@ -25,7 +25,7 @@ def test_a_job_is_suspended_and_resumed_and_loses_no_step(
     gates.open(3)
     rests = served.client.wait_for_suspend(job.id, timeout_s=60)
     assert (rests.state, rests.message) == ("SUSPENDED", "for the night")
-    other = served.run(spec("meanwhile", steps=4))
+    other = served.run(spec("other", steps=4))
     assert other.state == "SUCCEEDED", (other.reason, other.message, other.error)
     assert served.client.resume(job.id).state == "QUEUED"
     done = served.client.wait(job.id, timeout_s=240)

@@ -175,14 +175,14 @@ async def test_a_new_controller_continues_with_running_jobs(setup: ControlSetup)
         supervisor = await setup.supervisor(job_id)
         await supervisor.emit("note", key="before", kind="before")
         await eventually(lambda: has_note(setup, job_id, "before"))
-    await supervisor.emit("note", key="meanwhile", kind="meanwhile")
+    await supervisor.emit("note", key="between", kind="between")
     async with controlled(setup):
-        await eventually(lambda: has_note(setup, job_id, "meanwhile"))
+        await eventually(lambda: has_note(setup, job_id, "between"))
         await supervisor.restart()
         await supervisor.emit("note", key="after", kind="after")
         await eventually(lambda: has_note(setup, job_id, "after"))
         notes = [event.data["kind"] for event in await setup.store.events(job_id) if event.type == "note"]
-        assert notes == ["before", "meanwhile", "after"], "no gaps and no duplicates"
+        assert notes == ["before", "between", "after"], "no gaps and no duplicates"
         assert started(setup) == [supervisor_name(job_id)]
 
 

@@ -50,11 +50,11 @@ def test_a_folder_that_is_recreated_during_the_check_stays(old: Path, monkeypatc
     """Start the successor of a killed agent at the moment of a sweep."""
     locks: list[int] = []
 
-    def meanwhile(folder: Path) -> bool:
+    def recreate(folder: Path) -> bool:
         locks.append(scratch_dir.make(folder))
         return False
 
-    monkeypatch.setattr(scratch_dir.orphans, "in_use", meanwhile)
+    monkeypatch.setattr(scratch_dir.orphans, "in_use", recreate)
     assert scratch_dir.sweep(old.parent) == [] and old.exists()
     assert list(old.iterdir()) == []
     os.close(locks[0])
