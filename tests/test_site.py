@@ -68,10 +68,12 @@ def test_relative_links_point_to_existing_files(page: Path) -> None:
 
 
 def test_each_question_names_a_file_that_a_search_finds() -> None:
-    answers = re.findall(r"^\| .*\? \| `(\w+)` \| \[(\S+)\]\(\.\./\.\./(\S+)\) \|", WHERE.read_text(), re.MULTILINE)
+    row = re.compile(r"^\| (.*\?) \| `(\w+)` \| \[(\S+)\]\(\.\./\.\./(\S+)\) \|", re.MULTILINE)
+    answers = row.findall(WHERE.read_text())
     assert len(answers) >= 12
-    for noun, shown, path in answers:
+    for question, noun, shown, path in answers:
         assert shown == path and (ROOT / path).is_file(), path
+        assert all(word.removesuffix("s") in question.lower() for word in noun.split("_")), question
         assert noun in path, f"a search for {noun} does not find {path}"
 
 
