@@ -34,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Elastic multi-node training on Ray: your job finishes, with the right numbers, whatever dies.",
+    help="Elastic multi-node training on Ray: jobs recover from failures and change their size while they train.",
 )
 
 VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
