@@ -31,6 +31,7 @@ check: $(STAMP) ## check style, types, import rules, spelling and phrases
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/pyright
+	@$(BIN)/pyright -p .ci/pyright_tests.json
 	@$(BIN)/lint-imports
 	@$(BIN)/codespell
 	@$(BIN)/python -m tests.support.language

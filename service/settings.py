@@ -22,7 +22,7 @@ class Settings(BaseSettings):
     """Folder of the database, the token, the process records and the default storage. Private to the user."""
     host: str = "127.0.0.1"
     """Address to listen on. Loopback only."""
-    port: int = Field(8500, ge=0, le=65535)
+    port: int = Field(default=8500, ge=0, le=65535)
     """Port to listen on; 0 selects a free port."""
     database_url: str = ""
     """Database: `postgresql://…` or `sqlite:///…`. Default: a file in `state_dir`."""
@@ -30,23 +30,23 @@ class Settings(BaseSettings):
     """Durable storage of jobs whose spec has no `storage_uri`. Default: a folder in `state_dir`."""
     blob_uri: str = ""
     """Storage of code archives, readable by every node. Default: a folder in `state_dir`."""
-    upload_limit_bytes: int = Field(200 * _MIB, ge=1)
+    upload_limit_bytes: int = Field(default=200 * _MIB, ge=1)
     """Maximum size of a code archive."""
-    blob_retention_s: float = Field(30 * 86400.0, gt=0)
+    blob_retention_s: float = Field(default=30 * 86400.0, gt=0)
     """Time after its last use at which a code archive is removed."""
     allow_faults: bool = False
     """Accept specs with `faults` or `disable_detectors`."""
 
     ray_address: str = ""
     """Ray cluster to join, as `host:port`. Default: start a local Ray cluster."""
-    local_nodes: int = Field(1, ge=0, le=64)
+    local_nodes: int = Field(default=1, ge=0, le=64)
     """Number of training nodes of a local Ray cluster, in addition to its head."""
-    slots_per_node: int = Field(2, ge=1)
+    slots_per_node: int = Field(default=2, ge=1)
     """Number of CPU ranks that fit on each local node."""
-    local_gpus_per_node: int | None = Field(None, ge=0)
+    local_gpus_per_node: int | None = Field(default=None, ge=0)
     """Number of CUDA devices of each local node. Default: the machine's devices, divided evenly. With a larger number
     Ray schedules devices that do not exist."""
-    object_store_bytes: int = Field(100 * _MIB, ge=80 * _MIB)
+    object_store_bytes: int = Field(default=100 * _MIB, ge=80 * _MIB)
     """Size of Ray's object store on each local node. Training does not use the object store."""
 
     topology_labels: dict[str, str] = {}
@@ -65,43 +65,43 @@ class Settings(BaseSettings):
 
     autoscale: bool = False
     """Request nodes from Ray's autoscaler while jobs wait for devices."""
-    autoscale_after_s: float = Field(30.0, ge=0)
+    autoscale_after_s: float = Field(default=30.0, ge=0)
     """Time that a job must have waited before the server requests nodes for it."""
 
     ifname: str | None = None
     """Network interface of ranks, for example `eth0`. Default: the interface of the node's address."""
-    port_range: str | None = Field(None, pattern=r"^\d+-\d+$")
+    port_range: str | None = Field(default=None, pattern=r"^\d+-\d+$")
     """Ports on which ranks, stores and supervisors (datagrams) listen, for example `20000-29999`. Default: any free
     port."""
 
-    gang_timeout_s: float = Field(60.0, gt=0)
+    gang_timeout_s: float = Field(default=60.0, gt=0)
     """Time within which all reservations of a job and its supervisor must be ready. Otherwise the server releases all
     of them."""
-    replacement_wait_s: float = Field(30.0, gt=0)
+    replacement_wait_s: float = Field(default=30.0, gt=0)
     """Time for which a job that lost a node keeps its other nodes while no replacement is available. Then the job
     returns to the queue."""
-    node_event_half_life_s: float = Field(3600.0, gt=0)
+    node_event_half_life_s: float = Field(default=3600.0, gt=0)
     """Time of use after which a past failure of a node counts half as much."""
-    quarantine_s: float = Field(600.0, ge=0)
+    quarantine_s: float = Field(default=600.0, ge=0)
     """Duration of the first quarantine of a node that fails repeatedly; each further quarantine is twice as long. 0
     disables automatic quarantine."""
-    ageing_s: float = Field(6 * 3600.0, gt=0)
+    ageing_s: float = Field(default=6 * 3600.0, gt=0)
     """Waiting time after which a queued job rises by one priority class."""
-    min_run_s: float = Field(600.0, ge=0)
+    min_run_s: float = Field(default=600.0, ge=0)
     """Time after it gets devices during which a job is not preempted."""
-    low_utilization_threshold: float = Field(0.05, ge=0, lt=1)
+    low_utilization_threshold: float = Field(default=0.05, ge=0, lt=1)
     """Utilization of its devices below which a job is reported; 0 disables the report."""
-    low_utilization_window_s: float = Field(1800.0, gt=0)
+    low_utilization_window_s: float = Field(default=1800.0, gt=0)
     """Time over which the utilization is measured."""
-    low_utilization_suspend_s: float | None = Field(None, ge=0)
+    low_utilization_suspend_s: float | None = Field(default=None, ge=0)
     """Time after the report at which a job is suspended if its `preemptibility` is `full`. Default: never."""
-    supervisor_silence_s: float = Field(60.0, gt=0)
+    supervisor_silence_s: float = Field(default=60.0, gt=0)
     """Time without a reply from a supervisor after which its job shows a condition. Training continues."""
-    sync_wait_s: float = Field(10.0, gt=0)
+    sync_wait_s: float = Field(default=10.0, gt=0)
     """Maximum duration of a long poll of a supervisor without events. New intents end the poll at once."""
-    lease_s: float = Field(15.0, gt=1)
+    lease_s: float = Field(default=15.0, gt=1)
     """Time after which the leader's lease expires unless renewed."""
-    reap_interval_s: float = Field(30.0, gt=0)
+    reap_interval_s: float = Field(default=30.0, gt=0)
     """Time between searches for actors and reservations that no live job owns."""
 
     @field_validator("topology_labels")

@@ -40,8 +40,7 @@ def _gated_commit(self: Context, *args: Any, **kwargs: Any) -> Any:
     if _gate is not None:
         began = time.monotonic()
         _gate.step_done()
-        # The wait is not part of the step. The snapshot interval depends on the step duration.
-        self._step_clock += time.monotonic() - began  # pyright: ignore[reportPrivateUsage]
+        self._schedule.exclude_from_step(time.monotonic() - began)  # pyright: ignore[reportPrivateUsage]
     return go_on
 
 

@@ -41,4 +41,4 @@ def train(run: regroup.Context) -> None:
         norm = (regroup.clip_grad_norm_ if on_shards else clip_grad_norm_)(model.parameters(), given["clip_norm"])
         optimizer.step()
         optimizer.zero_grad()
-        run.report(loss=total, grad_norm=norm if isinstance(norm, float) else norm.full_tensor())
+        run.report(loss=total, grad_norm=norm if isinstance(norm, float) else norm.full_tensor())  # pyright: ignore[reportAttributeAccessIssue]

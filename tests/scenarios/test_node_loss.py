@@ -66,6 +66,7 @@ async def test_the_job_continues_with_the_substitute(rig: Rig) -> None:
     assert (formed["number"], formed["start_step"], formed["cause"]) == (2, 3, "agent_lost")
     assert [place["node_id"] for place in formed["ranks"]] == ["node-0", "node-2"]
     address = TransferAddress("node-0", 1, "t")
+    assert isinstance(rig.nodes, Nodes)
     assert rig.nodes.forms[2:] == [("node-0", 2, {}), ("node-2", 2, {1: address})], "only missing shards are fetched"
     assert (
         ((await rig.events("state"))[-1])["state"] == "SUCCEEDED"

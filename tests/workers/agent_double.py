@@ -37,6 +37,7 @@ from regroup.workers.contract.messages import (
     Stop,
 )
 from regroup.workers.contract.rank_config import RankConfig, WarmupConfig
+from regroup.workers.contract.rank_error import ErrorClass
 from regroup.workers.rank.agent_channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
@@ -228,7 +229,7 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
                 rank,
                 request["generation"],
                 contract.RankError(
-                    classify(error) if isinstance(error, Exception) else contract.ErrorClass.USER,
+                    classify(error) if isinstance(error, Exception) else ErrorClass.USER,
                     type(error).__name__,
                     str(error),
                     "",

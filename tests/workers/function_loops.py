@@ -115,7 +115,7 @@ def clipped(run: regroup.Context) -> None:
             run.report(loss=loss.detach())
         norm = (regroup.clip_grad_norm_ if on_shards else nn.utils.clip_grad_norm_)(model.parameters(), 0.3)
         if isinstance(norm, torch.Tensor):
-            norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+            norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # pyright: ignore[reportAttributeAccessIssue]
         optimizer.step()
         optimizer.zero_grad()
         run.report(grad_norm=norm)

@@ -130,7 +130,7 @@ def breaks(context):
     engine = engine_of(context, COUNT, context.config.training.optimizer)
     engine.initialise(SEED)
     if context.rank == 1:
-        engine.model[0].layers["3"].forward = raises
+        engine.model[0].layers["3"].forward = raises  # pyright: ignore[reportAttributeAccessIssue]
     engine.gradients(batches(1))
 
 

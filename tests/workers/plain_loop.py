@@ -47,7 +47,8 @@ def initial_values(context):
     model = parallelize(build_model(context.config.model, 11), meshes, context.device, strategy)
     initialise(model, context.config.seed)
     whole = {
-        name: value.full_tensor() if hasattr(value, "full_tensor") else value for name, value in parameters_of(model)
+        name: value.full_tensor() if hasattr(value, "full_tensor") else value  # pyright: ignore[reportAttributeAccessIssue]
+        for name, value in parameters_of(model)
     }
     context.result = {
         name: hashlib.sha256(value.detach().contiguous().numpy().tobytes()).hexdigest() for name, value in whole.items()
@@ -84,7 +85,7 @@ def digests_without_numpy(context):
     def refuse(*_):
         raise RuntimeError("Numpy is not available")
 
-    torch.Tensor.numpy = refuse
+    torch.Tensor.numpy = refuse  # pyright: ignore[reportAttributeAccessIssue]
     own = ["first.weight", "second.weight"][context.rank]
     parameters = {own: torch.nn.Parameter(torch.ones(2, 3)), "shared.weight": torch.nn.Parameter(torch.ones(4))}
     found = digests(parameters.items())
@@ -109,8 +110,8 @@ def leaves_blocks_out(context):
 
     def numbered(*args):
         model = build(*args)
-        for number, block in enumerate(model.layers.values()):
-            block.number = number
+        for number, block in enumerate(model.layers.values()):  # pyright: ignore[reportCallIssue]
+            block.number = number  # pyright: ignore[reportAttributeAccessIssue]
         return model
 
     build, transformer.Block.forward = engine.build_model, partly

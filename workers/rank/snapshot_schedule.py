@@ -114,6 +114,10 @@ class SnapshotSchedule:
         self._step_clock, self._stall_s = now, 0.0
         return self._previous_step_s, self._previous_stall_s
 
+    def exclude_from_step(self, waited_s: float) -> None:
+        """Leave `waited_s` seconds out of the duration of the current step, from which the interval is derived."""
+        self._step_clock += waited_s
+
     def save_if_due(self, step: int, state: Callable[[], TrainingState], agreed: StepConsensus) -> None:
         """Take a snapshot of `step` if one is due or agreed on, with the pins for checkpoint and mirror."""
         is_last = self._is_last(step) or agreed.save

@@ -150,5 +150,5 @@ def test_export_writes_the_parameters_of_a_step(served: Server, control: Job, tm
     with safe_open(out, "pt") as found:
         assert found.metadata()["step"] == "16"
         shapes = {name: tuple(found.get_slice(name).get_shape()) for name in found.keys()}  # noqa: SIM118 - no mapping
-    model = build(control.spec.workload.model.model_dump(), shapes["embed.weight"][0])
+    model = build(control.spec.workload.model.model_dump(), shapes["embed.weight"][0])  # pyright: ignore[reportAttributeAccessIssue]
     assert shapes == {name: tuple(value.shape) for name, value in model.named_parameters()}

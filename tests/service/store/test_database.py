@@ -10,6 +10,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from sqlalchemy import event
 
 from regroup.service.domain.errors import ConflictError, PreconditionError, UnavailableError
 from regroup.service.domain.states import JobState, Reason, check_transition
@@ -107,7 +108,7 @@ async def test_a_cancelled_write_leaves_no_lock(tmp_path: Path):
         if statement.startswith("SELECT"):
             writing.cancel()
 
-    sa.event.listen(store._database._writer.sync_engine, "before_cursor_execute", cancel)
+    event.listen(store._database._writer.sync_engine, "before_cursor_execute", cancel)
     try:
         with pytest.raises(asyncio.CancelledError) as cancelled:
             await writing

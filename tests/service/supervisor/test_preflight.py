@@ -48,6 +48,8 @@ class Nodes(FakeNodes):
 class CheckedRig(Rig):
     """A rig with preflight checks."""
 
+    nodes: Nodes
+
     def __init__(
         self,
         unfit: dict[str, tuple[str, str]] | None = None,

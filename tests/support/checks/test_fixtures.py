@@ -103,7 +103,7 @@ sys.stdin.read()
 def test_descriptors_of_a_process_are_listed_with_the_processes_at_their_other_end() -> None:
     ours, its = socket.socketpair()
     command = [sys.executable, "-c", HOLDER]
-    with subprocess.Popen(command, stdin=its, stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(command, stdin=its, stdout=subprocess.PIPE, text=True) as holder:  # pyright: ignore[reportCallIssue]
         its.close()
         assert holder.stdout is not None
         port = int(holder.stdout.readline())

@@ -23,7 +23,7 @@ from regroup.workers.contract.rank_config import RankConfig
 
 RECORDS = sorted(
     (cls for _, cls in inspect.getmembers(agent_records, is_dataclass) if cls.__module__ == agent_records.__name__),
-    key=lambda cls: cls.__name__,
+    key=lambda cls: cls.__name__,  # pyright: ignore[reportAttributeAccessIssue]
 )
 JOIN = Join("j", 1, 0, 1, 0, 1, 0, 1, {"dp_shard": 1}, "cpu", "h", 1, Restore("none"), "m:f", RankConfig(seed=3))
 

@@ -35,7 +35,8 @@ def test_it_computes_what_torch_does_and_keeps_the_same() -> None:
     norm.move(seen, 1)
     assert torch.allclose(norm.running_mean, theirs.running_mean, atol=1e-6)
     assert torch.allclose(norm.running_var, theirs.running_var, atol=1e-6)
-    norm.eval(), theirs.eval()
+    norm.eval()
+    theirs.eval()
     assert torch.allclose(norm(x).flatten(0, 1), theirs(y), atol=1e-5)
 
 

@@ -20,7 +20,7 @@ def real(config: dict[str, Any] = CONFIG) -> Any:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, value in model.state_dict(keep_vars=True).items():
-            value.copy_(model.initial(name, value.shape, generator))
+            value.copy_(model.initial(name, value.shape, generator))  # pyright: ignore[reportCallIssue]
     return model
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 import torch
 from torch import nn
-from torch.optim import Optimizer, optimizer
+from torch.optim import Optimizer, optimizer  # pyright: ignore[reportAttributeAccessIssue]
 
 from regroup.workers.contract.messages import FaultDue, FaultGranted, Join, Message, Phase, Restore, Restored, StepRow
 from regroup.workers.contract.progress_page import ProgressPage, new_page

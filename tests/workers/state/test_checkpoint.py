@@ -86,7 +86,7 @@ def test_plain_dcp_loads_it_and_replicas_are_written_once(agent: Any, config: Ra
     agent.run(config, 2, "checkpoint-dcp")
     directory = save(agent, "checkpoint-dcp", 2, 4, tmp_path / "checkpoint")
     metadata = dcp.FileSystemReader(directory).read_metadata()
-    assert all(len(tensor.chunks) == 1 for tensor in metadata.state_dict_metadata.values())
+    assert all(len(tensor.chunks) == 1 for tensor in metadata.state_dict_metadata.values())  # pyright: ignore[reportAttributeAccessIssue]
     names = {"embed.weight", "layers.0.attention.query.weight", "optim.head.weight.exp_avg", "optim.head.weight.step"}
     assert names <= set(metadata.state_dict_metadata)
     state = {"norm.weight": torch.zeros(24), "optim.norm.weight.step": torch.zeros(())}
