@@ -57,8 +57,8 @@ class Settings(BaseSettings):
     changes."""
 
     standby: bool = True
-    """Run a standby agent, with torch imported, on each node with free capacity. Jobs then start in a third of the
-    time."""
+    """Run a standby agent, with torch imported, on each node with free capacity. Jobs then start in less than half
+    of the time."""
 
     preflight: bool = True
     """Check a node before a job's first ranks start there: device results, free memory and disk, connectivity."""

@@ -23,7 +23,7 @@ from regroup.service.domain.errors import IllegalTransitionError, NotFoundError,
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.scheduling.autoscaler_request import NodeRequest
 from regroup.service.policy.scheduling.decide import Admission, Wait
-from regroup.service.policy.scheduling.preemption import Shrink, Suspend
+from regroup.service.policy.scheduling.preemption import Requeue, Shrink
 from regroup.service.ports.cluster import Cluster, ClusterUnavailableError, job_id_of
 from regroup.service.settings import Settings
 from regroup.service.store.records import Condition, JobRow, Lease
@@ -217,7 +217,7 @@ class Controller:
                     await leader.set_conditions(rows[decision.job_id], self._scheduler.conditions(decision))
                 case Admission():
                     await self._admit(leader, tasks, rows[decision.job_id], decision)
-                case Shrink() | Suspend():
+                case Shrink() | Requeue():
                     await request_capacity(self._store, leader.lease, decision, now=self._clock())
 
     async def _admit(self, leader: LeaderContext, tasks: asyncio.TaskGroup, job: JobRow, admission: Admission) -> None:

@@ -1,7 +1,7 @@
 """Jobs that must release nodes, for another job or because they are suspended."""
 
 from regroup.service.domain.states import Reason
-from regroup.service.policy.scheduling.preemption import Shrink, Suspend
+from regroup.service.policy.scheduling.preemption import Requeue, Shrink
 from regroup.service.ports.assignment import PlannedChange
 from regroup.service.store.job_writer import SUSPEND
 from regroup.service.store.projects import PREEMPT, RESIZE
@@ -12,14 +12,14 @@ _REASONS = {SUSPEND: Reason.SUSPENDED, PREEMPT: Reason.PREEMPTED}
 """Intents that make a job release all nodes, in the order of precedence."""
 
 
-async def request_capacity(store: Store, lease: Lease, decision: Shrink | Suspend, *, now: float) -> None:
+async def request_capacity(store: Store, lease: Lease, decision: Shrink | Requeue, *, now: float) -> None:
     """Request that a job shrinks or requeues. Its nodes are free once it has released them."""
     request = {"why": decision.why, "requested_s": now}
     match decision:
         case Shrink():
             # No person chose this size: the job may grow again where there is capacity.
             intent = {RESIZE: {**request, "layout": decision.layout.to_json(), "is_requested": False}}
-        case Suspend():
+        case Requeue():
             intent = {PREEMPT: request}
     await store.queue.request_capacity(lease, decision.job_id, intent, now=now)
 

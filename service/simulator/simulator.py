@@ -15,7 +15,7 @@ from regroup.service.policy.placement.place import Demand, Placement, place_repl
 from regroup.service.policy.scheduling.capacity import NodeRanks, free_of, resources_of, subtract
 from regroup.service.policy.scheduling.decide import Admission, SchedulingPolicy, decide
 from regroup.service.policy.scheduling.entries import RunningJob, Size, WaitingJob
-from regroup.service.policy.scheduling.preemption import Shrink, Suspend
+from regroup.service.policy.scheduling.preemption import Requeue, Shrink
 from regroup.service.policy.scheduling.quota import Quota
 from regroup.service.simulator.report import Report, Tally, Wait
 
@@ -174,7 +174,7 @@ class _Run:
             match decision:
                 case Admission():
                     self._start(decision, now_s)
-                case Suspend():
+                case Requeue():
                     live = self.live[decision.job_id]
                     live.running_job, live.leaves_s = (
                         replace(live.running_job, is_releasing=True),
@@ -206,7 +206,7 @@ class _Run:
         self._over.add(job_id)
 
     def _leave(self, job_id: str, now_s: float) -> None:
-        """Suspend a job; its work so far is saved."""
+        """Requeue a job; its work so far is saved."""
         self._requeue(job_id, now_s, lost_s=0.0)
         self.tally.suspended += 1
 

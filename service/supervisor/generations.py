@@ -85,7 +85,7 @@ class Generation:
 class GenerationLog:
     """A job's generations, in order. The supervisor that creates number g+1 owns it.
 
-    `known`: number → start step of the generations that the database had when this supervisor was created. They matter
+    `stored`: number → start step of the generations that the database had when this supervisor was created. They matter
     if the cluster lost the records: numbers continue to grow, and overtaken state stays overtaken.
     """
 

@@ -128,13 +128,6 @@ class FaultGranted:
 
 
 @dataclass(frozen=True)
-class Booted:
-    """The rank process exists and waits for its `Join`."""
-
-    pid: int
-
-
-@dataclass(frozen=True)
 class Joined:
     """The process group of this generation stands."""
 
@@ -322,7 +315,6 @@ Message = (
     | MirrorDue
     | Buffers
     | FaultGranted
-    | Booted
     | Joined
     | BuffersRequest
     | Restored

@@ -1,4 +1,4 @@
-"""The life of a rank: boot → prepare(device) → JOIN → run.
+"""The life of a rank: boot → JOIN → prepare(device) → run.
 
 Nothing before JOIN depends on rank, world size or generation, so a booted rank may wait as a standby.
 """
@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from regroup.workers.contract import rank_env
 from regroup.workers.contract.error_classes import LoopFailed, classify, details_of, is_from_collective
-from regroup.workers.contract.messages import Booted, Done, Failed, Join, Joined, Phase
+from regroup.workers.contract.messages import Done, Failed, Join, Joined, Phase
 from regroup.workers.contract.progress_page import ProgressPage
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from regroup.workers.rank import flight_recorder, process_groups, script, user_function
@@ -42,7 +42,6 @@ def main(fds: list[int]) -> int:
     channel = Channel(socket.socket(fileno=fds[0]))
     progress = ProgressPage(fds[1])
     try:
-        channel.send(Booted(os.getpid()))
         join = channel.receive()
         assert isinstance(join, Join), f"a rank's first message is Join, not {join!r}"
         flight_recorder.limit_buffer(join.device)

@@ -22,10 +22,9 @@ def loss_spike_config(
 ) -> LossSpikeConfig:
     """Return the loss spike configuration of the next generation's ranks.
 
-    `known` lists the steps that are repeated because of a spike, each with the value that spiked and its largest normal
-    value.
-
     Args:
+        spiked: the steps that are repeated because of a spike, each with the metric that spiked and its largest normal
+            value.
         action: the spec's `recovery.loss_spike`. Without remaining budget, `rollback` becomes `warn`: a spike never
             ends a job.
         charges: earlier failures of all causes, the oldest first.

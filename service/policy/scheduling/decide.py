@@ -17,7 +17,7 @@ from regroup.service.policy.scheduling.backfill import BackfillCapacity, Backfil
 from regroup.service.policy.scheduling.capacity import Capacity
 from regroup.service.policy.scheduling.entries import Preemptibility, RunningJob, Size, WaitingJob, split_shrinking_job
 from regroup.service.policy.scheduling.fair_share import AdmissionOrder
-from regroup.service.policy.scheduling.preemption import Shrink, Suspend, choose_preemptions, will_fit
+from regroup.service.policy.scheduling.preemption import Requeue, Shrink, choose_preemptions, will_fit
 from regroup.service.policy.scheduling.quota import Quota, QuotaBlock, QuotaUsage, WaitCause
 from regroup.service.spec.job import JobSpec
 
@@ -72,7 +72,7 @@ class Wait:
     """Expected start in Unix seconds; None if it cannot be predicted."""
 
 
-SchedulingDecision = Admission | Wait | Shrink | Suspend
+SchedulingDecision = Admission | Wait | Shrink | Requeue
 
 
 def decide(
@@ -249,7 +249,7 @@ class _SchedulingPass:
     def _reserve_start(self, job: WaitingJob, size: Size) -> None:
         """Reserve a start for a job that does not fit now and is the first of its device type."""
         demand = size.demand
-        preemptions: list[Shrink | Suspend] = []
+        preemptions: list[Shrink | Requeue] = []
         coming = will_fit(demand, self._spare.beside_reservations, self._running)
         if not coming:
             preemptions = choose_preemptions(
@@ -295,7 +295,7 @@ def quota_usage_of(running: Sequence[RunningJob], quotas: Mapping[str, Quota]) -
 
 
 def _apply_preemptions(
-    running: Sequence[RunningJob], preemptions: Sequence[Shrink | Suspend], now_s: float
+    running: Sequence[RunningJob], preemptions: Sequence[Shrink | Requeue], now_s: float
 ) -> list[RunningJob]:
     """Return the jobs after the preemptions: the released resources are about to become free."""
     preempted = {preemption.job_id: preemption for preemption in preemptions}
@@ -304,7 +304,7 @@ def _apply_preemptions(
         match preempted.get(job.job_id):
             case None:
                 after.append(job)
-            case Suspend():
+            case Requeue():
                 after.append(replace(job, is_releasing=True, ends_s=now_s))
             case Shrink() as preemption if job.smaller_sizes:
                 after += split_shrinking_job(job, preemption.releases, now_s)

@@ -30,7 +30,7 @@ class Shrink:
 
 
 @dataclass(frozen=True)
-class Suspend:
+class Requeue:
     """The job saves its state to durable storage, releases all devices and returns to the queue."""
 
     job_id: str
@@ -64,7 +64,7 @@ def choose_preemptions(
     now_s: float,
     min_run_s: float,
     can_shrink: bool,
-) -> list[Shrink | Suspend]:
+) -> list[Shrink | Requeue]:
     """Return the preemptions that let the job fit at this size; empty if no set of preemptions is enough.
 
     Args:
@@ -83,7 +83,7 @@ def choose_preemptions(
     chosen = _choose_enough([*shrinking, *suspending], job, size.demand, capacity, running, usage)
     why = f"preempted by job {job.name!r} of project {job.project!r}, priority {job.priority.name}"
     return [
-        Suspend(offer.job.job_id, why)
+        Requeue(offer.job.job_id, why)
         if offer.size is None
         else Shrink(offer.job.job_id, offer.size.layout, tuple(offer.releases), why)
         for offer in chosen

@@ -190,7 +190,6 @@ print("the end")
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_hundred_megabytes_of_output_do_not_disturb_the_server(served: Server, tmp_path: Path) -> None:
     disturbed = Disturbed(served)
     job = served.client.submit(script("prints", written(tmp_path, PRINTS), ranks=1))

@@ -96,7 +96,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_function_trains_on_records_that_a_function_made(served: Server, folder: Path) -> None:
     fault = {"at": {"rank": 1, "step": 6, "phase": "optimizer"}, "do": "sigkill"}
     disturbed = served.run(function("records-disturbed", folder, faults=[fault]))

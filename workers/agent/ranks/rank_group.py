@@ -14,7 +14,6 @@ from regroup.workers.agent.snapshots.buffer_pool import LentBuffers
 from regroup.workers.agent.snapshots.shard_transfer import TransferError
 from regroup.workers.contract.messages import (
     AgentRequest,
-    Booted,
     Buffers,
     BuffersRequest,
     Done,
@@ -221,8 +220,6 @@ class RankGroup:
 
     def _handle(self, local: LocalRank, message: Message) -> None:
         match message:
-            case Booted():
-                pass
             case BuffersRequest():
                 self._start_reply(self._send_buffers(local, message))
             case FaultDue():

@@ -16,7 +16,7 @@ from regroup.service.policy.scheduling.decide import (
 )
 from regroup.service.policy.scheduling.entries import Preemptibility, Priority, RunningJob, WaitingJob
 from regroup.service.policy.scheduling.fair_share import AdmissionOrder, aged_priority
-from regroup.service.policy.scheduling.preemption import Shrink, Suspend
+from regroup.service.policy.scheduling.preemption import Requeue, Shrink
 from regroup.service.policy.scheduling.quota import Quota, QuotaUsage, WaitCause
 from tests.support.inputs.queue_inputs import demand, node, sizes
 
@@ -44,7 +44,7 @@ def outcomes(decisions: Sequence[SchedulingDecision]) -> dict[str, object]:
                 return decision.why.reason
             case Shrink():
                 return decision.layout.world_size
-            case Suspend():
+            case Requeue():
                 return "suspend"
 
     return {decision.job_id: of(decision) for decision in decisions}

@@ -13,7 +13,7 @@ from regroup.service.policy.scheduling.capacity import Capacity, ranks_that_fit,
 from regroup.service.policy.scheduling.decide import Admission, SchedulingDecision, SchedulingPolicy, Wait, decide
 from regroup.service.policy.scheduling.entries import Preemptibility, Priority, RunningJob, WaitingJob
 from regroup.service.policy.scheduling.fair_share import AdmissionOrder
-from regroup.service.policy.scheduling.preemption import Shrink, Suspend
+from regroup.service.policy.scheduling.preemption import Requeue, Shrink
 from regroup.service.policy.scheduling.quota import Quota, QuotaUsage
 from tests.support.inputs.queue_inputs import demand, node, sizes
 
@@ -141,10 +141,10 @@ def _check_reserved_devices(
 def _check_preemptions(decisions: Sequence[SchedulingDecision], running: Sequence[RunningJob]) -> None:
     held = {job.job_id: job for job in running}
     for each in decisions:
-        if isinstance(each, Shrink | Suspend):
+        if isinstance(each, Shrink | Requeue):
             job = held[each.job_id]
             assert job.preemptibility is not Preemptibility.none and not job.is_releasing and job.allocated_at_s <= -60
-        if isinstance(each, Suspend):
+        if isinstance(each, Requeue):
             assert held[each.job_id].preemptibility is Preemptibility.full
         if isinstance(each, Shrink):
             released = sum(ranks for _, ranks in each.releases)
