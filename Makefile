@@ -16,16 +16,19 @@ $(STAMP): constraints.txt pyproject.toml .ci/setup
 demo: $(STAMP) ## train on text, kill a rank half-way, compare with an undisturbed run (3 minutes)
 	@$(BIN)/python -m regroup.api.cli demo
 
-# End-to-end tests inspect the whole machine and need it for themselves. The others run three at a time.
+# The processes of tests read compiled modules, as those of an installed package do.
+export PYTHONDONTWRITEBYTECODE :=
+
+# End-to-end tests run two files at a time, in order: each process starts servers and clusters of its own.
 test: $(STAMP) ## run the tests that are not marked slow
-	@$(BIN)/python -m pytest -m "not slow" -n 3 --ignore tests/e2e
-	@$(BIN)/python -m pytest -m "not slow" tests/e2e
+	@$(BIN)/python -m pytest -m "not slow" -n 3 --dist worksteal --ignore tests/e2e
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder tests/e2e
 
 # The coverage of the first part is measured: the percentage is printed, and build/coverage/index.html shows every line.
 test-all: $(STAMP) ## run all tests except soaks (`pytest -m soak` runs those); report coverage
-	@$(BIN)/python -m pytest -m "not soak" -n 3 --ignore tests/e2e --cov --cov-report=html
+	@$(BIN)/python -m pytest -m "not soak" -n 3 --dist worksteal --ignore tests/e2e --cov --cov-report=html
 	@echo "coverage of the test processes, without tests/e2e: $$($(BIN)/coverage report --format=total) % of lines"
-	@$(BIN)/python -m pytest -m "not soak" tests/e2e
+	@$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder tests/e2e
 
 check: $(STAMP) ## check style, types, import rules, spelling and phrases
 	@$(BIN)/ruff check .

@@ -64,6 +64,8 @@ class Agent:
 
     def __init__(self, dataset: dict[str, Any]) -> None:
         self.dataset = dataset
+        self.test = ""
+        """The running test. Its memories are its own: names of several tests may be equal."""
         ours, theirs = socket.socketpair()
         env = {
             **os.environ,
@@ -134,6 +136,8 @@ class Agent:
         self._process.wait(timeout=30)
 
     def _request(self, request: dict[str, Any]) -> dict[str, Any]:
+        if "memory" in request:
+            request = {**request, "memory": f"{self.test} {request['memory']}"}
         self._lines.write(json.dumps(request) + "\n")
         self._lines.flush()
         return json.loads(self._lines.readline())
@@ -145,7 +149,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     root = tmp_path_factory.mktemp("text")
     text = " ".join(WORDS[i * i % len(WORDS)] for i in range(900))
     (root / "train.txt").write_text(text)
-    (root / "held-out.txt").write_text(text[1000:2000])
+    (root / "held-out.txt").write_text(text[1000:1200])
     return prepare(
         {
             "train": [str(root / "train.txt")],
@@ -164,6 +168,14 @@ def agent(dataset: dict[str, Any]) -> Iterator[Agent]:
     double = Agent(dataset)
     yield double
     double.close()
+
+
+@pytest.fixture(autouse=True)
+def memories_of_the_test(request: pytest.FixtureRequest) -> None:
+    """Separate the memories of tests, which run in any order."""
+    agent = request.getfixturevalue("agent") if "agent" in request.fixturenames else None
+    if isinstance(agent, Agent):
+        agent.test = request.node.nodeid
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_a_stop_ends_all_ranks_at_one_step_with_a_snapshot_of_it(agent: Any, con
 
 def test_where_snapshots_are_slow_all_ranks_take_fewer(agent: Any, config: RankConfig) -> None:
     """Check that slow copies of one rank lengthen the interval of all ranks alike."""
-    config = changed(config, training={"steps": 40})
+    config = changed(config, training={"steps": 40, "global_batch": 4})
     whole = agent.run(config, 2, "auto-whole")
     slow = [fault(1, step, "sleep", "snapshot", duration_s=0.1) for step in range(1, 9)]
     config = changed(config, snapshot={"every_steps": "auto"}, faults=slow)

@@ -94,7 +94,7 @@ print(sys.argv, os.getcwd(), __file__, __name__, sys.modules["__main__"].__dict_
         "['2', '5', 'j']",
         f"{[str(script), '--a', 'b']} {tmp_path} {script} __main__ True",
     ]
-    assert [type(message) for message in ended.received[1:]] == [Joined, Done]
+    assert [type(message) for message in ended.received] == [Joined, Done]
     assert ended.code == 0
 
 

@@ -81,7 +81,7 @@ def test_clipping_and_adamw_on_shards_compute_what_torchs_do(run: Any, config: R
 def test_a_functions_gradient_norm_that_stands_out_gives_its_step_up(run: Any, config: RankConfig) -> None:
     config = changed(config, function="function_loops:clipped")
     config = changed(config, args={"on_shards": True})
-    config = changed(config, training={"steps": 24})
+    config = changed(config, training={"steps": 24, "global_batch": 4})
     whole = run(config, 2, "even-norms")
     assert whole.codes == [0, 0]
     config = changed(config, faults=[fault(1, 22, "spike_gradient", "forward")])

@@ -16,7 +16,7 @@ def exact(config: RankConfig) -> RankConfig:
 
 
 @pytest.fixture(scope="module")
-def alone(agent: Any) -> dict[str, Any]:
+def alone() -> dict[str, Any]:
     """Results of one rank by precision; filled on demand."""
     return {}
 
