@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from generators.source import ROOT, attribute_docs, find_class
+from regroup.api.client.async_client import AsyncClient
 from regroup.api.client.client import Client
 from regroup.api.client.job import Job
 
@@ -22,6 +23,26 @@ from regroup.api.client.client import Client
 with Client("http://127.0.0.1:8500") as client:
     job = client.get("pretrain-cpython")
     print(job.state, job.step)
+```
+"""
+_ASYNC_CLIENT = """## AsyncClient
+
+`regroup.api.client.async_client.AsyncClient` is the client for asyncio. Its methods have the names, arguments and
+results of those of `Client`, and they are coroutines. These are asynchronous iterators: {iterators}.
+
+```python
+import asyncio
+
+from regroup.api.client.async_client import AsyncClient
+
+
+async def follow(job: str) -> None:
+    async with AsyncClient("http://127.0.0.1:8500") as client:
+        async for event in client.events(job, follow=True):
+            print(event.type, event.data)
+
+
+asyncio.run(follow("pretrain-cpython"))
 ```
 """
 _CONTEXT = """# regroup.Context
@@ -54,10 +75,12 @@ def render_client() -> str:
         if isinstance(node, ast.FunctionDef) and node.name == "submit"
     )
     parts = [_CLIENT]
-    for kind, title in ((Client, "Client"), (Job, "Job")):
-        parts += [f"## {title}\n", inspect.cleandoc(kind.__doc__ or "") + "\n"]
-        for path, name in _homes(kind):
-            parts += _members(find_class(path, name), title)
+    parts += _class(Client)
+    iterators = [
+        name for name, each in vars(AsyncClient).items() if inspect.isasyncgenfunction(each) or _iterates(each)
+    ]
+    parts += [_ASYNC_CLIENT.format(iterators=", ".join(f"`{name}`" for name in iterators))]
+    parts += _class(Job)
     parts += ["## submit\n", *_function(function, "regroup")]
     return "\n".join(parts)
 
@@ -73,6 +96,19 @@ def render_context() -> str:
     ]
     table = ["## Attributes\n", "| attribute | meaning |\n|---|---|\n" + "\n".join(rows) + "\n"]
     return "\n".join([_CONTEXT, *table, "## Properties and methods\n", *_members(node, "run")])
+
+
+def _class(kind: type) -> list[str]:
+    """Return the parts of a class and of its public members."""
+    parts = [f"## {kind.__name__}\n", inspect.cleandoc(kind.__doc__ or "") + "\n"]
+    for path, name in _homes(kind):
+        parts += _members(find_class(path, name), kind.__name__)
+    return parts
+
+
+def _iterates(member: object) -> bool:
+    """Return True for a method that returns an asynchronous iterator."""
+    return str(getattr(member, "__annotations__", {}).get("return", "")).startswith("collections.abc.AsyncIterator")
 
 
 def _homes(kind: type) -> Iterator[tuple[Path, str]]:
