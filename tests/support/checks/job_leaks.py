@@ -90,15 +90,28 @@ def inspect_daemons(served: Server) -> DaemonResources:
     pool = str(served.state / "regroup.db")  # the pool of connections to the database grows to its size, and stays
     return DaemonResources(
         {
-            pid: Counter(
-                _kind(found)
-                for found in snapshot.of(pid)
-                if found.others <= long_lived and not found.target.startswith(pool)
+            pid: count_kinds(
+                [
+                    found
+                    for found in snapshot.of(pid)
+                    if found.others <= long_lived and not found.target.startswith(pool)
+                ]
             )
             for pid in long_lived
         },
         frozenset(name for name in held().shared_memory if not name.startswith(_DATABASES)),
     )
+
+
+def count_kinds(descriptors: Sequence[Descriptor]) -> Counter[str]:
+    """Count descriptors by kind, without one socket for each process at the other end.
+
+    Ray opens the connection of a driver to a raylet at the first call that needs it, and keeps it.
+    """
+    connections = Counter(found.others for found in descriptors if found.kind == "socket" and found.others)
+    others = (found for found in descriptors if found.kind != "socket" or not found.others)
+    kinds = Counter("listening port" if found.port else found.kind for found in others)
+    return kinds + Counter(socket=sum(count - 1 for count in connections.values()))
 
 
 def find_traces(served: Server, jobs: Sequence[str]) -> list[str]:
@@ -111,10 +124,6 @@ def find_traces(served: Server, jobs: Sequence[str]) -> list[str]:
     found = [line for line in (*actors, *reservations) if any(job in line for job in jobs)]
     surplus = [f"{count} standbys on node {node}" for node, count in standbys.items() if count > 1]
     return [*found, *surplus, *find_leftovers(jobs)]
-
-
-def _kind(descriptor: Descriptor) -> str:
-    return "listening port" if descriptor.port else descriptor.kind
 
 
 def _long_lived(served: Server) -> frozenset[int]:

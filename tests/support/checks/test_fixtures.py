@@ -14,7 +14,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from regroup.service.local.leftovers import find_processes
-from tests.support.checks.descriptors import Snapshot
+from tests.support.checks.descriptors import Descriptor, Snapshot
+from tests.support.checks.job_leaks import count_kinds
 from tests.support.checks.leaks import SESSION_VARIABLE, held
 
 pytest_plugins = ["pytester"]
@@ -116,6 +117,15 @@ def test_descriptors_of_a_process_are_listed_with_the_processes_at_their_other_e
     assert [descriptor.port for descriptor in own if not descriptor.others and descriptor.kind == "socket"] == [port]
     assert [descriptor.others for descriptor in own if descriptor.others] == [{holder.pid}] * 2
     assert Snapshot().of(holder.pid) == []
+
+
+def test_one_connection_to_a_process_does_not_count_and_each_further_one_does() -> None:
+    file, port = Descriptor(3, "/dev/null", frozenset(), None), Descriptor(4, "socket:[1]", frozenset(), 80)
+    one, other, third = (
+        Descriptor(5 + at, f"socket:[{at}]", frozenset({pid}), None) for at, pid in enumerate((7, 7, 8))
+    )
+    assert count_kinds([file, port, one, third]) == count_kinds([file, port]) == {"/dev/null": 1, "listening port": 1}
+    assert count_kinds([one, other, third]) == {"socket": 1}
 
 
 def test_a_detached_process_is_found_by_a_job_that_its_environment_or_folder_names(tmp_path: Path) -> None:
