@@ -107,7 +107,7 @@ def test_candidates_are_measured_and_the_fastest_is_used_without_a_lost_step(
     assert [incident.steps_lost for incident in job.incidents] == [0] * (len(formed) - 1)
     assert served.client.ledger(job.id).exact
     assert {each.generation for each in plan.generations} == set(range(1, len(formed) + 1))
-    assert "kept " in typed(served, "plan", "--job", job.id) and "3 of 3, " in typed(served, "events", job.id)
+    assert "chosen: " in typed(served, "plan", "--job", job.id) and "3 of 3, " in typed(served, "events", job.id)
 
     explicit = served.client.submit(job.spec.model_copy(update={"name": "not-refined"}))
     other = served.client.wait(explicit.id, timeout_s=240)
