@@ -5,7 +5,8 @@ import time
 from benchmarks.cluster import processes
 from benchmarks.cluster.regroup_server import Server
 
-_ZYGOTE = "regroup.workers.zygote.zygote"
+_ZYGOTES = "regroup.workers.zygote."
+"""Part of the command of zygotes, and of the templates that fork them."""
 
 
 def idle_cores(server: Server, seconds: float) -> dict[str, float]:
@@ -21,5 +22,5 @@ def idle_cores(server: Server, seconds: float) -> dict[str, float]:
 def control_plane_s(server: Server) -> float:
     """Return the CPU seconds used so far by all that the server started, except zygotes, their ranks and savers."""
     everything = server.processes()
-    zygotes = {pid for pid in everything if _ZYGOTE in processes.command_line(pid)}
+    zygotes = {pid for pid in everything if _ZYGOTES in processes.command_line(pid)}
     return processes.cpu_seconds(everything - processes.descendants(zygotes))

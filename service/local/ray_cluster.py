@@ -149,14 +149,19 @@ def add_node(settings: Settings) -> str:
 
 
 def node_processes(cluster: LocalRay, node_name: str) -> set[Process]:
-    """Return the raylet of one node of a local cluster and all its descendants; empty if the node is gone."""
+    """Return all processes of one node of a local cluster; empty if the node is gone.
+
+    These are its raylet, the template of its zygotes, and their descendants.
+    """
     socket_name = f"--raylet_socket_name={_temp_dir(cluster, node_name)}/".encode()
-    raylets = [
+    marked = [(process, processes.command_line(process)) for process in processes.find_marked(_MARK, cluster.id)]
+    raylets = [process for process, words in marked if any(word.startswith(socket_name) for word in words)]
+    templates = [
         process
-        for process in processes.find_marked(_MARK, cluster.id)
-        if any(word.startswith(socket_name) for word in processes.command_line(process))
+        for process, words in marked
+        if b"regroup.workers.zygote.template" in words and node_name.encode() in words
     ]
-    return processes.with_descendants(raylets)
+    return processes.with_descendants([*raylets, *templates]) if raylets else set()
 
 
 def stop(state_dir: Path) -> bool:

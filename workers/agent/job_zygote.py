@@ -108,7 +108,14 @@ class JobZygote:
         except (ZygoteDied, TimeoutError):
             link.close()
             self._link = None
-            return await asyncio.to_thread(orphans.kill_orphans, link.process.pid, self._earlier_children)
+            return await asyncio.to_thread(self._kill_orphans, link)
+
+    def _kill_orphans(self, link: ZygoteLink) -> list[int]:
+        """Kill what a dead zygote left, with proof of death. Return the pids that outlived SIGKILL."""
+        if link.is_child:
+            return orphans.kill_orphans(link.process.pid, self._earlier_children)
+        link.process.kill()
+        return orphans.kill_remains(self._scratch)
 
     async def close(self) -> None:
         """End the zygote and wait until it has exited."""

@@ -19,6 +19,7 @@ from regroup.workers.contract.agent_wire import expose
 from regroup.workers.contract.messages import from_json
 from regroup.workers.environment.process_env import is_same_environment, zygote_environment
 from regroup.workers.os import node_facts, orphans, scratch_dir
+from regroup.workers.zygote import template_client
 from regroup.workers.zygote.client import ZygoteDied, ZygoteLink
 
 IDLE_TIMEOUT_S = 600.0
@@ -45,8 +46,14 @@ class StandbyAgent(NodeAgent):
         self._cancel_timeout()
         self._timeout = asyncio.get_running_loop().call_later(IDLE_TIMEOUT_S, _end)
         if self._zygote is None or self._zygote.dead:
+            self._zygote = _fork(self._platform) or _start(self._platform)
+        try:
+            await self._zygote.ready()
+        except ZygoteDied:
+            if self._is_adopted or self._zygote is None or self._zygote.is_child:
+                raise
             self._zygote = _start(self._platform)
-        await self._zygote.ready()
+            await self._zygote.ready()
         await asyncio.to_thread(scratch_dir.sweep)
         if self._platform.preflight and not self._is_adopted:
             with contextlib.suppress(ZygoteDied):
@@ -94,9 +101,31 @@ def _end() -> None:
     os.kill(os.getpid(), signal.SIGTERM)  # Ray's worker shuts down gracefully, and the zygote ends with it
 
 
+def _fork(config: AgentConfig) -> ZygoteLink | None:
+    """Return a zygote that the node's template forks. Start the template if there is none."""
+    folder, log = _log_of(os.getpid())
+    _, log_of_template = _log_of(template_client.owner_pid())
+    environment, interpreter = zygote_environment(config), config.interpreter or sys.executable
+    try:
+        address = template_client.ensure_template(
+            config.node_name, environment, interpreter, config.preload, log_of_template, folder
+        )
+        zygote = ZygoteLink.fork_from(address, log, folder)
+    except OSError:
+        return None
+    if zygote is not None:
+        zygote.prepare(config.preload, config.warmup)
+    return zygote
+
+
 def _start(config: AgentConfig) -> ZygoteLink:
-    folder = node_facts.session_log_dir() or Path(tempfile.gettempdir())
-    log = folder / f"regroup-standby-{os.getpid()}.err"
+    folder, log = _log_of(os.getpid())
     zygote = ZygoteLink.start(config.interpreter or sys.executable, zygote_environment(config), log, folder)
     zygote.prepare(config.preload, config.warmup)
     return zygote
+
+
+def _log_of(pid: int) -> tuple[Path, Path]:
+    """Return the folder of logs, and the log of a standby, or of the template that `pid` owns."""
+    folder = node_facts.session_log_dir() or Path(tempfile.gettempdir())
+    return folder, folder / f"regroup-standby-{pid}.err"

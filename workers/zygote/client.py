@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.zygote.launch import Launch
+from regroup.workers.zygote.template_client import ForkedZygote, request_zygote
 
 _PACKET_BYTES = 160 * 1024
 _RESULT_BYTES = 1 << 30
@@ -44,7 +45,7 @@ class TaskDied(TaskFailed):
 class ZygoteLink:
     """Connection to one zygote process. All methods run on the event loop that called `start`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | ForkedZygote, sock: socket.socket) -> None:
         self.process = process
         self.pids: dict[int, int] = {}
         """Id → pid of the live children."""
@@ -59,6 +60,11 @@ class ZygoteLink:
         self._tasks: set[int] = set()
         self._ended: dict[int, asyncio.Future[int]] = {}
         self.dead = False
+
+    @property
+    def is_child(self) -> bool:
+        """True if the processes of a dead zygote become children of this process."""
+        return not isinstance(self.process, ForkedZygote)
 
     @classmethod
     def start(cls, interpreter: str, env: Mapping[str, str], log: Path, cwd: Path) -> "ZygoteLink":
@@ -76,9 +82,24 @@ class ZygoteLink:
                 stderr=file,
             )
         theirs.close()
-        ours.setblocking(False)
-        link = cls(process, ours)
-        link._loop.add_reader(ours, link._read)
+        return cls._open(process, ours)
+
+    @classmethod
+    def fork_from(cls, template: str, log: Path, cwd: Path) -> "ZygoteLink | None":
+        """Have a node's template fork a zygote. Return None if there is no template at this address."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            process = request_zygote(template, theirs, log, cwd)
+        if process is None:
+            ours.close()
+            return None
+        return cls._open(process, ours)
+
+    @classmethod
+    def _open(cls, process: subprocess.Popen[bytes] | ForkedZygote, sock: socket.socket) -> "ZygoteLink":
+        sock.setblocking(False)
+        link = cls(process, sock)
+        link._loop.add_reader(sock, link._read)
         return link
 
     def serve(

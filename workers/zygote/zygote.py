@@ -57,7 +57,7 @@ def _warm_up(warmup: dict[str, Any]) -> tuple[str, str]:
     except Exception as error:  # optional: without it the first step of each rank is slower
         traceback.print_exc()
         return "fork", f"the warm-up failed ({type(error).__name__}: {error}): the first step of each rank is slower"
-    why = _unforkable(module)
+    why = unforkable(module)
     return ("exec" if why else "fork"), why
 
 
@@ -77,7 +77,7 @@ def _ignore(number: int, frame: object) -> None:
     """Ignore SIGCHLD: its byte in the wake-up pipe wakes the loop."""
 
 
-def _unforkable(module: str) -> str:
+def unforkable(module: str) -> str:
     """Return the reason why a process that imported `module` cannot be forked; empty if it can."""
     if devices := procfs.open_devices():
         return f"preload {module!r} initialised CUDA ({devices[0]} is open): ranks start by exec, which is slower"
@@ -161,7 +161,7 @@ class Zygote:
                 importlib.import_module(module)
             except BaseException as error:  # a module may raise anything, including SystemExit
                 self._refuse(token, module, error)
-            if self._launcher == "fork" and (why := _unforkable(module)):
+            if self._launcher == "fork" and (why := unforkable(module)):
                 self._launcher, self._why = "exec", why
         imported = time.monotonic()
         if self._launcher == "fork" and warmup:

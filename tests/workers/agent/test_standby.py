@@ -1,6 +1,7 @@
 """Standby agents without Ray: a real zygote, adopted by one job or replaced for it."""
 
 import asyncio
+import ctypes
 import hashlib
 import os
 import signal
@@ -8,7 +9,7 @@ import tarfile
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import AgentErrorKind, PreflightRequest
 from regroup.workers.contract.messages import to_json
 from regroup.workers.os import kill_tree, orphans, procfs, scratch_dir
+from regroup.workers.zygote.client import ZygoteLink
+from tests.support.machines.zygote_templates import kill_templates, templates
 
 
 @pytest.fixture(autouse=True)
@@ -59,10 +62,26 @@ async def standby(platform: AgentConfig) -> AsyncIterator[StandbyAgent]:
     await agent.shutdown()
 
 
+@pytest.fixture(autouse=True)
+def one_template(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Start templates as a node does: with one environment, by a process that adopts no orphans. End them after."""
+    monkeypatch.delenv("PYTEST_CURRENT_TEST", raising=False)
+    adopt_no_orphans()
+    yield
+    kill_templates()
+
+
+def adopt_no_orphans() -> None:
+    """Undo what the agent of an earlier test did to this process."""
+    assert ctypes.CDLL(None).prctl(36, 0, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
+
+
 def zygotes() -> set[int]:
-    """Return the pids of zygotes below this process."""
+    """Return the pids of zygotes below this process and below the template of the node."""
     found = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in procfs.children(os.getpid())}
-    return {pid for pid, command in found.items() if "regroup.workers.zygote.zygote" in command}
+    started = {pid for pid, command in found.items() if "regroup.workers.zygote.zygote" in command}
+    forked = {pid for template in templates() for pid in procfs.children(template)}
+    return started | forked
 
 
 async def test_a_job_uses_the_zygote_of_its_standby(standby: StandbyAgent, job: AgentConfig) -> None:
@@ -92,6 +111,48 @@ async def test_a_dead_standby_zygote_is_replaced(standby: StandbyAgent, job: Age
     assert await standby.adopt(to_json(job))
     ready = await standby.start_zygote()
     assert ready.pid != before
+
+
+async def test_what_a_dead_zygote_leaves_is_killed_with_the_ranks(
+    platform: AgentConfig, job: AgentConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = "subprocess.Popen(['sleep', '60'], start_new_session=True)"
+    (tmp_path / "leaves.py").write_text(
+        f"import subprocess\ndef start(args, fds):\n    return {{'pid': {starts}.pid}}\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    agent = StandbyAgent(to_json(platform))
+    await agent.prewarm()
+    assert await agent.adopt(to_json(job))
+    zygote = (await agent.start_zygote()).pid
+    assert agent._host is not None
+    left = (await agent._host.acquire_zygote().run_task("leaves:start", {}))["pid"]
+    os.kill(zygote, signal.SIGKILL)
+    assert (await agent.kill_ranks(1)).stuck == ()
+    assert procfs.is_zombie(left)
+    await agent.shutdown()
+
+
+async def test_the_next_standby_has_a_fork_of_the_same_template(
+    standby: StandbyAgent, platform: AgentConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # it would be another environment
+    (template,) = templates()
+    after = StandbyAgent(to_json(platform))
+    await after.prewarm()
+    assert templates() == [template] and len(zygotes()) == 2
+    await after.shutdown()
+
+
+async def test_without_a_template_a_standby_starts_its_own_zygote(
+    platform: AgentConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ZygoteLink, "fork_from", lambda *_: None)
+    agent = StandbyAgent(to_json(platform))
+    await agent.prewarm()
+    (zygote,) = zygotes()
+    assert zygote in procfs.children(os.getpid())
+    await agent.shutdown()
 
 
 async def test_a_failed_preload_is_an_error_of_the_job(standby: StandbyAgent, job: AgentConfig) -> None:
