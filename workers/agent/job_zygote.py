@@ -14,6 +14,8 @@ from regroup.workers.os import orphans, procfs
 from regroup.workers.zygote.client import ZygoteDied, ZygoteLink
 
 _KILL_TIMEOUT_S = 8.0
+_TEMPLATE_TIMEOUT_S = 30.0
+"""Longest wait for the node's template to fork the zygote of a standby; it may still import torch."""
 
 
 class JobZygote:
@@ -74,6 +76,8 @@ class JobZygote:
                 self._scratch / code_archive.DIRECTORY,
             )
         had_spare = self._spare is not None
+        if self._spare is not None and not await self._spare.exists(_TEMPLATE_TIMEOUT_S):
+            self._spare.close()
         try:
             return await self.acquire().ready()
         except ZygoteDied:

@@ -22,6 +22,8 @@ from regroup.workers.os import node_facts, orphans, scratch_dir
 from regroup.workers.zygote import template_client
 from regroup.workers.zygote.client import ZygoteDied, ZygoteLink
 
+_TEMPLATE_TIMEOUT_S = 60.0
+"""Longest wait for the node's template, which may still import torch. After that the standby starts its own zygote."""
 IDLE_TIMEOUT_S = 600.0
 """Time without a call of `prewarm` after which a standby ends: its control plane is gone."""
 
@@ -45,19 +47,18 @@ class StandbyAgent(NodeAgent):
             return
         self._cancel_timeout()
         self._timeout = asyncio.get_running_loop().call_later(IDLE_TIMEOUT_S, _end)
+        template = _ensure_template(self._platform)
         if self._zygote is None or self._zygote.dead:
-            self._zygote = _fork(self._platform) or _start(self._platform)
-        try:
-            await self._zygote.ready()
-        except ZygoteDied:
-            if self._is_adopted or self._zygote is None or self._zygote.is_child:
-                raise
-            self._zygote = _start(self._platform)
-            await self._zygote.ready()
+            self._zygote = _fork(self._platform, template) or _start(self._platform)
+        zygote = self._zygote
+        if not await zygote.exists(_TEMPLATE_TIMEOUT_S) and not self._is_adopted:
+            zygote.close()
+            self._zygote = zygote = _start(self._platform)
+        await zygote.ready()
         await asyncio.to_thread(scratch_dir.sweep)
         if self._platform.preflight and not self._is_adopted:
             with contextlib.suppress(ZygoteDied):
-                await self._preflight.check_standby(self._zygote, Path(tempfile.gettempdir()))
+                await self._preflight.check_standby(zygote, Path(tempfile.gettempdir()))
 
     async def describe_faults(self) -> str:
         """Return the faults of this node that the standby check found; empty without any."""
@@ -101,18 +102,25 @@ def _end() -> None:
     os.kill(os.getpid(), signal.SIGTERM)  # Ray's worker shuts down gracefully, and the zygote ends with it
 
 
-def _fork(config: AgentConfig) -> ZygoteLink | None:
-    """Return a zygote that the node's template forks. Start the template if there is none."""
-    folder, log = _log_of(os.getpid())
-    _, log_of_template = _log_of(template_client.owner_pid())
-    environment, interpreter = zygote_environment(config), config.interpreter or sys.executable
+def _ensure_template(config: AgentConfig) -> str:
+    """Start the node's template unless it runs, and extend its life. Return its address; empty if it cannot start."""
+    folder, log = _log_of(template_client.owner_pid())
     try:
-        address = template_client.ensure_template(
-            config.node_name, environment, interpreter, config.preload, log_of_template, folder
+        return template_client.ensure_template(
+            config.node_name,
+            zygote_environment(config),
+            config.interpreter or sys.executable,
+            config.preload,
+            log,
+            folder,
         )
-        zygote = ZygoteLink.fork_from(address, log, folder)
     except OSError:
-        return None
+        return ""
+
+
+def _fork(config: AgentConfig, template: str) -> ZygoteLink | None:
+    folder, log = _log_of(os.getpid())
+    zygote = ZygoteLink.fork_from(template, log, folder) if template else None
     if zygote is not None:
         zygote.prepare(config.preload, config.warmup)
     return zygote

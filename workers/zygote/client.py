@@ -14,6 +14,7 @@ from regroup.workers.zygote.launch import Launch
 from regroup.workers.zygote.template_client import ForkedZygote, request_zygote
 
 _PACKET_BYTES = 160 * 1024
+_POLL_S = 0.01
 _RESULT_BYTES = 1 << 30
 """Longest result of a task: the metadata of a large checkpoint is some hundred bytes per tensor and rank."""
 
@@ -137,6 +138,15 @@ class ZygoteLink:
         """
         assert self._ready is not None, "prepare was called"
         return await asyncio.shield(self._ready)
+
+    async def exists(self, timeout_s: float) -> bool:
+        """Wait until the process exists. Return False after `timeout_s`: the template may be stuck."""
+        deadline = time.monotonic() + timeout_s
+        while not self.process.pid and not self.dead:
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(_POLL_S)
+        return not self.dead
 
     def fork(self, launch: Launch) -> int:
         """Start a child and return its id. Its descriptors are duplicated into the child and stay open here."""
