@@ -10,7 +10,9 @@ from typing import Any
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.environment import code_archive
 from regroup.workers.environment.interpreter import JobPython
+from regroup.workers.environment.process_env import zygote_environment
 from regroup.workers.os import orphans, procfs
+from regroup.workers.zygote import template_client
 from regroup.workers.zygote.client import ZygoteDied, ZygoteLink
 
 _KILL_TIMEOUT_S = 8.0
@@ -49,6 +51,7 @@ class JobZygote:
         self._earlier_children = frozenset(procfs.children(os.getpid())) - spares
         """Children that this process had before. They belong to no job."""
         self._link: ZygoteLink | None = None
+        self._can_use_template = True
         self._code: Path | None = None
         """Folder of the job's own code."""
 
@@ -75,15 +78,15 @@ class JobZygote:
                 code_archive.node_cache(),
                 self._scratch / code_archive.DIRECTORY,
             )
-        had_spare = self._spare is not None
-        if self._spare is not None and not await self._spare.exists(_TEMPLATE_TIMEOUT_S):
-            self._spare.close()
+        had_spare, link = self._spare is not None, self.acquire()
+        if not await link.exists(_TEMPLATE_TIMEOUT_S):
+            link.close()
         try:
-            return await self.acquire().ready()
+            return await link.ready()
         except ZygoteDied:
-            if not had_spare:
+            if link.is_child and not had_spare:
                 raise
-            return await self.acquire().ready()  # the spare died while it waited for a job: start another
+            return await self.acquire().ready()  # it died while it waited for a job, or the template forked nothing
 
     def acquire(self) -> ZygoteLink:
         """Return the zygote; start one if none is alive."""
@@ -93,8 +96,9 @@ class JobZygote:
         if spare is not None and not spare.dead:
             with contextlib.suppress(ZygoteDied):
                 return self._assign(spare)
-        python = self._python
-        return self._assign(ZygoteLink.start(python.executable, python.environment(), self._log(), self._scratch))
+        if self._link is not None and not self._link.is_child and not self._link.process.pid:
+            self._can_use_template = False  # it forked nothing: the next zygote must not depend on it
+        return self._assign(self._fork_from_template() or self._start())
 
     def renew_lease(self, until_s: float) -> None:
         """Let the ranks live until this CLOCK_BOOTTIME second."""
@@ -126,6 +130,18 @@ class JobZygote:
         if self._link is not None:
             self._link.close()
             await asyncio.to_thread(self._link.process.wait)
+
+    def _fork_from_template(self) -> ZygoteLink | None:
+        """Return a fork of the node's template, if there is one for this job's interpreter and environment."""
+        if self._python.is_own or not self._can_use_template:
+            return None
+        environment = zygote_environment(self._config)
+        address = template_client.template_address(self._config.node_name, environment, self._python.executable)
+        return ZygoteLink.fork_from(address, self._log(), self._scratch)
+
+    def _start(self) -> ZygoteLink:
+        python = self._python
+        return ZygoteLink.start(python.executable, python.environment(), self._log(), self._scratch)
 
     def _assign(self, link: ZygoteLink) -> ZygoteLink:
         link.serve(self._on_exit, self._on_death, self._log(), self._code or self._scratch, self._code)

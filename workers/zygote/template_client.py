@@ -86,6 +86,12 @@ def owner_pid() -> int:
     return os.getppid() if node_facts.session_log_dir() is not None else os.getpid()
 
 
+def template_address(node: str, env: Mapping[str, str], interpreter: str) -> str:
+    """Return a name in the abstract namespace: one for each node, interpreter and environment."""
+    identity = json.dumps([os.getuid(), owner_pid(), node, interpreter, sorted(env.items())])
+    return f"\0regroup-template-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
+
+
 def ensure_template(
     node: str, env: Mapping[str, str], interpreter: str, preload: Sequence[str], log: Path, cwd: Path
 ) -> str:
@@ -94,7 +100,7 @@ def ensure_template(
     Raises:
         OSError: the template cannot be started.
     """
-    address = _address(node, env, interpreter, preload)
+    address = template_address(node, env, interpreter)
     if (running := _connect(address)) is not None:
         with running:
             running.send(b'{"op": "ping"}')
@@ -131,9 +137,3 @@ def _connect(address: str) -> socket.socket | None:
         connection.close()
         return None
     return connection
-
-
-def _address(node: str, env: Mapping[str, str], interpreter: str, preload: Sequence[str]) -> str:
-    """Return a name in the abstract namespace: one for each node, environment and set of modules."""
-    identity = json.dumps([os.getuid(), owner_pid(), node, interpreter, list(preload), sorted(env.items())])
-    return f"\0regroup-template-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"

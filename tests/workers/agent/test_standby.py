@@ -144,6 +144,20 @@ async def test_the_next_standby_has_a_fork_of_the_same_template(
     await after.shutdown()
 
 
+async def test_a_dead_zygote_of_a_job_is_replaced_by_a_fork_of_the_template(
+    standby: StandbyAgent, job: AgentConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    (template,) = templates()
+    assert await standby.adopt(to_json(job))
+    before = (await standby.start_zygote()).pid
+    kill_tree.kill([before])
+    while not procfs.is_zombie(before):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    after = (await standby.start_zygote()).pid
+    assert after != before and after in procfs.children(template)
+
+
 async def test_without_a_template_a_standby_starts_its_own_zygote(
     platform: AgentConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
