@@ -1,4 +1,4 @@
-"""The template of a node: a process with torch imported, from which the zygotes of its standby agents are forked.
+"""The template of a node: a process with torch imported, from which the zygotes of jobs and standby agents are forked.
 
 A job takes its standby agent, and the next one needs a zygote. The import of torch would cost that zygote about two
 seconds of processor time while the job starts. A fork costs some milliseconds, and the zygotes share their memory.
