@@ -86,7 +86,7 @@ class JobZygote:
         except ZygoteDied:
             if link.is_child and not had_spare:
                 raise
-            return await self.acquire().ready()  # it died while it waited for a job, or the template forked nothing
+            return await self.acquire().ready()  # the standby's zygote had died, or the template forked none
 
     def acquire(self) -> ZygoteLink:
         """Return the zygote; start one if none is alive."""
@@ -97,7 +97,7 @@ class JobZygote:
             with contextlib.suppress(ZygoteDied):
                 return self._assign(spare)
         if self._link is not None and not self._link.is_child and not self._link.process.pid:
-            self._can_use_template = False  # it forked nothing: the next zygote must not depend on it
+            self._can_use_template = False  # the template forked none: start the next one without it
         return self._assign(self._fork_from_template() or self._start())
 
     def renew_lease(self, until_s: float) -> None:

@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def serve(listener: socket.socket, owner: int, preload: list[str]) -> None:
-    """Import the modules, then answer requests until the owner ends or nobody needs the template."""
+    """Import the modules, then answer requests until the owner ends, or for a time without requests."""
     why = _import(preload)
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)

@@ -19,7 +19,7 @@ _PING_TIMEOUT_S = 1.0
 
 
 class ForkedZygote:
-    """A zygote that is no child of this process. It has a pid once the template has forked it."""
+    """A zygote that the node's template forked. It is not a child of this process, and has a pid once it exists."""
 
     def __init__(self, reply: socket.socket) -> None:
         self._reply: socket.socket | None = reply
@@ -125,7 +125,7 @@ def ensure_template(
 
 
 _DETACH = "import os, sys; os.setsid(); os.fork() and os._exit(0); os.execv(sys.argv[1], sys.argv[1:])"
-"""Program that leaves the process of its command to the init process, so that it is no child of an agent."""
+"""Program that leaves the process of its command to the init process, so that it is not a child of an agent."""
 
 
 def _connect(address: str) -> socket.socket | None:

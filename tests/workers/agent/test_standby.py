@@ -136,7 +136,7 @@ async def test_what_a_dead_zygote_leaves_is_killed_with_the_ranks(
 async def test_the_next_standby_has_a_fork_of_the_same_template(
     standby: StandbyAgent, platform: AgentConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # it would be another environment
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # the variable would make another environment
     (template,) = templates()
     after = StandbyAgent(to_json(platform))
     await after.prewarm()
