@@ -27,6 +27,10 @@ class ForkedZygote:
         self.error = ""
         """Reason why the template did not fork it, once known."""
 
+    def __del__(self) -> None:
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+
     @property
     def pid(self) -> int:
         """Pid of the zygote; 0 before the template has forked it."""
@@ -42,16 +46,9 @@ class ForkedZygote:
     def wait(self) -> None:
         """Wait until the process has ended."""
         if self.pid:
-            select.select([self._pidfd], [], [])
-
-    def close(self) -> None:
-        """Close the descriptors."""
-        self._receive()
-        if self._reply is not None:
-            self._reply.close()
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-        self._reply, self._pid, self._pidfd = None, 0, -1
+            ended = select.poll()
+            ended.register(self._pidfd, select.POLLIN)
+            ended.poll()
 
     def _receive(self) -> None:
         if self._reply is None:
@@ -74,9 +71,13 @@ def request_zygote(address: str, agent: socket.socket, log: Path, cwd: Path) -> 
     reply = _connect(address)
     if reply is None:
         return None
-    with log.open("ab") as file:
-        request = json.dumps({"op": "fork", "cwd": str(cwd)}).encode()
-        socket.send_fds(reply, [request], [agent.fileno(), file.fileno()])
+    request = json.dumps({"op": "fork", "cwd": str(cwd)}).encode()
+    try:
+        with log.open("ab") as file:
+            socket.send_fds(reply, [request], [agent.fileno(), file.fileno()])
+    except OSError:  # the template ends now
+        reply.close()
+        return None
     reply.setblocking(False)
     return ForkedZygote(reply)
 
