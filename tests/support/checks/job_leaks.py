@@ -26,6 +26,7 @@ _STANDBY = "regroup-standby:"
 _DATABASES = "PostgreSQL."
 """Prefixes in shared memory of databases that other tests on this machine use at the same time; no job has one."""
 _LONG_LIVED = ("gcs_server", "raylet")
+_KEPT_CONNECTIONS = 2
 
 
 @dataclass(frozen=True)
@@ -104,14 +105,15 @@ def inspect_daemons(served: Server) -> DaemonResources:
 
 
 def count_kinds(descriptors: Sequence[Descriptor]) -> Counter[str]:
-    """Count descriptors by kind, without one socket for each process at the other end.
+    """Count descriptors by kind, without two sockets for each process at the other end.
 
-    Ray opens the connection of a driver to a raylet at the first call that needs it, and keeps it.
+    Ray opens a connection between a driver and a raylet, one in each direction, at the first call that needs it. It
+    keeps both.
     """
     connections = Counter(found.others for found in descriptors if found.kind == "socket" and found.others)
     others = (found for found in descriptors if found.kind != "socket" or not found.others)
     kinds = Counter("listening port" if found.port else found.kind for found in others)
-    return kinds + Counter(socket=sum(count - 1 for count in connections.values()))
+    return kinds + Counter(socket=sum(max(0, count - _KEPT_CONNECTIONS) for count in connections.values()))
 
 
 def find_traces(served: Server, jobs: Sequence[str]) -> list[str]:
