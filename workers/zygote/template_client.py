@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from regroup.workers.os import node_facts
 
@@ -61,7 +62,7 @@ class ForkedZygote:
             data, fds = b"", []
         self._reply.close()
         self._reply = None
-        reply = json.loads(data) if data else {"error": "the template of the node has ended"}
+        reply: dict[str, Any] = json.loads(data) if data else {"error": "the template of the node has ended"}
         self._pid, self._pidfd = reply.get("pid", 0), fds[0] if fds else -1
         self.error = reply.get("error", "")
 

@@ -119,13 +119,12 @@ def test_descriptors_of_a_process_are_listed_with_the_processes_at_their_other_e
     assert Snapshot().of(holder.pid) == []
 
 
-def test_one_connection_to_a_process_does_not_count_and_each_further_one_does() -> None:
+def test_two_connections_to_a_process_do_not_count_and_each_further_one_does() -> None:
     file, port = Descriptor(3, "/dev/null", frozenset(), None), Descriptor(4, "socket:[1]", frozenset(), 80)
-    one, other, third = (
-        Descriptor(5 + at, f"socket:[{at}]", frozenset({pid}), None) for at, pid in enumerate((7, 7, 8))
-    )
-    assert count_kinds([file, port, one, third]) == count_kinds([file, port]) == {"/dev/null": 1, "listening port": 1}
-    assert count_kinds([one, other, third]) == {"socket": 1}
+    one, two, three, elsewhere = (Descriptor(5, "socket:[2]", frozenset({pid}), None) for pid in (7, 7, 7, 8))
+    own = {"/dev/null": 1, "listening port": 1}
+    assert count_kinds([file, port, one, two, elsewhere]) == count_kinds([file, port]) == own
+    assert count_kinds([one, two, three, elsewhere]) == {"socket": 1}
 
 
 def test_a_detached_process_is_found_by_a_job_that_its_environment_or_folder_names(tmp_path: Path) -> None:
