@@ -20,7 +20,7 @@ demo: $(STAMP) ## train on text, kill a rank half-way, compare with an undisturb
 export PYTHONDONTWRITEBYTECODE :=
 
 # Fast end-to-end tests run two files at a time, in order: each process starts servers and clusters of its own. Slow ones cut links, freeze
-# nodes and shift clocks, and need the machine for themselves. Two of them wait most of the time and run beside the others.
+# nodes and shift clocks, and need the machine for themselves. Two of them wait most of the time and run at the same time as the others.
 E2E_FAST := -m "not slow and not soak" -n 2 --dist loadfile --no-loadscope-reorder tests/e2e
 E2E_WAITING := tests/e2e/failures/test_chaos.py tests/e2e/failures/test_disabled_detectors.py
 
