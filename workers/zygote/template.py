@@ -5,11 +5,11 @@ seconds of processor time while the job starts. A fork costs some milliseconds, 
 
 The template listens on a Unix socket. Each connection is one request and its reply:
 
-    → {"op": "fork", "cwd"} + [socket of the zygote, log]     ← {"pid"} + [pidfd]  or  {"error"}
+    → {"op": "fork", "cwd"} + [socket of the zygote, log]     ← {"pid"} + [pidfd]  or  {}
     → {"op": "ping"}                                          ← {}
 
-It never runs code of a job, has one thread and opens no device. It ends with the process that `--owner` names (the
-raylet of its node), or after a time without requests.
+It never runs code of a job, has one thread and opens no device. If its modules break this, it logs the reason and forks
+nothing. It ends with the process that `--owner` names (the raylet of its node), or after a time without requests.
 """
 
 import argparse
@@ -97,7 +97,8 @@ def _answer(connection: socket.socket, why: str) -> None:
         if request["op"] == "ping":
             connection.send(b"{}")
         elif why:
-            connection.send(json.dumps({"error": why}).encode())
+            print(f"the template forks no zygote: {why}", file=sys.stderr, flush=True)
+            connection.send(b"{}")
         else:
             _fork(connection, request["cwd"], *fds)
     finally:

@@ -17,6 +17,8 @@ from regroup.workers.os import node_facts
 
 _REPLY_BYTES = 16 * 1024
 _PING_TIMEOUT_S = 1.0
+_DETACH = "import os, sys; os.setsid(); os.fork() and os._exit(0); os.execv(sys.argv[1], sys.argv[1:])"
+"""Program that leaves the process of its command to the init process, so that it is not a child of an agent."""
 
 
 class ForkedZygote:
@@ -25,8 +27,6 @@ class ForkedZygote:
     def __init__(self, reply: socket.socket) -> None:
         self._reply: socket.socket | None = reply
         self._pid, self._pidfd = 0, -1
-        self.error = ""
-        """Reason why the template did not fork it, once known."""
 
     def __del__(self) -> None:
         if self._pidfd >= 0:
@@ -62,9 +62,8 @@ class ForkedZygote:
             data, fds = b"", []
         self._reply.close()
         self._reply = None
-        reply: dict[str, Any] = json.loads(data) if data else {"error": "the template of the node has ended"}
+        reply: dict[str, Any] = json.loads(data) if data else {}
         self._pid, self._pidfd = reply.get("pid", 0), fds[0] if fds else -1
-        self.error = reply.get("error", "")
 
 
 def request_zygote(address: str, agent: socket.socket, log: Path, cwd: Path) -> ForkedZygote | None:
@@ -124,10 +123,6 @@ def ensure_template(
             )
         starter.wait()
     return address
-
-
-_DETACH = "import os, sys; os.setsid(); os.fork() and os._exit(0); os.execv(sys.argv[1], sys.argv[1:])"
-"""Program that leaves the process of its command to the init process, so that it is not a child of an agent."""
 
 
 def _connect(address: str) -> socket.socket | None:
