@@ -15,6 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from regroup.service.local.leftovers import find_processes
+from tests.support.checks import leaks
 from tests.support.checks.descriptors import Descriptor, Snapshot
 from tests.support.checks.job_leaks import ConnectionGrowth, DaemonResources, count_connections, count_kinds
 from tests.support.checks.leaks import SESSION_VARIABLE, held
@@ -76,19 +77,28 @@ def test_leaks_fail_their_test_and_what_outlives_the_session_fails_the_run(
     outlived.stdout.fnmatch_lines(["*outlived the tests*", "*: sleep 78"])
 
 
-def test_shared_memory_of_other_sessions_is_not_a_leak() -> None:
-    shared = Path(f"/dev/shm/regroup-test-{os.urandom(4).hex()}")
+@pytest.mark.parametrize("is_database", [False, True])
+def test_shared_memory_of_other_sessions_is_not_a_leak(is_database: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefix = f"regroup-test-{os.urandom(4).hex()}"
+    if is_database:  # databases of other tests may run at the same time
+        monkeypatch.setattr(leaks, "_DATABASE", prefix)
+    shared, unmapped = Path(f"/dev/shm/{prefix}"), Path(f"/dev/shm/{prefix}-unmapped")
     elsewhere = {**os.environ, SESSION_VARIABLE: "another"}
     opens = ["python3", "-c", f"open({str(shared)!r}, 'w'); held = open({str(shared)!r}); print(flush=True); input()"]
     other = subprocess.Popen(opens, env=elsewhere, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        unmapped.touch()
         assert other.stdout is not None and other.stdout.readline() == b"\n"
         assert shared.name not in held().shared_memory
+        assert (unmapped.name in held().shared_memory) != is_database, (
+            "a database keeps segments that no process has mapped"
+        )
         other.communicate(b"\n")
         assert shared.name in held().shared_memory, "no other session uses it any more"
     finally:
         other.kill()
         shared.unlink()
+        unmapped.unlink()
 
 
 # Opens a memory file, a port, both ends of a TCP connection, and one end of a pipe and of a unix socket of ours.
