@@ -10,12 +10,34 @@ RegroupError
 └── UnavailableError     the database or the cluster does not respond: 503
 """
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 
+_MAX_PARTS = 12
+_MAX_KEY = 80
+"""Most parts of a path, and characters of a key, that a message shows."""
+
+
 class RegroupError(Exception):
     """Base class of all errors that regroup raises for its users."""
+
+
+def format_path(location: Sequence[str | int]) -> str:
+    """Return a dotted path, shortened if it is long. A key that is empty or is not a name is quoted in brackets."""
+    path = ""
+    for part in location[:_MAX_PARTS]:
+        text = str(part)
+        is_name = re.fullmatch(r"[\w-]+", text) is not None
+        path += (f".{text}" if path else text) if is_name else f"[{json.dumps(text[:_MAX_KEY])}]"
+    return path + ("…" if len(location) > _MAX_PARTS else "")
+
+
+def is_confidential(location: Sequence[str | int]) -> bool:
+    """Return True if messages must not contain the value there: a user may have put a secret into it."""
+    return any(part in ("env", "secrets") for part in location[:2])
 
 
 @dataclass(frozen=True)
@@ -26,6 +48,14 @@ class FieldIssue:
     """Dotted path into the spec, for example `layout.dp.max`."""
     message: str
     value: object = None
+    location: tuple[str | int, ...] = ()
+    """Keys and indexes that lead to the field, if `path` was made of them."""
+
+    @classmethod
+    def at(cls, location: Sequence[str | int], message: str, value: object = None) -> "FieldIssue":
+        """Return the issue of the field at this location. The value of a variable or secret is left out."""
+        shown = None if is_confidential(location) else value
+        return cls(format_path(location), message, shown, tuple(location))
 
     def __str__(self) -> str:
         got = "" if self.value is None else f" (got {self.value!r})"
