@@ -5,12 +5,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 
 from regroup import __version__
 from regroup.api.web import problems
 from regroup.api.web.http import Guard, PageTokens
+from regroup.api.web.request_checks import JsonBodies, check_request
 from regroup.api.web.routes import (
     drains,
     evidence,
@@ -43,6 +44,7 @@ def create_app(services: Services) -> FastAPI:
         yield
 
     app = _create_app(lifespan)
+    app.add_middleware(JsonBodies)
     app.add_middleware(Guard)
     return app
 
@@ -73,6 +75,7 @@ def _create_app(lifespan: Any = None) -> FastAPI:
         # The pages of Swagger and ReDoc load scripts from other hosts.
         docs_url=None,
         redoc_url=None,
+        dependencies=[Depends(check_request)],
     )
     job_routers = (
         jobs.router,

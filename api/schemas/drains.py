@@ -4,17 +4,17 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from regroup.service.spec.types import Duration
+from regroup.service.spec.types import Duration, Line
 
 
 class DrainRequest(BaseModel):
     """A request to drain a node."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     deadline_s: Annotated[Duration, Field(le=7 * 86400.0)] = 600.0
     """Time until the node may go away, in seconds or e.g. `15m`."""
-    reason: str = Field("on request", min_length=1, max_length=200)
+    reason: Line = Field("on request", min_length=1)
     """Text for people, shown with every job that is relocated."""
 
 

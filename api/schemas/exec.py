@@ -4,13 +4,13 @@ import base64
 import binascii
 from typing import Annotated
 
-from pydantic import Base64Bytes, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, Base64Bytes, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import Duration
+from regroup.service.spec.types import MAX_RANKS, Duration, Integer, check_nul
 
 MAX_STDIN_BYTES = 512 * 1024
-Argument = Annotated[str, Field(max_length=16 * 1024, pattern=r"^[^\x00]*$")]
+Argument = Annotated[str, Field(max_length=16 * 1024), AfterValidator(check_nul)]
 
 
 def _strict(value: object) -> object:
@@ -29,7 +29,7 @@ class ExecRequest(BaseModel):
 
     command: Annotated[list[Argument], Field(min_length=1, max_length=1000)]
     """Program and arguments. The command runs without a shell."""
-    rank: int = Field(default=0, ge=0, lt=2**31)
+    rank: Integer = Field(default=0, ge=0, lt=MAX_RANKS)
     """Rank whose node, environment and folder are used."""
     timeout: Duration | None = None
     """Time after which the command is stopped, with exit code 124."""

@@ -12,6 +12,7 @@ from regroup.api.schemas.topology import Choice
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
 from regroup.service.spec.job import JobSpec
+from regroup.service.spec.types import Integer
 
 
 class _Wire(BaseModel):
@@ -336,8 +337,10 @@ class InvalidField(_Wire):
 class NewUpload(_Wire):
     """An archive of code that a client wants to upload."""
 
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    size_bytes: int = Field(ge=1, lt=2**53)
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sha256: str = Field(max_length=64, pattern="^[0-9a-f]{64}$")
+    size_bytes: Integer = Field(ge=1, lt=2**53)
 
 
 class Upload(_Wire):

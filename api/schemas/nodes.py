@@ -2,7 +2,9 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
+
+from regroup.service.spec.types import Line
 
 
 class _Wire(BaseModel):
@@ -81,5 +83,5 @@ class NodeOrder(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    reason: str = Field(default="", max_length=500)
+    reason: Line = ""
     """Text for people, shown with the node and with jobs that wait for it."""

@@ -5,14 +5,15 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from regroup.service.spec.project_limits import ProjectLimits
+from regroup.service.spec.types import Integer, Number
 
-Devices = Annotated[int, Field(ge=0, lt=2**53)]
+Devices = Annotated[Integer, Field(ge=0, lt=2**53)]
 
 
 class ProjectSettings(BaseModel):
     """Quotas, limits and defaults of a project."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     guaranteed: Devices = 0
     """Number of devices that the project always gets: jobs that borrowed them are shrunk or suspended."""
@@ -20,13 +21,13 @@ class ProjectSettings(BaseModel):
     """Number of guaranteed devices that others may use while the project does not; all if null."""
     limit: Devices | None = None
     """Largest number of devices that the project may use; null for no limit."""
-    weight: float = Field(default=1.0, gt=0, le=1e6)
+    weight: Number = Field(default=1.0, ge=1e-6, le=1e6)
     """Share of the project compared with other projects, among jobs of the same priority."""
-    spares: int = Field(default=0, ge=0, le=10_000)
+    spares: Integer = Field(default=0, ge=0, le=10_000)
     """Number of spare nodes for the project's running jobs."""
     admits: ProjectLimits = ProjectLimits()
     """Limits on the specs of the project's jobs."""
-    defaults: dict[str, Any] = {}
+    defaults: Annotated[dict[str, Any], Field(max_length=100)] = {}
     """Default values of spec fields for the project's jobs."""
 
 

@@ -5,7 +5,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import Positive
+from regroup.service.spec.types import Degree, Line
 
 
 class ResizeRequest(BaseModel):
@@ -13,15 +13,15 @@ class ResizeRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    dp: Positive | None = None
+    dp: Degree | None = None
     """Data-parallel degree, between `layout.dp.min` and `layout.dp.max` of the spec. Set this or `ranks`."""
-    ranks: Positive | None = None
+    ranks: Degree | None = None
     """Total number of ranks. The planner chooses the degrees; it must be able to model the job."""
-    tp: Positive | None = None
+    tp: Degree | None = None
     """Tensor-parallel degree; unchanged from the spec if absent. Only the built-in trainer can change it."""
-    pp: Positive | None = None
+    pp: Degree | None = None
     """Pipeline-parallel degree; unchanged from the spec if absent. Only the built-in trainer can change it."""
-    reason: str = Field("resized on request", min_length=1, max_length=200)
+    reason: Line = Field("resized on request", min_length=1)
     """Text for people, shown with the change."""
 
     @model_validator(mode="after")

@@ -2,11 +2,13 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from regroup.service.spec.types import Line
+
 
 class SuspendRequest(BaseModel):
     """A request to suspend a job."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    reason: str = Field(default="on request", min_length=1, max_length=200)
+    reason: Line = Field(default="on request", min_length=1)
     """Text for people, shown with the job."""

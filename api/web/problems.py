@@ -14,10 +14,11 @@ from starlette.routing import BaseRoute, Match
 
 from regroup.api.schemas.jobs import InvalidField, Problem
 from regroup.service.blobs.store import DamagedUploadError, TooLargeError
+from regroup.service.documents.document import MalformedDocumentError
 from regroup.service.domain.error_codes import CODE_BY_ERROR, error_code
-from regroup.service.domain.errors import FieldIssue, RegroupError, SpecError
+from regroup.service.domain.errors import FieldIssue, RegroupError, SpecError, is_confidential
 from regroup.service.operations.jobs import KeyReusedError
-from regroup.service.spec.workload import strip_union_tags
+from regroup.service.spec.issues import describe_error, issues_of
 
 MEDIA_TYPE = "application/problem+json"
 _MAX_VALUE = 200  # characters of an invalid value that are repeated in the answer
@@ -28,6 +29,7 @@ _CODE_BY_ERROR: Sequence[tuple[type[RegroupError], str]] = (
     (KeyReusedError, "idempotency_key_reused"),
     (TooLargeError, "archive_too_large"),
     (DamagedUploadError, "damaged_upload"),
+    (MalformedDocumentError, "malformed_json"),
     *CODE_BY_ERROR,
 )
 _CODE_BY_STATUS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
@@ -48,6 +50,15 @@ def problem(code: str, detail: str, path: str, errors: Sequence[InvalidField] = 
     text = json.dumps(body.model_dump(mode="json"))
     headers = {"Retry-After": "1"} if entry.status == 503 else None
     return Response(text, entry.status, headers, media_type=MEDIA_TYPE)
+
+
+def spec_problem(error: SpecError, path: str) -> Response:
+    """Return the response for an invalid spec, document or request."""
+    code = next(code for kind, code in _CODE_BY_ERROR if isinstance(error, kind))
+    fields = [_from_issue(issue) for issue in error.issues]
+    if code == "malformed_json":
+        return problem(code, f"the body is not JSON: {fields[0].detail}", path)
+    return problem(code, _describe_fields(fields), path, fields)
 
 
 def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
@@ -72,18 +83,14 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
         if code == "internal":
             return await on_unexpected_error(request, error)
         if isinstance(error, SpecError):
-            fields = [_from_issue(issue) for issue in error.issues]
-            return problem(code, _describe_fields(fields), request.url.path, fields)
+            return spec_problem(error, request.url.path)
         return problem(code, str(error), request.url.path)
 
     async def on_validation_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         items = error.errors()
-        if any(item["type"] == "json_invalid" for item in items):
-            reason = items[0].get("ctx", {}).get("error", "")
-            return problem("malformed_json", f"the body is not JSON: {reason}", request.url.path)
-        fields = [_from_pydantic(item) for item in items]
         in_body = any(item["loc"] and item["loc"][0] == "body" for item in items)
+        fields = _invalid_fields(items, error.body)
         return problem(
             "invalid_spec" if in_body else "invalid_request", _describe_fields(fields), request.url.path, fields
         )
@@ -121,28 +128,35 @@ def _describe_fields(fields: Sequence[InvalidField]) -> str:
 
 
 def _from_issue(issue: FieldIssue) -> InvalidField:
-    return _invalid_field(issue.path.split(".") if issue.path else [], issue.message, issue.value)
+    location = issue.location or (tuple(issue.path.split(".")) if issue.path else ())
+    return _invalid_field(location, issue.message, issue.value)
 
 
-def _from_pydantic(item: Mapping[str, Any]) -> InvalidField:
-    where, *rest = item["loc"] or ("body",)
-    message = "unknown field" if item["type"] == "extra_forbidden" else str(item["msg"])
-    if where == "body":
-        return _invalid_field(strip_union_tags(rest), message, item.get("input"))
-    return InvalidField(
-        pointer=f"{where}/{'/'.join(str(part) for part in rest)}", detail=message, value=_displayable(item.get("input"))
-    )
+def _invalid_fields(items: Sequence[Mapping[str, Any]], body: object) -> list[InvalidField]:
+    """Return the invalid fields of a body, and the invalid parameters, from the errors of their validation."""
+    in_body = [{**item, "loc": item["loc"][1:]} for item in items if item["loc"] and item["loc"][0] == "body"]
+    fields = [_from_issue(issue) for issue in issues_of(in_body, body)]
+    for item in items:
+        if item["loc"] and item["loc"][0] != "body":
+            name = str(item["loc"][1]) if len(item["loc"]) > 1 else str(item["loc"][0])
+            fields.append(
+                InvalidField(pointer=name, detail=describe_error(item), value=_displayable(item.get("input")))
+            )
+    return fields
 
 
-def _invalid_field(path: Sequence[str], message: str, value: object) -> InvalidField:
-    escaped = [part.replace("~", "~0").replace("/", "~1") for part in path]
-    is_secret = bool(path) and path[0] in ("secrets", "env")  # a user may have put the secret itself there
+def _invalid_field(location: Sequence[str | int], message: str, value: object) -> InvalidField:
+    escaped = [str(part).replace("~", "~0").replace("/", "~1") for part in location]
     pointer = "".join(f"/{part}" for part in escaped)
-    return InvalidField(pointer=pointer, detail=message, value=None if is_secret else _displayable(value))
+    return InvalidField(
+        pointer=pointer, detail=message, value=None if is_confidential(location) else _displayable(value)
+    )
 
 
 def _displayable(value: object) -> object:
     """Return an invalid value shortened for the answer; None for objects, lists and non-finite numbers."""
     if isinstance(value, str):
         return value[:_MAX_VALUE].encode(errors="replace").decode()
-    return value if isinstance(value, bool | int) or (isinstance(value, float) and abs(value) < float("inf")) else None
+    if isinstance(value, bool):
+        return value
+    return value if isinstance(value, int | float) and abs(value) < 2**63 else None

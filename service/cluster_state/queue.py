@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from regroup.service.domain.states import JobState
 from regroup.service.policy.placement.place import Demand, Shortage
-from regroup.service.policy.scheduling.decide import SchedulingPolicy, demand_of, queue_position, sizes_of
+from regroup.service.policy.scheduling.decide import SchedulingPolicy, demand_of, queue_position, up_to_target
 from regroup.service.policy.scheduling.entries import (
     Preemptibility,
     Priority,
@@ -84,7 +84,7 @@ def waiting(job: JobRow, specs: Specs, *, after: Sequence[str], now: float, star
     return WaitingJob(
         job.id,
         job.name,
-        sizes_of(spec),
+        up_to_target(spec, facts.sizes),
         project=job.project,
         priority=Priority[spec.priority],
         preemptibility=Preemptibility(spec.effective_preemptibility),

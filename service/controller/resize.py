@@ -31,7 +31,7 @@ from regroup.service.planner.fallback_layout import choose_fallback_layout
 from regroup.service.policy.elasticity.autosize import choose_shrink
 from regroup.service.policy.placement.place import Unplaceable
 from regroup.service.policy.placement.rank_order import order_ranks
-from regroup.service.policy.placement.resize import resize_slots
+from regroup.service.policy.placement.resize import most_ranks, resize_slots
 from regroup.service.policy.recovery.drain_deadlines import earliest_deadline_s
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.assignment import JobAssignment, PlannedChange, Resize, SizeChange
@@ -41,6 +41,7 @@ from regroup.service.store.records import Allocation, AllocationKind, Condition,
 
 CONDITION = "Resized"
 _log = structlog.get_logger(__name__)
+_MAX_TRIED_SIZES = 100
 
 
 class ResizeReconciler(Reconciler):
@@ -170,12 +171,20 @@ class ResizeReconciler(Reconciler):
     async def _largest_degree(
         self, job: JobRow, allocations: JobAllocations, layouts: Sequence[Layout], lost: Collection[str], now: float
     ) -> int:
-        """Return the largest data-parallel degree of these layouts that there are nodes for; 0 if none."""
-        found, (slots, nodes) = 0, await self._remaining(job, allocations, lost, now)
-        for layout in layouts:
-            if not isinstance(resize_slots(demand_of(job.parsed_spec(), layout), slots, nodes), Unplaceable):
-                found = max(found, layout.data_degree)
-        return found
+        """Return the largest data-parallel degree of these layouts that there are nodes for; 0 if none.
+
+        At most about `_MAX_TRIED_SIZES` sizes are tried, the largest first.
+        """
+        slots, nodes = await self._remaining(job, allocations, lost, now)
+        spec = job.parsed_spec()
+        demands = [(each.data_degree, demand_of(spec, each)) for each in layouts]
+        most = max((most_ranks(demand, slots, nodes) for _, demand in demands[:1]), default=0)
+        possible = sorted((each for each in demands if each[1].ranks <= most), key=lambda each: -each[0])
+        tried = possible[:: len(possible) // _MAX_TRIED_SIZES + 1]
+        fitting = (
+            degree for degree, demand in tried if not isinstance(resize_slots(demand, slots, nodes), Unplaceable)
+        )
+        return next(fitting, 0)
 
     async def _remaining(
         self, job: JobRow, allocations: JobAllocations, lost: Collection[str], now: float

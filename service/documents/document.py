@@ -1,7 +1,7 @@
 """A document that was read, its limits, and the errors of reading it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from regroup.service.domain.errors import FieldIssue, SpecError
 
@@ -39,6 +39,11 @@ class MalformedDocumentError(DocumentError):
 def refuse(location: Sequence[str | int], at: Position | None, message: str, value: object = None) -> DocumentError:
     """Return the error about a value, with its place in the text."""
     return DocumentError([FieldIssue.at(location, message if at is None else f"{at}: {message}", value)])
+
+
+def in_file(error: DocumentError, path: object) -> DocumentError:
+    """Return the error with the name of the file in front of each message."""
+    return type(error)([replace(issue, message=f"{path}: {issue.message}") for issue in error.issues])
 
 
 def malformed(at: Position, message: str) -> MalformedDocumentError:

@@ -150,5 +150,3 @@ def _explain(text: str, start: int, character: str) -> str:
             return "not a number of JSON: no leading zeros, plus signs, hexadecimal digits or missing digits"
         case _:
             return f"unexpected {character!r}: texts need double quotes; words are true, false and null"
-
-

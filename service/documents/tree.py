@@ -1,7 +1,7 @@
 """Assemble values from the events of a parser, within the limits of a document. Never recursive."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -53,10 +53,11 @@ class TreeBuilder:
 
     Args:
         locate: returns the position of a mark.
+        inside: location of the root in a larger document.
     """
 
-    def __init__(self, locate: Locate) -> None:
-        self._locate = locate
+    def __init__(self, locate: Locate, inside: Sequence[str] = ()) -> None:
+        self._locate, self._inside = locate, inside
         self._open: list[_Open] = []
         self._values = 0
         self._anchors: dict[str, Anchor] = {}
@@ -67,7 +68,7 @@ class TreeBuilder:
     @property
     def location(self) -> list[str | int]:
         """Path of the value that comes next."""
-        found: list[str | int] = []
+        found: list[str | int] = [*self._inside]
         for each in self._open:
             if isinstance(each.items, list):
                 found.append(len(each.items))
@@ -176,7 +177,9 @@ class TreeBuilder:
     def _mappings(self, value: object, mark: Any) -> list[dict[str, object]]:
         given = cast(list[object], value) if isinstance(value, list) else [value]
         if not all(isinstance(each, dict) for each in given):
-            raise self.refuse(mark, "<< merges a mapping or a list of mappings, such as *name; quote it for a plain key")
+            raise self.refuse(
+                mark, "<< merges a mapping or a list of mappings, such as *name; quote it for a plain key"
+            )
         return cast(list[dict[str, object]], given)
 
     def _count(self, values: int, mark: Any) -> None:

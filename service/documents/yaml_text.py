@@ -1,11 +1,11 @@
 """Strict YAML: the values of JSON in YAML's syntax.
 
-The reader refuses what versions of YAML read differently (`yes`, `010`, `1:30`, dates), tags, duplicate keys and several
-documents. Aliases and merge keys work, within the limits of a document. A plain key is text, as it is written.
+The reader refuses what versions of YAML read differently (`yes`, `010`, `1:30`, dates), tags, duplicate keys and
+several documents. Aliases and merge keys work, within the limits of a document. A plain key is text, as it is written.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, cast
 
 import yaml
@@ -45,13 +45,14 @@ _AMBIGUOUS: tuple[tuple[re.Pattern[str], str], ...] = (
 """Plain scalars that versions of YAML read differently; what some read, and the remedy."""
 
 
-def parse_yaml(source: str | bytes, untyped: Collection[str] = ()) -> object:
+def parse_yaml(source: str | bytes, untyped: Collection[str] = (), inside: Sequence[str] = ()) -> object:
     """Parse a YAML document. An empty one is None.
 
     Args:
         source: the text.
         untyped: top-level keys whose values have no declared type. There a plain `off` is refused; elsewhere it is the
             text `off`, which fields accept.
+        inside: location of the text in a larger document.
 
     Raises:
         MalformedDocumentError: it is not YAML.
@@ -62,7 +63,7 @@ def parse_yaml(source: str | bytes, untyped: Collection[str] = ()) -> object:
     if wrong := _NOT_PRINTABLE.search(text):
         message = f"the character U+{ord(wrong[0]):04X} cannot be in a YAML text: remove it, or write an escape"
         raise malformed(_position(text, wrong.start()), message)
-    builder = TreeBuilder(_at)
+    builder = TreeBuilder(_at, inside)
     try:
         for event in _events(text):
             _read(event, builder, untyped)

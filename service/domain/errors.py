@@ -15,7 +15,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-
 _MAX_PARTS = 12
 _MAX_KEY = 80
 """Most parts of a path, and characters of a key, that a message shows."""

@@ -17,11 +17,11 @@ from regroup.service.planner.search import Limits, search
 from regroup.service.planner.types import Cluster, Work
 from regroup.service.policy.measurements.hardware_overlay import measured_hardware
 from regroup.service.policy.measurements.results import ProbeResult
-from regroup.service.spec.types import SpecModel
+from regroup.service.spec.types import Flag, Integer, Line, Number, SpecModel
 
-Count = Annotated[int, Field(le=1_000_000)]
+Count = Annotated[Integer, Field(ge=0, le=1_000_000)]
 """A count with an upper bound against typing errors. The planner itself refuses values below 1."""
-Positive = Annotated[float, Field(gt=0, lt=1e18)]
+Positive = Annotated[Number, Field(gt=0, lt=1e18)]
 
 
 _STATES = {"torch": TORCH_ADAM, "mixed": MIXED_ADAM, "megatron": MEGATRON_ADAM}
@@ -30,34 +30,34 @@ _STATES = {"torch": TORCH_ADAM, "mixed": MIXED_ADAM, "megatron": MEGATRON_ADAM}
 class ModelSizes(SpecModel):
     """Sizes of a decoder-only transformer."""
 
-    layers: Annotated[int, Field(le=2_000)]
+    layers: Annotated[Integer, Field(ge=0, le=2_000)]
     """Number of transformer blocks."""
     hidden: Count
     """Width of the model."""
-    heads: Annotated[int, Field(le=1_024)]
+    heads: Annotated[Integer, Field(ge=0, le=1_024)]
     """Number of attention heads."""
     vocabulary: Count
     """Vocabulary size: rows of the embedding."""
     ffn: Count = 0
     """Width of the feed-forward layers; 0 for four times `hidden`."""
-    kv_heads: Annotated[int, Field(le=1_024)] = 0
+    kv_heads: Annotated[Integer, Field(ge=0, le=1_024)] = 0
     """Number of key/value heads; 0 for the number of `heads`."""
-    gated: bool = False
+    gated: Flag = False
     """The feed-forward layers have three matrices (SwiGLU)."""
-    tied: bool = False
+    tied: Flag = False
     """The embedding and the output layer share their weights."""
-    experts: Annotated[int, Field(ge=1, le=10_000)] = 1
+    experts: Annotated[Integer, Field(ge=1, le=10_000)] = 1
     """Number of experts per layer."""
-    active_experts: Annotated[int, Field(ge=1, le=10_000)] = 1
+    active_experts: Annotated[Integer, Field(ge=1, le=10_000)] = 1
     """Number of experts that process each token."""
 
 
 class PlanRequest(SpecModel):
     """Model, cluster and batch for which the planner finds the fastest layouts."""
 
-    model: str | ModelSizes
+    model: Line | ModelSizes
     """Name of a published model, or the sizes of a model."""
-    device: str = Field(max_length=100)
+    device: Line
     """Device type, for example `A100`, `NVIDIA H100 80GB HBM3` or `cpu`."""
     gpus: Count
     """Number of devices. A plan uses all of them."""
@@ -67,22 +67,22 @@ class PlanRequest(SpecModel):
     """Tokens per sample."""
     precision: Literal["fp32", "bf16", "fp16", "fp8", "fp4"] = "bf16"
     """Precision of matrix multiplications."""
-    gpus_per_node: Annotated[int, Field(le=1_024)] | None = None
+    gpus_per_node: Annotated[Integer, Field(ge=0, le=1_024)] | None = None
     """Devices per node, or per fast-interconnect domain. Default: usual for the device."""
     network_gb_s: Positive | None = None
     """Bandwidth of a node to other nodes, one way, in GB/s. Default: usual for the device."""
     memory_gb: Positive | None = None
     """Memory of a device. Default: the value of the hardware table."""
-    flash: bool = True
+    flash: Flag = True
     """Use flash attention, which stores no attention scores."""
     states: Literal["torch", "mixed", "megatron"] = "torch"
     """Bytes per parameter, gradient and Adam state: `torch`, as in the built-in trainer, 4 + 4 + 8; `mixed` 2 + 2 + 12;
     `megatron` 2 + 4 + 12."""
-    max_tp: Annotated[int, Field(ge=1, le=1024)] | None = None
+    max_tp: Annotated[Integer, Field(ge=1, le=1024)] | None = None
     """Maximum tensor-parallel degree. Default: `gpus_per_node`."""
-    max_pp: Annotated[int, Field(ge=1, le=2_000)] | None = None
+    max_pp: Annotated[Integer, Field(ge=1, le=2_000)] | None = None
     """Maximum pipeline-parallel degree. Default: the number of layers."""
-    max_cp: Annotated[int, Field(ge=1, le=1024)] = 1
+    max_cp: Annotated[Integer, Field(ge=1, le=1024)] = 1
     """Maximum context-parallel degree. Above 1 the report has plans that jobs cannot run yet."""
     price_per_gpu_hour: Positive | None = None
     """Price per device-hour in any currency. Without a price the report has no cost."""
@@ -90,7 +90,7 @@ class PlanRequest(SpecModel):
     """Mean time between failures of one device that stop a job."""
     recovery_s: Positive = RECOVERY_S
     """Time from a failure to the next step."""
-    top: Annotated[int, Field(ge=1, le=50)] = 5
+    top: Annotated[Integer, Field(ge=1, le=50)] = 5
     """Number of plans in the report, fastest first."""
 
 

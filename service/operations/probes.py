@@ -10,10 +10,10 @@ from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.layout import DataParallel, LayoutSpec
 from regroup.service.spec.recovery import Budgets, Hang, Recovery
-from regroup.service.spec.resources import Resources
+from regroup.service.spec.resources import Cores, Resources
 from regroup.service.spec.state import SnapshotSpec
 from regroup.service.spec.training import Training
-from regroup.service.spec.types import Name, Positive, SpecModel
+from regroup.service.spec.types import Degree, Name, SpecModel
 from regroup.service.spec.workload import FunctionWorkload
 from regroup.service.store.store import Store
 
@@ -29,9 +29,9 @@ class ProbeRequest(SpecModel):
 
     device: Literal["cpu", "cuda"] | None = None
     """Kind of device. Default: GPUs if the cluster has any, else CPUs."""
-    ranks: Positive | None = None
+    ranks: Degree | None = None
     """Number of ranks. Default: all that fit on the nodes that are open now."""
-    cpus: Positive = 1
+    cpus: Cores = 1
     """CPU cores per rank. Use the `resources.cpus` of the jobs to predict."""
     project: Name = "default"
     """Project that is charged for the devices."""

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from regroup.service.domain.errors import FieldIssue, ForbiddenError, SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.scheduling.entries import Priority
+from regroup.service.spec.issues import issues_of
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.spec.project_limits import ProjectLimits
 from regroup.service.store.records import AllocationKind, ProjectRow
@@ -173,15 +174,13 @@ def _wrong_defaults(defaults: Mapping[str, Any]) -> list[FieldIssue]:
     for name in _NO_DEFAULT:
         if name in defaults:
             return [FieldIssue(f"defaults.{name}", "cannot have a default: each job sets it", defaults[name])]
+    spec = {"name": "x", **defaults}
     try:
-        JobSpec.model_validate({"name": "x", **defaults})
+        JobSpec.model_validate(spec)
     except ValidationError as error:
-        issues = [(".".join(str(part) for part in item["loc"]), item) for item in error.errors(include_url=False)]
-        return [
-            FieldIssue(f"defaults.{path}", "unknown field" if item["type"] == "extra_forbidden" else item["msg"], None)
-            for path, item in issues
-            if path.partition(".")[0] in defaults and item["type"] != "missing"
-        ]
+        wrong = [item for item in error.errors(include_url=False) if item["type"] != "missing"]
+        issues = issues_of(wrong, spec, ("defaults",))
+        return [issue for issue in issues if len(issue.location) > 1 and issue.location[1] in defaults]
     return []
 
 

@@ -9,6 +9,7 @@ from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
 from regroup.service.operations.projects import check_resize
 from regroup.service.spec.job import JobSpec
+from regroup.service.spec.types import MAX_RANKS
 from regroup.service.spec.workload import BuiltinWorkload
 from regroup.service.store.projects import RESIZE
 from regroup.service.store.records import JobRow
@@ -64,13 +65,18 @@ def layout_for(spec: JobSpec, size: Size) -> Layout:
         raise SpecError(
             [FieldIssue("tp", "only the built-in trainer can change tp and pp in a running job; omit them", tp)]
         )
-    ladder = spec.with_model_parallel(tp, pp).ladder
+    if size.dp * tp * pp * spec.layout.cp > MAX_RANKS:
+        message = f"a job can have at most {MAX_RANKS:,} ranks"
+        raise SpecError([FieldIssue("dp", message, size.dp * tp * pp * spec.layout.cp)])
+    resized = spec.with_model_parallel(tp, pp)
+    if spec.layout.dp.min <= size.dp <= spec.layout.dp.max:
+        layout = next(resized.legal_layouts(size.dp), None)
+        if layout is not None:
+            return layout
+    ladder = resized.ladder
     split = f" with tp={tp}, pp={pp}" if is_other_split else ""
     if not ladder:
         raise SpecError([FieldIssue("tp" if tp > 1 else "pp", f"this job has no legal size{split}")])
-    for layout in ladder:
-        if layout.data_degree == size.dp:
-            return layout
     near = sorted(ladder, key=lambda layout: (abs(layout.data_degree - size.dp), layout.data_degree))[:2]
     nearest = " and ".join(str(layout.data_degree) for layout in sorted(near, key=lambda layout: layout.data_degree))
     dp = spec.layout.dp

@@ -6,6 +6,7 @@ from regroup.service.planner.from_spec import plan_of, state_bytes_of, work_of
 from regroup.service.planner.memory_model import peak_bytes
 from regroup.service.planner.time_model import step_time
 from regroup.service.spec.job import JobSpec
+from regroup.service.spec.ladder import find_divisors
 
 
 def list_layouts(spec: JobSpec, ranks: int, capacity: JobCapacity) -> list[tuple[Layout, float]]:
@@ -21,12 +22,12 @@ def list_layouts(spec: JobSpec, ranks: int, capacity: JobCapacity) -> list[tuple
     work, training, cluster = work_of(spec), spec.training, capacity.cluster(ranks)
     assert training is not None, "a job that the planner models has one"
     constants, found = capacity.constants.on(capacity.device), list[tuple[float, float, Layout]]()
-    for tp in range(1, ranks + 1):
-        for pp in range(1, ranks // tp + 1) if ranks % tp == 0 and capacity.fits(ranks, tp) else ():
+    for tp in find_divisors(ranks):
+        for pp in find_divisors(ranks // tp) if capacity.fits(ranks, tp) else ():
             dp = ranks // (tp * pp)
             split = spec.with_model_parallel(tp, pp)
             is_same_batch = training.batch == "fixed" or dp == spec.layout.dp.target
-            if ranks % (tp * pp) or not is_same_batch:
+            if not is_same_batch:
                 continue
             for layout in split.legal_layouts(dp):
                 plan = plan_of(spec, layout)

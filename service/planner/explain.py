@@ -15,6 +15,7 @@ from regroup.service.planner.to_spec import find_obstacles, to_spec_fields
 from regroup.service.planner.types import Cluster, Plan, Work
 from regroup.service.planner.validation import describe_savings
 from regroup.service.policy.measurements.hardware_overlay import MeasuredValue
+from regroup.service.spec.ladder import find_divisors
 
 DEVICE_MTTF_S = 50_000 * 3600.0
 """Mean time between failures of one device that stop a job: 419 in 54 days on 16,384 H100 (Llama 3, section 3.3.4)."""
@@ -185,9 +186,8 @@ def size_ladder(
     layout, sizes = plan.layout, list[LadderSize]()
     model_parallel = layout.tp * layout.pp * layout.cp
     slots = work.global_batch // plan.micro_batch
-    for data in range(1, layout.data_degree + 1):
-        if layout.data_degree % data and data & (data - 1):
-            continue
+    powers = {1 << exponent for exponent in range(layout.data_degree.bit_length())}
+    for data in sorted({*find_divisors(layout.data_degree), *powers}):
         micro_batches = -(-slots // data)
         if plan.schedule.startswith("interleaved") and layout.pp > 1 and micro_batches % layout.pp:
             continue

@@ -12,6 +12,7 @@ from regroup.service.policy.placement.place import Unplaceable
 from regroup.service.policy.placement.resize import resize_slots
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.spec.job import JobSpec
+from regroup.service.spec.ladder import find_degrees
 from regroup.service.spec.workload import BuiltinWorkload
 
 
@@ -22,7 +23,7 @@ def choose_fallback_layout(
     nodes: Sequence[Node],
     probes: Sequence[ProbeResult] = (),
 ) -> Layout | None:
-    """Choose the fastest legal layout that fits, with as many ranks as the nodes fit.
+    """Choose the fastest legal layout that fits, with as many ranks as the nodes fit, or nearly as many.
 
     Args:
         max_ranks: maximum number of ranks; the minimum is that of the spec.
@@ -37,7 +38,7 @@ def choose_fallback_layout(
         return None  # the user's code splits the model itself
     try:
         capacity = find_capacity(demand_of(spec, Layout()), nodes, probes)
-        for ranks in range(max_ranks, _min_ranks(spec) - 1, -1):
+        for ranks in reversed(find_degrees(_min_ranks(spec), max_ranks)):
             if not _fits(spec, Layout(dp_shard=ranks), slots, nodes):
                 continue  # no layout of this size fits, as even the one without groups does not
             fastest = (layout for layout, _ in list_layouts(spec, ranks, capacity))

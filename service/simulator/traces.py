@@ -3,12 +3,14 @@
 import csv
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-import yaml
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
+from regroup.service.documents.document import DocumentError, in_file
+from regroup.service.documents.yaml_text import parse_yaml
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Node
@@ -16,7 +18,8 @@ from regroup.service.policy.placement.place import Demand
 from regroup.service.policy.scheduling.entries import Preemptibility, Priority, Size, WaitingJob
 from regroup.service.policy.scheduling.quota import Quota
 from regroup.service.simulator.simulator import Arrival, Outage
-from regroup.service.spec.types import Name, Positive, SpecModel
+from regroup.service.spec.issues import find_issues
+from regroup.service.spec.types import MAX_DURATION_S, MAX_RANKS, Name, SpecModel
 
 P = TypeVar("P", bound=SpecModel)
 _PRIORITIES: Sequence[Literal["low", "normal", "high", "critical"]] = ("low", "normal", "high", "critical")
@@ -24,20 +27,29 @@ MTTF_DEVICE_HOURS = 1.8 * 16_384
 """Device-hours between failures: a mean of 1.8 h at 16,384 GPUs, as Meta published for 150 million GPU-hours."""
 
 
-class ProjectPart(SpecModel):
+Positive = Annotated[int, Field(ge=1, le=MAX_RANKS)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_DURATION_S)]
+_Devices = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class _Part(SpecModel):
+    model_config = ConfigDict(str_strip_whitespace=True)
+
+
+class ProjectPart(_Part):
     """Quota of one project."""
 
-    guaranteed: int = Field(default=0, ge=0)
-    borrowable: Annotated[int, Field(ge=0)] | None = None
-    limit: Annotated[int, Field(ge=0)] | None = None
-    weight: float = Field(default=1.0, gt=0)
+    guaranteed: _Devices = 0
+    borrowable: _Devices | None = None
+    limit: _Devices | None = None
+    weight: float = Field(default=1.0, gt=0, le=1e6)
 
 
-class ClusterPart(SpecModel):
+class ClusterPart(_Part):
     """A cluster of identical nodes."""
 
     nodes: Annotated[int, Field(ge=1, le=100_000)]
-    gpus_per_node: int = Field(default=8, ge=0)
+    gpus_per_node: int = Field(default=8, ge=0, le=1024)
     cpus_per_node: Positive = 96
     nodes_per_domain: Positive = 1
     """Nodes that share one `ray.io/gpu-domain`."""
@@ -45,17 +57,17 @@ class ClusterPart(SpecModel):
     projects: dict[Name, ProjectPart] = {}
 
 
-class JobPart(SpecModel):
+class JobPart(_Part):
     """A line of a job trace."""
 
-    at_s: float = Field(ge=0)
+    at_s: Seconds
     name: str
     ranks: Positive
-    work_s: float = Field(gt=0)
+    work_s: float = Field(gt=0, le=MAX_DURATION_S)
     """Duration of the work with `ranks` ranks, in seconds."""
     min_ranks: Positive | None = None
     """Ranks of the smallest size; `ranks` if absent. Each size in between is half of the next."""
-    max_duration_s: float | None = Field(default=None, gt=0)
+    max_duration_s: float | None = Field(default=None, gt=0, le=MAX_DURATION_S)
     """`max_duration` of the job spec, in seconds."""
     project: Name = "default"
     priority: Literal["low", "normal", "high", "critical"] = "normal"
@@ -67,12 +79,12 @@ class JobPart(SpecModel):
     """Names of jobs, separated by spaces."""
 
 
-class OutagePart(SpecModel):
+class OutagePart(_Part):
     """A line of a failure trace."""
 
-    at_s: float = Field(ge=0)
+    at_s: Seconds
     node: str
-    duration_s: float = Field(gt=0)
+    duration_s: float = Field(gt=0, le=MAX_DURATION_S)
 
 
 def read_cluster(path: Path) -> ClusterPart:
@@ -82,9 +94,11 @@ def read_cluster(path: Path) -> ClusterPart:
         SpecError: the file cannot be read, or a field is wrong.
     """
     try:
-        data: object = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SpecError([FieldIssue("", f"cannot read the cluster: {error}", str(path))]) from error
+        data = parse_yaml(path.read_bytes())
+    except OSError as error:
+        raise SpecError([FieldIssue("", f"cannot read the cluster: {error.strerror}", str(path))]) from error
+    except DocumentError as error:
+        raise in_file(error, path) from error
     return _valid(ClusterPart, data, str(path))
 
 
@@ -217,9 +231,8 @@ def _valid(part: type[P], data: object, place: str) -> P:
     try:
         return part.model_validate(data)
     except ValidationError as error:
-        issues = [(".".join(str(each) for each in item["loc"]), item) for item in error.errors(include_url=False)]
-        wrong = [FieldIssue(f"{place} {path}", item["msg"], item.get("input")) for path, item in issues]
-        raise SpecError(wrong) from error
+        issues = find_issues(error, data)
+        raise SpecError([replace(issue, path=f"{place} {issue.path}".rstrip()) for issue in issues]) from error
 
 
 def _find_cycle(dependencies: Mapping[str, Sequence[str]]) -> list[str]:

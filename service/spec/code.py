@@ -5,10 +5,7 @@ from typing import Any
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import SpecModel
-
-ARCHIVE = r"^sha256:[0-9a-f]{64}$"
-"""Pattern of an archive's content address."""
+from regroup.service.spec.types import ARCHIVE, SpecModel
 
 
 class Code(SpecModel):
@@ -19,7 +16,7 @@ class Code(SpecModel):
     the folder and replaces the field with the address of the archive. The server accepts only addresses.
     """
 
-    archive: str = Field(pattern=ARCHIVE)
+    archive: str = Field(pattern=ARCHIVE, max_length=71)
     """Content address `sha256:…`, as returned by `regroup submit SPEC --working-dir DIR` or
     `Client.upload_working_dir`."""
 

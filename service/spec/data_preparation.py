@@ -6,7 +6,10 @@ from typing import Annotated, Any, Literal, Self, cast
 from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import Positive, SpecModel
+from regroup.service.spec.types import FunctionName, Integer, Location, SpecModel
+
+Files = Annotated[list[Location], Field(max_length=1000)]
+"""Files, folders, globs or URIs."""
 
 _PACKING_FIELDS = ("field", "tokenizer")
 _FUNCTION_FIELDS = ("batch_format", "batch_rows")
@@ -19,24 +22,24 @@ class DataPreparation(SpecModel):
     format: Literal["text", "jsonl", "parquet", "tar", "hf"]
     """Format of all files. `tar` is an archive of webdataset samples; `hf` is a folder written by
     `Dataset.save_to_disk`."""
-    train: Annotated[list[str], Field(min_length=1)]
+    train: Annotated[Files, Field(min_length=1)]
     """Files, folders, globs or fsspec URIs of the training data."""
-    validation: list[str] = []
+    validation: Files = []
     """Held-out files. A file that matches here is excluded from `train`."""
-    field: str | None = Field(default=None, min_length=1)
+    field: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     """Column that contains the text; `a.b` is the key `b` of the object `a`. Default: `txt` for tar samples, otherwise
     `text`."""
-    tokenizer: str = "byte"
+    tokenizer: Location = "byte"
     """`byte`, or the path or URI of a `tokenizers` JSON file."""
-    sequence: Positive | None = None
+    sequence: Annotated[Integer, Field(ge=1, le=2**24)] | None = None
     """Number of tokens per record, not counting the last label. Default: `training.sequence` of the built-in
     trainer."""
-    function: str | None = Field(default=None, pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$")
+    function: FunctionName | None = None
     """Function `module:function` of the job's `code` that maps a batch of rows to a dictionary of arrays. Replaces the
     tokenizer and packing."""
     batch_format: Literal["numpy", "pandas", "pyarrow"] = "numpy"
     """Argument type of `function`: a dictionary of NumPy arrays, a pandas DataFrame or a PyArrow Table."""
-    batch_rows: Positive = 1024
+    batch_rows: Integer = Field(default=1024, ge=1, le=2**24)
     """Maximum number of rows in one call of `function`. A batch never spans two files."""
 
     @model_validator(mode="after")

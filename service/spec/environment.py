@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import AbsolutePath, LabelValue, SpecModel
+from regroup.service.spec.types import AbsolutePath, LabelValue, Location, SpecModel
 
 
 def _requirement(text: str) -> str:
@@ -52,7 +52,7 @@ def _check_address(url: str) -> None:
 class Environment(SpecModel):
     """The Python environment of a job: the platform's own unless `requirements` or `interpreter` is set."""
 
-    requirements: list[Annotated[str, AfterValidator(_requirement)]] = []
+    requirements: Annotated[list[Annotated[Location, AfterValidator(_requirement)]], Field(max_length=1000)] = []
     """Requirements in the syntax of pip, installed on every node, once for all jobs with the same list. Pin the
     versions. `regroup submit SPEC --requirements FILE` reads them from a file."""
     base: Literal["platform", "none"] = "platform"

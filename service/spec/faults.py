@@ -1,11 +1,11 @@
 """Faults section of a job spec: failures to inject, with their place and time."""
 
-from typing import Literal, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import Duration, Positive, SpecModel
+from regroup.service.spec.types import MAX_RANKS, MAX_STEPS, Duration, Integer, Number, SpecModel, Steps
 
 FaultKind = Literal[
     "sigkill",
@@ -45,12 +45,12 @@ _REQUIRED_FIELDS = {"slow": {"factor", "steps"}, "lose_traffic": {"share"}}
 class FaultPoint(SpecModel):
     """The place and time of a fault."""
 
-    rank: int | None = Field(default=None, ge=0)
+    rank: Annotated[Integer, Field(ge=0, lt=MAX_RANKS)] | None = None
     """Rank to fault. Mutually exclusive with `node`."""
-    node: int | None = Field(default=None, ge=0)
+    node: Annotated[Integer, Field(ge=0, lt=MAX_RANKS)] | None = None
     """Node to fault, numbered from 0 in the order of the ranks. The fault acts through the node's first rank. Mutually
     exclusive with `rank`."""
-    step: int = Field(ge=1)
+    step: Integer = Field(ge=1, le=MAX_STEPS)
     """Step during which the fault is injected."""
     phase: Literal["forward", "backward", "optimizer", "snapshot", "checkpoint"] = "forward"
     """Phase of that step."""
@@ -89,11 +89,11 @@ class Fault(SpecModel):
     """
     duration: Duration | None = None
     """Duration of `sleep`, `hold_gil` and `lose_traffic`. Default: forever."""
-    factor: float | None = Field(default=None, gt=1, le=100)
+    factor: Annotated[Number, Field(gt=1, le=100)] | None = None
     """For `slow`: factor by which the work of a step is multiplied."""
-    share: float | None = Field(default=None, gt=0, le=1)
+    share: Annotated[Number, Field(gt=0, le=1)] | None = None
     """For `lose_traffic`: fraction of the incoming packets that is lost; 1 loses all of them."""
-    steps: Positive | None = None
+    steps: Steps | None = None
     """For `slow`: number of slow steps; ends with the generation."""
 
     @model_validator(mode="after")

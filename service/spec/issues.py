@@ -7,8 +7,11 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from regroup.service.domain.errors import FieldIssue
+from regroup.service.spec.types import FORMS, INSIDE
 
 Location = tuple[str | int, ...]
+_MAX_SHOWN = 120
+"""Most characters of a value in a message."""
 _MESSAGES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "missing": lambda _: "is required",
     "extra_forbidden": lambda _: "unknown field",
@@ -39,7 +42,7 @@ _MESSAGES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "bytes_too_long": lambda about: f"must have at most {_count(about['max_length'], 'byte')}",
     "too_short": lambda about: f"must have at least {_count(about['min_length'], 'item')}",
     "too_long": lambda about: f"must have at most {_count(about['max_length'], 'item')}",
-    "string_pattern_mismatch": lambda about: f"must match the pattern {about['pattern']}",
+    "string_pattern_mismatch": lambda about: FORMS.get(about["pattern"], f"must match {about['pattern']}"),
     "string_unicode": lambda _: "must be valid Unicode",
     "literal_error": lambda about: f"must be {about['expected']}",
     "enum": lambda about: f"must be {about['expected']}",
@@ -67,7 +70,7 @@ def issues_of(errors: Sequence[Mapping[str, Any]], data: object, prefix: Locatio
     messages: dict[Location, list[str]] = {}
     values: dict[Location, object] = {}
     for item in errors:
-        where = prefix + _own_location(item, data)
+        where = prefix + _own_location(item, data) + tuple((item.get("ctx") or {}).get(INSIDE, ()))
         messages.setdefault(where, []).append(describe_error(item))
         values.setdefault(where, item.get("input"))
     return [FieldIssue.at(where, _join(each), _simple(values[where])) for where, each in messages.items()]
@@ -75,7 +78,10 @@ def issues_of(errors: Sequence[Mapping[str, Any]], data: object, prefix: Locatio
 
 def describe_error(item: Mapping[str, Any]) -> str:
     """Return the message of one error as pydantic lists it."""
-    write = _MESSAGES.get(str(item["type"]))
+    if item["type"] == "missing" and item["loc"] and isinstance(item["loc"][-1], int):
+        return "must have more items"
+    is_own_text = item["type"] == "missing" and item["msg"] != "Field required"
+    write = None if is_own_text else _MESSAGES.get(str(item["type"]))
     if write is not None:
         return write(cast(Mapping[str, Any], item.get("ctx") or {}))
     message = str(item["msg"])
@@ -91,6 +97,8 @@ def _own_location(item: Mapping[str, Any], data: object) -> Location:
     parts, at = cast(Sequence[str | int], item["loc"]), data
     for number, part in enumerate(parts):
         is_last = number == len(parts) - 1
+        if found == ["workload"] and number == 1 and isinstance(at, Mapping) and at.get("kind") == part:
+            continue  # the kind of the workload, which is also the name of a field: function
         if isinstance(at, Mapping) and part in at:
             found.append(part)
             at = cast(Mapping[Any, object], at)[part]
@@ -115,8 +123,11 @@ def _join(messages: Sequence[str]) -> str:
 
 
 def _simple(value: object) -> object:
-    """Return a value to show; None for a mapping, whose fields are shown on their own."""
-    return None if isinstance(value, Mapping) else value
+    """Return a value to show; None for a list or mapping, whose parts are shown on their own, and for a huge number."""
+    if isinstance(value, str):
+        return value if len(value) <= _MAX_SHOWN else value[:_MAX_SHOWN] + "…"
+    is_small = isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**63)
+    return value if is_small else None
 
 
 def _number(value: object) -> str:

@@ -1,28 +1,51 @@
 """Job spec v1: the YAML or JSON document that a user submits. Unknown and contradictory fields are rejected by name."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self, cast
 
-import yaml
-from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from regroup.service.documents.yaml_text import parse_yaml
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.spec.code import Code
 from regroup.service.spec.environment import Environment
 from regroup.service.spec.faults import Fault
+from regroup.service.spec.issues import find_issues
+from regroup.service.spec.ladder import LadderRules, describe_nearest_degrees, find_ladder
 from regroup.service.spec.layout import LayoutSpec, expand_auto
-from regroup.service.spec.layout_rules import NO_MODEL, LayoutCandidate, describe_nearest_degrees, find_violations
 from regroup.service.spec.recovery import Recovery
 from regroup.service.spec.resources import Resources
 from regroup.service.spec.secrets import SecretRef
 from regroup.service.spec.state import CheckpointSpec, SnapshotSpec
 from regroup.service.spec.topology import TopologySpec
 from regroup.service.spec.training import Training
-from regroup.service.spec.types import Duration, Name, SpecModel
+from regroup.service.spec.types import (
+    CHECKPOINT,
+    LABEL_NAME,
+    Duration,
+    Integer,
+    Line,
+    Location,
+    ModuleName,
+    Name,
+    SpecModel,
+    Value,
+    VariableName,
+    check_integer,
+    check_plain_data,
+)
 from regroup.service.spec.workload import (
     NOT_FOR_SCRIPTS,
     BuiltinWorkload,
@@ -30,35 +53,67 @@ from regroup.service.spec.workload import (
     ProgramWorkload,
     Workload,
     check_fits,
-    strip_union_tags,
 )
+
+UNTYPED = frozenset({"args"})
+"""Fields of a spec whose values have no declared type."""
+_MAX_LABELS = 64
+_MAX_VARIABLES = 512
+_MAX_ENVIRONMENT_BYTES = 64 * 1024
+"""Largest environment, names and values together. Linux allows 128 KiB per variable and a quarter of the stack."""
+_MAX_ARGS_VALUES = 10_000
+_MAX_ARGS_CHARACTERS = 256 * 1024
+_STORAGE = re.compile(r"(?:(?:file|s3|gs)://|/)[^#?]*")
+_LabelName = Annotated[str, Field(min_length=1, max_length=128, pattern=LABEL_NAME)]
+_LabelText = Annotated[Line, Field(max_length=256)]
+
+
+def _check_args(value: Any) -> Any:
+    return check_plain_data(value, _MAX_ARGS_VALUES, _MAX_ARGS_CHARACTERS)
+
+
+def _check_size(env: dict[str, str]) -> dict[str, str]:
+    size_bytes = sum(len(name.encode()) + len(value.encode()) + 2 for name, value in env.items())
+    if size_bytes > _MAX_ENVIRONMENT_BYTES:
+        raise PydanticCustomError(
+            "environment",
+            "can have at most {limit} bytes together, not {size}: put large values into a file of the code",
+            {"limit": f"{_MAX_ENVIRONMENT_BYTES:,}", "size": f"{size_bytes:,}"},
+        )
+    return env
+
+
+def _check_storage(uri: str) -> str:
+    if "::" in uri or _STORAGE.fullmatch(uri) is None:
+        raise PydanticCustomError("storage", "must be an absolute path, or a URI of file://, s3:// or gs://")
+    return uri
 
 
 class JobSpec(SpecModel):
     """A complete training job."""
 
-    version: Literal[1] = 1
+    version: Annotated[Literal[1], BeforeValidator(check_integer)] = 1
     """Version of the spec format."""
     name: Name
     """Display name of the job. Names do not need to be unique."""
     project: Name = "default"
     """Project that the job belongs to."""
-    labels: dict[str, str] = {}
+    labels: Annotated[dict[_LabelName, _LabelText], Field(max_length=_MAX_LABELS)] = {}
     """User-defined key-value pairs for filtering."""
-    owner: str = ""
+    owner: Line = ""
     """Contact for the job."""
     workload: Workload
-    args: dict[str, Any] = {}
+    args: Annotated[dict[str, Any], BeforeValidator(_check_args), Field(max_length=_MAX_ARGS_VALUES)] = {}
     """Arguments of the training function."""
-    env: dict[str, str] = {}
+    env: Annotated[dict[VariableName, Value], Field(max_length=_MAX_VARIABLES), AfterValidator(_check_size)] = {}
     """Environment variables of the ranks."""
-    secrets: dict[str, SecretRef] = {}
+    secrets: Annotated[dict[VariableName, SecretRef], Field(max_length=_MAX_VARIABLES)] = {}
     """Environment variables whose values the node looks up."""
     code: Code | None = None
     """The job's own code. Optional."""
     environment: Environment = Environment()
     """The Python environment of the ranks."""
-    preload: list[str] = []
+    preload: Annotated[list[ModuleName], Field(max_length=256)] = []
     """Modules that the zygote imports before it forks ranks. They must not use CUDA."""
     resources: Resources = Resources()
     layout: Annotated[LayoutSpec, BeforeValidator(expand_auto)] = LayoutSpec()
@@ -72,9 +127,9 @@ class JobSpec(SpecModel):
     snapshot: SnapshotSpec = SnapshotSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     recovery: Recovery = Recovery()
-    storage_uri: str | None = None
+    storage_uri: Annotated[Location, AfterValidator(_check_storage), Field(max_length=1024)] | None = None
     """Storage for checkpoints and prepared data: file, s3 or gs. Default: the server's storage."""
-    resume_from: str | None = Field(default=None, pattern=r"^[^@]+@(\d+|latest)$")
+    resume_from: Annotated[str, Field(max_length=100, pattern=CHECKPOINT)] | None = None
     """Checkpoint of another job to start from: `job@step` or `job@latest`."""
     max_duration: Duration | None = None
     """Time after its first start at which the job ends as FAILED."""
@@ -88,14 +143,14 @@ class JobSpec(SpecModel):
     """Devices that other jobs can take while the job runs. `none`: no devices. `semi`: the ranks above `layout.dp.min`.
     `full`: all devices; the job is suspended with its state in durable storage and returns to the queue. `auto`: `none`
     for a script, which manages its own state; otherwise `full`."""
-    depends_on: list[Annotated[str, Field(min_length=1, max_length=64)]] = []
+    depends_on: Annotated[list[Annotated[Line, Field(min_length=1, max_length=64)]], Field(max_length=256)] = []
     """Jobs, by name in the project or by id, that must have SUCCEEDED before this job starts. If one of them ends in
     another state, this job ends as FAILED."""
-    seed: int = Field(default=0, ge=0, lt=2**63)
+    seed: Integer = Field(default=0, ge=0, lt=2**63)
     """Seed of initialization, data order and random generators."""
-    faults: list[Fault] = []
+    faults: Annotated[list[Fault], Field(max_length=1000)] = []
     """Faults to inject. Needs a server with --allow-faults."""
-    disable_detectors: list[Detector] = []
+    disable_detectors: Annotated[list[Detector], Field(max_length=len(Detector))] = []
     """Detectors to switch off for this job, to show what fails without them. Needs a server with --allow-faults."""
 
     @field_validator("training", "faults", "recovery", *NOT_FOR_SCRIPTS)
@@ -119,23 +174,29 @@ class JobSpec(SpecModel):
                 "layout.{field} must be 1 for a function workload: only data parallelism is supported",
                 {"field": field},
             )
-        dp = self.layout.dp
-        found = {dp.target: self.violations(dp.target)}
-        found |= {end: self.violations(end) for end in (dp.min, dp.max) if next(self.legal_layouts(end), None) is None}
-        if messages := list(dict.fromkeys(message for each in found.values() for message in each)):
-            illegal = next(degree for degree, each in found.items() if each)
-            near = describe_nearest_degrees("layout.dp", illegal, lambda degree: not self.violations(degree))
-            raise PydanticCustomError("layout", "{messages}{near}", {"messages": "; ".join(messages), "near": near})
+        self._check_layout_rules()
         if self.training and self.training.batch != "fixed":
             self._check_micro_batches(self.training)
+        largest = self.layout.layout_at(self.layout.dp.max).world_size
         for fault in self.faults:
-            if (fault.at.rank or 0) >= self.layout.layout_at(self.layout.dp.max).world_size:
+            if (fault.at.rank or 0) >= largest:
                 raise PydanticCustomError(
                     "faults",
                     "the rank of a fault must be below the largest world size {size}: rank={rank}",
-                    {"rank": fault.at.rank, "size": self.layout.layout_at(self.layout.dp.max).world_size},
+                    {"rank": fault.at.rank, "size": largest},
                 )
         return self
+
+    def _check_layout_rules(self) -> None:
+        rules, dp = self.ladder_rules, self.layout.dp
+        found = {dp.target: rules.violations(dp.target)}
+        found |= {
+            end: rules.violations(end) for end in (dp.min, dp.max) if next(rules.legal_layouts(end), None) is None
+        }
+        if messages := list(dict.fromkeys(message for each in found.values() for message in each)):
+            illegal = next(degree for degree, each in found.items() if each)
+            near = describe_nearest_degrees(rules, illegal)
+            raise PydanticCustomError("layout", "{messages}{near}", {"messages": "; ".join(messages), "near": near})
 
     def _check_auto_layout(self) -> None:
         if isinstance(self.workload, FunctionWorkload):
@@ -170,65 +231,32 @@ class JobSpec(SpecModel):
 
     @property
     def ladder(self) -> tuple[Layout, ...]:
-        """Size ladder: the legal layouts from the smallest to the largest size. Empty until an automatic layout is
-        chosen."""
+        """Size ladder: legal layouts from the smallest to the largest size. Empty until an automatic layout is chosen.
+
+        In a large range it has the degrees of `ladder.find_degrees`, not all of them.
+        """
         if self.layout.auto is not None:
             return ()
-        sizes = (next(self.legal_layouts(dp), None) for dp in self.layout.legal_dp_degrees)
-        return tuple(layout for layout in sizes if layout is not None)
-
-    def legal_layouts(self, dp: int) -> Iterator[Layout]:
-        """Yield the legal layouts at a data-parallel degree, those with the largest micro-batch first.
-
-        The first has the micro-batch of the spec. Smaller micro-batches follow if they change a result only by the
-        order of its sums. Yields nothing if the ranks do not form whole copies of the parameters.
-        """
-        if dp % (self.layout.dp_shard or 1):
-            return
-        whole = self.layout.layout_at(dp)
-        if not self.violations(dp):
-            yield whole
-        for smaller in self._smaller_micro_batches:
-            if not self.violations(dp, smaller):
-                yield replace(whole, micro_batch=smaller)
+        return find_ladder(self.ladder_rules)
 
     @property
-    def _smaller_micro_batches(self) -> Sequence[int]:
-        training = self.training
-        if training is None or training.batch != "fixed" or not isinstance(self.workload, BuiltinWorkload):
-            return ()
-        if self.workload.model_sizes.norm_over is not None:
-            return ()  # batch normalization depends on the samples of a micro-batch
-        return [size for size in range(training.micro_batch - 1, 0, -1) if training.micro_batch % size == 0]
+    def ladder_rules(self) -> LadderRules:
+        """The rules that decide which layouts are legal."""
+        sizes = self.workload.model_sizes if isinstance(self.workload, BuiltinWorkload) else None
+        return LadderRules(self.layout, self.training, sizes)
+
+    def legal_layouts(self, dp: int) -> Iterator[Layout]:
+        """Yield the legal layouts at a data-parallel degree, those with the largest micro-batch first."""
+        return self.ladder_rules.legal_layouts(dp)
 
     def with_model_parallel(self, tp: int, pp: int) -> "JobSpec":
         """Return the same job with other tensor- and pipeline-parallel degrees. Check its `ladder` before use: the
         layout can be illegal."""
         return self.model_copy(update={"layout": self.layout.model_copy(update={"tp": tp, "pp": pp})})
 
-    def violations(self, dp: int, micro_batch: int | None = None) -> list[str]:
-        """Return a message for each layout rule that is violated at this data-parallel degree.
-
-        Args:
-            dp: data-parallel degree.
-            micro_batch: samples per forward; that of the spec if None.
-        """
-        if self.training is None:
-            return []
-        samples = self.training.samples_at(dp, self.layout.dp.target)
-        choice = LayoutCandidate(
-            dp=dp,
-            stages=self.layout.stages,
-            activation_checkpointing=self.training.activation_checkpointing,
-            precision=self.training.precision,
-            reduce=self.training.reduce,
-            compile=self.training.compile,
-            sequence=self.training.sequence or 1,
-            micro_batches=samples // (micro_batch or self.training.micro_batch),
-            model=self.workload.model_sizes if isinstance(self.workload, BuiltinWorkload) else NO_MODEL,
-            **self.layout.model_dump(exclude={"dp", "auto"}),
-        )
-        return find_violations(choice)
+    def violations(self, dp: int) -> list[str]:
+        """Return a message for each layout rule that is violated at this data-parallel degree."""
+        return self.ladder_rules.violations(dp)
 
     @property
     def verifies_replicas(self) -> bool:
@@ -247,26 +275,10 @@ def parse_spec(source: str | bytes | dict[str, Any]) -> JobSpec:
     Raises:
         SpecError: the spec is invalid; has one issue per wrong field.
     """
-    data: object = source
-    if isinstance(source, str | bytes):
-        try:
-            data = yaml.safe_load(source)
-        except yaml.YAMLError as error:
-            raise SpecError([FieldIssue("", f"cannot parse as YAML or JSON: {error}")]) from error
+    data = parse_yaml(source, UNTYPED) if isinstance(source, str | bytes) else source
     if not isinstance(data, dict):
         raise SpecError([FieldIssue("", "a spec must be a mapping of fields", data)])
     try:
         return JobSpec.model_validate(data)
     except ValidationError as error:
-        raise SpecError(_issues(error)) from error
-
-
-def _issues(error: ValidationError) -> list[FieldIssue]:
-    return [
-        FieldIssue(
-            ".".join(strip_union_tags(item["loc"])),
-            "unknown field" if item["type"] == "extra_forbidden" else item["msg"],
-            item.get("input"),
-        )
-        for item in error.errors(include_url=False)
-    ]
+        raise SpecError(find_issues(error, cast(object, data))) from error

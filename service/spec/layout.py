@@ -1,12 +1,13 @@
 """Layout section of a job spec: the parallel degrees and how they may change."""
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from regroup.service.domain.layout import Layout
-from regroup.service.spec.types import Positive, SpecModel, parse_off
+from regroup.service.spec.types import MAX_RANKS, Degree, Flag, Integer, SpecModel, check_integer, parse_off
 
 _ONE_STAGE_SCHEDULES = ("gpipe", "1f1b")
 
@@ -14,11 +15,11 @@ _ONE_STAGE_SCHEDULES = ("gpipe", "1f1b")
 class DataParallel(SpecModel):
     """Smallest, target and largest data-parallel degree."""
 
-    min: Positive
+    min: Degree
     """Smallest degree at which the job may run."""
-    target: Positive
+    target: Degree
     """Requested degree."""
-    max: Positive
+    max: Degree
     """Largest degree to which the job may grow."""
 
     @model_validator(mode="after")
@@ -35,18 +36,22 @@ def _check_ordered(kind: Literal["dp", "ranks"], minimum: int, target: int, maxi
         )
 
 
-def _expand_range(value: object) -> object:
-    return {"min": value, "target": value, "max": value} if isinstance(value, int) else value
+def _expand_range(given: object) -> object:
+    is_whole = isinstance(given, float) and given.is_integer()
+    value = check_integer(given) if is_whole else given
+    if isinstance(value, bool) or not isinstance(value, int | Mapping | SpecModel):
+        raise PydanticCustomError("range", "must be an integer, or a mapping with min, target and max")
+    return {"min": value, "target": value, "max": value} if isinstance(value, int) else cast(object, value)
 
 
 class Ranks(SpecModel):
     """Smallest, target and largest number of ranks."""
 
-    min: Positive
+    min: Degree
     """Smallest number of ranks with which the job may run."""
-    target: Positive
+    target: Degree
     """Requested number of ranks."""
-    max: Positive
+    max: Degree
     """Largest number of ranks to which the job may grow."""
 
     @model_validator(mode="after")
@@ -75,6 +80,8 @@ _ALLOWED_WITH_AUTO = frozenset(
 
 def expand_auto(value: object) -> object:
     """Expand `layout: auto` to `layout: {auto: {}}`."""
+    if isinstance(value, str) and value != "auto":
+        raise PydanticCustomError("layout", "must be 'auto' or a mapping of fields")
     return {"auto": {}} if value == "auto" else value
 
 
@@ -88,30 +95,30 @@ class LayoutSpec(SpecModel):
     data_parallel: Literal["fsdp", "zero2", "zero1", "ddp"] = "fsdp"
     """Kind of data parallelism. `ddp` replicates everything. `zero1` shards the optimizer state, `zero2` also the
     gradients, `fsdp` also the parameters."""
-    dp_shard: Positive | None = None
+    dp_shard: Degree | None = None
     """Number of data ranks over which one copy of the parameters is sharded; the groups replicate it (HSDP). Default:
     all data ranks."""
-    reshard_after_forward: bool | Annotated[int, Field(gt=1)] = True
+    reshard_after_forward: Flag | Annotated[Integer, Field(ge=2, le=MAX_RANKS)] = True
     """For fsdp: true gathers the parameters again in backward, false keeps them gathered, an integer reshards them over
     that many ranks."""
-    prefetch: Annotated[int, Field(ge=1, le=8)] = 1
+    prefetch: Annotated[Integer, Field(ge=1, le=8)] = 1
     """For fsdp and zero2: number of blocks whose parameters are gathered ahead of the computing block."""
-    offload: bool = False
+    offload: Flag = False
     """For fsdp and zero2: keep shards, gradients and optimizer state in host memory."""
-    bucket_mib: Positive = 25
+    bucket_mib: Annotated[Integer, Field(ge=1, le=16_384)] = 25
     """For ddp and zero1: size in MiB of the gradient buckets that are reduced during backward."""
-    find_unused_parameters: bool = False
+    find_unused_parameters: Flag = False
     """For ddp and zero1: search each forward for parameters that it does not use. Needed by models that skip a part in
     some steps. Adds a cost to every step."""
-    tp: Positive = 1
+    tp: Degree = 1
     """Tensor-parallel degree."""
-    sequence_parallel: bool = True
+    sequence_parallel: Flag = True
     """With tp: each rank holds a part of the sequence between tensor-parallel layers."""
-    async_tp: bool = False
+    async_tp: Flag = False
     """With tp: overlap communication with matrix multiplications. Rejected until it is verified on a GPU."""
-    cp: Positive = 1
+    cp: Degree = 1
     """Context-parallel degree."""
-    pp: Positive = 1
+    pp: Degree = 1
     """Pipeline-parallel degree."""
     schedule: Literal["gpipe", "1f1b", "interleaved_1f1b", "interleaved_zero_bubble", "zbv"] = "1f1b"
     """Pipeline schedule: the order of forwards and backwards, and the number of stages per rank."""
@@ -122,6 +129,16 @@ class LayoutSpec(SpecModel):
             reason = "set layout.auto.ranks instead" if unused[0] == "dp" else "the planner does not consider it"
             raise PydanticCustomError(
                 "auto", "remove {field}, or do not use layout auto: {reason}", {"field": unused[0], "reason": reason}
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_world_size(self) -> Self:
+        if (largest := self.dp.max * self.cp * self.tp * self.pp) > MAX_RANKS:
+            raise PydanticCustomError(
+                "world_size",
+                "a job can have at most {limit} ranks: dp.max * cp * tp * pp is {size}",
+                {"limit": f"{MAX_RANKS:,}", "size": f"{largest:,}"},
             )
         return self
 
@@ -137,12 +154,6 @@ class LayoutSpec(SpecModel):
     def stages(self) -> int:
         """Number of stages of the whole pipeline."""
         return self.pp if self.pp == 1 or self.schedule in _ONE_STAGE_SCHEDULES else 2 * self.pp
-
-    @property
-    def legal_dp_degrees(self) -> tuple[int, ...]:
-        """Data-parallel degrees in ascending order whose ranks form whole copies of the parameters."""
-        every = self.dp_shard or 1
-        return tuple(dp for dp in range(self.dp.min, self.dp.max + 1) if dp % every == 0)
 
     def strategy(self) -> dict[str, Any]:
         """Return the settings that ranks need in addition to the degrees."""

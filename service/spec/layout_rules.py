@@ -4,9 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_SEARCHED_DEGREES = 64
-"""Number of degrees above twice the requested one that are searched for a legal one."""
-
 
 @dataclass(frozen=True)
 class ModelSizes:
@@ -99,19 +96,6 @@ def render_rules() -> str:
     """Render the rules as a Markdown table."""
     lines = ["| field | requirement | reason |", "|---|---|---|"]
     return "\n".join([*lines, *(f"| `{rule.field}` | {rule.requirement} | {rule.reason} |" for rule in RULES)])
-
-
-def find_nearest_degrees(degree: int, is_legal: Callable[[int], bool]) -> tuple[int, ...]:
-    """Return the nearest legal data-parallel degrees below and above an illegal one, at most one of each."""
-    below = next((other for other in range(degree - 1, 0, -1) if is_legal(other)), None)
-    above = next((other for other in range(degree + 1, 2 * degree + _SEARCHED_DEGREES) if is_legal(other)), None)
-    return tuple(other for other in (below, above) if other is not None)
-
-
-def describe_nearest_degrees(field: str, degree: int, is_legal: Callable[[int], bool]) -> str:
-    """Return the end of a message about an illegal degree, with its legal neighbours; empty if there are none."""
-    found = find_nearest_degrees(degree, is_legal)
-    return f"; nearest legal sizes to {field}={degree}: {' and '.join(map(str, found))}" if found else ""
 
 
 def _divides_model_size(

@@ -7,7 +7,13 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from regroup.service.spec.layout_rules import ModelSizes
-from regroup.service.spec.types import Positive, SpecModel
+from regroup.service.spec.types import Flag, Integer, Number, SpecModel
+
+_Width = Annotated[Integer, Field(ge=1, le=2**20)]
+_Blocks = Annotated[Integer, Field(ge=1, le=10_000)]
+_Heads = Annotated[Integer, Field(ge=1, le=16_384)]
+_Rows = Annotated[Integer, Field(ge=1, le=2**24)]
+_Epsilon = Annotated[Number, Field(ge=1e-30, le=1)]
 
 
 class TransformerModel(SpecModel):
@@ -15,23 +21,23 @@ class TransformerModel(SpecModel):
 
     family: Literal["transformer"] = "transformer"
     """Model family."""
-    dim: Positive = 128
+    dim: _Width = 128
     """Width of the residual stream. Must be divisible by `heads`, and the head size must be even."""
-    layers: Positive = 4
+    layers: _Blocks = 4
     """Number of transformer blocks."""
-    heads: Positive = 4
+    heads: _Heads = 4
     """Number of attention heads."""
-    kv_heads: Positive | None = None
+    kv_heads: _Heads | None = None
     """Number of key and value heads. Default: `heads`."""
-    ffn_dim: Positive | None = None
+    ffn_dim: _Width | None = None
     """Hidden width of SwiGLU. Default: 8/3 of `dim`, rounded up to a multiple of 32."""
-    vocab_size: Positive | None = None
+    vocab_size: _Rows | None = None
     """Vocabulary size. Default: that of the tokenizer."""
-    rope_theta: float = Field(default=10_000.0, gt=0)
+    rope_theta: Number = Field(default=10_000.0, ge=1, le=1e12)
     """Base of the rotary position frequencies."""
-    norm_eps: float = Field(default=1e-5, gt=0)
+    norm_eps: _Epsilon = 1e-5
     """Epsilon of RMSNorm."""
-    tie_embeddings: bool = False
+    tie_embeddings: Flag = False
     """Share the weights of the output head and the embedding."""
 
     def sizes(self, vocab_size: int | None) -> ModelSizes:
@@ -71,21 +77,21 @@ class ConvnetModel(SpecModel):
 
     family: Literal["convnet"]
     """Model family."""
-    channels: Positive = 3
+    channels: _Width = 3
     """Number of input channels of an image."""
-    classes: Positive
+    classes: _Rows
     """Number of classes. Labels are below this number."""
-    dim: Positive = 32
+    dim: _Width = 32
     """Number of channels of the residual stream."""
-    layers: Positive = 4
+    layers: _Blocks = 4
     """Number of blocks."""
-    ffn_dim: Positive | None = None
+    ffn_dim: _Width | None = None
     """Number of channels inside a block. Default: four times `dim`."""
     norm_over: Literal["micro_batch", "global_batch"] = "micro_batch"
     """Batch over which batch normalization computes its statistics. `global_batch` synchronizes them between ranks."""
-    norm_eps: float = Field(default=1e-5, gt=0)
+    norm_eps: _Epsilon = 1e-5
     """Epsilon added to the variance."""
-    norm_momentum: float = Field(default=0.1, gt=0, le=1)
+    norm_momentum: Number = Field(default=0.1, gt=0, le=1)
     """Weight of a step's statistics in the running statistics."""
 
     def sizes(self) -> ModelSizes:

@@ -1,22 +1,26 @@
 """Limits on the jobs of a project."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from regroup.service.spec.types import Positive, SpecModel
+from pydantic import Field
+
+from regroup.service.spec.types import AbsolutePath, Degree, LabelValue, SpecModel
+
+_MAX_NAMES = 256
 
 
 class ProjectLimits(SpecModel):
     """Limits on the specs of a project's jobs. An absent field sets no limit."""
 
-    devices: list[Literal["cpu", "cuda"]] | None = None
+    devices: Annotated[list[Literal["cpu", "cuda"]], Field(max_length=2)] | None = None
     """Allowed device types."""
-    max_ranks: Positive | None = None
+    max_ranks: Degree | None = None
     """Maximum number of ranks of one job."""
     max_priority: Literal["low", "normal", "high", "critical"] | None = None
     """Highest allowed priority class."""
-    accelerators: list[str] | None = None
+    accelerators: Annotated[list[LabelValue], Field(max_length=_MAX_NAMES)] | None = None
     """Allowed values of `resources.accelerator`. If set, each CUDA job must set that field."""
-    images: list[str] | None = None
+    images: Annotated[list[LabelValue], Field(max_length=_MAX_NAMES)] | None = None
     """Allowed values of `environment.image`. If set, each job must set that field."""
-    interpreters: list[str] | None = None
+    interpreters: Annotated[list[AbsolutePath], Field(max_length=_MAX_NAMES)] | None = None
     """Allowed values of `environment.interpreter`. A job without an interpreter can still list `requirements`."""

@@ -4,30 +4,40 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from regroup.service.spec.types import AutoDuration, AutoOrOffDuration, Duration, Positive, SpecModel, parse_off
+from regroup.service.spec.types import (
+    AutoDuration,
+    AutoOrOffDuration,
+    Duration,
+    Failures,
+    Flag,
+    Integer,
+    SpecModel,
+    Steps,
+    parse_off,
+)
 
 
 class Budgets(SpecModel):
     """Number of failures per cause that a job survives within the window. One more ends the job as FAILED."""
 
-    rank_exit: int = Field(default=10, ge=0)
+    rank_exit: Failures = 10
     """Ranks, stores or zygotes that ended by a signal or without an error message."""
-    node_loss: int = Field(default=5, ge=0)
+    node_loss: Failures = 5
     """Nodes or agents that stopped responding."""
-    hang: int = Field(default=5, ge=0)
+    hang: Failures = 5
     """Generations in which no rank made progress."""
-    io_error: int = Field(default=5, ge=0)
+    io_error: Failures = 5
     """Connection, timeout and storage errors in training code."""
-    device_error: int = Field(default=3, ge=0)
+    device_error: Failures = 3
     """GPU out-of-memory errors and CUDA errors. New processes retry once; the same error at the same step ends the
     job."""
-    non_finite: int = Field(default=3, ge=0)
+    non_finite: Failures = 3
     """Steps with a non-finite loss or gradient norm that are repeated or skipped (`recovery.non_finite`)."""
-    loss_spike: int = Field(default=3, ge=0)
+    loss_spike: Failures = 3
     """Steps that are repeated because their loss or gradient norm spikes. Further spikes are only reported."""
-    silent_corruption: int = Field(default=3, ge=0)
+    silent_corruption: Failures = 3
     """Ranks whose replicated state differs from that of the other ranks."""
-    user_error: int = Field(default=0, ge=0)
+    user_error: Failures = 0
     """All other errors of the training code, as torchrun's --max-restarts. With 0 the first error ends the job."""
 
 
@@ -50,9 +60,9 @@ class Recovery(SpecModel):
     """Allowed failures per cause."""
     window: Duration = 3600.0
     """Age at which a failure no longer counts against its budget."""
-    refill_steps: Positive = 100
+    refill_steps: Steps = 100
     """Number of committed steps that restores one failure to each budget."""
-    spares: int = Field(default=0, ge=0, le=16)
+    spares: Integer = Field(default=0, ge=0, le=16)
     """Number of spare nodes for this job. A spare has capacity for the ranks of the job's largest node and has the
     agent, Python and data prepared. It replaces a node that is lost or drained. Spares are reserved once the job trains
     and no other job waits for the capacity. They count against the project's limit."""
@@ -66,6 +76,6 @@ class Recovery(SpecModel):
     """Action if the loss or the gradient norm of a step spikes compared with the 64 steps before it. `warn`: emit the
     event `loss_spike`. `rollback`: repeat the step from the newest state before it, within the budget, and accept the
     second result."""
-    verify_replicas: bool | Literal["auto"] = "auto"
+    verify_replicas: Flag | Literal["auto"] = "auto"
     """Compare replicated state between ranks at each snapshot. If it differs, the job returns to the newest state in
     which it was equal. `auto`: on, except for functions, whose ranks may differ on purpose."""

@@ -1,11 +1,14 @@
 """Resources section of a job spec: devices, cores and memory per rank."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import Bytes, LabelValue, Positive, SpecModel
+from regroup.service.spec.types import Bytes, Integer, LabelValue, SpecModel
+
+Cores = Annotated[Integer, Field(ge=1, le=4096)]
+"""CPU cores of a rank."""
 
 
 class Resources(SpecModel):
@@ -13,7 +16,7 @@ class Resources(SpecModel):
 
     device: Literal["cpu", "cuda"] = "cpu"
     """Device type. `cpu` trains over gloo, `cuda` over NCCL."""
-    cpus: Positive = 1
+    cpus: Cores = 1
     """Number of CPU cores, and of threads, per rank."""
     memory: Bytes | None = None
     """Host memory to reserve per rank. Default: no reservation."""

@@ -5,24 +5,24 @@ from typing import Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import SpecModel
+from regroup.service.spec.types import Location, SpecModel, VariableName
 
 
 class KubernetesSecret(SpecModel):
     """A key of a Kubernetes Secret that is mounted on the nodes. See docs/guides/secrets.md."""
 
-    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
+    name: str = Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
     """Name of the Secret."""
-    key: str = Field(pattern=r"^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]{0,251}$")
+    key: str = Field(max_length=253, pattern=r"^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]{0,251}$")
     """Key of the value in the Secret."""
 
 
 class SecretRef(SpecModel):
     """Source of a secret's value. The value itself is never in a spec, log or event."""
 
-    from_env: str | None = None
+    from_env: VariableName | None = None
     """Name of an environment variable on the node."""
-    from_file: str | None = None
+    from_file: Location | None = None
     """Path of a file on the node."""
     from_kubernetes: KubernetesSecret | None = None
     """Key of a Secret that is mounted on the node."""

@@ -5,7 +5,20 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import Positive, SpecModel, parse_off
+from regroup.service.spec.types import (
+    MAX_SAMPLES,
+    MAX_STEPS,
+    Integer,
+    Number,
+    SpecModel,
+    Steps,
+    check_integer,
+    check_number,
+    parse_off,
+)
+
+_Samples = Annotated[Integer, Field(ge=1, le=MAX_SAMPLES)]
+_Moment = Annotated[Number, Field(ge=0, lt=1)]
 
 
 class Optimizer(SpecModel):
@@ -13,18 +26,28 @@ class Optimizer(SpecModel):
 
     name: Literal["adamw", "sgd"] = "adamw"
     """Optimizer."""
-    lr: float = Field(default=3e-4, gt=0)
+    lr: Number = Field(default=3e-4, ge=1e-12, le=100)
     """Peak learning rate."""
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[_Moment, _Moment] = (0.9, 0.95)
     """For adamw: decay rates of the first and second moment."""
-    eps: float = Field(default=1e-8, gt=0)
+    eps: Number = Field(default=1e-8, ge=1e-30, le=1)
     """For adamw: added to the root of the second moment."""
-    momentum: float = Field(default=0.9, ge=0, lt=1)
+    momentum: Number = Field(default=0.9, ge=0, lt=1)
     """For sgd: momentum."""
-    weight_decay: float = Field(default=0.1, ge=0)
+    weight_decay: Number = Field(default=0.1, ge=0, le=100)
     """Weight decay. Decoupled for adamw; added to the gradient for sgd."""
-    clip_norm: float | None = Field(default=1.0, gt=0)
+    clip_norm: Annotated[Number, Field(ge=1e-12, le=1e12)] | None = 1.0
     """Maximum gradient norm; null disables clipping."""
+
+    @model_validator(mode="after")
+    def _check_decay(self) -> Self:
+        if self.lr * self.weight_decay >= 1:
+            raise PydanticCustomError(
+                "weight_decay",
+                "lr * weight_decay must be below 1: each step would reverse the sign of the parameters: {lr} * {decay}",
+                {"lr": self.lr, "decay": self.weight_decay},
+            )
+        return self
 
 
 class Schedule(SpecModel):
@@ -32,16 +55,16 @@ class Schedule(SpecModel):
 
     name: Literal["cosine", "constant"] = "cosine"
     """Shape of the learning rate after the warm-up."""
-    warmup_steps: int = Field(default=0, ge=0)
+    warmup_steps: Integer = Field(default=0, ge=0, le=MAX_STEPS)
     """Number of steps from zero to the peak."""
-    min_lr_ratio: float = Field(default=0.1, ge=0, le=1)
+    min_lr_ratio: Number = Field(default=0.1, ge=0, le=1)
     """Learning rate of the last step, as a fraction of the peak."""
 
 
 class Training(SpecModel):
     """Training settings. The result is a function of this section and `seed`, not of layout, failures or size."""
 
-    global_batch: Positive
+    global_batch: _Samples
     """Number of samples per step. Fixed for the life of the job unless `batch` is `follows_world`."""
     batch: Literal["fixed", "follows_world"] = "fixed"
     """`follows_world`: a step has `global_batch` samples at `layout.dp.target`, and a proportional number at other
@@ -49,14 +72,14 @@ class Training(SpecModel):
     lr_rule: Literal["fixed", "linear", "sqrt"] = "fixed"
     """For `batch: follows_world`: scaling of the learning rate with the batch size. `linear`: proportional. `sqrt`:
     with its square root."""
-    lr_ramp_steps: int = Field(default=0, ge=0)
+    lr_ramp_steps: Integer = Field(default=0, ge=0, le=MAX_STEPS)
     """For `batch: follows_world`: number of steps over which the learning rate changes after a resize."""
-    micro_batch: Positive = 1
+    micro_batch: _Samples = 1
     """Number of samples per forward: the unit that is distributed to ranks. Required unless `layout: auto` chooses it.
     Sizes at which this value is illegal use a divisor of it, if results do not depend on it."""
-    sequence: Positive | None = None
+    sequence: Annotated[Integer, Field(ge=1, le=2**24)] | None = None
     """Number of tokens per sample. Required by the built-in transformer."""
-    steps: Positive
+    steps: Steps
     """Number of optimizer updates of the whole job."""
     optimizer: Optimizer = Optimizer()
     """Optimizer and its constants."""
@@ -72,13 +95,13 @@ class Training(SpecModel):
     """torch.compile mode for the blocks: a slower start, then faster steps."""
     activation_checkpointing: (
         Literal["none", "full", "selective", "sqrt"]
-        | Annotated[int, Field(gt=1)]
-        | Annotated[float, Field(gt=0, lt=1, strict=True)]
+        | Annotated[int, BeforeValidator(check_integer), Field(ge=2, le=10_000)]
+        | Annotated[float, BeforeValidator(check_number), Field(gt=0, lt=1, strict=True)]
     ) = "none"
     """Activations to recompute in backward. `full`: every block. `selective`: the cheap operations of each block. An
     integer k: all blocks except every k-th. `sqrt`: as k, with k the square root of the number of blocks. A number
     below 1: the compiler chooses, within this fraction of memory."""
-    validate_every: Positive | None = None
+    validate_every: Steps | None = None
     """Number of steps between validation losses. With held-out data, the last step is validated as well."""
 
     def samples_at(self, dp: int, target: int) -> int:

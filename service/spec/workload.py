@@ -1,16 +1,18 @@
 """Workload section of a job spec: a tagged union by `kind`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BeforeValidator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.data_preparation import DATA_KIND, PreparedData, TaggedPreparedData
+from regroup.service.spec.data_preparation import DATA_KIND, Files, PreparedData, TaggedPreparedData
 from regroup.service.spec.layout_rules import ModelSizes
-from regroup.service.spec.models import FAMILIES, BuiltinModel, ConvnetModel, TransformerModel
-from regroup.service.spec.types import AbsolutePath, Positive, SpecModel
+from regroup.service.spec.models import BuiltinModel, ConvnetModel, TransformerModel
+from regroup.service.spec.types import AbsolutePath, FunctionName, Location, ModuleName, SpecModel, Steps, Value
 
+_MAX_ARGS_BYTES = 64 * 1024
+"""Longest command line."""
 _BYTE_VOCABULARY = 257
 """Vocabulary of the `byte` tokenizer: 256 bytes and the end of a document."""
 
@@ -18,11 +20,11 @@ _BYTE_VOCABULARY = 257
 class TextData(SpecModel):
     """Text that is tokenized once, by content hash, into a token file under `storage_uri`."""
 
-    train: Annotated[list[str], Field(min_length=1)]
+    train: Annotated[Files, Field(min_length=1)]
     """Files, folders, globs or fsspec URIs of the training data."""
-    validation: list[str] = []
+    validation: Files = []
     """Held-out files. A file that matches here is excluded from `train`."""
-    tokenizer: str = "byte"
+    tokenizer: Location = "byte"
     """`byte`, or the path or URI of a `tokenizers` JSON file."""
 
 
@@ -61,22 +63,28 @@ class BuiltinWorkload(SpecModel):
 class ProgramWorkload(SpecModel):
     """An unmodified program that controls its own training and state."""
 
-    entrypoint: str | None = Field(default=None, min_length=1)
+    entrypoint: Location | None = None
     """Path of a Python file that every node can read. A relative path is relative to `cwd`. Mutually exclusive with
     `module`."""
-    module: str | None = Field(default=None, pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*$")
+    module: ModuleName | None = None
     """Module to run as with `python -m`, found in `cwd` or on the nodes' path. Mutually exclusive with `entrypoint`."""
-    args: list[str] = []
+    args: Annotated[list[Value], Field(max_length=4096)] = []
     """Command-line arguments of the program."""
     cwd: AbsolutePath | None = None
     """Working directory on every node. Default: the folder of `entrypoint`."""
-    steps: Positive | None = None
+    steps: Steps | None = None
     """Expected number of optimizer steps, for the progress and the remaining time. Optional."""
 
     @model_validator(mode="after")
     def _check_one_program(self) -> Self:
         if (self.entrypoint is None) == (self.module is None):
             raise PydanticCustomError("script", "set exactly one of entrypoint and module")
+        if (size_bytes := sum(len(each.encode()) for each in self.args)) > _MAX_ARGS_BYTES:
+            raise PydanticCustomError(
+                "args",
+                "args can have at most {limit} bytes together, not {size}: put the values into a file",
+                {"limit": f"{_MAX_ARGS_BYTES:,}", "size": f"{size_bytes:,}"},
+            )
         return self
 
 
@@ -100,7 +108,7 @@ class FunctionWorkload(SpecModel):
 
     kind: Literal["function"]
     """Workload type."""
-    function: str = Field(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$")
+    function: FunctionName
     """Function `module:function`, found in the job's `code` or on the nodes' path."""
     data: PreparedData | None = None
     """Records to prepare for the function (`run.records`). Optional: a function can read its own data."""
@@ -240,14 +248,3 @@ def requested_steps(spec: Mapping[str, Any]) -> int | None:
     """Return the number of optimizer updates that a spec (plain data) requests; None if it requests none."""
     steps = (spec.get("training") or spec["workload"]).get("steps")
     return None if steps is None else int(steps)
-
-
-def strip_union_tags(location: Sequence[str | int]) -> list[str]:
-    """Return the location of an error as the user wrote it, without the tags that select union members."""
-    parts = [str(part) for part in location]
-    if parts[:1] == ["workload"] and parts[1:2] and parts[1] in _KINDS:
-        del parts[1]
-    for part, tags in (("data", ("text", "prepared")), ("model", FAMILIES)):
-        if parts[:2] == ["workload", part] and parts[2:3] and parts[2] in tags:
-            del parts[2]
-    return parts

@@ -140,9 +140,10 @@ def _request_plan(question: dict[str, Any], server: str | None) -> "PlanReport":
 
     from regroup.api.client.discovery import connect
     from regroup.api.schemas.plans import PlanReport
-    from regroup.service.domain.errors import FieldIssue, SpecError
+    from regroup.service.domain.errors import SpecError
     from regroup.service.operations.plans import PlanRequest
     from regroup.service.operations.plans import plan as answer
+    from regroup.service.spec.issues import find_issues
 
     if server:
         with connect(server) as client:
@@ -150,8 +151,5 @@ def _request_plan(question: dict[str, Any], server: str | None) -> "PlanReport":
     try:
         request = PlanRequest.model_validate(question)
     except ValidationError as error:
-        wrong = error.errors(include_url=False)
-        raise SpecError(
-            [FieldIssue(".".join(map(str, each["loc"])), each["msg"], each.get("input")) for each in wrong]
-        ) from None
+        raise SpecError(find_issues(error, question)) from None
     return PlanReport.model_validate(answer(request))

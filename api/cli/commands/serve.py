@@ -123,12 +123,13 @@ def _settings(**given: Any) -> Any:
 
     from regroup.service.domain.errors import FieldIssue, SpecError
     from regroup.service.settings import Settings
+    from regroup.service.spec.issues import describe_error
 
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         issues = [
-            FieldIssue("--" + "-".join(str(part) for part in item["loc"]).replace("_", "-"), item["msg"], item["input"])
-            for item in error.errors()
+            FieldIssue("--" + "-".join(map(str, item["loc"])).replace("_", "-"), describe_error(item), item["input"])
+            for item in error.errors(include_url=False)
         ]
         raise SpecError(issues) from error

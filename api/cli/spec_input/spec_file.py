@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
-
+from regroup.service.documents.document import MAX_BYTES, DocumentError, in_file
+from regroup.service.documents.json_text import parse_json
+from regroup.service.documents.yaml_text import parse_yaml
 from regroup.service.domain.errors import FieldIssue, SpecError
+from regroup.service.spec.job import UNTYPED
 
 _PLACEHOLDER = re.compile(r"\$(\$)?\{(\w+)\}")
 
@@ -19,18 +21,30 @@ def read_spec(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         SpecError: the file is not a readable mapping, a setting is malformed, or a placeholder is unknown.
     """
-    try:
-        data: object = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise SpecError([FieldIssue("", f"cannot read the spec: {error.strerror}", str(path))]) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SpecError([FieldIssue("", f"cannot parse as YAML or JSON: {error}", str(path))]) from error
+    data = read_document(path)
     if not isinstance(data, dict):
         raise SpecError([FieldIssue("", "a spec file must contain a mapping of fields", str(path))])
     spec = cast(dict[str, Any], data)
     for setting in settings:
         set_value(spec, setting)
     return cast(dict[str, Any], fill_in(spec, placeholders(path)))
+
+
+def read_document(path: Path) -> object:
+    """Read a JSON file, or a YAML file of any other name, as strictly as the server.
+
+    Raises:
+        SpecError: the file cannot be read, or contains what the reader refuses; the message has line and column.
+    """
+    try:
+        with path.open("rb") as file:
+            source = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise SpecError([FieldIssue("", f"cannot read the spec: {error.strerror}", str(path))]) from error
+    try:
+        return parse_json(source) if path.suffix == ".json" else parse_yaml(source, UNTYPED)
+    except DocumentError as error:
+        raise in_file(error, path) from error
 
 
 def placeholders(path: Path) -> dict[str, str]:
@@ -47,10 +61,7 @@ def set_value(spec: dict[str, Any], setting: str) -> None:
     path, separator, text = setting.partition("=")
     if not separator or not path:
         raise SpecError([FieldIssue("--set", "needs path=value, e.g. training.steps=100", setting)])
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SpecError([FieldIssue("--set", f"the value is not readable as YAML: {error}", setting)]) from error
+    value = _parse_value(path, text, setting)
     *parents, last = path.split(".")
     at: Any = spec
     for index, part in enumerate(parents):
@@ -62,6 +73,14 @@ def set_value(spec: dict[str, Any], setting: str) -> None:
     else:
         _child(at, last, path, setting)
         at[int(last)] = value
+
+
+def _parse_value(path: str, text: str, setting: str) -> object:
+    try:
+        return parse_yaml(text, UNTYPED, path.split("."))
+    except DocumentError as error:
+        message = "; ".join(f"{issue.path}: {issue.message}".removeprefix(": ") for issue in error.issues)
+        raise SpecError([FieldIssue("--set", f"the value is not readable: {message}", setting)]) from error
 
 
 def _child(at: Any, part: str, path: str, setting: str) -> Any:

@@ -44,6 +44,12 @@ def resize_slots(
     return (*kept, *(replace(slot, rank_numbers=()) for slot in found.slots))
 
 
+def most_ranks(demand: Demand, slots: Sequence[tuple[str, int]], nodes: Sequence[Node]) -> int:
+    """Return an upper bound of the ranks that the nodes can hold, with those of the slots that the job may keep."""
+    single, there = replace(demand, segment=1), {node.id for node in nodes}
+    return sum(ranks for node_id, ranks in slots if node_id in there) + sum(_room(single, node) for node in nodes)
+
+
 def _beside(kept: Sequence[RankSlot], demand: Demand, others: Sequence[Node]) -> Placement | Unplaceable:
     """Return nodes for the missing ranks that leave the whole job spread as required.
 

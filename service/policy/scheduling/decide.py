@@ -5,7 +5,7 @@ not delay it (`backfill`). `fair_share` defines the order, `quota` the limits of
 preempt.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from regroup.service.domain.layout import Layout
@@ -123,10 +123,13 @@ def demand_of(spec: JobSpec, layout: Layout) -> Demand:
 
 def sizes_of(spec: JobSpec) -> tuple[Size, ...]:
     """Return the legal sizes up to the requested one, the smallest first."""
-    target = spec.layout.layout_at(spec.layout.dp.target)
-    return tuple(
-        Size(layout, demand_of(spec, layout)) for layout in spec.ladder if layout.world_size <= target.world_size
-    )
+    return up_to_target(spec, [Size(layout, demand_of(spec, layout)) for layout in spec.ladder])
+
+
+def up_to_target(spec: JobSpec, sizes: Iterable[Size]) -> tuple[Size, ...]:
+    """Return the sizes of a job up to the requested one."""
+    target = spec.layout.layout_at(spec.layout.dp.target).world_size
+    return tuple(size for size in sizes if size.ranks <= target)
 
 
 class _SchedulingPass:

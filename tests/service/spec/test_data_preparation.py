@@ -62,7 +62,7 @@ def test_a_recipe_has_the_sequence_of_the_trainer_and_the_code_of_a_function() -
         ({"format": "csv"}, "workload.data.prepare.format", "'jsonl'"),
         ({"trian": []}, "workload.data.prepare.trian", "unknown field"),  # codespell:ignore trian
         ({"train": []}, "workload.data.prepare.train", "at least 1"),
-        ({"function": "make"}, "workload.data.prepare.function", "pattern"),
+        ({"function": "make"}, "workload.data.prepare.function", "must have the form"),
         ({"function": "a:b", "field": "body"}, "workload.data.prepare", "field is not used with function"),
         ({"function": "a:b", "tokenizer": "/t.json"}, "workload.data.prepare", "tokenizer is not used with function"),
         ({"batch_rows": 3}, "workload.data.prepare", "batch_rows requires function"),

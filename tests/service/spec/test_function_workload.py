@@ -32,7 +32,7 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
             "",
             "must not exceed the number of micro-batches per step",
         ),
-        ({**FUNCTION, "function": "train"}, {"training": STEPS}, "workload.function", "should match pattern"),
+        ({**FUNCTION, "function": "train"}, {"training": STEPS}, "workload.function", "must have the form 'module:function'"),
         ({**FUNCTION, "args": []}, {"training": STEPS}, "workload.args", "unknown field"),
     ],
 )
