@@ -4,6 +4,7 @@ A function of this package returns a `Request`, or an `Operation`: a generator t
 result. `Client` and `AsyncClient` execute both with their own transports, so that each request is written only once.
 """
 
+import json
 import random
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -13,8 +14,12 @@ from urllib.parse import quote
 
 import httpx2
 from pydantic import BaseModel
+from pydantic_core import PydanticCustomError
 
 from regroup.api.client.errors import ServerUnreachableError, error_from
+from regroup.service.documents.document import MAX_BYTES, MAX_VALUES
+from regroup.service.domain.errors import FieldIssue, SpecError
+from regroup.service.spec.types import INSIDE, check_plain_data
 
 T = TypeVar("T")
 Model = TypeVar("Model", bound=BaseModel)
@@ -49,9 +54,8 @@ class Request(Generic[T]):
         """Return the keyword arguments of httpx2's `request`."""
         return {
             "params": without_empty(self.params),
-            "json": self.body,
-            "content": self.content,
-            "headers": dict(self.headers),
+            "content": self.content if self.body is None else encode_json(self.body),
+            "headers": dict(self.headers) | ({} if self.body is None else {"Content-Type": "application/json"}),
             "timeout": httpx2.Timeout(self.timeout_s, connect=CONNECT_TIMEOUT_S),
         }
 
@@ -111,6 +115,20 @@ class Retry:
         delay_s = self._delay_s * random.uniform(0.5, 1.0)
         self._delay_s = min(_MAX_DELAY_S, self._delay_s * 2)
         return delay_s
+
+
+def encode_json(body: object) -> bytes:
+    """Return a body as JSON.
+
+    Raises:
+        SpecError: a value is not plain data, or is a number that is not finite. The issue names the field.
+    """
+    try:
+        check_plain_data(body, MAX_VALUES, MAX_BYTES)
+        return json.dumps(body, allow_nan=False).encode()
+    except PydanticCustomError as error:
+        location = (error.context or {}).get(INSIDE, ())
+        raise SpecError([FieldIssue.at(location, error.message())]) from error
 
 
 def send(request: Request[T]) -> Operation[T]:

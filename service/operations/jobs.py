@@ -114,19 +114,15 @@ class Jobs:
             ConflictError: a live job of the project has the same name.
         """
         body = _canonical_json(spec)
-        if (spec.faults or spec.disable_detectors) and not self._allow_faults:
-            field = "faults" if spec.faults else "disable_detectors"
-            raise ForbiddenError(
-                f"this server does not accept `{field}`; start it with --allow-faults to test recovery"
-            )
+        self._check_faults(spec)
         scope, body_hash = f"{actor}:submit", hashlib.sha256(body.encode()).hexdigest()
         if key is not None and (answer := await self._find_answer(scope, key, body_hash)):
             return answer
-        planned = await self.resolve_layout(spec)
-        spec = await self._resolve_dependencies(planned.spec)
+        planned, resume_uri = await self._check(spec)
+        spec = planned.spec
         await self._check_code(spec)
         job_id = new_job_id(self._clock())
-        new = NewJob(job_id, spec, self._storage_of(spec, job_id), await self._resume_uri(spec), planned.record)
+        new = NewJob(job_id, spec, self._storage_of(spec, job_id), resume_uri, planned.record)
         idempotency = None if key is None else (scope, key, body_hash)
         try:
             job = await self._store.submit(new, now=self._clock(), actor=actor, idempotency=idempotency)
@@ -136,6 +132,33 @@ class Jobs:
                 return answer
             raise
         return Submission(job, replayed=False)
+
+    async def validate(self, spec: JobSpec) -> JobSpec:
+        """Return the spec as `submit` would store it, without storing it.
+
+        Checks everything but the job's name and the code archive, which a client uploads when it submits.
+
+        Raises:
+            SpecError, ForbiddenError, UnavailableError: as `submit`.
+        """
+        _canonical_json(spec)
+        self._check_faults(spec)
+        planned, _ = await self._check(spec)
+        self._storage_of(planned.spec, "job")
+        return planned.spec
+
+    async def _check(self, spec: JobSpec) -> tuple[PlannedSpec, str | None]:
+        """Return the spec with defaults, layout and dependencies, and the checkpoint that it resumes from."""
+        planned = await self.resolve_layout(spec)
+        resolved = await self._resolve_dependencies(planned.spec)
+        return replace(planned, spec=resolved), await self._resume_uri(resolved)
+
+    def _check_faults(self, spec: JobSpec) -> None:
+        if (spec.faults or spec.disable_detectors) and not self._allow_faults:
+            field = "faults" if spec.faults else "disable_detectors"
+            raise ForbiddenError(
+                f"this server does not accept `{field}`; start it with --allow-faults to test recovery"
+            )
 
     async def resolve_layout(self, spec: JobSpec) -> PlannedSpec:
         """Return the spec with the project's defaults and with a layout.

@@ -104,9 +104,9 @@ class JobSpec(SpecModel):
     """Contact for the job."""
     workload: Workload
     args: Annotated[dict[str, Any], BeforeValidator(_check_args), Field(max_length=_MAX_ARGS_VALUES)] = {}
-    """Arguments of the training function."""
+    """Arguments of the training function: plain data with finite numbers, in all at most 256 Ki characters."""
     env: Annotated[dict[VariableName, Value], Field(max_length=_MAX_VARIABLES), AfterValidator(_check_size)] = {}
-    """Environment variables of the ranks."""
+    """Environment variables of the ranks: at most 64 KiB in all. A name consists of letters, digits and `_`."""
     secrets: Annotated[dict[VariableName, SecretRef], Field(max_length=_MAX_VARIABLES)] = {}
     """Environment variables whose values the node looks up."""
     code: Code | None = None

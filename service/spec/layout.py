@@ -86,7 +86,7 @@ def expand_auto(value: object) -> object:
 
 
 class LayoutSpec(SpecModel):
-    """The parallel layout and its allowed range, or `auto`."""
+    """The parallel layout and its allowed range, or `auto`. The world size is at most 131072."""
 
     auto: AutoLayout | None = None
     """If present, the planner chooses the layout. Other layout fields keep the values set here."""

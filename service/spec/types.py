@@ -23,7 +23,7 @@ MAX_PATH_CHARACTERS = 4096
 INSIDE = "inside"
 """Key of an error's context: location of the wrong value inside the field."""
 _MIN_DURATION_S = 0.001
-_MAX_DEPTH = 32
+_MAX_DEPTH = 48
 """Deepest nesting of plain data."""
 _NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 _LABEL_VALUE = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"

@@ -69,7 +69,7 @@ class ProgramWorkload(SpecModel):
     module: ModuleName | None = None
     """Module to run as with `python -m`, found in `cwd` or on the nodes' path. Mutually exclusive with `entrypoint`."""
     args: Annotated[list[Value], Field(max_length=4096)] = []
-    """Command-line arguments of the program."""
+    """Command-line arguments of the program: at most 64 KiB in all."""
     cwd: AbsolutePath | None = None
     """Working directory on every node. Default: the folder of `entrypoint`."""
     steps: Steps | None = None

@@ -19,7 +19,20 @@ A spec is YAML or JSON. A spec with unknown or contradictory fields is rejected;
 its value, and the valid values. `regroup validate SPEC` checks a spec without submitting it. The server returns the
 JSON Schema at `/v1/spec/schema`.
 
-Durations are seconds or `90s`, `15m`, `2h`, `3d`; sizes are bytes or `512MiB`, `2GiB`.
+Durations are seconds or `90s`, `15m`, `2h`, `3d`, from 1 ms to 3650 days; sizes are bytes or `512MiB`, `2GiB`, up to
+1 PiB. The tables give the bounds of all other fields.
+
+A spec is read strictly, by the command line and the server alike. An error gives line and column.
+
+- A document has at most 1 MiB, 64 levels of lists and mappings, and 20,000 values, including those that aliases of
+  YAML repeat.
+- Numbers are finite. Integers have at most 64 bits. Text is never read as a number, and a number never as text or as a
+  boolean: write `cpus: 4`, not `cpus: "4"`.
+- A key can appear only once in a mapping. Text must not contain the NUL character or a lone surrogate.
+- YAML readers disagree about unquoted values such as `yes`, `010`, `0x1F`, `1_000`, `1:30` and dates. They are refused:
+  quote them, or write `true`, `false` or a decimal number. `off` is refused in `args` only.
+- YAML's tags and a second document in the same file are refused. Anchors, aliases and merge keys (`<<`) work.
+- JSON must be sent to the server as UTF-8 with the header `Content-Type: application/json`.
 
 The command line replaces two placeholders before it sends a spec: `${PYTHON_STDLIB}`, the folder of the Python standard
 library's source code, and `${SPEC_DIR}`, the folder of the spec file. Write `$${X}` for a literal `${X}`. Environment
@@ -98,7 +111,8 @@ def _unit(info: FieldInfo) -> str:
     )  # fmt: skip
     for word, alias in words:
         reader = get_args(alias)[1]
-        if reader in info.metadata or alias in getattr(info.annotation, "__args__", ()):
+        members = getattr(info.annotation, "__args__", ())
+        if reader in info.metadata or any(reader in getattr(each, "__metadata__", ()) for each in members):
             return word
     return ""
 
@@ -113,12 +127,16 @@ def _type_text(shape: dict[str, Any]) -> str:
     if "enum" in shape:
         return ", ".join(f"`{value}`" for value in shape["enum"])
     if shape.get("type") == "array":
-        return f"list of {_type_text(shape['items'])}" if "items" in shape else f"{shape['maxItems']} values"
+        limit = f" (at most {shape['maxItems']:,})" if "maxItems" in shape else ""
+        return f"list{limit} of {_type_text(shape['items'])}" if "items" in shape else f"{shape['maxItems']} values"
     if shape.get("type") == "object":
         values = shape.get("additionalProperties")
-        return f"mapping to {_type_text(values)}" if isinstance(values, dict) and "type" in values else "mapping"
-    if "pattern" in shape:
-        return f"string like `{shape['pattern']}`"
+        limit = f" (at most {shape['maxProperties']:,} entries)" if "maxProperties" in shape else ""
+        to = f" to {_type_text(cast(dict[str, Any], values))}" if isinstance(values, dict) and "type" in values else ""
+        return f"mapping{limit}{to}"
+    if shape.get("type") == "string":
+        limit = f" (at most {shape['maxLength']:,} characters)" if "maxLength" in shape else ""
+        return f"string{limit}" + (f" like `{shape['pattern']}`" if "pattern" in shape else "")
     bounds = [
         f"{sign} {shape[key]}"
         for key, sign in (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))

@@ -20,7 +20,9 @@ async def schema() -> dict[str, Any]:
 
 @router.post("/validate")
 async def validate(spec: JobSpec, jobs: TheJobs) -> ValidatedSpec:
-    """Validate a spec and return it with its defaults, and with a layout if that is `auto`. Submits nothing."""
-    if spec.layout.auto is not None:
-        spec = (await jobs.resolve_layout(spec)).spec
-    return ValidatedSpec(spec=spec, ladder=list(spec.ladder))
+    """Validate a spec as a submission does, and return it with its defaults and its layout. Submits nothing.
+
+    The name may be that of another job, and the code archive need not be uploaded yet.
+    """
+    valid = await jobs.validate(spec)
+    return ValidatedSpec(spec=valid, ladder=list(valid.ladder))
