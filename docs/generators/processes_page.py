@@ -45,6 +45,7 @@ _PROCESSES = {
     "service/ports": "shared",
     "service/ray_adapter": "adapter",
     "service/domain": "shared",
+    "service/documents": "shared",
     "service/spec": "shared",
     "service/policy": "shared",
     "service/planner": "shared",

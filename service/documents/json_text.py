@@ -6,7 +6,7 @@ from bisect import bisect_right
 from typing import Literal, cast
 
 from regroup.service.documents.document import Position, decode, malformed
-from regroup.service.documents.tree import TreeBuilder
+from regroup.service.documents.tree import Places, TreeBuilder
 
 _TOKEN = re.compile(
     r"""[ \t\r\n]*+(?:
@@ -34,22 +34,26 @@ _NAMES: dict[_Expected, str] = {
 }
 
 
-def parse_json(source: str | bytes) -> object:
+def parse_json(source: str | bytes, places: Places | None = None) -> object:
     """Parse a JSON document.
+
+    Args:
+        source: the text.
+        places: receives the position of each field.
 
     Raises:
         MalformedDocumentError: it is not JSON.
         DocumentError: it contains a duplicate key, a number that is not finite, a NUL character or a lone surrogate,
             or exceeds a limit.
     """
-    return _Parser(decode(source)).parse()
+    return _Parser(decode(source), places).parse()
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, places: Places | None) -> None:
         self._text = text
         self._line_starts: list[int] | None = None
-        self._builder = TreeBuilder(self._locate)
+        self._builder = TreeBuilder(self._locate, (), places)
         self._closers: list[str] = []
         self._expected: _Expected = "value"
 

@@ -17,6 +17,8 @@ from regroup.service.documents.document import (
 
 Locate = Callable[[Any], Position]
 """Returns the position of a mark of the parser."""
+Places = dict[tuple[str | int, ...], Position]
+"""Location of a field → its position in the text."""
 _NO_KEY = object()
 
 
@@ -54,10 +56,11 @@ class TreeBuilder:
     Args:
         locate: returns the position of a mark.
         inside: location of the root in a larger document.
+        places: receives the position of each key and list item.
     """
 
-    def __init__(self, locate: Locate, inside: Sequence[str] = ()) -> None:
-        self._locate, self._inside = locate, inside
+    def __init__(self, locate: Locate, inside: Sequence[str] = (), places: Places | None = None) -> None:
+        self._locate, self._inside, self._places = locate, inside, places
         self._open: list[_Open] = []
         self._values = 0
         self._anchors: dict[str, Anchor] = {}
@@ -90,6 +93,7 @@ class TreeBuilder:
         """Begin a list or mapping."""
         if len(self._open) >= MAX_DEPTH:
             raise self.refuse(mark, f"lists and mappings can be nested at most {MAX_DEPTH} levels deep")
+        self._record(mark)
         self._count(1, mark)
         if anchor is not None:
             self._anchors.pop(anchor, None)
@@ -117,6 +121,7 @@ class TreeBuilder:
             raise self.refuse(mark, f"the key appears twice in one mapping; the first is at {before}: remove one")
         top.keys[name] = mark
         top.key = name
+        self._record(mark)
 
     def merge(self) -> None:
         """Read YAML's key `<<`: the next value is a mapping, or a list of mappings, to merge."""
@@ -124,6 +129,7 @@ class TreeBuilder:
 
     def scalar(self, value: object, mark: Any, anchor: str | None = None) -> None:
         """Read a scalar."""
+        self._record(mark)
         self._count(1, mark)
         if isinstance(value, str):
             self._check_text(value, mark)
@@ -133,6 +139,7 @@ class TreeBuilder:
 
     def alias(self, name: str, mark: Any) -> None:
         """Repeat the value of an anchor."""
+        self._record(mark)
         if name in self._unfinished:
             raise self.refuse(mark, f"*{name} is inside the value that it repeats")
         found = self._anchors.get(name)
@@ -158,6 +165,10 @@ class TreeBuilder:
         if number == 0 and any(digit in "123456789" for digit in text.lower().partition("e")[0]):
             raise self.refuse(mark, f"the number {text} is too small and would be read as 0: write 0")
         return number
+
+    def _record(self, mark: Any) -> None:
+        if self._places is not None:
+            self._places.setdefault(tuple(self.location), self._locate(mark))
 
     def _put(self, value: object, mark: Any, height: int) -> None:
         if not self._open:

@@ -4,14 +4,23 @@ The reader refuses what versions of YAML read differently (`yes`, `010`, `1:30`,
 several documents. Aliases and merge keys work, within the limits of a document. A plain key is text, as it is written.
 """
 
+import contextlib
 import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, cast
 
 import yaml
 
-from regroup.service.documents.document import DocumentError, Position, decode, malformed, refuse
-from regroup.service.documents.tree import TreeBuilder
+from regroup.service.documents.document import (
+    DocumentError,
+    MalformedDocumentError,
+    Position,
+    decode,
+    malformed,
+    refuse,
+)
+from regroup.service.documents.json_text import parse_json
+from regroup.service.documents.tree import Places, TreeBuilder
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WORDS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -45,7 +54,12 @@ _AMBIGUOUS: tuple[tuple[re.Pattern[str], str], ...] = (
 """Plain scalars that versions of YAML read differently; what some read, and the remedy."""
 
 
-def parse_yaml(source: str | bytes, untyped: Collection[str] = (), inside: Sequence[str] = ()) -> object:
+def parse_yaml(
+    source: str | bytes,
+    untyped: Collection[str] = (),
+    inside: Sequence[str] = (),
+    places: Places | None = None,
+) -> object:
     """Parse a YAML document. An empty one is None.
 
     Args:
@@ -53,6 +67,7 @@ def parse_yaml(source: str | bytes, untyped: Collection[str] = (), inside: Seque
         untyped: top-level keys whose values have no declared type. There a plain `off` is refused; elsewhere it is the
             text `off`, which fields accept.
         inside: location of the text in a larger document.
+        places: receives the position of each field.
 
     Raises:
         MalformedDocumentError: it is not YAML.
@@ -63,7 +78,13 @@ def parse_yaml(source: str | bytes, untyped: Collection[str] = (), inside: Seque
     if wrong := _NOT_PRINTABLE.search(text):
         message = f"the character U+{ord(wrong[0]):04X} cannot be in a YAML text: remove it, or write an escape"
         raise malformed(_position(text, wrong.start()), message)
-    builder = TreeBuilder(_at, inside)
+    if text.lstrip()[:1] == "{" and not inside:
+        # JSON is YAML, except for characters that are escaped as two surrogates.
+        with contextlib.suppress(MalformedDocumentError):
+            return parse_json(text, places)
+    if places is not None:
+        places.clear()
+    builder = TreeBuilder(_at, inside, places)
     try:
         for event in _events(text):
             _read(event, builder, untyped)

@@ -28,9 +28,9 @@ def format_path(location: Sequence[str | int]) -> str:
     """Return a dotted path, shortened if it is long. A key that is empty or is not a name is quoted in brackets."""
     path = ""
     for part in location[:_MAX_PARTS]:
-        text = str(part)
+        text = str(part) if len(str(part)) <= _MAX_KEY else str(part)[:_MAX_KEY] + "..."
         is_name = re.fullmatch(r"[\w-]+", text) is not None
-        path += (f".{text}" if path else text) if is_name else f"[{json.dumps(text[:_MAX_KEY])}]"
+        path += (f".{text}" if path else text) if is_name else f"[{json.dumps(text)}]"
     return path + ("…" if len(location) > _MAX_PARTS else "")
 
 

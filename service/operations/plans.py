@@ -17,7 +17,7 @@ from regroup.service.planner.search import Limits, search
 from regroup.service.planner.types import Cluster, Work
 from regroup.service.policy.measurements.hardware_overlay import measured_hardware
 from regroup.service.policy.measurements.results import ProbeResult
-from regroup.service.spec.types import Flag, Integer, Line, Number, SpecModel
+from regroup.service.spec.types import MAX_RANKS, Flag, Integer, Line, Number, SpecModel
 
 Count = Annotated[Integer, Field(ge=0, le=1_000_000)]
 """A count with an upper bound against typing errors. The planner itself refuses values below 1."""
@@ -59,7 +59,7 @@ class PlanRequest(SpecModel):
     """Name of a published model, or the sizes of a model."""
     device: Line
     """Device type, for example `A100`, `NVIDIA H100 80GB HBM3` or `cpu`."""
-    gpus: Count
+    gpus: Annotated[Integer, Field(ge=0, le=MAX_RANKS)]
     """Number of devices. A plan uses all of them."""
     global_batch: Count
     """Samples per step."""

@@ -13,7 +13,7 @@ from regroup.service.spec.recovery import Budgets, Hang, Recovery
 from regroup.service.spec.resources import Cores, Resources
 from regroup.service.spec.state import SnapshotSpec
 from regroup.service.spec.training import Training
-from regroup.service.spec.types import Degree, Name, SpecModel
+from regroup.service.spec.types import MAX_RANKS, Degree, Name, SpecModel
 from regroup.service.spec.workload import FunctionWorkload
 from regroup.service.store.store import Store
 
@@ -53,7 +53,8 @@ class Probes:
         """
         states = [state for state in await self._nodes.list_nodes() if state.status == "open"]
         device = request.device or ("cuda" if any(state.node and state.node.gpus for state in states) else "cpu")
-        ranks = request.ranks or sum(_slots(state, device, request.cpus) for state in states)
+        fitting = sum(_slots(state, device, request.cpus) for state in states)
+        ranks = request.ranks or min(fitting, MAX_RANKS)
         if not ranks:
             message = (
                 f"no open node has capacity for a rank with device {device} and {request.cpus} cores; "

@@ -17,6 +17,7 @@ from regroup.service.planner.types import Plan, Work
 from regroup.service.policy.elasticity.layout_trials import MAX_CANDIDATES
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.layout import AutoLayout, LayoutSpec, Ranks
+from regroup.service.spec.types import MAX_RANKS
 
 _MAX_SMALLER_SIZES = 64
 """Number of smaller sizes to search if the target size has no layout."""
@@ -95,7 +96,7 @@ def _candidates(spec: JobSpec, capacity: JobCapacity) -> tuple[tuple[Layout, flo
 def _ranks(auto: AutoLayout, capacity: JobCapacity, max_ranks: int | None) -> Ranks:
     if auto.ranks != "all":
         return auto.ranks
-    count = min(capacity.total, max_ranks or capacity.total)
+    count = min(capacity.total, max_ranks or capacity.total, MAX_RANKS)
     return Ranks(min=1, target=count, max=count)
 
 

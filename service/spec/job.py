@@ -163,6 +163,10 @@ class JobSpec(SpecModel):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
+        if both := sorted(self.env.keys() & self.secrets.keys()):
+            raise PydanticCustomError(
+                "variable", "env and secrets both define {name}: remove one of them", {"name": both[0]}
+            )
         if self.layout.auto is not None:
             self._check_auto_layout()
             return self

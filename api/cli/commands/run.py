@@ -1,5 +1,6 @@
 """The command run: submit a spec file, or a program with torchrun's flags, and watch it until it ends."""
 
+import contextlib
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -94,6 +95,7 @@ def run(
 ) -> None:
     """Submit a job and watch it until it ends. Accepts a spec file, or a program with torchrun's flags."""
     from regroup.api.cli.commands.watch import watch_to_the_end
+    from regroup.api.cli.spec_input.field_places import add_places
     from regroup.api.cli.spec_input.spec_file import read_spec, set_value
     from regroup.api.client.discovery import connect
 
@@ -104,7 +106,8 @@ def run(
         "module": module or None,
     }
     flags = Flags(**{flag: value for flag, value in given.items() if value is not None})
-    if is_spec(what[0]) and not module and not ray_train:
+    is_file = is_spec(what[0]) and not module and not ray_train
+    if is_file:
         _check_spec_alone(what[1:], flags, name)
         spec = directory.with_working_dir(read_spec(Path(what[0]), settings or ()), working_dir, Path(what[0]).parent)
         spec = requirements.with_requirements(spec, requirements_file, Path(what[0]).parent)
@@ -130,7 +133,9 @@ def run(
             directory.for_program(spec, working_dir, Path.cwd()), requirements_file, Path.cwd()
         )
     with connect(server, patient=True) as client:
-        watch_to_the_end(client, client.submit(directory.upload_code(client, spec)), as_json=as_json)
+        with add_places(Path(what[0]), settings or ()) if is_file else contextlib.nullcontext():
+            submitted = client.submit(directory.upload_code(client, spec))
+        watch_to_the_end(client, submitted, as_json=as_json)
 
 
 def is_spec(word: str) -> bool:

@@ -35,6 +35,7 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     """Submit a job."""
+    from regroup.api.cli.spec_input.field_places import add_places
     from regroup.api.cli.spec_input.spec_file import read_spec
 
     data = with_requirements(
@@ -46,13 +47,14 @@ def submit(
             print_message(f"{submitted.id} {submitted.state}; waiting")
         return client.wait(submitted.id)
 
-    job = run_action(
-        server,
-        lambda client: client.submit(upload_code(client, data), idempotency_key=key),
-        _describe_end if wait else lambda submitted: submitted.id,
-        as_json=as_json,
-        wait=wait_for_end if wait else None,
-    )
+    with add_places(spec, settings or ()):
+        job = run_action(
+            server,
+            lambda client: client.submit(upload_code(client, data), idempotency_key=key),
+            _describe_end if wait else lambda submitted: submitted.id,
+            as_json=as_json,
+            wait=wait_for_end if wait else None,
+        )
     if wait and job.state != "SUCCEEDED":
         exit_with(exit_codes.JOB_NOT_SUCCEEDED)
     if not wait and not as_json:
@@ -61,6 +63,7 @@ def submit(
 
 def validate(spec: Spec, settings: Settings = None, server: Server = None, as_json: AsJson = False) -> None:
     """Check a spec without submitting it. Without a server, check it against the rules of this version."""
+    from regroup.api.cli.spec_input.field_places import add_places
     from regroup.api.cli.spec_input.spec_file import read_spec
     from regroup.api.client.discovery import address, connect
     from regroup.service.spec.job import parse_spec
@@ -69,12 +72,13 @@ def validate(spec: Spec, settings: Settings = None, server: Server = None, as_js
         with_requirements(with_working_dir(read_spec(spec, settings or ()), None, spec.parent), None, spec.parent)
     )
     checked: object
-    if address(server) is None:
-        spec_with_defaults = parse_spec(data)
-        checked = {"spec": spec_with_defaults, "ladder": spec_with_defaults.ladder}
-    else:
-        with connect(server) as client:
-            checked = client.validate(data)
+    with add_places(spec, settings or ()):
+        if address(server) is None:
+            spec_with_defaults = parse_spec(data)
+            checked = {"spec": spec_with_defaults, "ladder": spec_with_defaults.ladder}
+        else:
+            with connect(server) as client:
+                checked = client.validate(data)
     if as_json:
         print_json(checked)
     else:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from regroup.service.documents.document import MAX_BYTES, DocumentError, in_file
 from regroup.service.documents.json_text import parse_json
+from regroup.service.documents.tree import Places
 from regroup.service.documents.yaml_text import parse_yaml
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.spec.job import UNTYPED
@@ -45,6 +46,20 @@ def read_document(path: Path) -> object:
         return parse_json(source) if path.suffix == ".json" else parse_yaml(source, UNTYPED)
     except DocumentError as error:
         raise in_file(error, path) from error
+
+
+def read_places(path: Path) -> Places:
+    """Return the positions of the fields in a file that `read_document` accepts; empty if it cannot be read again."""
+    places: Places = {}
+    try:
+        source = path.read_bytes()
+        if path.suffix == ".json":
+            parse_json(source, places)
+        else:
+            parse_yaml(source, places=places)
+    except (OSError, DocumentError):
+        return {}
+    return places
 
 
 def placeholders(path: Path) -> dict[str, str]:

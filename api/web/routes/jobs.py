@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Response
+from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from regroup.api.schemas.jobs import (
@@ -28,6 +29,7 @@ from regroup.service.spec.types import Name
 from regroup.service.store.records import JobFilter
 
 CheckpointStep = Annotated[int, Path(ge=0, lt=2**53)]
+Label = Annotated[str, Field(max_length=400)]
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=responses("conflict"))
 
 
@@ -51,10 +53,10 @@ async def create(
 async def list_(
     jobs: TheJobs,
     tokens: TheTokens,
-    state: Annotated[list[JobState] | None, Query(description="Jobs in any of these states")] = None,
+    state: Annotated[list[JobState] | None, Query(description="Jobs in any of these states", max_length=20)] = None,
     project: Name | None = None,
     name: Name | None = None,
-    label: Annotated[list[str] | None, Query(description="KEY=VALUE; jobs with all of these labels")] = None,
+    label: Annotated[list[Label] | None, Query(description="KEY=VALUE; jobs with all of these labels", max_length=20)] = None,
     page_size: Annotated[int, Query(ge=1, le=200)] = 50,
     page_token: Annotated[str, Query(max_length=500)] = "",
 ) -> JobList:
@@ -69,7 +71,7 @@ async def list_(
 
 @router.get("/{job}", response_model=Job, responses={304: {"description": "The job matches If-None-Match"}})
 async def get(
-    job: NamedJob, response: Response, jobs: TheJobs, if_none_match: Annotated[str | None, Header()] = None
+    job: NamedJob, response: Response, jobs: TheJobs, if_none_match: Annotated[str | None, Header(max_length=2000)] = None
 ) -> Job | Response:
     """Get a job with all its fields."""
     if if_none_match is not None and etag(job) in (part.strip() for part in if_none_match.split(",")):
@@ -80,7 +82,7 @@ async def get(
 
 @router.post("/{job}/cancel", status_code=202, responses=responses("conflict", "precondition_failed"))
 async def cancel(
-    job: NamedJob, response: Response, jobs: TheJobs, if_match: Annotated[str | None, Header()] = None
+    job: NamedJob, response: Response, jobs: TheJobs, if_match: Annotated[str | None, Header(max_length=100)] = None
 ) -> Job:
     """Cancel a job. A queued job ends immediately; any other job ends when all its ranks have exited."""
     cancelled = await jobs.cancel(job, actor=ACTOR, version=expected_version(if_match))

@@ -10,6 +10,7 @@ import pytest
 
 from regroup.api.client.client import Client
 from regroup.api.client.errors import ApiError, ServerUnreachableError, WaitTimeoutError
+from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import parse_spec
 
 
@@ -133,3 +134,19 @@ def test_the_client_imports_neither_torch_nor_ray():
     heavy = ("torch", "ray", "sqlalchemy", "fastapi")
     code = f"import regroup.api.client.client, sys; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("args", {"a": [1, float("nan")]}, "args.a.1: nan is not a finite number"),
+        ("args", {"a": float("inf")}, "args.a: inf is not a finite number"),
+        ("args", {"a": object()}, "args.a: object is not plain data"),
+        ("seed", 2**80, "seed: an integer must be between"),
+        ("labels", {1: "a"}, "labels: keys must be text"),
+    ],
+)
+def test_a_body_that_json_cannot_represent_is_refused_by_field(make_spec, field, value, message):
+    with Client("http://127.0.0.1:9") as client, pytest.raises(SpecError) as refused:
+        client.submit(make_spec(**{field: value}))
+    assert message in str(refused.value)

@@ -6,10 +6,12 @@ import socket
 import threading
 from collections.abc import Iterator
 
+import httpx2
 import pytest
 import schemathesis
 import uvicorn
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -90,3 +92,23 @@ def test_the_api_matches_its_description(case: schemathesis.Case, url: str):
     if "job" in case.path_parameters and len(str(case.path_parameters["job"])) % 2:
         case.path_parameters["job"] = "known"
     case.call_and_validate(base_url=url, checks=CHECKS, timeout=20)
+
+
+_ALPHABET = '{}[]:,"\\ \n\tnultrefas0123456789.-eE\x00é'
+_ROUTES = ("/v1/jobs", "/v1/spec/validate", "/v1/plans", "/v1/jobs/known/resize", "/v1/nodes/n0/drain")
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(_ROUTES), st.binary(max_size=60) | st.text(_ALPHABET, max_size=60).map(str.encode))
+@example("/v1/jobs", b'{"name": "a", "workload": {"kind": "builtin", "data": {"train": [1e999]}}}')
+@example("/v1/jobs", b'{"name": "a", "name": "b"}')
+@example("/v1/jobs", b'{"name":"w","workload":{"kind":"script","entrypoint":"/a"},"resources":{"cpus":1' + b"0" * 309 + b"}}")
+@example("/v1/jobs", b"[" * 100_000)
+@example("/v1/plans", b'{"model": "llama3-70b", "device": "A100", "gpus": 1e6, "global_batch": true, "sequence": "1"}')
+@example("/v1/jobs/known/resize", b'{"dp": 131072, "tp": 131072}')
+@example("/v1/nodes/n0/drain", b'{"deadline_s": "' + b"9" * 400 + b'd"}')
+def test_any_body_gets_a_problem_or_an_answer(url: str, path: str, body: bytes):
+    answer = httpx2.post(f"{url}{path}", content=body, headers={"Content-Type": "application/json"}, trust_env=False)
+    assert answer.status_code < 500, answer.text
+    assert answer.is_success or answer.headers["Content-Type"] == "application/problem+json"
+    assert "Value error" not in answer.text and "Input should" not in answer.text

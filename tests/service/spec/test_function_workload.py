@@ -32,7 +32,12 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
             "",
             "must not exceed the number of micro-batches per step",
         ),
-        ({**FUNCTION, "function": "train"}, {"training": STEPS}, "workload.function", "must have the form 'module:function'"),
+        (
+            {**FUNCTION, "function": "train"},
+            {"training": STEPS},
+            "workload.function",
+            "must have the form 'module:function'",
+        ),
         ({**FUNCTION, "args": []}, {"training": STEPS}, "workload.args", "unknown field"),
     ],
 )

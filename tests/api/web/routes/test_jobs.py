@@ -72,7 +72,7 @@ async def test_one_key_one_job(live, make_spec):
         ({"storage_uri": "here/and/there"}, "/storage_uri", "here/and/there"),
         ({"resume_from": "nobody@latest"}, "/resume_from", "nobody@latest"),
         ({"secrets": {"TOKEN": "s3cr3t"}}, "/secrets/TOKEN", None),
-        ({"args": {"rate": "\x00"}}, "", None),
+        ({"args": {"rate": "\x00"}}, "/args/rate", None),
         ({"workload": {"kind": "script", "entrypoint": "/x.py", "cwd": "here"}}, "/workload/cwd", "here"),
     ],
 )
@@ -115,7 +115,7 @@ async def test_listing(live):
     labelled = (await live.http.get("/v1/jobs?label=n=3")).json()
     assert [job["id"] for job in labelled["jobs"]] == [ids[3]]
     assert (await live.http.get("/v1/jobs?state=RUNNING&state=FAILED")).json()["jobs"] == []
-    assert (await live.http.get("/v1/jobs?state=SLEEPING")).json()["errors"][0]["pointer"] == "query/state/0"
+    assert (await live.http.get("/v1/jobs?state=SLEEPING")).json()["errors"][0]["pointer"] == "state"
 
 
 async def test_cancel_with_a_version(live, job_events):
