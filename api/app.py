@@ -30,11 +30,13 @@ from regroup.api.web.routes import (
     topology,
     uploads,
 )
+from regroup.api.web.routes.dependencies import TOKEN
+from regroup.service.local.api_token import ApiToken
 from regroup.service.operations.services import Services
 
 
-def create_app(services: Services) -> FastAPI:
-    """Create the app over `services`. The caller closes the services after the app."""
+def create_app(services: Services, token: ApiToken) -> FastAPI:
+    """Create the app over `services`, for clients that have `token`. The caller closes the services after the app."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
@@ -45,7 +47,7 @@ def create_app(services: Services) -> FastAPI:
 
     app = _create_app(lifespan)
     app.add_middleware(JsonBodies)
-    app.add_middleware(Guard)
+    app.add_middleware(Guard, token)
     return app
 
 
@@ -100,7 +102,7 @@ def _create_app(lifespan: Any = None) -> FastAPI:
     )
     problems.install(app, [route for router in routers for route in router.routes])
     for router in routers:
-        app.include_router(router)
+        app.include_router(router, dependencies=[] if router is ops.router else [TOKEN])
     return app
 
 

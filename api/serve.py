@@ -11,6 +11,8 @@ from pathlib import Path
 import uvicorn
 
 from regroup.api.app import create_app
+from regroup.service.local import api_token, private_files
+from regroup.service.local.api_token import ApiToken
 from regroup.service.server import control_plane
 from regroup.service.settings import Settings
 
@@ -21,14 +23,19 @@ def serve(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM. Jobs and the local Ray keep running; `down` stops them.
 
     Raises:
-        ConflictError: another server uses the state directory or the port.
+        ConflictError: another server uses the state directory or the port, or another user can read the state
+            directory or the token.
         UnavailableError: the database or the cluster does not respond.
     """
-    settings.prepare_state_dir()
+    os.umask(private_files.UMASK)
+    for name in api_token.VARIABLES:  # Ray's processes would inherit them
+        os.environ.pop(name, None)
+    private_files.prepare_state_dir(settings.state_dir)
     control_plane.refuse_second(settings.state_dir)
+    token = api_token.ensure_token(settings.token_path, create=settings.token_file is None)
     # The working directory becomes sys.path[0] of every Ray worker, so it must not contain the user's packages.
     os.chdir(settings.state_dir)
-    asyncio.run(_serve(settings))
+    asyncio.run(_serve(settings, token))
 
 
 def down(state_dir: Path) -> list[str]:
@@ -36,20 +43,24 @@ def down(state_dir: Path) -> list[str]:
     return control_plane.end_all(state_dir)
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, token: ApiToken) -> None:
     stopping = asyncio.Event()
     _stop_on_signals(stopping)
     with control_plane.bind(settings) as listener:
-        await _run(settings, listener, stopping)
+        await _run(settings, token, listener, stopping)
 
 
-async def _run(settings: Settings, listener: socket.socket, stopping: asyncio.Event) -> None:
+async def _run(settings: Settings, token: ApiToken, listener: socket.socket, stopping: asyncio.Event) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     async with control_plane.control_plane(settings) as services:
         _stop_on_signals(stopping)  # again, because Ray replaced the handlers
         config = uvicorn.Config(
-            create_app(services), log_level="warning", access_log=False, timeout_graceful_shutdown=_DRAIN_S
+            create_app(services, token),
+            ws="none",
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=_DRAIN_S,
         )
         web = _Server(config)
         serving = asyncio.create_task(web.serve(sockets=[listener]))
@@ -59,8 +70,8 @@ async def _run(settings: Settings, listener: socket.socket, stopping: asyncio.Ev
             await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
             if started.done():
                 dashboard = await services.cluster.dashboard_url()
-                control_plane.write_record(settings.state_dir, url, dashboard)
-                print(f"regroup serves at {url}" + (f", Ray dashboard at {dashboard}" if dashboard else ""), flush=True)
+                control_plane.write_record(settings.state_dir, url, dashboard, token.path)
+                print(_ready_line(settings, url, dashboard), flush=True)
             await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             control_plane.remove_record(settings.state_dir)
@@ -68,6 +79,13 @@ async def _run(settings: Settings, listener: socket.socket, stopping: asyncio.Ev
             started.cancel()
             stopped.cancel()
             await serving
+
+
+def _ready_line(settings: Settings, url: str, dashboard: str | None) -> str:
+    if dashboard is None:
+        return f"regroup serves at {url}"
+    asks = "" if settings.ray_address else f" (it asks for the token in {settings.ray_token_path})"
+    return f"regroup serves at {url}, Ray dashboard at {dashboard}{asks}"
 
 
 def _stop_on_signals(stopping: asyncio.Event) -> None:

@@ -10,6 +10,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from regroup.service.domain.topology import DOMAIN_LEVELS
 
+TOKEN_NAME = "api.token"
+"""Name of the token file in the state directory."""
 _MIB = 2**20
 
 
@@ -19,11 +21,14 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="REGROUP_", frozen=True, extra="forbid")
 
     state_dir: Path = Path("~/.regroup")
-    """Folder of the database, the token, the process records and the default storage. Private to the user."""
+    """Folder of the database, the tokens, the process records and the default storage. Private to the user."""
     host: str = "127.0.0.1"
     """Address to listen on. Loopback only."""
     port: int = Field(default=8500, ge=0, le=65535)
     """Port to listen on; 0 selects a free port."""
+    token_file: Path | None = None
+    """File with the token that clients of the API need. Default: `api.token` in `state_dir`, created at the first
+    start."""
     database_url: str = ""
     """Database: `postgresql://…` or `sqlite:///…`. Default: a file in `state_dir`."""
     storage_uri: str = ""
@@ -46,6 +51,9 @@ class Settings(BaseSettings):
     local_gpus_per_node: int | None = Field(default=None, ge=0)
     """Number of CUDA devices of each local node. Default: the machine's devices, divided evenly. With a larger number
     Ray schedules devices that do not exist."""
+    ray_dashboard_port: int | None = Field(default=None, ge=0, le=65535)
+    """Port of the dashboard of the local Ray cluster; 0 selects a free one. Default: 8265, or a free port if 8265 is in
+    use."""
     object_store_bytes: int = Field(default=100 * _MIB, ge=80 * _MIB)
     """Size of Ray's object store on each local node. Training does not use the object store."""
 
@@ -112,19 +120,18 @@ class Settings(BaseSettings):
             raise ValueError(f"topology_labels: unknown level {unknown[0]!r}; expected one of {', '.join(levels)}")
         return value
 
-    @field_validator("state_dir")
+    @field_validator("state_dir", "token_file")
     @classmethod
-    def _make_absolute(cls, value: Path) -> Path:
-        return value.expanduser().absolute()
+    def _make_absolute(cls, value: Path | None) -> Path | None:
+        return None if value is None else value.expanduser().absolute()
 
     @field_validator("host")
     @classmethod
     def _check_loopback(cls, value: str) -> str:
         if value != "localhost" and not _is_loopback(value):
             raise ValueError(
-                f"host {value!r} is not a loopback address: the API has no access control yet, and every client that "
-                "reaches it can run code on this machine; use 127.0.0.1, and connect through an SSH tunnel or an "
-                "authenticating proxy"
+                f"host {value!r} is not a loopback address: the API sends its token without encryption and has no "
+                "users or roles yet; use 127.0.0.1, and connect through an SSH tunnel"
             )
         return value
 
@@ -149,13 +156,14 @@ class Settings(BaseSettings):
         return self
 
     @property
+    def token_path(self) -> Path:
+        """File of the token that clients of the API need."""
+        return self.token_file or self.state_dir / TOKEN_NAME
+
+    @property
     def ray_token_path(self) -> Path:
         """Token file of the local Ray cluster, readable by the user only."""
         return self.state_dir / "ray.token"
-
-    def prepare_state_dir(self) -> None:
-        """Create the state directory with permissions for the user only."""
-        self.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 def _is_loopback(host: str) -> bool:

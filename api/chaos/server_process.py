@@ -13,6 +13,7 @@ from regroup.api.chaos.local_faults import LocalFaults
 from regroup.api.client.client import Client
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.local import marked_processes, ray_cluster
+from regroup.service.local.api_token import own_token
 from regroup.service.settings import Settings
 
 _START_TIMEOUT_S = 120.0
@@ -80,7 +81,7 @@ class LocalService:
 
     def client(self) -> Client:
         """Return a client that waits for a server that is restarting."""
-        return Client(self.url, patience_s=_CLIENT_PATIENCE_S)
+        return Client(self.url, token=own_token(self.state_dir), patience_s=_CLIENT_PATIENCE_S)
 
     def restart(self) -> None:
         """Start the server again after it was killed."""

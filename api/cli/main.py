@@ -1,7 +1,9 @@
 """The command line. Commands import their dependencies when they run: start-up imports neither torch nor ray."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -76,7 +78,22 @@ for _group, _name, _subcommands in GROUPS:
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="File with the token of the server.  [default: REGROUP_TOKEN, REGROUP_TOKEN_FILE, or the token of "
+            "this machine's server]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    if token_file is not None:
+        os.environ.pop("REGROUP_TOKEN", None)
+        os.environ["REGROUP_TOKEN_FILE"] = str(token_file)
     if version:
         from regroup import __version__
 

@@ -37,6 +37,8 @@ class AsyncClient:
 
     Args:
         url: URL of the server, e.g. `http://127.0.0.1:8500`.
+        token: Token of the server. Default: `REGROUP_TOKEN`, the file that `REGROUP_TOKEN_FILE` names, or the token of
+            this machine's server.
         patience_s: Time for which a request is repeated while the server is unavailable.
         transport: Replaces the network in tests.
     """
@@ -45,11 +47,12 @@ class AsyncClient:
         self,
         url: str = DEFAULT_URL,
         *,
+        token: str | None = None,
         patience_s: float = PATIENCE_S,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = url
-        self._transport = AsyncTransport(url, patience_s, transport)
+        self._transport = AsyncTransport(url, token, patience_s, transport)
 
     async def __aenter__(self) -> Self:
         return self

@@ -42,15 +42,22 @@ class Client:
 
     Args:
         url: URL of the server, e.g. `http://127.0.0.1:8500`.
+        token: Token of the server. Default: `REGROUP_TOKEN`, the file that `REGROUP_TOKEN_FILE` names, or the token of
+            this machine's server.
         patience_s: Time for which a request is repeated while the server is unavailable.
         transport: Replaces the network in tests.
     """
 
     def __init__(
-        self, url: str = DEFAULT_URL, *, patience_s: float = PATIENCE_S, transport: httpx2.BaseTransport | None = None
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        token: str | None = None,
+        patience_s: float = PATIENCE_S,
+        transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self.url = url
-        self._transport = SyncTransport(url, patience_s, transport)
+        self._transport = SyncTransport(url, token, patience_s, transport)
 
     def __enter__(self) -> Self:
         return self

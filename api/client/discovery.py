@@ -1,11 +1,9 @@
 """Discovery of the server, and a feed of a job's events for live views."""
 
-import json
-import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+from regroup.api.client.access_token import server_record, state_dir
 from regroup.api.client.client import Client
 from regroup.api.live.follow import Feed
 from regroup.service.domain.errors import UnavailableError
@@ -20,14 +18,14 @@ def address(server: str | None) -> str | None:
     """Return the given URL, else the URL of this machine's server, else None."""
     if server:
         return server
-    try:
-        return str(json.loads((_state_dir() / "server.json").read_text())["url"])
-    except (OSError, ValueError, KeyError):
-        return None
+    record = server_record(state_dir())
+    return None if record is None or "url" not in record else str(record["url"])
 
 
-def connect(server: str | None, *, patient: bool = False) -> Client:
+def connect(server: str | None, *, token: str | None = None, patient: bool = False) -> Client:
     """Return a client of the server. A `patient` client retries long enough to outlast a restart of the server.
+
+    Without `token`, the client finds the token itself (`access_token.find_token`).
 
     Raises:
         UnavailableError: no server was given, and none was started on this machine.
@@ -35,14 +33,10 @@ def connect(server: str | None, *, patient: bool = False) -> Client:
     url = address(server)
     if url is None:
         raise UnavailableError(
-            f"no server was started with the state directory {_state_dir()}: "
+            f"no server was started with the state directory {state_dir()}: "
             "start one with `regroup serve`, or set --server or REGROUP_SERVER"
         )
-    return Client(url, patience_s=_FOLLOW_PATIENCE_S if patient else _PATIENCE_S)
-
-
-def _state_dir() -> Path:
-    return Path(os.environ.get("REGROUP_STATE_DIR") or "~/.regroup").expanduser()
+    return Client(url, token=token, patience_s=_FOLLOW_PATIENCE_S if patient else _PATIENCE_S)
 
 
 class _ClientFeed:

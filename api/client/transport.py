@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import httpx2
 
+from regroup.api.client.access_token import TokenAuth
 from regroup.api.client.errors import error_from
 from regroup.api.client.requests import (
     CONNECT_TIMEOUT_S,
@@ -32,9 +33,11 @@ _TIMEOUT = httpx2.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
 class SyncTransport:
     """Blocks the calling thread."""
 
-    def __init__(self, url: str, patience_s: float, transport: httpx2.BaseTransport | None) -> None:
+    def __init__(self, url: str, token: str | None, patience_s: float, transport: httpx2.BaseTransport | None) -> None:
         self._patience_s = patience_s
-        self._http = httpx2.Client(base_url=url, timeout=_TIMEOUT, transport=transport, trust_env=False)
+        self._http = httpx2.Client(
+            base_url=url, auth=TokenAuth(url, token), timeout=_TIMEOUT, transport=transport, trust_env=False
+        )
 
     def close(self) -> None:
         """Close the connections."""
@@ -121,9 +124,13 @@ class SyncTransport:
 class AsyncTransport:
     """Suspends the calling task."""
 
-    def __init__(self, url: str, patience_s: float, transport: httpx2.AsyncBaseTransport | None) -> None:
+    def __init__(
+        self, url: str, token: str | None, patience_s: float, transport: httpx2.AsyncBaseTransport | None
+    ) -> None:
         self._patience_s = patience_s
-        self._http = httpx2.AsyncClient(base_url=url, timeout=_TIMEOUT, transport=transport, trust_env=False)
+        self._http = httpx2.AsyncClient(
+            base_url=url, auth=TokenAuth(url, token), timeout=_TIMEOUT, transport=transport, trust_env=False
+        )
 
     async def close(self) -> None:
         """Close the connections."""

@@ -1,20 +1,20 @@
-"""Concerns of HTTP that all resources share: allowed hosts, body sizes, ETags, page tokens."""
+"""Concerns of HTTP that all resources share: access, body sizes, ETags, page tokens."""
 
 import base64
 import hashlib
 import hmac
-import ipaddress
 import json
 import re
 from collections.abc import Mapping, Sequence
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from regroup.api.web import access
 from regroup.api.web.problems import problem
 from regroup.service.domain.errors import PreconditionError
+from regroup.service.local.api_token import ApiToken
 from regroup.service.store.records import JobRow
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -24,31 +24,31 @@ MAX_PIECE_BYTES = 8 * 1024 * 1024
 
 
 class Guard:
-    """Middleware that rejects foreign host names, cross-site requests, and bodies that are too large.
+    """Middleware that refuses requests of others than users of this server, and bodies that are too large."""
 
-    The server binds loopback and has no access control yet, so a web page in a browser on this machine must not reach
-    it: neither through a name that resolves to 127.0.0.1 (DNS rebinding) nor through a cross-site request.
-    """
-
-    def __init__(self, app: ASGIApp, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+    def __init__(self, app: ASGIApp, token: ApiToken, max_body_bytes: int = MAX_BODY_BYTES) -> None:
         self._app = app
+        self._token = token
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass allowed requests to the app, and answer others with a problem."""
+        """Pass allowed requests to the app, and answer others with a problem. No route uses a WebSocket."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers, path = Headers(scope=scope), str(scope["path"])
-        host, origin = headers.get("host", ""), headers.get("origin")
         limit = MAX_PIECE_BYTES if path.startswith(UPLOADS) else self._max_body_bytes
         too_large = f"a body may have at most {limit} bytes"
+        refused = access.refusal_of(path, _sender(headers), self._token.value, self._token.path)
         refusal = None
-        if not is_loopback(host):
-            detail = f"Host {host!r} is not loopback; this server accepts only 127.0.0.1 and localhost"
-            refusal = problem("host_not_allowed", detail, path)
-        elif origin is not None and not is_loopback(urlsplit(origin).netloc):
-            refusal = problem("forbidden", f"cross-site requests from {origin!r} are not allowed", path)
+        if refused is not None:
+            refusal = problem(refused.code, refused.detail, path)
+            if refused.code == "unauthorized":
+                for challenge in access.CHALLENGES:
+                    refusal.headers.append("WWW-Authenticate", challenge)
         elif "\x00" in path or b"%00" in scope.get("query_string", b""):
             refusal = problem("bad_request", "a name cannot contain the NUL character", path.replace("\x00", ""))
         elif (length := headers.get("content-length", "0")).isdigit() and int(length) > limit:
@@ -69,13 +69,13 @@ class Guard:
         await self._app(scope, limited, send)
 
 
-def is_loopback(netloc: str) -> bool:
-    """Return True if `host[:port]` is a loopback address or localhost."""
-    try:
-        host = urlsplit(f"//{netloc}").hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _sender(headers: Headers) -> access.Sender:
+    return access.Sender(
+        hosts=headers.getlist("host"),
+        origins=headers.getlist("origin"),
+        fetch_sites=headers.getlist("sec-fetch-site"),
+        authorizations=headers.getlist("authorization"),
+    )
 
 
 def etag(job: JobRow) -> str:

@@ -64,7 +64,16 @@ def spec_problem(error: SpecError, path: str) -> Response:
 def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
     """Return the OpenAPI entries of a route's problems: `codes`, and those that all routes share."""
     found: dict[int | str, dict[str, Any]] = {}
-    for code in ("bad_request", "forbidden", "not_found", "host_not_allowed", "invalid_request", "unavailable", *codes):
+    for code in (
+        "bad_request",
+        "unauthorized",
+        "forbidden",
+        "not_found",
+        "host_not_allowed",
+        "invalid_request",
+        "unavailable",
+        *codes,
+    ):
         entry = error_code(code)
         schema = {"$ref": "#/components/schemas/Problem"}
         found[entry.status] = {

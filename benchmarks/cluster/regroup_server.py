@@ -19,6 +19,7 @@ from benchmarks.peers.workload import NODES, SLOTS
 from benchmarks.trials.trial import TrialError
 from regroup.api.client.client import Client
 from regroup.service.domain.errors import RegroupError
+from regroup.service.local import api_token
 
 _MARK = "BENCHMARK_SERVER"
 _START_PATIENCE_S = 90.0
@@ -65,7 +66,8 @@ def run_server(folder: Path, environment: Mapping[str, str] | None = None, *, no
     """
     state = folder / "state"
     state.mkdir(parents=True)
-    env = {**os.environ, **(environment or {}), _MARK: str(state)}
+    inherited = {name: value for name, value in os.environ.items() if name not in api_token.VARIABLES}
+    env = {**inherited, "REGROUP_RAY_DASHBOARD_PORT": "0", **(environment or {}), _MARK: str(state)}
     command = [sys.executable, "-m", "regroup.api.cli"]
     options = ["--local-nodes", str(nodes), "--slots-per-node", str(SLOTS), "--port", "0", "--allow-faults"]
     with (folder / "server.log").open("wb") as log:
@@ -74,7 +76,8 @@ def run_server(folder: Path, environment: Mapping[str, str] | None = None, *, no
             env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     try:
-        with Client(_url(server, state, folder / "server.log")) as client:
+        url = _url(server, state, folder / "server.log")
+        with Client(url, token=api_token.own_token(state)) as client:
             yield Server(client, str(state), server.pid)
     finally:
         server.terminate()

@@ -29,6 +29,11 @@ _OTHERS = """
 """
 _VARIABLES = {
     "REGROUP_SERVER": ("command line, Python client", "URL of the server, for example `http://127.0.0.1:8500`"),
+    "REGROUP_TOKEN": (
+        "command line, Python client",
+        "token of the server. Without it, and without `REGROUP_TOKEN_FILE` (also a setting of the server), clients "
+        "read the token of this machine's server from its state directory",
+    ),
     "REGROUP_NODE_LABELS": (
         "agents on Kubernetes",
         "labels of the Kubernetes node that become labels of the Ray node; the manifests set it",

@@ -35,6 +35,7 @@ class ErrorCode:
 ERROR_CODES: Sequence[ErrorCode] = (
     ErrorCode("malformed_json", 400, "Malformed JSON in the request body"),
     ErrorCode("bad_request", 400, "Invalid request"),
+    ErrorCode("unauthorized", 401, "Token missing or wrong", EXIT_FORBIDDEN),
     ErrorCode("forbidden", 403, "Not allowed by this server", EXIT_FORBIDDEN),
     ErrorCode("not_found", 404, "Not found", EXIT_NOT_FOUND),
     ErrorCode("method_not_allowed", 405, "Method not allowed"),

@@ -20,13 +20,16 @@ from typing import Any
 from uuid import uuid4
 
 from regroup.service.domain.errors import RegroupError
-from regroup.service.local import processes
+from regroup.service.local import api_token, processes
+from regroup.service.local.private_files import prepare_state_dir, write_private
 from regroup.service.local.processes import Process
 from regroup.service.settings import Settings
 
 ROLE_LABEL = "regroup.io/role"
 """Node label: `control` carries supervisors, `training` carries ranks."""
 
+DASHBOARD_PORT = 8265
+"""Port of the dashboard unless it is in use: Ray's own default."""
 _MARK = "REGROUP_RAY_CLUSTER"
 _RECORD = "ray.json"
 _START_TIMEOUT_S = 90.0
@@ -98,11 +101,13 @@ def start(settings: Settings) -> LocalRay:
     """Start the head and the nodes as daemons.
 
     Raises:
-        LocalRayError: a node did not start. The error has the end of the output of `ray start`; no process is left.
+        LocalRayError: the requested port of the dashboard is in use, or a node did not start. The error then has the
+            end of the output of `ray start`; no process is left.
     """
-    settings.prepare_state_dir()
-    _write_private(settings.ray_token_path, secrets.token_hex(32))
-    gcs_port, dashboard_port = _free_ports(2)
+    prepare_state_dir(settings.state_dir)
+    write_private(settings.ray_token_path, secrets.token_hex(32))
+    dashboard_port = _dashboard_port(settings.ray_dashboard_port)
+    (gcs_port,) = _free_ports(1)
     cluster = LocalRay(
         id=uuid4().hex,
         address=f"127.0.0.1:{gcs_port}",
@@ -251,7 +256,7 @@ def _log_tails(commands: Sequence[Mapping[str, Any]]) -> str:
 
 
 _NOT_INHERITED = frozenset(
-    {"RAY_ADDRESS", "RAY_NAMESPACE", "RAY_RUNTIME_ENV", "RAY_AUTH_TOKEN", "CUDA_VISIBLE_DEVICES"}
+    {"RAY_ADDRESS", "RAY_NAMESPACE", "RAY_RUNTIME_ENV", "RAY_AUTH_TOKEN", "CUDA_VISIBLE_DEVICES", *api_token.VARIABLES}
 )
 _DAEMON_ENVIRONMENT = {
     # Ray's memory monitor would kill an agent for the memory of its ranks; the kernel kills a rank first.
@@ -290,6 +295,27 @@ def _free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
+def _dashboard_port(requested: int | None) -> int:
+    """Return the port for the dashboard.
+
+    Raises:
+        LocalRayError: the requested port is in use.
+    """
+    if requested != 0:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", requested or DASHBOARD_PORT))
+                return requested or DASHBOARD_PORT
+            except OSError as error:
+                if requested is not None:
+                    raise LocalRayError(
+                        f"port {requested} for the Ray dashboard is in use ({error}): choose another one with "
+                        "REGROUP_RAY_DASHBOARD_PORT; 0 selects a free one"
+                    ) from error
+    return _free_ports(1)[0]
+
+
 def _short_temp_dir() -> str:
     parent = tempfile.gettempdir()
     return tempfile.mkdtemp(prefix="rg-", dir=parent if len(parent.encode()) < _TEMP_DIR_LIMIT - 12 else "/tmp")
@@ -300,13 +326,4 @@ def _to_json(cluster: LocalRay) -> dict[str, Any]:
 
 
 def _save(state_dir: Path, cluster: LocalRay) -> None:
-    _write_private(state_dir / _RECORD, json.dumps(_to_json(cluster), indent=2))
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Write a file that only this user can read. The file is complete, or it does not exist."""
-    draft = path.with_suffix(".new")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    draft.replace(path)
+    write_private(state_dir / _RECORD, json.dumps(_to_json(cluster), indent=2))

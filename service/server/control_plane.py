@@ -18,6 +18,7 @@ from regroup.service.cluster_state.topology import Topology
 from regroup.service.controller.controller import Controller
 from regroup.service.domain.errors import ConflictError
 from regroup.service.local import processes, ray_cluster
+from regroup.service.local.private_files import write_private
 from regroup.service.local.processes import Process
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.services import Services
@@ -39,6 +40,8 @@ class ServerRecord:
     pid: int
     started: int
     """Start of the process in clock ticks after boot. A later process with the same pid has another start."""
+    token_path: str = ""
+    """File of the token that clients need."""
 
     @property
     def process(self) -> Process:
@@ -108,14 +111,12 @@ def refuse_second(state_dir: Path) -> None:
         )
 
 
-def write_record(state_dir: Path, url: str, dashboard_url: str | None) -> ServerRecord:
+def write_record(state_dir: Path, url: str, dashboard_url: str | None, token_path: Path) -> ServerRecord:
     """Write the record of this server, for other processes. The caller does this when the server is ready."""
     me = processes.find_process(os.getpid())
     assert me is not None, "this process exists"
-    record = ServerRecord(url, dashboard_url, me.pid, me.started)
-    draft = state_dir / f"{_RECORD}.new"
-    draft.write_text(json.dumps(asdict(record)))
-    draft.replace(state_dir / _RECORD)
+    record = ServerRecord(url, dashboard_url, me.pid, me.started, str(token_path))
+    write_private(state_dir / _RECORD, json.dumps(asdict(record)))
     return record
 
 

@@ -16,6 +16,7 @@ import uvicorn
 from regroup.api.app import create_app
 from regroup.api.client.client import Client
 from regroup.service.domain.states import JobState, Reason, check_transition
+from regroup.service.local.api_token import ensure_token
 from regroup.service.operations.services import Services
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings
@@ -46,6 +47,7 @@ class Live:
     """A serving control plane."""
 
     url: str
+    token: str
     services: Services
     cluster: FakeCluster
     http: httpx2.AsyncClient
@@ -140,10 +142,13 @@ def make_spec() -> Callable[..., dict[str, Any]]:
 @pytest.fixture
 async def live(tmp_path: Path) -> AsyncIterator[Live]:
     settings = Settings(state_dir=tmp_path, allow_faults=False)
+    token = ensure_token(settings.token_path, create=False)
     store = await Store.open(settings.database_url)
     cluster = FakeCluster()
     services = Services(store, cluster, settings)
-    config = uvicorn.Config(create_app(services), port=0, ws="none", log_config=None, timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        create_app(services, token), port=0, ws="none", log_config=None, timeout_graceful_shutdown=1
+    )
     server = QuietServer(config)
     serving = asyncio.create_task(server.serve())
     await asyncio.wait_for(server.up.wait(), 20)
@@ -151,8 +156,9 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
     url = f"http://127.0.0.1:{port}"
     lease = await store.acquire_lease("test", 3600.0)
     assert lease is not None
-    async with httpx2.AsyncClient(base_url=url, trust_env=False) as http:
-        yield Live(url, services, cluster, http, lease)
+    headers = {"Authorization": f"Bearer {token.value}"}
+    async with httpx2.AsyncClient(base_url=url, headers=headers, trust_env=False) as http:
+        yield Live(url, token.value, services, cluster, http, lease)
     server.should_exit = True
     await serving
     await store.close()

@@ -1,5 +1,4 @@
 import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ def test_loopback_is_served(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org"])
 def test_another_address_is_refused_with_a_remedy(host: str) -> None:
-    with pytest.raises(ValidationError, match=r"no access control yet.*SSH tunnel"):
+    with pytest.raises(ValidationError, match=r"without encryption.*SSH tunnel"):
         Settings(host=host)
 
 
@@ -30,8 +29,7 @@ def test_all_files_are_in_the_state_directory_by_default(tmp_path: Path) -> None
     settings = Settings(state_dir=tmp_path / "s")
     assert settings.database_url == f"sqlite:///{tmp_path}/s/regroup.db"
     assert settings.storage_uri == f"file://{tmp_path}/s/storage"
-    settings.prepare_state_dir()
-    assert stat.S_IMODE(settings.state_dir.stat().st_mode) == 0o700
+    assert settings.token_path == tmp_path / "s" / "api.token"
     assert Settings(storage_uri="s3://b/p").storage_uri == "s3://b/p"
 
 

@@ -20,6 +20,7 @@ from regroup.api.client.discovery import connect, feed
 from regroup.api.live.follow import Lines, Screen, display, follow
 from regroup.api.live.job_view import JobView, initial_view
 from regroup.service.domain.errors import RegroupError, UnavailableError
+from regroup.service.local.api_token import own_token
 from regroup.service.local.marked_processes import marked_environment, stop_marked
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "pretrain-cpython.yaml"
@@ -93,8 +94,8 @@ def _run_twice(specs: Plan, server: "subprocess.Popen[bytes]", state: Path, dire
             server, state, _view(specs.disturbed, f"starting Ray with {_NODES} local nodes, and the server"), out
         )
         served = time.monotonic() - started_s
-        disturbed = _run(url, specs.disturbed, out)
-        control = _run(url, specs.control, out)
+        disturbed = _run(url, own_token(state), specs.disturbed, out)
+        control = _run(url, own_token(state), specs.control, out)
     data = specs.disturbed["workload"]["data"]
     entropy = unigram_entropy(data["train"], data["validation"])
     times = {"until_served": served, "until_both_done": time.monotonic() - started_s}
@@ -103,9 +104,9 @@ def _run_twice(specs: Plan, server: "subprocess.Popen[bytes]", state: Path, dire
     return figures
 
 
-def _run(url: str, spec: Mapping[str, Any], out: Screen | Lines) -> Run:
+def _run(url: str, token: str, spec: Mapping[str, Any], out: Screen | Lines) -> Run:
     started_s = time.monotonic()
-    with connect(url, patient=True) as client:
+    with connect(url, token=token, patient=True) as client:
         job = client.submit(dict(spec))
         view = follow(feed(client, job.id), _view(spec, ""), out)
         return Run(client.get(job.id).model_dump(mode="json"), view, time.monotonic() - started_s)

@@ -15,6 +15,10 @@ per line.
 The server is the one in `--server URL`, else in `REGROUP_SERVER`, else the one that `regroup serve` started on this
 machine. Its address is in `server.json` in the state directory: `REGROUP_STATE_DIR`, or `~/.regroup` if unset.
 
+Every server asks for its token. Commands find the token of this machine's server by themselves. For another server,
+give them a copy of its token file: `regroup --token-file FILE COMMAND`, or the variables `REGROUP_TOKEN_FILE` or
+`REGROUP_TOKEN`.
+
 This page is generated: `python -m regroup.api.cli.docs.cli_reference > docs/cli.md`.
 """
 

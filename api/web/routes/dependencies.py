@@ -2,7 +2,8 @@
 
 from typing import Annotated, cast
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request, Security
+from fastapi.security import HTTPBearer
 
 from regroup.api.web.http import PageTokens
 from regroup.service.operations.jobs import Jobs
@@ -11,7 +12,9 @@ from regroup.service.spec.types import Name
 from regroup.service.store.records import JobRow
 
 ACTOR = "local"
-"""Actor of all requests: any process that can reach loopback, since there is no access control yet."""
+"""Actor of all requests: whoever has the token, since there are no users yet."""
+TOKEN = Security(HTTPBearer(scheme_name="token", description="The content of the token file.", auto_error=False))
+"""Describes the token in the OpenAPI document. The middleware `Guard` checks it, for every path."""
 
 
 def get_services(request: Request) -> Services:

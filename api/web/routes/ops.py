@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from regroup import __version__
 from regroup.api.schemas.jobs import Health, Version
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import TheServices
+from regroup.api.web.routes.dependencies import TOKEN, TheServices
 from regroup.service.domain.errors import RegroupError
 from regroup.service.operations.services import Services
 
@@ -38,13 +38,18 @@ async def readyz(services: TheServices, response: Response, verbose: bool = Fals
     return Health(status="ok" if is_ready else "unavailable", checks=reported)
 
 
-@router.get("/version")
+@router.get("/version", dependencies=[TOKEN])
 async def version() -> Version:
     """Get the version of the server and of the API."""
     return Version(version=__version__, api="v1")
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}},
+    dependencies=[TOKEN],
+)
 async def metrics(services: TheServices) -> Response:
     """Get metrics in the Prometheus text format."""
     return Response(await services.render_metrics(), media_type=CONTENT_TYPE_LATEST)

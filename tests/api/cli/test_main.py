@@ -18,6 +18,7 @@ import yaml
 from regroup.api.app import create_app
 from regroup.api.cli.main import main
 from regroup.service.domain.states import JobState, Reason, check_transition
+from regroup.service.local.api_token import ensure_token
 from regroup.service.operations.services import Services
 from regroup.service.ports.cluster import Node
 from regroup.service.ports.sync import SupervisorEvent
@@ -40,6 +41,7 @@ class Serving:
 
     def __init__(self, state_dir: Path) -> None:
         self._settings = Settings(state_dir=state_dir, allow_faults=False)
+        self._token = ensure_token(self._settings.token_path, create=False)
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
@@ -47,13 +49,12 @@ class Serving:
         assert self._ready.wait(20), "the server did not start"
 
     async def _serve(self) -> None:
-        self._settings.prepare_state_dir()
         self.store = await Store.open(self._settings.database_url)
         lease = await self.store.acquire_lease("test", 600.0)
         assert lease is not None
         self.lease: Lease = lease
         self.cluster = FakeCluster()
-        app = create_app(Services(self.store, self.cluster, self._settings))
+        app = create_app(Services(self.store, self.cluster, self._settings), self._token)
         self._server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
         serving = asyncio.create_task(self._server.serve())
         while not self._server.started:  # noqa: ASYNC110  # uvicorn has a flag, no event

@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
 
 from regroup.api.app import create_app, openapi
 from regroup.api.client.client import Client
+from regroup.service.local.api_token import ensure_token
 from regroup.service.operations.services import Services
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store
@@ -47,7 +48,7 @@ class QuietServer(uvicorn.Server):
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a server in a separate thread, with one job named `known`."""
     reported: dict[str, str] = {}
     up, stop = threading.Event(), threading.Event()
@@ -55,7 +56,8 @@ def url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
     async def serve() -> None:
         given = Settings(state_dir=tmp_path_factory.mktemp("state"))
         store = await Store.open(given.database_url)
-        app = create_app(Services(store, FakeCluster(), given))
+        token = ensure_token(given.token_path, create=False)
+        app = create_app(Services(store, FakeCluster(), given), token)
         server = QuietServer(uvicorn.Config(app, port=0, ws="none", log_config=None, timeout_graceful_shutdown=1))
         serving = asyncio.create_task(server.serve())
         await server.up.wait()
@@ -87,11 +89,12 @@ def url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
-def test_the_api_matches_its_description(case: schemathesis.Case, url: str):
+def test_the_api_matches_its_description(case: schemathesis.Case, url: str, token_of_tests: str):
     case.query.pop("follow", None)  # a stream of a job that never ends
     if "job" in case.path_parameters and len(str(case.path_parameters["job"])) % 2:
         case.path_parameters["job"] = "known"
-    case.call_and_validate(base_url=url, checks=CHECKS, timeout=20)
+    headers = {"Authorization": f"Bearer {token_of_tests}"}
+    case.call_and_validate(base_url=url, headers=headers, checks=CHECKS, timeout=20)
 
 
 _ALPHABET = '{}[]:,"\\ \n\tnultrefas0123456789.-eE\x00é'
@@ -107,8 +110,9 @@ _ROUTES = ("/v1/jobs", "/v1/spec/validate", "/v1/plans", "/v1/jobs/known/resize"
 @example("/v1/plans", b'{"model": "llama3-70b", "device": "A100", "gpus": 1e6, "global_batch": true, "sequence": "1"}')
 @example("/v1/jobs/known/resize", b'{"dp": 131072, "tp": 131072}')
 @example("/v1/nodes/n0/drain", b'{"deadline_s": "' + b"9" * 400 + b'd"}')
-def test_any_body_gets_a_problem_or_an_answer(url: str, path: str, body: bytes):
-    answer = httpx2.post(f"{url}{path}", content=body, headers={"Content-Type": "application/json"}, trust_env=False)
+def test_any_body_gets_a_problem_or_an_answer(url: str, token_of_tests: str, path: str, body: bytes):
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token_of_tests}"}
+    answer = httpx2.post(f"{url}{path}", content=body, headers=headers, trust_env=False)
     assert answer.status_code < 500, answer.text
     assert answer.is_success or answer.headers["Content-Type"] == "application/problem+json"
     assert "Value error" not in answer.text and "Input should" not in answer.text

@@ -13,7 +13,7 @@ import pytest
 from regroup.api.schemas.jobs import Job
 from regroup.service.local.leftovers import find_processes
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.regroup_server import Server, assert_same_result, end, eventually
+from tests.support.servers.regroup_server import Server, assert_same_result, end, eventually, token_header
 
 Spec = Callable[..., dict[str, Any]]
 RANKS = {0, 1, 2, 3}
@@ -85,6 +85,7 @@ def begun_submit(served: Server, spec: dict[str, Any], key: str, *, whole: bool)
         "Content-Type": "application/json",
         "Content-Length": len(body),
         "Idempotency-Key": key,
+        **token_header(served.url),
     }.items():
         connection.putheader(name, str(value))
     connection.endheaders(body if whole else body[: len(body) // 2])

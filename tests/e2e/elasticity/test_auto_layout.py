@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import httpx2
 import pytest
 
 from regroup.api.schemas.jobs import Job
@@ -35,8 +34,8 @@ def typed(server: Server, *arguments: str) -> str:
 
 def predicted_in_metrics(server: Server, job: Job) -> set[str]:
     """Return the names of the series of the job."""
-    text = httpx2.get(f"{server.url}/metrics", trust_env=False, timeout=30).text
-    return {line.partition("{")[0] for line in text.splitlines() if job.id in line and "predicted" in line}
+    lines = server.get("/metrics").splitlines()
+    return {line.partition("{")[0] for line in lines if job.id in line and "predicted" in line}
 
 
 def test_the_planned_layout_runs_and_is_compared_with_the_prediction(

@@ -1,6 +1,7 @@
 """Metrics of real jobs: the server's through a real Prometheus, and Ray's own."""
 
 import json
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -69,7 +70,8 @@ def exported(served: Server, tags: dict[str, str], names: set[str]) -> Samples |
 def test_the_dashboard_shows_a_running_job(
     served: Server, training: Job, scraping: Callable[..., PrometheusServer]
 ) -> None:
-    prometheus = scraping(served.url.removeprefix("http://"))
+    token = {"authorization": {"credentials_file": os.environ["REGROUP_TOKEN_FILE"]}}  # as docs/deploy.md describes
+    prometheus = scraping(served.url.removeprefix("http://"), access=token)
     prometheus.wait_for_scrapes(3)
     answers = {title: prometheus.query(expression) for title, expression in dashboard_expressions().items()}
     of_jobs = {title for title, expression in dashboard_expressions().items() if "regroup_job_" in expression}

@@ -15,6 +15,7 @@ import pytest
 
 from regroup.api.client.client import Client
 from regroup.api.schemas.jobs import Job
+from regroup.service.local.api_token import own_token
 from tests.support.checks.leaks import no_process_remains
 from tests.support.jobs.script_jobs import digest
 from tests.support.jobs.shell_commands import TIME, Block, Shell, blocks, own_state
@@ -78,8 +79,9 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 @pytest.fixture(scope="module")
 def client(shell: Shell) -> Iterator[Client]:
     """A client of the server."""
-    url = json.loads(Path(shell.environment["REGROUP_STATE_DIR"], "server.json").read_text())["url"]
-    with Client(url) as client:
+    state = Path(shell.environment["REGROUP_STATE_DIR"])
+    url = json.loads((state / "server.json").read_text())["url"]
+    with Client(url, token=own_token(state)) as client:
         yield client
 
 

@@ -1,7 +1,6 @@
 """Jobs with their own Python: conflicting versions at once, a failed install, a cancel during a build."""
 
 import time
-import urllib.request
 import uuid
 from pathlib import Path
 from typing import Any
@@ -59,8 +58,7 @@ def test_two_jobs_with_conflicting_versions_of_a_library_run_at_once(
         assert "environment" in [event.data["phase"] for event in events if event.type == "phase"]
         (note,) = [event.data for event in events if event.data.get("kind") == "environment"]
         assert note["installed"] and note["seconds"] > 0
-    with urllib.request.urlopen(f"{served.url}/metrics", timeout=10) as answer:
-        (count,) = [line for line in answer.read().decode().splitlines() if "install_seconds_count" in line]
+    (count,) = [line for line in served.get("/metrics").splitlines() if "install_seconds_count" in line]
     assert float(count.split()[-1]) >= 2
 
 

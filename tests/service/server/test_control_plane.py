@@ -15,13 +15,13 @@ from regroup.service.settings import Settings
 
 def test_a_second_server_is_refused_with_the_address_of_the_first(tmp_path: Path) -> None:
     control_plane.refuse_second(tmp_path)
-    control_plane.write_record(tmp_path, "http://127.0.0.1:1", None)
+    control_plane.write_record(tmp_path, "http://127.0.0.1:1", None, tmp_path / "api.token")
     with pytest.raises(ConflictError, match=rf"process {os.getpid()} at http://127.0.0.1:1"):
         control_plane.refuse_second(tmp_path)
 
 
 def test_a_stale_record_or_a_reused_pid_does_not_block_a_server(tmp_path: Path) -> None:
-    record = control_plane.write_record(tmp_path, "http://127.0.0.1:1", None)
+    record = control_plane.write_record(tmp_path, "http://127.0.0.1:1", None, tmp_path / "api.token")
     other = {"url": record.url, "dashboard_url": None, "pid": record.pid, "started": record.started - 1}
     (tmp_path / "server.json").write_text(json.dumps(other))
     control_plane.refuse_second(tmp_path)

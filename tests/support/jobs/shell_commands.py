@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from regroup.service.local import api_token
 from tests.support.packages.wheel import ROOT
 from tests.support.servers.regroup_server import eventually
 
@@ -66,8 +67,14 @@ def commands(page: str, heading: str) -> list[str]:
 def own_state(folder: Path) -> Generator[dict[str, str]]:
     """Yield the variables of an activated environment with its own state folder and port; call `down` at the end."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    typed = {name: value for name, value in os.environ.items() if name not in _LEFT_BY_IMPORTS}
-    own = {**typed, "PATH": path, "REGROUP_STATE_DIR": str(folder / "state"), "REGROUP_PORT": "0"}
+    typed = {name: value for name, value in os.environ.items() if name not in {*_LEFT_BY_IMPORTS, *api_token.VARIABLES}}
+    own = {
+        **typed,
+        "PATH": path,
+        "REGROUP_STATE_DIR": str(folder / "state"),
+        "REGROUP_PORT": "0",
+        "REGROUP_RAY_DASHBOARD_PORT": "0",
+    }
     try:
         yield own
     finally:

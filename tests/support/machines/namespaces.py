@@ -145,7 +145,8 @@ class Cluster:
     def client(self) -> Client:
         """Client of the server, from outside of the machines."""
         assert self._way_in is not None, "the cluster has not been started"
-        return Client(f"http://127.0.0.1:{self._way_in.port}")
+        token = self.control.run("cat", "/tmp/state/api.token").strip()
+        return Client(f"http://127.0.0.1:{self._way_in.port}", token=token)
 
     def end(self) -> None:
         """End every process of the machines, and remove the machines."""

@@ -71,11 +71,13 @@ def scraping(tmp_path: Path) -> Iterator[Callable[..., PrometheusServer]]:
         pytest.skip("prometheus: not installed (apt-get install prometheus)")
     running: list[subprocess.Popen[bytes]] = []
 
-    def start(*targets: str, rules: dict[str, Any] | None = None) -> PrometheusServer:
+    def start(
+        *targets: str, rules: dict[str, Any] | None = None, access: dict[str, Any] | None = None
+    ) -> PrometheusServer:
         folder = tmp_path / f"prometheus-{len(running)}"
         folder.mkdir()
         (folder / "rules.json").write_text(json.dumps(rules or {"groups": []}))
-        scrape = {"job_name": "regroup", "static_configs": [{"targets": list(targets)}]}
+        scrape = {"job_name": "regroup", "static_configs": [{"targets": list(targets)}], **(access or {})}
         interval = f"{int(SCRAPE_INTERVAL_S * 1000)}ms"
         settings = {
             "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},

@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from regroup.api.client.access_token import find_token
 from regroup.api.client.client import Client
 from regroup.api.schemas.jobs import Job
 from regroup.service.local import ray_cluster
@@ -39,7 +41,8 @@ class Server:
         self.state = state
         self._nodes, self._python, self._cwd = nodes, str(python), cwd
         self._arguments = list(arguments)
-        self._environment = {**os.environ, **(environment or {})}
+        # Tests start several servers at once: they would race for the usual port of the dashboard.
+        self._environment = {**os.environ, "REGROUP_RAY_DASHBOARD_PORT": "0", **(environment or {})}
         self.url = "http://127.0.0.1:1"
         """Address of the server, set when it is ready."""
         self.client = Client(self.url)
@@ -72,6 +75,12 @@ class Server:
         ready = eventually(lambda: self._ready_line(begin), START_S)
         self.url = ready.split(" at ")[1].split(",")[0].split()[0]
         self.client = Client(self.url)
+
+    def get(self, path: str) -> str:
+        """Return the text at a path of the server, as a program without the client gets it."""
+        request = urllib.request.Request(f"{self.url}{path}", headers=token_header(self.url))
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.read().decode()
 
     @property
     def pid(self) -> int:
@@ -138,6 +147,11 @@ class Server:
         text = self._log.read_bytes()[begin:].decode(errors="replace")
         assert self._process.poll() is None, f"the server ended: {text}"
         return next((line for line in text.splitlines() if line.startswith("regroup serves at")), "")
+
+
+def token_header(url: str) -> dict[str, str]:
+    """Return the header that requests of other programs need."""
+    return {"Authorization": f"Bearer {find_token(url)}"}
 
 
 def _descriptors(pid: int) -> list[str]:

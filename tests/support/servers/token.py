@@ -1,0 +1,20 @@
+"""One token for all servers that tests start, and for all clients that they start: both read the same file."""
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from regroup.service.local.api_token import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
+from regroup.service.local.private_files import create_private
+
+
+@pytest.fixture(scope="session", autouse=True)
+def token_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Set the variable that names the file; return the token. A test of the default deletes the variable."""
+    path, token = tmp_path_factory.mktemp("token") / "api.token", secrets.token_urlsafe(32)
+    create_private(path, token)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(TOKEN_VARIABLE, raising=False)
+        patch.setenv(TOKEN_FILE_VARIABLE, str(path))
+        yield token
