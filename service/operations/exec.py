@@ -2,8 +2,9 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from regroup.service.domain.errors import ConflictError, NotFoundError, RegroupError
 from regroup.service.ports.cluster import Cluster
@@ -84,7 +85,7 @@ async def start_command(
             f"job {job.id} has no rank {command.rank}: generation {newest.number} has ranks 0 to {last}"
         )
     key = uuid.uuid4().hex
-    record = {"command": list(command.argv), "rank": command.rank, "node": place["node_name"]}
+    record = {**recorded_command(command.argv), "rank": command.rank, "node": place["node_name"]}
     await store.note(job.id, "exec", record, now=now, actor=actor)
     order = {
         "key": key, "rank": command.rank, "command": list(command.argv), "timeout_s": command.timeout_s,
@@ -92,6 +93,14 @@ async def start_command(
     }  # fmt: skip
     generation = await cluster.execute(job.id, place["node_id"], order)
     return RunningCommand(key, job.id, place["node_id"], place["node_name"], generation)
+
+
+def recorded_command(argv: Sequence[str]) -> dict[str, Any]:
+    """Return what the job's history shows of a command: its program, and how many arguments it had.
+
+    An argument may be a password, and the server does not know the secrets of the nodes.
+    """
+    return {"command": [argv[0]], "arguments": len(argv) - 1} if argv else {"command": [], "arguments": 0}
 
 
 async def follow_command(cluster: Cluster, command: RunningCommand) -> AsyncGenerator[Output | CommandExit | None]:

@@ -10,7 +10,13 @@ from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
 from regroup.workers.agent import prepared_data, token_data
-from regroup.workers.agent.failures import classify_error, classify_setup_error, guarded, storage_failure
+from regroup.workers.agent.failures import (
+    classify_error,
+    classify_setup_error,
+    failed,
+    guarded,
+    storage_failure,
+)
 from regroup.workers.agent.health.node_monitor import NodeMonitor
 from regroup.workers.agent.health.preflight import Preflight
 from regroup.workers.agent.job_host import JobHost
@@ -239,7 +245,8 @@ class NodeAgent(AgentApi):
         if self._host is None:  # the job has ended on this node, and its logs are archived
             return missing
         try:
-            return logs.read(self._host.log_path(generation, rank, stream), offset, limit)
+            path = self._host.log_path(generation, rank, stream)
+            return logs.read(path, offset, limit, self._host.redactor)
         except FileNotFoundError:
             return missing
 
@@ -316,14 +323,19 @@ class NodeAgent(AgentApi):
     async def _set_up(self, work: Awaitable[_Result]) -> _Result:
         """Await a part of the node's setup."""
         log_dir = str(self._started().log_dir)
-        return await guarded(work, lambda error: classify_setup_error(error, log_dir), self._config.node_name)
+        return await guarded(
+            work, lambda error: classify_setup_error(error, log_dir), self._config.node_name, self._hide
+        )
 
     async def _guarded(self, work: Awaitable[_Result]) -> _Result:
         """Await any other work."""
-        return await guarded(work, classify_error, self._config.node_name)
+        return await guarded(work, classify_error, self._config.node_name, self._hide)
 
     def _fail(self, failure: records.AgentFailure) -> NoReturn:
-        raise AgentFailedError(replace(failure, node_name=self._config.node_name))
+        raise failed(failure, self._config.node_name, self._hide)
+
+    def _hide(self, text: str) -> str:
+        return self._host.redactor.hide(text) if self._host is not None else text
 
 
 NodeAgentActor = expose(NodeAgent)

@@ -16,6 +16,7 @@ from regroup.workers.agent.ranks import logs
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import CheckpointScan, Manifest, SavedShards
+from regroup.workers.environment.redaction import Redactor
 from regroup.workers.storage import async_storage, fsspec_storage
 from regroup.workers.zygote.client import TaskDied, ZygoteLink
 
@@ -113,9 +114,9 @@ class CheckpointSaver:
                 continue  # a person may be able to repair a damaged manifest
         return CheckpointScan(tuple(finished), tuple(unfinished))
 
-    def archive_logs(self, log_dir: Path, prefix: str) -> None:
+    def archive_logs(self, log_dir: Path, prefix: str, redactor: Redactor) -> None:
         """Copy this node's rank logs to durable storage, where they outlive the node."""
-        logs.archive(log_dir, prefix, fsspec_storage.join(self._config.storage_uri, "logs"))
+        logs.archive(log_dir, prefix, fsspec_storage.join(self._config.storage_uri, "logs"), redactor)
 
     def inject_next(self, do: str) -> None:
         """Inject one of `SAVER_FAULTS` into the next saver. Two calls inject into the next two savers."""

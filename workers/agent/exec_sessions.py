@@ -16,6 +16,7 @@ from regroup.workers.contract import rank_env
 from regroup.workers.contract.agent_records import CommandExit, CommandOutput, CommandRequest, CommandStarted
 from regroup.workers.contract.codec import build
 from regroup.workers.contract.messages import Join
+from regroup.workers.environment.redaction import Redactor, StreamRedactor
 from regroup.workers.zygote.client import TaskFailed, ZygoteDied, ZygoteLink
 
 NICE = 10
@@ -39,7 +40,8 @@ class ExecRefused(LookupError):
 class ExecSessions:
     """The commands of one node, by the key that the client chose."""
 
-    def __init__(self) -> None:
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
         self._commands: dict[str, _Command] = {}
 
     async def start(
@@ -65,7 +67,7 @@ class ExecSessions:
                     f"{MAX_COMMANDS} commands run on this node already (the maximum); end one of them first"
                 )
             await zygote.ready()
-            self._commands[request.key] = await _Command.start(zygote, request, *at)
+            self._commands[request.key] = await _Command.start(zygote, request, *at, self._redactor)
         return CommandStarted(at[0].generation)
 
     async def read(self, key: str, limit_bytes: int, wait_s: float) -> CommandOutput:
@@ -101,7 +103,9 @@ class ExecSessions:
 class _Command:
     """One command."""
 
-    def __init__(self, outputs: Mapping[int, str], control: int) -> None:
+    def __init__(self, outputs: Mapping[int, str], control: int, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._filters = {fd: StreamRedactor(redactor) for fd in outputs}
         self._loop = asyncio.get_running_loop()
         self._outputs = dict(outputs)
         """Open read end of a pipe → stream."""
@@ -118,7 +122,9 @@ class _Command:
         self._resume()
 
     @classmethod
-    async def start(cls, zygote: ZygoteLink, request: CommandRequest, join: Join, env: Mapping[str, str]) -> "_Command":
+    async def start(
+        cls, zygote: ZygoteLink, request: CommandRequest, join: Join, env: Mapping[str, str], redactor: Redactor
+    ) -> "_Command":
         """Fork the process that runs the command."""
         variables = {**env, **rank_env.variables(join)}
         if rank_env.is_script(join.entry):
@@ -132,7 +138,7 @@ class _Command:
             "command": list(request.command), "env": variables, "folder": rank_env.folder(join),
             "timeout_s": request.timeout_s,
         }  # fmt: skip
-        command = cls({out: "stdout", err: "stderr"}, control)
+        command = cls({out: "stdout", err: "stderr"}, control, redactor)
         runner = command._loop.create_task(zygote.run_task(_TARGET, args, theirs, NICE))
         command._watcher = command._loop.create_task(command._watch(runner))
         await asyncio.sleep(0)  # the fork is sent in the task's first step
@@ -180,7 +186,7 @@ class _Command:
             try:
                 outcome = build(CommandExit, await runner)
             except (TaskFailed, ZygoteDied) as error:
-                outcome = CommandExit(-9, "lost", message=str(error))
+                outcome = CommandExit(-9, "lost", message=self._redactor.hide(str(error)))
             if outcome.why == "exited" and not outcome.stuck:
                 await self._wait_for_output()
             else:  # other processes may have the pipes open: do not wait for them
@@ -212,7 +218,7 @@ class _Command:
         if not data:
             self._close(fd)
             return
-        self._pieces.append((self._outputs[fd], data))
+        self._pieces.append((self._outputs[fd], self._filters[fd].feed(data)))
         self._size += len(data)
         self._has_output.set()
         if self._size >= BUFFER_BYTES:

@@ -1,5 +1,6 @@
 """Classification of errors into failures that the caller of an agent can act on."""
 
+import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
@@ -33,19 +34,34 @@ _OTHER = (OSError, LookupError, ZygoteDied)
 
 
 async def guarded(
-    work: Awaitable[_Result], classify: Callable[[Exception], AgentFailure | None], node_name: str
+    work: Awaitable[_Result],
+    classify: Callable[[Exception], AgentFailure | None],
+    node_name: str,
+    hide: Callable[[str], str],
 ) -> _Result:
-    """Await work of a node's agent.
+    """Await work of a node's agent. `hide` removes secrets from a text.
 
     Raises:
-        AgentFailedError: `classify` returned a failure for the error. Any other error is raised unchanged.
+        AgentFailedError: `classify` returned a failure for the error, or the agent failed already. Any other error is
+            raised unchanged, unless it has a secret.
     """
     try:
         return await work
+    except AgentFailedError as error:
+        raise failed(error.failure, node_name, hide) from None
     except Exception as error:
-        if (failure := classify(error)) is None:
+        if (failure := classify(error)) is not None:
+            raise failed(failure, node_name, hide) from None  # the error itself may have a secret
+        text = "".join(traceback.format_exception(error))
+        if hide(text) == text:
             raise
-        raise AgentFailedError(replace(failure, node_name=node_name)) from error
+        raise RuntimeError(hide(text)) from None
+
+
+def failed(failure: AgentFailure, node_name: str, hide: Callable[[str], str]) -> AgentFailedError:
+    """Return the error for a failure of a node, without secrets."""
+    texts = {"message": hide(failure.message), "traceback": hide(failure.traceback)}
+    return AgentFailedError(replace(failure, node_name=failure.node_name or node_name, **texts))
 
 
 def classify_setup_error(error: Exception, log_dir: str) -> AgentFailure | None:

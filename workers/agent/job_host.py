@@ -46,6 +46,7 @@ from regroup.workers.contract.messages import (
 )
 from regroup.workers.environment.interpreter import JobPython
 from regroup.workers.environment.process_env import rank_variables
+from regroup.workers.environment.redaction import Redactor, known_secrets
 from regroup.workers.os import node_facts, orphans, procfs, scratch_dir
 from regroup.workers.zygote.client import ZygoteLink
 from regroup.workers.zygote.launch import Launch
@@ -86,13 +87,15 @@ class JobHost:
         self.buffers = BufferPool(BUFFERS_PER_RANK + (BUFFERS_FOR_MIRRORS if config.mirror else 0))
         self.mirroring = Mirroring(config, self.buffers)
         self.scratch = scratch_dir.path_of(config.job_id, config.node_id)
+        self.redactor = Redactor(known_secrets(config))
+        """Removes the secrets of this node from everything that leaves it."""
         self._has_remains = self.scratch.exists()
         """An earlier agent of the job ran here and did not shut down."""
         self._scratch_lock = scratch_dir.make(self.scratch)
         self.log_dir = Path(config.log_dir) if config.log_dir else node_facts.session_log_dir() or self.scratch
         self.checkpoints = CheckpointSaver(config, self.scratch, self.buffers, self.note)
-        self.evidence = Evidence(config, self.scratch)
-        self.exec_sessions = ExecSessions()
+        self.evidence = Evidence(config, self.scratch, self.redactor)
+        self.exec_sessions = ExecSessions(self.redactor)
         self.rank_places: dict[int, tuple[Join, dict[str, str]]] = {}
         """Rank → its `Join` and its variables at the start, of the newest generation here, also after its end."""
         self.python = JobPython(config, self.scratch, Path(f"{self._log('environment', 0)}.out"), self.note)
@@ -124,12 +127,13 @@ class JobHost:
             ZygoteDied: the zygote died for another reason.
         """
         procfs.become_subreaper()
+        self.redactor.learn(known_secrets(self.config))
         if self._has_remains:
             self._has_remains = False
             if stuck := await asyncio.to_thread(orphans.kill_remains, self.scratch):
                 self.note("stuck", {"pids": stuck, "node": self.config.node_name})
         await asyncio.to_thread(scratch_dir.sweep)
-        ready = await self._zygote.prepare()
+        ready = self.redactor.hide_all(await self._zygote.prepare())  # the reason of a warm-up's failure is in it
         if ready["why"]:
             self.note("launcher", {"message": ready["why"], "node": self.config.node_name})
         facts = {**ready, **node_facts.host_facts()}
@@ -171,6 +175,7 @@ class JobHost:
         """
         generation = joins[0].generation
         self._accept(generation)
+        self.redactor.learn(known_secrets(self.config))  # a mounted Secret may have changed
         zygote = self._zygote.acquire()
         await zygote.ready()
         self._restore, ranks = joins[0].restore, [join.rank for join in joins]
@@ -179,7 +184,13 @@ class JobHost:
             directory = await asyncio.to_thread(self.checkpoints.fetch, self._restore.uri)
             joins = [replace(join, checkpoint_dir=str(directory)) for join in joins]
         group = self._group = RankGroup(
-            generation, zygote, self._emit, self._lend, self._decide_fault, self._first_visits_s
+            generation,
+            zygote,
+            self._emit,
+            self._lend,
+            self._decide_fault,
+            self.redactor.hide_message,
+            self._first_visits_s,
         )
         self.rank_places = {
             join.rank: (join, rank_variables(self.config, join.rank, device, self.scratch))
@@ -227,7 +238,7 @@ class JobHost:
         await self._zygote.close()
         await self.mirroring.close()
         self.buffers.close()
-        await asyncio.to_thread(self.checkpoints.archive_logs, self.log_dir, self._log_prefix)
+        await asyncio.to_thread(self.checkpoints.archive_logs, self.log_dir, self._log_prefix, self.redactor)
         await asyncio.to_thread(self.checkpoints.close)
         os.close(self._scratch_lock)
 
@@ -263,7 +274,7 @@ class JobHost:
 
     def note(self, kind: str, data: dict[str, Any]) -> None:
         """Emit an event for people."""
-        self._emit(Note(self.generation, kind, data, time.time()))
+        self._emit(self.redactor.hide_message(Note(self.generation, kind, data, time.time())))
 
     def gpus(self) -> list[int]:
         """Return the indexes of the GPUs that the job uses on this node."""
@@ -347,7 +358,7 @@ class JobHost:
             self._emit(Exited(STORE_RANK, self.generation, code, time_s))
         elif self._group is not None and (local := self._group.record_exit(child, code)):
             why = self._was_out_of_memory(code), abort_output(local.log, code)
-            exited = Exited(local.rank, self._group.generation, code, time_s, *why)
+            exited = self.redactor.hide_message(Exited(local.rank, self._group.generation, code, time_s, *why))
             self._group.messages.append(exited)
             self._emit(exited)
 

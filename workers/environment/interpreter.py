@@ -21,8 +21,7 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.environment import venvs
 from regroup.workers.environment.installer import Installer, InstallFailed
 from regroup.workers.environment.process_env import zygote_environment
-from regroup.workers.environment.uv_output import secret_filter
-from regroup.workers.os.node_facts import secret_values
+from regroup.workers.environment.redaction import Redactor, known_secrets
 
 MIN_PYTHON = (3, 11)
 """Oldest Python that `regroup.workers` supports."""
@@ -149,7 +148,7 @@ class JobPython:
         """Acquire the environment of the job's requirements; return True if it had to be created."""
         config = self._config
         env = _installer_environment(zygote_environment(config))
-        hide = secret_filter(secret_values(config.secrets))
+        hide = Redactor(known_secrets(config)).hide
         names = {*config.env, *config.secrets}
         installer = self._installer = Installer(env, names, hide, self._log, self._report_progress)
         if self._closed.is_set():

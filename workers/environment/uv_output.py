@@ -1,8 +1,6 @@
-"""The output of uv: its progress, the reason of a failure, and the removal of secrets."""
+"""The output of uv: its progress, and the reason of a failure."""
 
-import re
-from collections.abc import Callable, Iterable
-from urllib.parse import unquote, urlsplit
+from collections.abc import Iterable
 
 _REPEAT_S = 10.0
 """Time without news after which the current activity is reported again."""
@@ -46,26 +44,6 @@ class UvProgress:
                 return 1.0, f"installed {count} packages"
             case _:
                 return None
-
-
-def secret_filter(secrets: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that removes secrets from a line: in whole, line by line, and what URLs in them contain."""
-    hidden: set[str] = set()
-    for value in secrets:
-        hidden |= {value, *value.splitlines()}
-        for word in value.split():
-            if "://" in word:
-                parts = urlsplit(word)
-                credentials = [part for part in (parts.username, parts.password) if part]
-                hidden |= {*credentials, *(unquote(part) for part in credentials)}
-    longest_first = sorted((value for value in hidden if value), key=len, reverse=True)
-
-    def hide(line: str) -> str:
-        for value in longest_first:
-            line = line.replace(value, "***")
-        return re.sub(r"://[^/\s@]+@", "://***@", line)
-
-    return hide
 
 
 def reason_of(last: Iterable[str], code: int) -> str:

@@ -116,15 +116,6 @@ def oom_kills(cgroup: Path = CGROUP / "memory.events", kernel: Path = Path("/pro
     return 0
 
 
-def secret_values(secrets: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the values of all secrets, to search for them in places that must not contain them.
-
-    Raises:
-        SecretMissing: The source of one does not exist on this node.
-    """
-    return [secret(name, source) for name, source in secrets.items()]
-
-
 def bind_listener(host: str, ports: range | None) -> socket.socket:
     """Return a listening socket on `host`, on a free port of `ports`, or on any free port if `ports` is None.
 

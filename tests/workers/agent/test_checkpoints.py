@@ -10,6 +10,7 @@ from regroup.workers.agent.checkpoints import CheckpointSaver
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import CheckpointScan
+from regroup.workers.environment.redaction import Redactor
 from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
 
 
@@ -86,6 +87,6 @@ def test_only_the_logs_of_this_job_are_archived(saver: CheckpointSaver, tmp_path
     for name in ("regroup-t-job-g1-rank0.out", "regroup-t-other-g2-rank0.out"):
         (logs / name).write_text(name)
     (logs / "regroup-t-job-g1-rank0.err").touch()
-    saver.archive_logs(logs, "regroup-t-job-")
+    saver.archive_logs(logs, "regroup-t-job-", Redactor())
     archived = {path.name: path.read_text() for path in (tmp_path / "storage" / "logs").iterdir()}
     assert archived == {"g1-rank0.out": "regroup-t-job-g1-rank0.out", "g1-rank0.err": ""}

@@ -1,8 +1,8 @@
-"""Output of uv: progress, reasons, and secrets."""
+"""Output of uv: progress and reasons."""
 
 import pytest
 
-from regroup.workers.environment.uv_output import UvProgress, reason_of, secret_filter
+from regroup.workers.environment.uv_output import UvProgress, reason_of
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,3 @@ def test_a_reason_joins_an_error_with_its_causes() -> None:
 def test_without_an_error_the_reason_is_the_last_line() -> None:
     assert reason_of(["one", "two", ""], 3) == "it ended with code 3 after 'two'"
     assert reason_of([], 3) == "code 3"
-
-
-def test_secrets_are_removed_in_whole_and_in_part() -> None:
-    hide = secret_filter(["https://robot:p%40ss@host/simple", "tok\nen-line", ""])
-    assert hide("Index: https://robot:p%40ss@host/simple") == "Index: ***"
-    assert hide("password p@ss of robot") == "password *** of ***"
-    assert hide("en-line") == "***"
-    assert hide("https://someone:else@host/x") == "https://***@host/x"
-    assert hide("nothing") == "nothing"

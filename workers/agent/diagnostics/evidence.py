@@ -25,6 +25,7 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import RankInspection, RankStack
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Failed, Message
+from regroup.workers.environment.redaction import Redactor
 from regroup.workers.os import stacks
 from regroup.workers.storage import fsspec_storage
 
@@ -63,8 +64,8 @@ class _Captured:
 class Evidence:
     """Evidence of the newest generations that ended on this node."""
 
-    def __init__(self, config: AgentConfig, scratch: Path) -> None:
-        self._config, self._scratch = config, scratch
+    def __init__(self, config: AgentConfig, scratch: Path, redactor: Redactor) -> None:
+        self._config, self._scratch, self._redactor = config, scratch, redactor
         self._inspection: _Inspection | None = None
         self._captured: dict[int, _Captured] = {}
         """Generation → its evidence."""
@@ -82,7 +83,7 @@ class Evidence:
         texts = await asyncio.gather(*requests)
         phases = group.phases() if group is not None else {}
         return {
-            rank: RankStack(self._config.node_name, pid, phases.get(str(rank)), text)
+            rank: RankStack(self._config.node_name, pid, phases.get(str(rank)), self._redactor.hide(text))
             for (rank, pid), text in zip(live.items(), texts, strict=True)
         }
 
@@ -99,7 +100,7 @@ class Evidence:
             _gpus(_QUICK_GPUS_S),
         )
         ranks = {
-            rank: RankInspection(**vars(stacks_by_rank[rank]), collectives=entered)
+            rank: RankInspection(**vars(stacks_by_rank[rank]), collectives=self._redactor.hide_all(entered))
             for rank, entered in zip(live, collectives, strict=True)
             if rank in stacks_by_rank
         }
@@ -151,7 +152,7 @@ class Evidence:
             return self._uploaded_bytes.get(generation, 0)
         captured.facts["gpus"] = captured.facts["gpus"] or await _gpus(_GPUS_S)
         uri = fsspec_storage.join(self._config.storage_uri, FOLDER, incident, f"{self._config.node_id}.json")
-        self._uploaded_bytes[generation] = await asyncio.to_thread(_publish, uri, captured)
+        self._uploaded_bytes[generation] = await asyncio.to_thread(_publish, uri, captured, self._redactor)
         self._captured.pop(generation, None)
         return self._uploaded_bytes[generation]
 
@@ -207,7 +208,7 @@ async def _gpus(within_s: float) -> list[dict[str, str]]:
     return []
 
 
-def _publish(uri: str, captured: _Captured) -> int:
+def _publish(uri: str, captured: _Captured, redactor: Redactor) -> int:
     failures = [message for message in captured.messages if isinstance(message, Failed)]
     errors = {str(failed.rank): plain(failed.error) for failed in failures}
     entered = {str(failed.rank): failed.collectives for failed in failures if failed.collectives}
@@ -221,7 +222,7 @@ def _publish(uri: str, captured: _Captured) -> int:
         }
         for (rank, facts), log in zip(captured.facts["ranks"].items(), captured.logs.values(), strict=True)
     }
-    data = json.dumps({**captured.facts, "ranks": ranks}).encode()
+    data = json.dumps({**captured.facts, "ranks": redactor.hide_all(ranks)}).encode()
     fsspec_storage.publish_bytes(uri, data)
     return len(data)
 

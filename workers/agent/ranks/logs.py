@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from regroup.workers.contract.agent_records import LogPiece
+from regroup.workers.environment.redaction import Redactor, StreamRedactor
 from regroup.workers.storage import fsspec_storage
 
 FIRST_BYTES = 8 * 2**20
@@ -43,8 +44,8 @@ def trim(paths: Iterable[Path], first: int = FIRST_BYTES, last: int = LAST_BYTES
             continue  # the file does not exist yet, or no longer
 
 
-def read(path: Path, offset: int, limit: int) -> LogPiece:
-    """Read up to `limit` bytes from `offset`, or from the end of the hole that contains it.
+def read(path: Path, offset: int, limit: int, redactor: Redactor) -> LogPiece:
+    """Read up to `limit` bytes without secrets from `offset`, or from the end of the hole that contains it.
 
     Raises:
         FileNotFoundError: this node does not have the output.
@@ -55,11 +56,15 @@ def read(path: Path, offset: int, limit: int) -> LogPiece:
             return LogPiece(b"", offset, size)
         start = os.lseek(file.fileno(), offset, os.SEEK_DATA)
         end = os.lseek(file.fileno(), start, os.SEEK_HOLE)
-        return LogPiece(os.pread(file.fileno(), min(limit, end - start), start), start, size)
+        end = min(start + limit, end)
+        begin = max(0, start - redactor.context_bytes)  # a secret may begin before this piece or end after it
+        whole = os.pread(file.fileno(), end + redactor.context_bytes - begin, begin)
+        shown = redactor.hide_bytes(whole, is_at_end=begin + len(whole) >= size)
+        return LogPiece(shown[start - begin : end - begin], start, size)
 
 
-def archive(log_dir: Path, prefix: str, root: str) -> None:
-    """Copy the rank output of this node below `root` in durable storage.
+def archive(log_dir: Path, prefix: str, root: str, redactor: Redactor) -> None:
+    """Copy the rank output of this node without secrets below `root` in durable storage.
 
     A whole stream is copied under its name. Of a trimmed stream, the first part has that name, and the last part has
     that name and `.from-OFFSET`. Empty streams are copied too: an empty output differs from a missing one. A copy that
@@ -71,7 +76,7 @@ def archive(log_dir: Path, prefix: str, root: str) -> None:
         for name, begin, end in _parts(path, path.name.removeprefix(prefix))
     ]
     with ThreadPoolExecutor(_CONCURRENT_COPIES) as pool:  # many small files: the latency of storage dominates
-        for _ in pool.map(_copy, copies):
+        for _ in pool.map(lambda copy: _copy(copy, redactor), copies):
             pass
 
 
@@ -86,13 +91,14 @@ def _parts(path: Path, name: str) -> Sequence[tuple[str, int, int]]:
     return [(name, 0, size)] if gap is None else [(name, 0, gap[0]), (f"{name}.from-{gap[1]}", gap[1], size)]
 
 
-def _copy(copy: tuple[Path, str, int, int]) -> None:
+def _copy(copy: tuple[Path, str, int, int], redactor: Redactor) -> None:
     path, uri, begin, end = copy
     try:
         with path.open("rb") as reader, fsspec_storage.writing(uri) as writer:
             reader.seek(begin)
+            stream = StreamRedactor(redactor)
             while begin < end and (chunk := reader.read(min(_COPY_BYTES, end - begin))):
                 begin += len(chunk)
-                writer.write(chunk)
+                writer.write(stream.feed(chunk))
     except Exception as error:  # each storage package has its own exceptions
         print(f"{path} was not archived as {uri}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)

@@ -65,6 +65,7 @@ class RankGroup:
         on_message: Callable[[Message], None],
         lend: Callable[[BuffersRequest], Awaitable[LentBuffers]],
         authorize_fault: Callable[[FaultDue], Awaitable[bool]],
+        redact: Callable[[Message], Message],
         earlier_first_s: Mapping[str, float] | None = None,
     ) -> None:
         """Initialize the group; fork no rank.
@@ -75,6 +76,7 @@ class RankGroup:
             on_message: called with each message for the supervisor.
             lend: lends the buffers that a rank requests.
             authorize_fault: returns True if a fault that is due may be injected.
+            redact: removes secrets from a message of a rank.
             earlier_first_s: phase → its longest first visit in earlier generations on this node, in seconds.
         """
         self.generation = generation
@@ -84,7 +86,7 @@ class RankGroup:
         """All messages except step rows, for a supervisor that restarts."""
         self.first_row: StepRow | None = None
         self.newest_row: StepRow | None = None
-        self._zygote = zygote
+        self._zygote, self._redact = zygote, redact
         self._on_message, self._lend, self._authorize_fault = on_message, lend, authorize_fault
         self._loop = asyncio.get_running_loop()
         self._replies: set[asyncio.Task[None]] = set()
@@ -216,7 +218,7 @@ class RankGroup:
             if not data:
                 self._loop.remove_reader(local.sock)
                 return
-            self._handle(local, decode(data))
+            self._handle(local, self._redact(decode(data)))
 
     def _handle(self, local: LocalRank, message: Message) -> None:
         match message:

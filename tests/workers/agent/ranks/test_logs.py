@@ -7,6 +7,7 @@ import pytest
 from regroup.service.operations.logs import read_archived
 from regroup.service.ports.cluster import LogChunk
 from regroup.workers.agent.ranks import logs
+from regroup.workers.environment.redaction import Redactor
 
 FIRST, LAST, LINE = logs.FIRST_BYTES, logs.LAST_BYTES, 100
 
@@ -21,7 +22,7 @@ def read_all(path: Path) -> list[tuple[int, bytes]]:
     """Return (offset, bytes) of every retained part of the output."""
     found: list[tuple[int, bytes]] = []
     offset = 0
-    while (piece := logs.read(path, offset, 10**6)).data:
+    while (piece := logs.read(path, offset, 10**6, Redactor())).data:
         if found and piece.offset == offset:
             found[-1] = (found[-1][0], found[-1][1] + piece.data)
         else:
@@ -59,7 +60,7 @@ async def test_the_archive_has_the_same_offsets_as_the_node(tmp_path: Path) -> N
     path = tmp_path / "p-g1-rank0.out"
     lines(path, 0, 100 * 10**6)
     (tmp_path / "p-g1-rank0.err").touch()
-    logs.archive(tmp_path, "p-", f"file://{tmp_path}/storage/logs")
+    logs.archive(tmp_path, "p-", f"file://{tmp_path}/storage/logs", Redactor())
     storage = f"file://{tmp_path}/storage"
     assert (await read_archived(storage, 1, 0, "stderr", 0, 100)).complete
     head = await read_archived(storage, 1, 0, "stdout", FIRST - 10, 100)
@@ -72,9 +73,28 @@ async def test_the_archive_has_the_same_offsets_as_the_node(tmp_path: Path) -> N
     assert (await read_archived(storage, 1, 0, "stdout", 10**8, 10**6)).complete
 
 
+@pytest.mark.parametrize("limit", [1, 5, 7, 64, 10**6])
+def test_a_piece_of_output_has_no_part_of_a_secret(tmp_path: Path, limit: int) -> None:
+    path, redactor = tmp_path / "out", Redactor(["hunter2-4f1d"])
+    path.write_bytes(b"key hunter2-4f1d\nagain hunter2-4f1dhunter2-4f1d begun hunter")
+    shown, offset = b"", 0
+    while (piece := logs.read(path, offset, limit, redactor)).data:
+        assert piece.offset == offset
+        shown, offset = shown + piece.data, offset + len(piece.data)
+    assert shown == b"key ************\nagain ************************ begun ******"
+
+
+async def test_the_archive_has_no_secrets(tmp_path: Path) -> None:
+    padding = "x" * (2**20 - 6)  # the copy is made in pieces of this size: a secret begins in one and ends in the next
+    (tmp_path / "p-g1-rank0.out").write_text(f"{padding}hunter2-4f1d\n")
+    logs.archive(tmp_path, "p-", f"file://{tmp_path}/storage/logs", Redactor(["hunter2-4f1d"]))
+    (copy,) = (tmp_path / "storage" / "logs").iterdir()
+    assert copy.read_text() == f"{padding}************\n"
+
+
 def test_a_full_storage_is_reported_in_the_log_of_the_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "p-g1-rank0.out").write_text("x" * 5000)
-    logs.archive(tmp_path, "p-", "file:///dev/full")
+    logs.archive(tmp_path, "p-", "file:///dev/full", Redactor())
     assert "p-g1-rank0.out was not archived as file:///dev/full/g1-rank0.out: " in capsys.readouterr().err
 
 

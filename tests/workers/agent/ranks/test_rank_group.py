@@ -12,8 +12,9 @@ import pytest
 from regroup.workers.agent.ranks.rank_group import LocalRank, RankGroup
 from regroup.workers.agent.snapshots.buffer_pool import LentBuffers
 from regroup.workers.agent.snapshots.shard_transfer import TransferError
-from regroup.workers.contract.messages import Buffers, BuffersRequest, Joined, StepRow, decode, to_json
+from regroup.workers.contract.messages import Buffers, BuffersRequest, Done, Joined, StepRow, decode, encode, to_json
 from regroup.workers.contract.progress_page import ProgressPage, new_page
+from regroup.workers.environment.redaction import Redactor
 
 
 def row(step: int) -> StepRow:
@@ -24,7 +25,7 @@ def row(step: int) -> StepRow:
 async def test_the_first_and_the_newest_step_are_replayed(steps: list[int], retained: list[int]) -> None:
     received: list[Any] = []
     zygote, local, unused = (object(),) * 3
-    group = RankGroup(1, zygote, received.append, unused, unused)  # type: ignore[arg-type]  # no rank is forked
+    group = RankGroup(1, zygote, received.append, unused, unused, Redactor().hide_message)  # type: ignore[arg-type]  # no rank is forked
     group._handle(local, Joined(0, 1, 2.0))  # type: ignore[arg-type]
     for step in steps:
         group._handle(local, row(step))  # type: ignore[arg-type]
@@ -48,6 +49,17 @@ def rank() -> Iterator[tuple[LocalRank, socket.socket]]:
         sock.close()
 
 
+async def test_messages_of_a_rank_have_no_secrets(rank: tuple[LocalRank, socket.socket]) -> None:
+    local, theirs = rank
+    received: list[Any] = []
+    unused, redactor = object(), Redactor(["hunter2-4f1d"])
+    group = RankGroup(1, unused, received.append, unused, unused, redactor.hide_message)  # type: ignore[arg-type]
+    group.ranks[0] = local
+    theirs.send(encode(Done(0, 1, 4, stopped=False, result={"url": "x?key=hunter2-4f1d"})))
+    group._read(local)
+    assert received == group.messages == [Done(0, 1, 4, stopped=False, result={"url": "x?key=***"})]
+
+
 class PendingNode:
     """A node that waits for shards of other nodes."""
 
@@ -67,7 +79,7 @@ async def test_a_rank_gets_its_buffers_once_the_shards_have_arrived(
 ) -> None:
     local, theirs = rank
     node, request, unused = PendingNode(), BuffersRequest(0, 1, 64), object()
-    group = RankGroup(1, unused, unused, node.lend, unused)  # type: ignore[arg-type]  # no rank is forked
+    group = RankGroup(1, unused, unused, node.lend, unused, Redactor().hide_message)  # type: ignore[arg-type]  # no rank is forked
     group.ranks[0] = local
     group._handle(local, request)
     await asyncio.sleep(0.01)
