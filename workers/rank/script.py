@@ -40,7 +40,6 @@ def run(join: Join, channel: Channel, progress: ProgressPage) -> int:
         BaseException: any exception of the program except SystemExit.
     """
     os.environ.update(rank_env.visible_devices(join))  # the zygote has not touched CUDA, so this still decides
-    _reseed_numpy()
     config = join.config.script or ScriptConfig()
     _enter(rank_env.folder(join), join)
     channel.send(Joined(join.rank, join.generation, time.time()))
@@ -70,12 +69,6 @@ def finish_interpreter() -> None:
     """Do what an interpreter does at exit: join threads and call exit handlers."""
     threading._shutdown()  # type: ignore[attr-defined]  # pyright: ignore  # also stops executor threads
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
-
-
-def _reseed_numpy() -> None:
-    """Reseed numpy's generator. The fork copied it, but ranks in separate processes would draw different numbers."""
-    if (numpy_random := sys.modules.get("numpy.random")) is not None:
-        numpy_random.seed()
 
 
 def _enter(folder: str, join: Join) -> None:

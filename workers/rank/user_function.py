@@ -20,6 +20,7 @@ def train(context: Context) -> None:
     if context.config.is_deterministic:
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
+    seed_random(context.config.seed, context.device)  # the module may draw while it is imported
     function = load(context.config.function)
     seed_random(context.config.seed, context.device)
     function(context)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from regroup.workers.os import procfs, stacks
+from regroup.workers.zygote import inherited_files, inherited_random
 
 _LAUNCH_VARIABLE = "REGROUP_LAUNCH"
 _report: socket.socket | None = None
@@ -54,7 +55,7 @@ def start_child(launch: Launch, launcher: str) -> int:
         procfs.die_with_parent(parent)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        launch = _close_other_fds(launch)
+        launch = _renew_inherited(launch)
         if launcher == "exec":
             os.environ[_LAUNCH_VARIABLE] = json.dumps(asdict(launch))
             for fd in launch.fds:
@@ -107,16 +108,12 @@ def _run_task(function: Any, launch: Launch) -> int:
     return 0
 
 
-def _close_other_fds(launch: Launch) -> Launch:
-    """Close every inherited descriptor except stdio and the launch's own. An open socket of a sibling hides its end."""
-    duplicates = [os.dup(fd) for fd in launch.fds]  # all above 2, so that none overwrites another
-    retained = sorted(duplicates)
-    low = 3
-    for fd in retained:
-        os.closerange(low, fd)
-        low = fd + 1
-    os.closerange(low, 2**31 - 1)  # one close_range(2)
-    return replace(launch, fds=tuple(duplicates))
+def _renew_inherited(launch: Launch) -> Launch:
+    """Renew what the fork copied, except the launch's own descriptors. An open socket of a sibling hides its end."""
+    duplicates = tuple(os.dup(fd) for fd in launch.fds)
+    inherited_files.renew(duplicates, launch.fds)
+    inherited_random.renew()
+    return replace(launch, fds=duplicates)
 
 
 def _redirect(stem: str) -> None:

@@ -28,6 +28,7 @@ import traceback
 from typing import NoReturn
 
 from regroup.workers.os import procfs
+from regroup.workers.zygote import inherited_random
 from regroup.workers.zygote.zygote import Zygote, unforkable
 
 IDLE_TIMEOUT_S = 900.0
@@ -74,14 +75,16 @@ def serve(listener: socket.socket, owner: int, preload: list[str]) -> None:
 def _import(preload: list[str]) -> str:
     """Import modules; return the reason why this process cannot be forked, or an empty string."""
     gc.disable()  # as in a zygote: importing only allocates
-    for module in preload:
-        try:
-            importlib.import_module(module)
-        except BaseException as error:  # a module may raise anything
-            traceback.print_exc()
-            return f"preload of {module!r} failed: {type(error).__name__}: {error}"
-        if why := unforkable(module):
-            return why
+    with inherited_random.watched_imports() as after_import:
+        for module in preload:
+            try:
+                importlib.import_module(module)
+            except BaseException as error:  # a module may raise anything
+                traceback.print_exc()
+                return f"preload of {module!r} failed: {type(error).__name__}: {error}"
+            after_import()
+            if why := unforkable(module):
+                return why
     gc.enable()
     gc.freeze()
     return ""
@@ -130,8 +133,6 @@ def _run_zygote(cwd: str, agent: int, log: int) -> NoReturn:
         os.closerange(4, 2**31 - 1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.chdir(cwd)
-        if (numpy := sys.modules.get("numpy")) is not None:
-            numpy.random.seed()  # Python seeds its own generator after a fork, numpy does not
         procfs.become_subreaper()
         Zygote(socket.socket(fileno=agent)).serve()
         os._exit(0)

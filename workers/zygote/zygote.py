@@ -29,6 +29,7 @@ import traceback
 from typing import Any, NoReturn
 
 from regroup.workers.os import kill_tree, procfs
+from regroup.workers.zygote import inherited_files, inherited_random
 from regroup.workers.zygote.launch import Launch, start_child
 
 _LAST_THREADS_S = 0.2
@@ -104,9 +105,10 @@ class Zygote:
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, _ignore)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        with selectors.DefaultSelector() as selector:
+        with selectors.EpollSelector() as selector:
             selector.register(self._agent, selectors.EVENT_READ, "agent")
             selector.register(wake_read, selectors.EVENT_READ, "child")
+            inherited_files.close_in_children(self._agent.fileno(), wake_read, wake_write, selector.fileno())
             while True:
                 for key, _ in selector.select(timeout=0.5):
                     if key.data == "agent":
@@ -156,13 +158,16 @@ class Zygote:
     def _prepare(self, token: int, preload: list[str], warmup: dict[str, Any]) -> None:
         started = time.monotonic()
         gc.disable()  # importing only allocates: garbage collection would cost a fifth of the time
-        for module in preload:
-            try:
-                importlib.import_module(module)
-            except BaseException as error:  # a module may raise anything, including SystemExit
-                self._refuse(token, module, error)
-            if self._launcher == "fork" and (why := unforkable(module)):
-                self._launcher, self._why = "exec", why
+        with inherited_random.watched_imports() as after_import:
+            for module in preload:
+                try:
+                    importlib.import_module(module)
+                except BaseException as error:  # a module may raise anything, including SystemExit
+                    self._refuse(token, module, error)
+                after_import()
+                if self._launcher == "fork" and (why := unforkable(module)):
+                    self._launcher, self._why = "exec", why
+        inherited_files.flush_files()
         imported = time.monotonic()
         if self._launcher == "fork" and warmup:
             self._launcher, self._why = _warm_up(warmup)

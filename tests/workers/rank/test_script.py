@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -164,15 +163,6 @@ def test_what_a_node_lacks_is_named_with_the_node(run: Start, tmp_path: Path) ->
     ):  # fmt: skip
         (failed,) = run(**join).of(Failed)
         assert (failed.error.error_class, failed.error.message) == ("input", message)
-
-
-def test_ranks_do_not_draw_what_the_zygote_would_have_drawn(run: Start) -> None:
-    draw = "import numpy; print(numpy.random.random())"
-    preloaded = "import numpy; numpy.random.seed(1)\n"
-    seen = subprocess.run([sys.executable, "-c", preloaded + draw], capture_output=True, text=True, check=True).stdout
-    code = preloaded + "from regroup.workers.rank.script import _reseed_numpy as f; f()\n" + draw
-    forgot = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert float(seen) != float(forgot)
 
 
 SPAWNS = """
