@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from regroup.workers.contract.messages import AgentRequest, Message, decode, encode
+from regroup.workers.rank import own_process
 
 MAX_PACKET_BYTES = 160 * 1024
 """Below Linux's default send buffer, so that one packet always fits."""
@@ -24,11 +25,13 @@ class Channel:
         self._pending: deque[Message] = deque()
 
     def send(self, message: Message) -> None:
-        """Send a message to the agent.
+        """Send a message to the agent. Do nothing in a process that the rank forked.
 
         Raises:
             AgentGone: the agent closed its end.
         """
+        if own_process.is_forked():
+            return
         data = encode(message)
         assert len(data) <= MAX_PACKET_BYTES, f"{type(message).__name__} of {len(data)} bytes does not fit a packet"
         try:
@@ -37,7 +40,12 @@ class Channel:
             raise AgentGone(f"agent is gone: {error}") from error
 
     def request(self, message: Message) -> tuple[Message, Sequence[int]]:
-        """Send and wait for the reply. Requests from the agent that arrive first are queued for `poll`."""
+        """Send and wait for the reply. Requests from the agent that arrive first are queued for `poll`.
+
+        Raises:
+            AgentGone: the agent closed its end.
+            NotTheRankError: the rank forked this process.
+        """
         self.send(message)
         while True:
             reply, fds = self._receive()
@@ -50,7 +58,9 @@ class Channel:
         return self._pending.popleft() if self._pending else self._receive()[0]
 
     def poll(self) -> Message | None:
-        """Return a message that has already arrived, or None."""
+        """Return a message that has already arrived, or None. Return None in a process that the rank forked."""
+        if own_process.is_forked():
+            return None
         if self._pending:
             return self._pending.popleft()
         poll = select.poll()  # select() knows no descriptor above 1023, and training code may hold many
@@ -62,6 +72,8 @@ class Channel:
         self._sock.close()
 
     def _receive(self) -> tuple[Message, list[int]]:
+        if own_process.is_forked():
+            raise own_process.NotTheRankError
         try:
             data, fds, _, _ = socket.recv_fds(self._sock, MAX_PACKET_BYTES, _MAX_FDS)
         except OSError as error:

@@ -41,6 +41,7 @@ from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.data.record_files import RecordFiles, open_records
 from regroup.workers.data.record_stream import RecordBatch
 from regroup.workers.parallel.mesh import Place, alike_in, build_mesh, data_place
+from regroup.workers.rank import own_process
 from regroup.workers.rank.control_allreduce import control_sum
 from regroup.workers.rank.faults.faults import Faults
 from regroup.workers.rank.faults.numeric_faults import fault_actions
@@ -233,6 +234,8 @@ class Context:
 
     def phase(self, name: str) -> None:
         """Publish the next phase of step `self.step + 1`, for hang detection, and inject faults planned for it."""
+        if own_process.is_forked():
+            return
         step = self.step + 1
         self._progress.set(step, name)
         self._faults.inject(step, name, self._channel)

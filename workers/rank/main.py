@@ -22,7 +22,7 @@ from regroup.workers.contract.error_classes import LoopFailed, classify, details
 from regroup.workers.contract.messages import Done, Failed, Join, Joined, Phase
 from regroup.workers.contract.progress_page import ProgressPage
 from regroup.workers.contract.rank_error import ErrorClass, RankError
-from regroup.workers.rank import flight_recorder, process_groups, script, user_function
+from regroup.workers.rank import flight_recorder, own_process, process_groups, script, user_function
 from regroup.workers.rank.agent_channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
 from regroup.workers.rank.malloc_tuning import retain_freed_memory
@@ -39,6 +39,7 @@ def main(fds: list[int]) -> int:
     Args:
         fds: descriptors of the agent's socket, the progress page, and the socket for requests of recent collectives.
     """
+    own_process.claim()
     channel = Channel(socket.socket(fileno=fds[0]))
     progress = ProgressPage(fds[1])
     try:
@@ -64,6 +65,8 @@ def _run(join: Join, channel: Channel, progress: ProgressPage) -> int:
         channel.send(Joined(join.rank, join.generation, time.time()))
         context = Context(join, channel, device, progress)
         _load(join.entry)(context)
+        if own_process.is_forked():
+            return 0  # the training function returned here, too
         progress.set(context.step, Phase.DONE)
         channel.send(Done(join.rank, join.generation, context.step, context.stopped, context.result))
         dist.barrier()  # close no socket while a peer still reads from it
@@ -82,11 +85,16 @@ def _run(join: Join, channel: Channel, progress: ProgressPage) -> int:
         with contextlib.suppress(OSError, ValueError):  # the disk of its log may be full, or the stream closed
             traceback.print_exception(_without_our_frames(error))
             sys.stderr.flush()
-        entered = flight_recorder.recent_collectives() if is_from_collective(error) else []
-        channel.send(Failed(join.rank, join.generation, _report(error, progress), entered))
+        if not own_process.is_forked():
+            _report_failure(error, join, channel, progress)
         if rank_env.is_script(join.entry):
             script.finish_interpreter()
         return EXIT_FAILED
+
+
+def _report_failure(error: BaseException, join: Join, channel: Channel, progress: ProgressPage) -> None:
+    entered = flight_recorder.recent_collectives() if is_from_collective(error) else []
+    channel.send(Failed(join.rank, join.generation, _report(error, progress), entered))
 
 
 def _prepare(join: Join) -> torch.device:

@@ -25,7 +25,7 @@ from regroup.workers.contract.progress_page import ProgressPage
 from regroup.workers.contract.rank_config import ScriptConfig
 from regroup.workers.contract.rank_env import SCRIPT_FILE, SCRIPT_MODULE
 from regroup.workers.contract.rank_error import ErrorClass, RankError
-from regroup.workers.rank import process_groups
+from regroup.workers.rank import own_process, process_groups
 from regroup.workers.rank.agent_channel import Channel
 from regroup.workers.rank.step_counter import StepCounter
 
@@ -60,6 +60,8 @@ def run(join: Join, channel: Channel, progress: ProgressPage) -> int:
             finish_interpreter()
             return code
     finish_interpreter()
+    if own_process.is_forked():
+        return 0
     steps.end()
     channel.send(Done(join.rank, join.generation, steps.step, stopped=False))
     return 0

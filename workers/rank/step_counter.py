@@ -15,6 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from regroup.workers.contract.messages import Join, Phase, Restored, StepRow
 from regroup.workers.contract.progress_page import ProgressPage
+from regroup.workers.rank import own_process
 from regroup.workers.rank.agent_channel import Channel
 from regroup.workers.rank.faults.faults import Faults
 
@@ -53,6 +54,8 @@ class StepCounter:
         self._progress.set(self.step, Phase.DONE)
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if own_process.is_forked():
+            return
         with self._lock:
             if self._first is None:
                 self._first = (time.time(), bool(optimizer.state))
@@ -60,6 +63,8 @@ class StepCounter:
             self._faults.inject(self.step + 1, Phase.OPTIMIZER, self._channel)
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if own_process.is_forked():
+            return
         with self._lock:
             if self._turn and id(optimizer) not in self._turn:
                 self._turn.add(id(optimizer))

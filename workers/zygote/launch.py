@@ -95,6 +95,7 @@ def progress(fraction: float | None, message: str) -> None:
 
 def _run_task(function: Any, launch: Launch) -> int:
     global _report
+    pid = os.getpid()
     _report = socket.socket(fileno=launch.fds[0])
     try:
         reply = {"result": function(launch.args, list(launch.fds[1:]))}
@@ -104,7 +105,8 @@ def _run_task(function: Any, launch: Launch) -> int:
             "kind": type(error).__name__,
             "traceback": traceback.format_exc()[-8000:],
         }
-    _report.sendall(json.dumps(reply).encode() + b"\n")
+    if os.getpid() == pid:  # a process that the function forked may return here, too
+        _report.sendall(json.dumps(reply).encode() + b"\n")
     return 0
 
 

@@ -33,6 +33,7 @@ from regroup.workers.contract.error_classes import InputError, LoopFailed
 from regroup.workers.contract.messages import Join
 from regroup.workers.contract.progress_page import ProgressPage
 from regroup.workers.contract.rank_config import ScriptConfig
+from regroup.workers.rank import own_process
 from regroup.workers.rank.agent_channel import Channel
 from regroup.workers.rank.ray_train.checkpoints import CommittedCheckpoints, write_whole
 from regroup.workers.rank.ray_train.options import TrainerOptions, budget_note, unsupported_option
@@ -71,10 +72,11 @@ def run(join: Join, channel: Channel, progress: ProgressPage, steps: StepCounter
     try:
         program()
     except SystemExit as left:
-        if not left.code:
+        if not left.code and not own_process.is_forked():
             ranks.stop_workers()
         raise
-    ranks.stop_workers()
+    if not own_process.is_forked():
+        ranks.stop_workers()
 
 
 def _replace_cluster_functions(join: Join) -> None:
