@@ -16,6 +16,7 @@ from regroup.service.domain.states import JobState
 from regroup.service.policy.recovery.drain_deadlines import DrainNotice, change_due_s, earliest_deadline_s, release_by_s
 from regroup.service.ports.assignment import Drain, JobAssignment, NodeAssignment, PlannedChange, Resize
 from regroup.service.ports.sync import Intents, SupervisorStatus
+from regroup.service.spec.workload import ProgramWorkload
 from regroup.service.store.records import AllocationKind, JobRow
 
 _MOVABLE_STATES = frozenset({JobState.STARTING, JobState.RUNNING, JobState.RECOVERING, JobState.RESIZING})
@@ -80,8 +81,13 @@ class DrainReconciler(Reconciler):
     def _leave_by_s(self, job: JobRow, notices: Sequence[DrainNotice]) -> float:
         saves = self._account.checkpoint_seconds if self._account else ()
         first_s, step_s = min(notice.noticed_s for notice in notices), job.step_duration_s or 0.0
+        spec = job.parsed_spec()
         return release_by_s(
-            first_s, earliest_deadline_s(notices), step_s=step_s, checkpoint_s=saves[-1] if saves else 0.0
+            first_s,
+            earliest_deadline_s(notices),
+            step_s=step_s,
+            checkpoint_s=saves[-1] if saves else 0.0,
+            grace_s=spec.termination_grace if isinstance(spec.workload, ProgramWorkload) else 0.0,
         )
 
     async def _shrinks(self, job: JobRow, why: str, now: float) -> bool:

@@ -7,7 +7,7 @@ from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.accounting import TimeClass, allocated_s, goodput, mean_recovery_s, steps_lost
 from regroup.service.policy.placement.place import PlacementChoice, Shortage
 from regroup.service.policy.scheduling.quota import WaitCause
-from regroup.service.store.records import START_ESTIMATED, Condition, Incident, JobRow, Step
+from regroup.service.store.records import START_ESTIMATED, TERMINATING, Condition, Incident, JobRow, Step
 
 _GOODPUT_AFTER_S = 60.0
 """Time with devices before a live job has a goodput. Before that, start-up dominates the ratio."""
@@ -134,6 +134,8 @@ def _summary(job: JobRow, queue_position: int | None, now: float) -> str:
         return f"Failed at {_step(job)} ({job.reason}), nodes held{message}"
     if job.state is JobState.SUSPENDED:
         return f"Suspended at {_step(job)}, without devices{message}"
+    if ending := next((each for each in job.conditions if each.type == TERMINATING), None):
+        return f"{job.state} at {_step(job)}: {ending.message}"
     if job.intents.get("cancel"):
         return f"Cancellation requested; {job.state}{message}"
     return f"{job.state} at {_step(job)}, generation {job.generation} ({job.reason}){message}"

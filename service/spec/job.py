@@ -135,6 +135,9 @@ class JobSpec(SpecModel):
     """Time after its first start at which the job ends as FAILED."""
     hold_on_failure: Annotated[Duration, Field(le=86400)] | None = None
     """Time for which a failed job keeps its nodes and the files of its ranks for debugging; at most one day."""
+    termination_grace: Annotated[Duration, Field(le=3600)] = 30.0
+    """Time from SIGTERM to SIGKILL when ranks end by plan: at cancel, suspend, preemption, resize, `max_duration`, and
+    a drain without a deadline; at most one hour."""
     max_queue_time: Duration | None = None
     """Time in the queue after which the job ends as FAILED."""
     priority: Literal["low", "normal", "high", "critical"] = "normal"

@@ -32,7 +32,7 @@ from regroup.service.domain.job_events import (
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.store.job_writer import JobWriter
 from regroup.service.store.json_values import finite, number, plain
-from regroup.service.store.records import EVEN_PACE, HELD, MIRRORED, NODE_WELL, Condition, JobRow, Reported
+from regroup.service.store.records import EVEN_PACE, HELD, MIRRORED, NODE_WELL, TERMINATING, Condition, JobRow, Reported
 from regroup.service.store.tables import checkpoints, events, generations, incidents, steps
 from regroup.workers.contract.messages import StepRow
 
@@ -228,7 +228,11 @@ async def _record(
 
 
 async def _note(writer: JobWriter, event: Reported, note: NoteRecorded) -> None:
-    changes = _of_a_node(writer.job, event, note.data) if note.kind == "condition" else None
+    changes = None
+    if note.kind == "condition":
+        changes = _of_a_node(writer.job, event, note.data)
+    elif note.kind == "terminating":
+        changes = _of_termination(writer.job, event, note.data)
     await _record(writer, event, encode(note), changes=changes)
 
 
@@ -242,6 +246,13 @@ def _of_a_node(job: JobRow, event: Reported, data: Mapping[str, Any]) -> dict[st
     ]
     unwell = [Condition(NODE_WELL, False, what, f"{place}{message}", event.time_s)] if message else []
     return {"conditions": [asdict(each) for each in (*others, *unwell)]}
+
+
+def _of_termination(job: JobRow, event: Reported, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Set the condition of ranks that got SIGTERM, or remove it when they have ended."""
+    others = [condition for condition in job.conditions if condition.type != TERMINATING]
+    mine = [] if data["is_over"] else [Condition(TERMINATING, True, "sigterm", data["message"], event.time_s)]
+    return {"conditions": [asdict(each) for each in (*others, *mine)]}
 
 
 async def _state(writer: JobWriter, event: Reported, changed: StateChanged) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError, PreconditionError
 from regroup.service.domain.states import JobState, Reason, Transition, check_transition
 from regroup.service.store.json_values import plain
-from regroup.service.store.records import NODE_WELL, Allocation, AllocationKind, Condition, JobRow
+from regroup.service.store.records import NODE_WELL, TERMINATING, Allocation, AllocationKind, Condition, JobRow
 from regroup.service.store.tables import allocations, events, jobs
 
 
@@ -126,6 +126,9 @@ class JobWriter:
             changes["error"] = plain(error)
         if job.state is JobState.QUEUED or target.is_terminal:
             changes["conditions"] = []  # these are the reasons why it waited or was held
+        elif any(each.type == TERMINATING for each in job.conditions):
+            lasting = [each for each in job.conditions if each.type != TERMINATING]
+            changes["conditions"] = [dataclasses.asdict(each) for each in lasting]
         if target is JobState.QUEUED:
             kept = {name: intent for name, intent in job.intents.items() if name != "preempt"}
             changes |= {"queued_at": now, "layout": None, "intents": kept}

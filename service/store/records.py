@@ -24,6 +24,9 @@ NODES_REQUESTED = "NodesRequested"
 NODE_WELL = "NodeWell"
 """Condition of a running job; false while one of its nodes is short of a resource or has a fault."""
 
+TERMINATING = "Terminating"
+"""Condition of a job whose ranks have got SIGTERM, until all have ended or are killed."""
+
 
 @dataclass(frozen=True)
 class Lease:

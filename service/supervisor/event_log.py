@@ -101,6 +101,12 @@ class EventLog:
         key = f"incident:{incident.id}:{incident.revision}:{phase}"
         self._journal.emit(key, incident.to_event(), incident.generation, time.time())
 
+    def emit_termination(self, generation: int, message: str, *, is_over: bool) -> None:
+        """Emit that ranks got SIGTERM, or what became of them. Until `is_over`, it is a condition of the job."""
+        key = f"terminating:{self._journal.boot_id[:8]}:{generation}:{is_over}"
+        event = NoteRecorded("terminating", {"message": message, "is_over": is_over})
+        self._journal.emit(key, event, generation, time.time())
+
     def emit_planned_end(self, generation: int, message: str) -> None:
         """Emit the progress of a planned end of a generation."""
         key = f"leaving:{self._journal.boot_id[:8]}:{generation}:{message}"

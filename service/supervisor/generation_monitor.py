@@ -61,6 +61,11 @@ class GenerationMonitor:
     """Node → its newest, unprocessed report of a memory shortage; empty text: the shortage has ended."""
     broken_devices: dict[str, str] = field(default_factory=dict[str, str])
     """Node → the driver's message about a broken device there."""
+    killed_at_s: float | None = None
+    """Unix seconds at which ranks are killed that got SIGTERM at a planned end; None: they got none."""
+    is_termination_reported: bool = False
+    ended: set[int] = field(default_factory=set[int])
+    """Ranks that ended after SIGTERM, in whatever way."""
     first_step_s: float | None = None
     step: int = 0
     """Newest committed step that was reported."""
@@ -70,6 +75,10 @@ class GenerationMonitor:
     def receive(self, node_id: str, message: Message) -> None:
         """Process one message of this generation."""
         match message:
+            case Exited() if message.rank >= 0 and (message.terminated or self.killed_at_s is not None):
+                self.ended.add(message.rank)
+            case Failed() | Exited() if self.killed_at_s is not None:
+                return  # it ends by plan: errors are consequences
             case Failed() if Detector.EXCEPTION in self.disable_detectors:
                 return
             case Exited() if Detector.EXIT in self.disable_detectors:
@@ -129,13 +138,21 @@ class GenerationMonitor:
 
     @property
     def is_stopped(self) -> bool:
-        """True if every rank ended at the agreed step of a planned stop, with a snapshot of that step."""
-        return self.is_complete and all(done.stopped for done in self.done.values())
+        """True if every rank ended, and not all because the job is complete: at the agreed step of a planned stop, or
+        after SIGTERM."""
+        return self.is_complete and any(done.stopped for done in self.done.values())
+
+    @property
+    def running(self) -> set[int]:
+        """Ranks that have neither ended nor been lost with their node."""
+        lost = {place.rank for place in self.generation.ranks if place.node_id in self.losses}
+        return {place.rank for place in self.generation.ranks} - self.ended - set(self.done) - lost
 
     @property
     def is_broken(self) -> bool:
-        """True if the generation cannot commit another step."""
-        return bool(self.failures or self.exits or self.losses or self.detected_cause)
+        """True if the generation cannot commit another step. After SIGTERM, its ranks first get the time to end."""
+        is_lost = bool(self.losses) and self.killed_at_s is None
+        return bool(self.failures or self.exits or is_lost or self.detected_cause)
 
     def classify(self) -> Cause:
         """Return why the generation broke."""
@@ -164,24 +181,29 @@ class GenerationMonitor:
         return next((done.result for _, done in sorted(self.done.items()) if done.result), {})
 
 
-def restore_monitor(last: Generation, statuses: Mapping[str, AgentStatus]) -> tuple[GenerationMonitor, bool]:
+def restore_monitor(
+    last: Generation, statuses: Mapping[str, AgentStatus], grace_s: float
+) -> tuple[GenerationMonitor, bool]:
     """Restore the monitor of a job's newest generation for a restarted supervisor.
 
     Args:
         last: the newest recorded generation.
         statuses: node → status of its agent.
+        grace_s: time from now that ranks get if they have got SIGTERM.
 
     Returns:
         The monitor with all messages that the agents received, and whether the generation was formed. A formed
         generation runs on all its ranks, or is broken with evidence.
     """
     monitor = GenerationMonitor(last, step=last.start_step)
+    if any(status.is_terminating and status.generation == last.number for status in statuses.values()):
+        monitor.killed_at_s = time.time() + grace_s
     is_whole = True
     for node, status in statuses.items():
         for message in map(from_json, status.messages):
             if getattr(message, "generation", None) == last.number:
                 monitor.receive(node, message)
-        silent = {place.rank for place in last.on(node)} - set(status.running) - set(monitor.done)
+        silent = {place.rank for place in last.on(node)} - set(status.running) - set(monitor.done) - monitor.ended
         is_whole = is_whole and status.generation == last.number and not silent
     for node, status in statuses.items():
         if monitor.joined and status.generation != last.number:  # all ranks had joined, so this is another agent

@@ -40,9 +40,9 @@ class IntentTracker:
     def update(self, intents: Intents) -> bool:
         """Set the controller's present intents. Return whether the job must act on them."""
         if self._end is None and intents.cancel:
-            self._end = Finished(Reason.CANCELLED_BY_USER, "cancelled on request")
+            self._end = Finished(Reason.CANCELLED_BY_USER, "cancelled on request", is_requested=True)
         elif self._end is None and (end := intents.end):
-            self._end = Finished(end.reason, end.message)
+            self._end = Finished(end.reason, end.message, is_requested=True)
         self.is_ending = self._end is not None
         nodes, self._layout = intents.nodes, intents.layout or self._shape[1]
         self._desired_nodes = nodes if nodes and shape_of(nodes, self._layout) != self._shape else None

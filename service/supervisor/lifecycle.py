@@ -39,6 +39,7 @@ from regroup.service.supervisor.preflight import Preflight
 from regroup.service.supervisor.recovery import RecoveryRun, failure_json, input_error, restore_failure
 from regroup.service.supervisor.straggler_monitor import StragglerMonitor
 from regroup.service.supervisor.supervisor_state import SupervisorState
+from regroup.service.supervisor.termination import Termination
 from regroup.workers.contract.agent_records import AgentErrorKind
 from regroup.workers.contract.messages import AgentReport, Exited, Message, Note, Report, Restored, StepRow
 
@@ -74,7 +75,8 @@ class Lifecycle:
         self._recovery = RecoveryRun(payload, gang, generations, self._checkpoints, self._state, self._log)
         self._recovery.announced = self._intents.announced
         self._preflight = Preflight(payload, gang, self._state, self._log, self._intents)
-        self._planned_relocation = PlannedRelocation(payload, gang, self._intents, self._log)
+        self._termination = Termination(gang, self._log, self.liveness.silent_nodes)
+        self._planned_relocation = PlannedRelocation(payload, gang, self._intents, self._log, self._termination)
         self._setup = GangSetup(
             payload, gang, generations, self._state, self._log, self._intents, self.liveness, self._recovery
         )
@@ -159,6 +161,8 @@ class Lifecycle:
         except Requeued as requeued:
             await self._end.requeue(str(requeued), requeued.reason)
         except Finished as end:
+            if end.is_requested:
+                await self._terminate_ranks(end)
             await self._end.finish(end)
         except AgentLostError as error:
             await self._end.requeue(f"not all agents of the job could be restarted: {error}", Reason.REQUEUED)
@@ -267,13 +271,20 @@ class Lifecycle:
                 return
             if monitor.is_complete and not (monitor.is_stopped or self._checkpoints.is_saving or self.gang.former):
                 raise await self._end.complete(monitor, is_script=self.payload.script is not None)
+            if monitor.killed_at_s is not None:
+                await _wait_for_change(monitor)
+                continue  # ranks that save their work are neither slow nor stuck
             self._straggler_monitor.poll(monitor.generation, self._hang_detector.activity(monitor.generation.number))
             if (hang := await self._hang_detector.poll(monitor)) is not None:
                 monitor.detected_cause = hang
                 continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_POLL_S):  # not `wait_for`: it may ignore a cancellation on Python 3.11
-                    await monitor.changed.wait()
+            await _wait_for_change(monitor)
+
+    async def _terminate_ranks(self, end: Finished) -> None:
+        """Let ranks that still run end by themselves, because somebody requested the end of the job."""
+        monitor = self._monitor
+        if monitor is not None and not (monitor.is_broken or monitor.is_complete):
+            await self._termination.run(monitor, self.payload.spec.termination_grace, str(end))
 
     async def _recover(self, monitor: GenerationMonitor) -> GenerationMonitor:
         """Recover from a broken generation. Return the monitor of the next generation."""
@@ -317,10 +328,16 @@ class Lifecycle:
         statuses = await self.gang.call_all(lambda agent: agent.status(), timeout_s=30)
         datasets = {node: status.dataset for node, status in statuses.items() if status.dataset}
         self.gang.node_facts.datasets.update(datasets)
-        self._monitor, is_formed = restore_monitor(last, statuses)
+        self._monitor, is_formed = restore_monitor(last, statuses, self.payload.spec.termination_grace)
         incident = self._state.incident
         if is_formed and (incident is None or incident.generation != last.number):
             self._state.adopt_generation(last)
             return self._monitor
         await self.gang.kill_ranks(last.number, ())
         return None
+
+
+async def _wait_for_change(monitor: GenerationMonitor) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_POLL_S):  # not `wait_for`: it may ignore a cancellation on Python 3.11
+            await monitor.changed.wait()

@@ -21,9 +21,12 @@ def shape_of(nodes: Iterable[NodeAssignment], layout: Layout) -> Shape:
 class Finished(Exception):
     """The end of the job. The lifecycle catches it in one place and records it."""
 
-    def __init__(self, reason: Reason, message: str, error: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, reason: Reason, message: str, error: Mapping[str, Any] | None = None, *, is_requested: bool = False
+    ) -> None:
+        """Initialize the outcome. `is_requested`: a person or a limit ends the job, so ranks may save their work."""
         super().__init__(message)
-        self.reason, self.message, self.error = reason, message, error
+        self.reason, self.message, self.error, self.is_requested = reason, message, error, is_requested
 
 
 class Relocated(Exception):

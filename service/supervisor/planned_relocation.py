@@ -9,6 +9,11 @@ from regroup.service.domain.states import Reason
 from regroup.service.policy.recovery.classify import Cause
 from regroup.service.policy.recovery.drain_deadlines import DrainSchedule, schedule_drain
 from regroup.service.policy.recovery.restore_source import RestoreKind
+from regroup.service.policy.recovery.termination import (
+    function_killed_at_s,
+    script_killed_at_s,
+    script_terminates_at_s,
+)
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.assignment import PlannedChange
 from regroup.service.ports.sync import UnreadyNodes
@@ -19,6 +24,7 @@ from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.intents import IntentTracker
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.outcomes import Relocated, Requeued, Shape
+from regroup.service.supervisor.termination import Termination
 
 _DELIVERY_TIMEOUT_S = 60.0
 """Longest wait in seconds for the database to receive the messages of a former node. The node must be released."""
@@ -29,10 +35,13 @@ _RELEASE = "release"
 class PlannedRelocation:
     """Carries out planned changes. After a relocation, a new instance starts and finds the prepared agents."""
 
-    def __init__(self, payload: JobConfig, gang: Gang, intents: IntentTracker, log: EventLog) -> None:
+    def __init__(
+        self, payload: JobConfig, gang: Gang, intents: IntentTracker, log: EventLog, termination: Termination
+    ) -> None:
         self.unready: UnreadyNodes | None = None
         """Assigned nodes that the job cannot use. The controller replaces them."""
         self._payload, self._gang, self._intents, self._log = payload, gang, intents, log
+        self._termination = termination
         self._work: dict[str, asyncio.Task[None]] = {}
         """Purpose → its task. Each task starts once."""
         self._prepared_shape: Shape | None = None
@@ -51,10 +60,8 @@ class PlannedRelocation:
         change, relocation = self._intents.change, self._intents.planned_relocation
         if change is None or (relocation is None and not change.is_requeue):
             self._cancel_preparation()
-            self._is_ended = monitor.is_stopped
-            return (
-                Cause(Reason.DRAINED, "the planned change was withdrawn", time.time()) if monitor.is_stopped else None
-            )
+            self._is_ended = self._termination.is_over(monitor) or monitor.is_stopped
+            return Cause(Reason.DRAINED, "the planned change was withdrawn", time.time()) if self._is_ended else None
         now_s, times = time.time(), schedule_drain(change.noticed_s, change.deadline_s)
         if relocation is not None:
             self._start_once(f"prepare {relocation.shape}", self._prepare(relocation))
@@ -62,7 +69,10 @@ class PlannedRelocation:
             monitor, now_s, times, is_saving
         ):
             self._start_once(f"stop {monitor.generation.number} {change.is_requeue}", self._stop(monitor, change))
-        self._is_ended = self._is_end_due(monitor, now_s, times, is_saving)
+        is_due = self._is_end_due(monitor, now_s, times, is_saving)
+        if is_due and not monitor.is_stopped:
+            self._termination.begin(monitor, self._killed_at_s(change, now_s), change.why)
+        self._is_ended = self._termination.is_over(monitor) or (is_due and monitor.is_stopped)
         return Cause(change.reason, change.why, now_s, evidence=change.evidence) if self._is_ended else None
 
     def outcome(self) -> Exception | None:
@@ -71,6 +81,11 @@ class PlannedRelocation:
         if self._is_ended and change is not None and change.is_requeue:
             return Requeued(change.why, change.reason)
         return self._intents.planned_relocation if self._is_ended or self._is_ready else None
+
+    def _killed_at_s(self, change: PlannedChange, now_s: float) -> float:
+        grace_s = self._payload.spec.termination_grace
+        killed_at_s = function_killed_at_s if self._payload.script is None else script_killed_at_s
+        return killed_at_s(now_s, change.deadline_s, grace_s)
 
     def _is_former_state_unneeded(self, monitor: GenerationMonitor) -> bool:
         """Return whether the state on former nodes is unneeded: after the first step, at the end, and for scripts."""
@@ -104,7 +119,10 @@ class PlannedRelocation:
         change = self._intents.change
         assert change is not None, "call this only during a planned change"
         if self._payload.script is not None:  # ranks of a script cannot agree on a step
-            return self._is_ready or change.is_requeue or now_s > times.stop_s
+            terminates_at_s = script_terminates_at_s(
+                change.noticed_s, change.deadline_s, self._payload.spec.termination_grace
+            )
+            return self._is_ready or change.is_requeue or now_s > terminates_at_s
         if monitor.is_stopped:
             return not (change.is_requeue and is_saving) or (
                 change.deadline_s is not None and now_s > change.deadline_s

@@ -124,6 +124,10 @@ class NodeAgent(AgentApi):
         """Request that the ranks end at a step that they agree on."""
         await self._guarded(self._send_to_ranks(generation, Stop(reason, save)))
 
+    async def terminate_ranks(self, generation: int) -> None:
+        """Send SIGTERM to the ranks of a generation, once."""
+        await self._guarded(self._started().terminate_ranks(generation))
+
     async def kill_ranks(self, generation: int) -> records.DeathProof:
         """Kill the ranks of every generation up to this one, with proof of death."""
         stuck: Sequence[int] = ()
@@ -219,6 +223,7 @@ class NodeAgent(AgentApi):
             mirrored=host.buffers.mirrored,
             mirror_bytes=host.mirroring.store.size_bytes(),
             log_dir=str(host.log_dir),
+            is_terminating=host.is_terminating,
         )
 
     async def dump_stacks(self) -> dict[int, records.RankStack]:

@@ -200,6 +200,17 @@ class JobHost:
             group.launch(join, device, self._log(f"rank{join.rank}", generation), self.scratch, env, RANK_NICE)
         await fetching
 
+    async def terminate_ranks(self, generation: int) -> None:
+        """Send SIGTERM to the ranks of a generation, unless they got it before."""
+        self._accept(generation)
+        if self._group is not None:
+            self._group.terminate()
+
+    @property
+    def is_terminating(self) -> bool:
+        """True if the ranks of the newest generation have got SIGTERM."""
+        return self._group is not None and self._group.is_terminating
+
     async def kill_ranks(self, generation: int) -> Sequence[int]:
         """Kill every rank of every generation up to this one, with proof of death. Running savers continue.
 
@@ -358,7 +369,8 @@ class JobHost:
             self._emit(Exited(STORE_RANK, self.generation, code, time_s))
         elif self._group is not None and (local := self._group.record_exit(child, code)):
             why = self._was_out_of_memory(code), abort_output(local.log, code)
-            exited = self.redactor.hide_message(Exited(local.rank, self._group.generation, code, time_s, *why))
+            ended = Exited(local.rank, self._group.generation, code, time_s, *why, self._group.is_terminating)
+            exited = self.redactor.hide_message(ended)
             self._group.messages.append(exited)
             self._emit(exited)
 

@@ -123,6 +123,14 @@ class AgentApi(Protocol):
         """
         ...
 
+    async def terminate_ranks(self, generation: int) -> None:
+        """Send SIGTERM to the ranks of a generation, once. Their later exits are planned and their errors are not
+        reported.
+
+        Errors: `stale`.
+        """
+        ...
+
     async def kill_ranks(self, generation: int) -> DeathProof:
         """Kill the ranks of every generation up to this one, with proof of death."""
         ...

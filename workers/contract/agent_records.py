@@ -232,6 +232,8 @@ class AgentStatus:
     """Generation and step of the set that is retained as mirrored."""
     mirror_bytes: int = 0
     log_dir: str = ""
+    is_terminating: bool = False
+    """The ranks of the running generation have got SIGTERM."""
 
 
 @dataclass(frozen=True)

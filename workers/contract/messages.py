@@ -15,7 +15,7 @@ from regroup.workers.contract.rank_activity import RankActivity
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.contract.rank_error import RankError
 
-CONTRACT_VERSION = 2
+CONTRACT_VERSION = 3
 
 
 class ContractError(Exception):
@@ -259,6 +259,8 @@ class Exited:
     """The kernel killed a process on this node because memory was exhausted."""
     last_output: str = ""
     """If the rank aborted: the end of its standard error, where libraries print the cause."""
+    terminated: bool = False
+    """The rank got SIGTERM at a planned end before it exited."""
 
 
 @dataclass(frozen=True)

@@ -212,6 +212,14 @@ class ZygoteLink:
         finally:
             del self._gone[token]
 
+    def signal(self, children: Sequence[int], number: int) -> None:
+        """Send a signal to the process of each of these children that has not ended.
+
+        Raises:
+            ZygoteDied: The zygote is gone.
+        """
+        self._send({"op": "signal", "ids": list(children), "number": int(number)})
+
     def lease(self, until_s: float) -> None:
         """Set the CLOCK_BOOTTIME second at which the ranks are killed unless the lease is renewed."""
         self._send({"op": "lease", "until_s": until_s})

@@ -10,6 +10,7 @@ a stuck or dead agent cannot fence its ranks. Requests and reports are JSON pack
     → {"op": "move", "log", "cwd", "code"}
     → {"op": "fork", "id", "kind": "rank"|"store"|"task", "target", "args", "env", "log", "nice", "lock"} + fds
     → {"op": "kill", "token", "spare": [ids]}     ← {"op": "gone", "token", "stuck": [pids]}
+    → {"op": "signal", "ids", "number"}
     → {"op": "lease", "until_s"}                  (CLOCK_BOOTTIME)
     ← {"op": "forked", "id", "pid"}               ← {"op": "exited", "id", "code", "time_s"}
 """
@@ -147,6 +148,8 @@ class Zygote:
                 self._fork(request, fds)
             case "kill":
                 self._kill(request["token"], frozenset(request["spare"]))
+            case "signal":
+                self._signal(frozenset(request["ids"]), request["number"])
             case "lease":
                 self._lease_until_s = request["until_s"]
             case other:
@@ -203,6 +206,11 @@ class Zygote:
         self._report_exits()  # first: these children died before the ones that are killed now
         stuck = self._end(spare)
         self._send({"op": "gone", "token": token, "stuck": stuck})
+
+    def _signal(self, ids: frozenset[int], number: int) -> None:
+        for pid in [pid for pid, child in self._ids.items() if child in ids]:  # none of them has been reaped
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def _end_all(self) -> None:
         self._end(frozenset())

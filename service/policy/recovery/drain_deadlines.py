@@ -70,11 +70,21 @@ def schedule_drain(noticed_s: float, deadline_s: float | None) -> DrainSchedule:
     return DrainSchedule(deadline_s - 2 * reserve_s, deadline_s - reserve_s)
 
 
-def release_by_s(noticed_s: float, deadline_s: float | None, *, step_s: float, checkpoint_s: float) -> float:
-    """Return the time at which a job without replacement nodes releases its nodes, early enough to save its last
-    step."""
+def release_by_s(
+    noticed_s: float, deadline_s: float | None, *, step_s: float, checkpoint_s: float, grace_s: float = 0.0
+) -> float:
+    """Return the time at which a job without replacement nodes releases its nodes, early enough to save its last step.
+
+    Args:
+        noticed_s: time of the notice in Unix seconds.
+        deadline_s: time in Unix seconds after which a node may be gone; None if unknown.
+        step_s: duration of a step.
+        checkpoint_s: duration of a checkpoint.
+        grace_s: time that the ranks of a script get from SIGTERM to SIGKILL.
+    """
     needed_s = 2 * (step_s + checkpoint_s)
-    return max(noticed_s, schedule_drain(noticed_s, deadline_s).stop_s - needed_s)
+    stop_s = schedule_drain(noticed_s, deadline_s).stop_s - needed_s
+    return max(noticed_s, stop_s if deadline_s is None else min(stop_s, deadline_s - grace_s))
 
 
 def excuse_announced_loss(cause: Cause, announced: Mapping[str, str]) -> Cause:

@@ -84,3 +84,22 @@ async def test_a_drain_is_stored_renewed_and_cancelled(store: Store):
     assert await store.nodes.drains() == [renewed, other]
     assert await store.nodes.delete_drains(["n1", "n3"]) == 1
     assert await store.nodes.drains() == [other]
+
+
+async def test_ranks_that_got_sigterm_are_a_condition_of_their_job_until_they_have_ended(
+    store: Store, lease: Lease, queue, walk, emitter
+) -> None:
+    job_id = await queue()
+    await walk(job_id, emitter)
+
+    async def report(key: str, message: str, *, is_over: bool) -> list[tuple[str, str]]:
+        note = {"kind": "terminating", "message": message, "is_over": is_over}
+        await store.ingest(lease, job_id, emitter.boot_id, [emitter.report("note", key, **note)], {})
+        return [(each.type, each.message) for each in (await store.job(job_id)).conditions]
+
+    assert await report("1", "they have 30 s", is_over=False) == [("Terminating", "they have 30 s")]
+    assert await report("2", "all ended", is_over=True) == []
+    await report("3", "they have 9 s", is_over=False)
+    draining = {"state": "DRAINING", "reason": "cancelled_by_user", "message": "", "error": None}
+    await store.ingest(lease, job_id, emitter.boot_id, [emitter.report("state", "4", **draining)], {})
+    assert (await store.job(job_id)).conditions == ()

@@ -108,6 +108,9 @@ class FakeAgents:
     def _stop_ranks(self, node: str, generation: int, reason: str, save: bool) -> None:
         return None
 
+    def _terminate_ranks(self, node: str, generation: int) -> None:
+        return None
+
     def _kill_ranks(self, node: str, generation: int) -> DeathProof:
         return DeathProof((), AgentReport(node, "", generation, (), ()))
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from regroup.workers.contract.messages import (
     Buffers,
     BuffersRequest,
     Done,
+    Failed,
     FaultDue,
     FaultGranted,
     Join,
@@ -30,7 +32,7 @@ from regroup.workers.contract.messages import (
 from regroup.workers.contract.progress_page import ProgressPage, new_page
 from regroup.workers.contract.rank_activity import RankActivity
 from regroup.workers.contract.rank_env import is_script
-from regroup.workers.zygote.client import ZygoteLink
+from regroup.workers.zygote.client import ZygoteDied, ZygoteLink
 from regroup.workers.zygote.launch import Launch
 
 _PACKET_BYTES = 160 * 1024
@@ -86,6 +88,8 @@ class RankGroup:
         """All messages except step rows, for a supervisor that restarts."""
         self.first_row: StepRow | None = None
         self.newest_row: StepRow | None = None
+        self.is_terminating = False
+        """The ranks got SIGTERM: how they end now is planned."""
         self._zygote, self._redact = zygote, redact
         self._on_message, self._lend, self._authorize_fault = on_message, lend, authorize_fault
         self._loop = asyncio.get_running_loop()
@@ -139,6 +143,15 @@ class RankGroup:
                     local.sock.send(encode(message))
                 except OSError:
                     continue  # the rank is dying: its exit follows
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the process of every live rank, once. Their descendants get no signal, as under torchrun."""
+        if self.is_terminating:
+            return
+        self.is_terminating = True
+        live = [local.child for local in self.ranks.values() if local.exit_code is None]
+        with contextlib.suppress(ZygoteDied):  # then the ranks are dead
+            self._zygote.signal(live, signal.SIGTERM)
 
     def messages_for_replay(self) -> list[Message]:
         """Return all messages, but only the first and the newest step row."""
@@ -231,9 +244,16 @@ class RankGroup:
                 self._on_message(message)
             case Report():
                 self._on_message(message)
+            case Failed() if self.is_terminating:
+                return  # it is in the rank's output
+            case Done() if self.is_terminating:
+                self._retain(replace(message, stopped=True))
             case _:
-                self.messages.append(message)
-                self._on_message(message)
+                self._retain(message)
+
+    def _retain(self, message: Message) -> None:
+        self.messages.append(message)
+        self._on_message(message)
 
     def _start_reply(self, work: Coroutine[Any, Any, None]) -> None:
         reply = self._loop.create_task(work)
