@@ -19,7 +19,7 @@ Wait = Annotated[
 def suspend(
     job: Job, reason: Reason = "on request", wait: Wait = False, server: Server = None, as_json: AsJson = False
 ) -> None:
-    """Suspend a job: it saves its next step and releases its nodes. No step is lost."""
+    """Suspend a job: it saves its next step and releases its nodes. A script saves its own state, on SIGTERM."""
     from regroup.service.domain.errors import RegroupError
 
     found = run_action(
@@ -46,4 +46,10 @@ def resume(job: Job, server: Server = None, as_json: AsJson = False) -> None:
 def _describe_suspend(job: "JobModel") -> str:
     if job.state == "SUSPENDED":
         return f"{job.name} is suspended at step {job.step}; `regroup resume {job.name}` queues it again"
+    if job.spec.workload.kind in ("script", "ray_train"):
+        grace_s = job.spec.termination_grace
+        return (
+            f"suspending {job.name} ({job.state}): its ranks get SIGTERM and have {grace_s:.0f} s to save their state, "
+            "then it releases its nodes"
+        )
     return f"suspending {job.name} ({job.state}): it saves its next step, then releases its nodes"

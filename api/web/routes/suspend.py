@@ -16,7 +16,8 @@ async def suspend(job: NamedJob, jobs: TheJobs, services: TheServices, request: 
     """Suspend a job: it uses no nodes until it is resumed.
 
     A queued job is suspended immediately. Any other job stops after an agreed step, saves that step to durable storage
-    and releases its nodes. No step is lost, and a suspension does not count as a failure.
+    and releases its nodes. No step is lost, and a suspension does not count as a failure. The ranks of a script get
+    SIGTERM and `termination_grace` to save their own state.
     """
     why = (request or SuspendRequest()).reason
     suspended = await services.store.queue.suspend(job.id, why, now=services.clock(), actor=ACTOR)
