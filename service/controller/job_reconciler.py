@@ -25,6 +25,7 @@ from regroup.service.controller.node_replacement import ReplacementReconciler
 from regroup.service.controller.predictions import PredictionReconciler
 from regroup.service.controller.reconciler import Reconciler
 from regroup.service.controller.resize import ResizeReconciler
+from regroup.service.controller.shared_storage import SharedStorageReconciler
 from regroup.service.controller.spares import SpareReconciler
 from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, UnavailableError
 from regroup.service.domain.states import JobState, Reason
@@ -191,6 +192,7 @@ def _reconcilers(leader: LeaderContext, account: JobAccount) -> Sequence[Reconci
         LowUtilizationReconciler(leader),
         LayoutTrialReconciler(leader),  # requests a resize, which the next one begins
         resize,
+        SharedStorageReconciler(leader),
         JobRequestReconciler(leader),
         DrainReconciler(leader, account, resize.shrink_for_drain),
         SpareReconciler(leader),

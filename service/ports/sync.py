@@ -127,6 +127,10 @@ class SupervisorStatus:
     unready: UnreadyNodes | None = None
     incident: dict[str, Any] | None = None
     """The open incident, as the API shows it."""
+    storage_proof: str = ""
+    """Name of the file that nodes of the job see in durable storage; empty: none has proven it yet."""
+    storage_nodes: tuple[str, ...] = ()
+    """Names of the nodes that see it."""
     spares: dict[str, str] = field(default_factory=dict[str, str])
     """Node id → `ready`, empty while the node is prepared, or why it cannot be used."""
 

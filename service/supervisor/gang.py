@@ -44,7 +44,11 @@ class NodeFacts:
     descriptions: dict[str, NodeDescription] = field(default_factory=dict[str, NodeDescription])
     """Node id → facts that its agent reported when it came up."""
     datasets: dict[str, Dataset] = field(default_factory=dict[str, Dataset])
-    """Node id → the job's data there, empty for a job without data. Only nodes that can write to storage."""
+    """Node id → the job's data there, empty for a job without data."""
+    storage_seen: dict[str, str] = field(default_factory=dict[str, str])
+    """Node id → name, of the nodes that can write to durable storage and share it."""
+    storage_deferred: set[str] = field(default_factory=set[str])
+    """Nodes that joined although durable storage failed there."""
     passed_preflight: set[str] = field(default_factory=set[str])
     """Nodes that passed the preflight."""
 
@@ -53,6 +57,8 @@ class NodeFacts:
         for node in nodes:
             self.descriptions.pop(node, None)
             self.datasets.pop(node, None)
+            self.storage_seen.pop(node, None)
+            self.storage_deferred.discard(node)
             self.passed_preflight.discard(node)
 
 
@@ -78,7 +84,7 @@ class Gang:
 
     @property
     def unprepared_nodes(self) -> list[str]:
-        """Nodes that have not yet proved that they can write to durable storage and have the job's data."""
+        """Nodes that have not yet proved that they have the job's data."""
         return [node for node in self.configs if node not in self.node_facts.datasets]
 
     async def start_agents(self, timeout_s: float) -> None:
@@ -108,14 +114,6 @@ class Gang:
             self.node_facts.descriptions[config.node_id] = await agent.start_zygote()
 
         await gather_all(one(config) for config in self.configs.values())
-
-    async def check_storage(self) -> None:
-        """Check that every unprepared node can write to durable storage.
-
-        Raises:
-            AgentError: a node cannot write.
-        """
-        await gather_all(self.agents.agent(node, timeout_s=60).check_storage() for node in self.unprepared_nodes)
 
     async def prepare_data(self, sources: DataSources | None) -> None:
         """Compare the sources on all nodes, prepare the data once, and fetch it on every unprepared node.

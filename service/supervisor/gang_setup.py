@@ -15,6 +15,7 @@ from regroup.service.supervisor.liveness import Liveness
 from regroup.service.supervisor.outcomes import Relocated
 from regroup.service.supervisor.preflight import check_nodes
 from regroup.service.supervisor.recovery import RecoveryRun, input_error
+from regroup.service.supervisor.storage_proof import StorageProof
 from regroup.service.supervisor.supervisor_state import SupervisorState
 from regroup.workers.contract.agent_records import AgentErrorKind
 from regroup.workers.contract.messages import Note
@@ -41,10 +42,11 @@ class GangSetup:
         intents: IntentTracker,
         liveness: Liveness,
         recovery: RecoveryRun,
+        storage: StorageProof,
     ) -> None:
         self._payload, self._gang, self._generations = payload, gang, generations
         self._state, self._log, self._intents = state, log, intents
-        self._liveness, self._recovery = liveness, recovery
+        self._liveness, self._recovery, self._storage = liveness, recovery, storage
         self._started_s: float | None = None
         """Monotonic time at which the present start of agents began."""
 
@@ -72,14 +74,15 @@ class GangSetup:
         self._log.emit_nodes({node: self._gang.node_facts.descriptions[node] for node in self._gang.configs})
 
     async def prepare_data(self) -> None:
-        """Check storage and prepare the job's data on all nodes. Retry while storage does not respond.
+        """Prove the storage and prepare the job's data on all nodes. Retry while storage does not respond.
 
         Raises:
             Finished: the data or the storage is missing or invalid.
             AgentLostError: an agent was lost during the preparation.
         """
         try:
-            await self._intents.interruptible(self._gang.check_storage())
+            proof = self._storage.run(may_defer=bool(self._generations.past))
+            await self._intents.interruptible(proof)
             preparation = self._gang.prepare_data(self._payload.data_sources)
             await self._intents.interruptible(self._liveness.run_while_alive(self._gang.configs, preparation))
         except AgentError as error:
@@ -127,7 +130,7 @@ async def prepare_nodes(payload: JobConfig, gang: Gang, emit_note: Callable[[str
         AgentLostError, AgentError: a node is not up in time, cannot do what the spec asks for, or is unfit.
     """
     await gang.start_agents(READY_TIMEOUT_S)
-    await gang.check_storage()
+    await StorageProof(gang, payload.storage_nonce, emit_note).run(may_defer=True)
     await gang.prepare_data(payload.data_sources)
     unfit = await check_nodes(payload, gang, emit_note) if payload.preflight else ()
     if (worst := next((each for each in unfit if each.is_excluded), None)) is not None:

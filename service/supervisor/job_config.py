@@ -125,6 +125,11 @@ class JobConfig:
         return next((node.devices[: node.ranks] for node in self.nodes if node.node_id == node_id), ())
 
     @property
+    def storage_nonce(self) -> str:
+        """Name of the file that proves that nodes share durable storage. Each start of the job has another one."""
+        return f"{self.job_id}-{self.attempt}"
+
+    @property
     def shape(self) -> Shape:
         """Shape of the job. Another shape requires a relocation."""
         return shape_of(self.nodes, self.layout)

@@ -37,6 +37,7 @@ from regroup.service.supervisor.outcomes import Finished, Relocated, Requeued
 from regroup.service.supervisor.planned_relocation import PlannedRelocation
 from regroup.service.supervisor.preflight import Preflight
 from regroup.service.supervisor.recovery import RecoveryRun, failure_json, input_error, restore_failure
+from regroup.service.supervisor.storage_proof import StorageProof
 from regroup.service.supervisor.straggler_monitor import StragglerMonitor
 from regroup.service.supervisor.supervisor_state import SupervisorState
 from regroup.service.supervisor.termination import Termination
@@ -77,8 +78,17 @@ class Lifecycle:
         self._preflight = Preflight(payload, gang, self._state, self._log, self._intents)
         self._termination = Termination(gang, self._log, self.liveness.silent_nodes)
         self._planned_relocation = PlannedRelocation(payload, gang, self._intents, self._log, self._termination)
+        self._storage = StorageProof(gang, payload.storage_nonce, self._log.emit_note)
         self._setup = GangSetup(
-            payload, gang, generations, self._state, self._log, self._intents, self.liveness, self._recovery
+            payload,
+            gang,
+            generations,
+            self._state,
+            self._log,
+            self._intents,
+            self.liveness,
+            self._recovery,
+            self._storage,
         )
         self._end = JobEnd(gang, generations, journal, self._state, self._recovery.evidence, self.failure_hold)
         gang.on_phase = self._state.enter_phase
@@ -141,6 +151,8 @@ class Lifecycle:
             former=tuple(sorted(self.gang.former)),
             unready=self._planned_relocation.unready,
             incident=encode(incident.to_event()) if incident else None,
+            storage_proof=self.payload.storage_nonce if self.gang.node_facts.storage_seen else "",
+            storage_nodes=tuple(sorted(self.gang.node_facts.storage_seen.values())),
         )
 
     # ------------------------------------------------------------ recovery path
@@ -260,6 +272,7 @@ class Lifecycle:
             for step in monitor.pop_complete_pins():
                 self._checkpoints.start_save(monitor.generation, step, self._generations, monitor.changed.set)
             self._mirrors.poll(monitor)
+            self._storage.poll()
             for node in self.liveness.silent_nodes():
                 monitor.record_loss(node, time.time())
             if (stop := self._intents.interruption()) is not None:

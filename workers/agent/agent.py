@@ -67,10 +67,23 @@ class NodeAgent(AgentApi):
         """Check this node before ranks start on it."""
         return await self._guarded(self._run_preflight(request))
 
-    async def check_storage(self) -> None:
-        """Check that this node can write to durable storage."""
+    async def check_storage(self, nonce: str) -> bool:
+        """Check that this node can write to durable storage, and return whether it sees the proof with this name."""
         uri = self._config.storage_uri
         await self._guarded(async_storage.call_within(STORAGE_TIMEOUT_S, fsspec_storage.check_writable, uri))
+        proof = fsspec_storage.join(uri, records.storage_proof_name(nonce))
+
+        def sees_proof() -> bool:
+            with fsspec_storage.answering(uri):
+                return fsspec_storage.read_bytes(proof) is not None
+
+        return await self._guarded(async_storage.call_within(STORAGE_TIMEOUT_S, sees_proof))
+
+    async def write_storage_proof(self, nonce: str) -> None:
+        """Write the file by which other nodes prove that they share durable storage with this one."""
+        proof = fsspec_storage.join(self._config.storage_uri, records.storage_proof_name(nonce))
+        writing = (fsspec_storage.publish_bytes, proof, self._config.node_name.encode())
+        await self._guarded(async_storage.call_within(STORAGE_TIMEOUT_S, *writing))
 
     async def list_sources(self, sources: records.DataSources) -> records.SourceListing:
         """List the job's data as this node sees it."""

@@ -163,6 +163,7 @@ class CheckpointSaver:
             os.close(fd)
             await asyncio.to_thread(fsspec_storage.remove_local, directory)
         complete = {**manifest, "files": [*manifest["files"], *files]}
+        await self._write(manifest["step"], lambda: _check_files(uri, complete["files"]))
         text = json.dumps(complete, indent=1).encode()
         await self._write(
             manifest["step"], lambda: fsspec_storage.write_bytes(fsspec_storage.join(uri, MANIFEST), text)
@@ -201,3 +202,16 @@ class CheckpointSaver:
                     raise
                 self._note("saver_died", {"message": str(error), "node": self._config.node_name})
         raise AssertionError("the last saver has returned or raised")
+
+
+def _check_files(uri: str, files: Sequence[Mapping[str, Any]]) -> None:
+    """Check that this node sees every file of a manifest, also those that other nodes wrote.
+
+    Raises:
+        StorageError: a file is missing or has another size.
+    """
+    if missing := fsspec_storage.missing_files(uri, files):
+        raise fsspec_storage.StorageError(
+            f"{len(missing)} of {len(files)} files of {uri} are missing or incomplete here, for example {missing[0]}: "
+            "do all nodes share this storage?"
+        )

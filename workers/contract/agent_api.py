@@ -66,8 +66,15 @@ class AgentApi(Protocol):
         """
         ...
 
-    async def check_storage(self) -> None:
-        """Check that this node can write to durable storage.
+    async def check_storage(self, nonce: str) -> bool:
+        """Check that this node can write to durable storage, and return whether it sees the proof with this name.
+
+        Errors: `storage`, `storage_unavailable`.
+        """
+        ...
+
+    async def write_storage_proof(self, nonce: str) -> None:
+        """Write the file by which other nodes prove that they share durable storage with this one.
 
         Errors: `storage`, `storage_unavailable`.
         """

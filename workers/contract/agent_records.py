@@ -12,6 +12,11 @@ Manifest = dict[str, Any]
 """The manifest of a checkpoint as it is stored (JSON): `step`, `generation`, `layout`, `files`, `lineage` and more."""
 
 
+def storage_proof_name(nonce: str) -> str:
+    """Return the name of the file in durable storage by which machines prove that they share it."""
+    return f".regroup-shared-{nonce}"
+
+
 class AgentErrorKind(StrEnum):
     """Kind of an agent's failure."""
 

@@ -208,6 +208,15 @@ def remove(uri: str) -> None:
             fs.rm(root, recursive=True)
 
 
+def missing_files(uri: str, files: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the names of those files of a manifest that are not below `uri` with their size."""
+    fs, root = url_to_fs(uri)
+    fs.invalidate_cache(root)
+    listed: dict[str, Any] = fs.find(root, detail=True)
+    sizes = {posixpath.relpath(path, root): found["size"] for path, found in listed.items()}
+    return sorted(str(entry["name"]) for entry in files if sizes.get(entry["name"]) != entry["size_bytes"])
+
+
 def has_vanished(uri: str) -> bool:
     """Return True if a folder that was created is missing. Object storage has no folders."""
     fs, path = url_to_fs(uri)

@@ -10,7 +10,6 @@ import pytest
 from regroup.service.supervisor import recovery
 from regroup.service.supervisor.generations import GenerationLog
 from regroup.service.supervisor.liveness import Liveness
-from regroup.workers.contract.agent_records import AgentErrorKind, CheckpointScan
 from regroup.workers.contract.messages import Exited, Failed, StepRow, to_json
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.support.doubles.memory_records import Records
@@ -116,21 +115,6 @@ async def test_a_scan_is_retried_while_storage_is_unavailable() -> None:
     assert [event.data["start_step"] for event in events if event.type == "generation"] == [4]
     waits = [event.data["message"] for event in events if event.data.get("phase") == "storage"]
     assert len(waits) == 2 and "no route to storage (node n0)" in waits[0] and "traceback" not in waits[0]
-
-
-async def test_a_replaced_agent_checks_unavailable_storage_again() -> None:
-    nodes = FakeNodes({(1, 4): "node-1"})
-    nodes.away = 1
-
-    def check_storage(node: str) -> None:
-        if ("node-1", "kill") in nodes.calls and nodes._is_away():
-            raise nodes.error(node, AgentErrorKind.STORAGE, "not writable")
-
-    nodes._check_storage = check_storage  # type: ignore[attr-defined]
-    nodes._scan_checkpoints = lambda node: CheckpointScan()  # type: ignore[method-assign]
-    _, journal = await run(nodes)
-    assert nodes.away < 0, "the storage check was repeated"
-    assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
 async def test_a_job_whose_storage_stays_unavailable_fails_within_its_budget() -> None:

@@ -88,6 +88,9 @@ class FakeAgents:
     def _run_preflight(self, node: str, request: PreflightRequest) -> PreflightReport:
         return PreflightReport()
 
+    def _check_storage(self, node: str, nonce: str) -> bool:
+        return True
+
     def _list_sources(self, node: str, sources: DataSources) -> SourceListing:
         return SourceListing({"/x": 1})
 

@@ -1,0 +1,152 @@
+"""Durable storage is proven before the first training, and is a condition of the job after that."""
+
+from typing import Any
+
+import pytest
+
+from regroup.service.supervisor import storage_proof
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.journal import Journal
+from regroup.workers.contract.agent_records import AgentErrorKind
+from tests.support.doubles.planned_job import PlannedRig
+from tests.support.doubles.supervised_job import SPEC, FakeNodes, Rig, outcomes, run
+
+
+class Storage:
+    """Durable storage of each node: a file that one node wrote is visible on the nodes with the same storage."""
+
+    def __init__(self, nodes: FakeNodes, **of_node: str) -> None:
+        self.of_node, self.proofs = of_node, set[tuple[str, str]]()
+        self.broken: set[str] = set()
+        """Nodes whose storage refuses."""
+        self.nodes = nodes
+        nodes._check_storage = self.check  # type: ignore[method-assign]
+        nodes._write_storage_proof = self.write  # type: ignore[attr-defined]
+
+    def check(self, node: str, nonce: str) -> bool:
+        self._answer(node)
+        return (self.of_node.get(node.replace("-", "_"), "shared"), nonce) in self.proofs
+
+    def write(self, node: str, nonce: str) -> None:
+        self._answer(node)
+        self.proofs.add((self.of_node.get(node.replace("-", "_"), "shared"), nonce))
+
+    def _answer(self, node: str) -> None:
+        if node in self.broken:
+            raise self.nodes.error(node, AgentErrorKind.STORAGE, "OSError: read-only file system")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_proof, "_VISIBLE_WITHIN_S", 0.1)
+    monkeypatch.setattr(storage_proof, "_POLL_S", 0.01)
+    monkeypatch.setattr(storage_proof, "_RECHECK_S", 0.1)
+
+
+async def conditions(journal: Journal) -> list[tuple[str, str]]:
+    notes = [event.data for event in await journal.since("", 0, 0) if event.type == "note"]
+    return [(note["node"], note["message"]) for note in notes if note["kind"] == "condition"]
+
+
+async def test_a_job_whose_nodes_have_storage_of_their_own_is_refused_before_training() -> None:
+    nodes = FakeNodes({})
+    Storage(nodes, node_0="a", node_1="b")
+    _, journal = await run(nodes)
+    last = (await journal.since("", 0, 0))[-1]
+    assert (last.data["state"], last.data["reason"]) == ("FAILED", "invalid_input")
+    assert "file:///s/jobs" in last.data["message"] or "'file:///s'" in last.data["message"]
+    assert "n1 does not see a file there that n0 sees" in last.data["message"]
+    assert nodes.formed == []
+
+
+async def test_one_node_writes_and_the_others_read() -> None:
+    nodes = FakeNodes({})
+    storage = Storage(nodes)
+    life, journal = await run(nodes)
+    assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
+    assert storage.proofs == {("shared", "j-0")}
+    assert [node for node, method in nodes.calls if method == "write_storage_proof"] == ["node-0"]
+    assert (life.status().storage_proof, life.status().storage_nodes) == ("j-0", ("n0", "n1"))
+
+
+async def test_a_job_that_cannot_write_at_its_first_start_is_refused() -> None:
+    nodes = FakeNodes({})
+    Storage(nodes).broken = {"node-1"}
+    _, journal = await run(nodes)
+    last = (await journal.since("", 0, 0))[-1]
+    assert (last.data["state"], last.data["reason"]) == ("FAILED", "invalid_input")
+    assert "read-only file system (node n1)" in last.data["message"]
+
+
+async def test_a_recovery_from_memory_does_not_wait_for_storage_that_refuses_writes() -> None:
+    nodes = FakeNodes({(1, 4): "node-1"})
+    storage = Storage(nodes)
+    replaced = nodes.start
+
+    async def start(config: Any) -> None:
+        if ("node-1", "kill") in nodes.calls:
+            storage.broken = {"node-0", "node-1"}
+        await replaced(config)
+
+    kept: dict[str, Any] = {}
+    forget = nodes._forget
+
+    def forget_but_mirror(node: str) -> None:
+        kept.update(nodes.held)
+        forget(node)
+
+    nodes.start, nodes._forget = start, forget_but_mirror  # type: ignore[method-assign]
+    nodes._list_shards = lambda node: list(kept.values()) if node == "node-0" else []  # type: ignore[method-assign]
+    _, journal = await run(nodes)
+    incident = [event.data for event in await journal.since("", 0, 0) if event.type == "incident"][-1]
+    assert (incident["reason"], incident["steps_lost"]) == ("agent_lost", 0)
+    assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
+    (node, message), *_ = await conditions(journal)
+    assert node == "n1" and "read-only file system; training continues" in message
+    assert [event.data for event in await journal.since("", 0, 0) if event.data.get("phase") == "storage"] == []
+
+
+async def test_a_node_that_joins_while_storage_fails_is_reported_until_it_is_back() -> None:
+    rig = PlannedRig(SPEC)
+    storage = Storage(rig.nodes)
+    try:
+        await rig.wait_for_steps()
+        storage.broken = {"node-2"}
+        rig.drain(within_s=None)
+        await rig.relocate()
+        await rig.wait_for_steps(generation=2)
+        assert rig.life.status().unready is None
+        storage.broken = set()
+        await rig.until(lambda: "node-2" in rig.gang.node_facts.storage_seen)
+        assert (await conditions(rig.journal))[-1] == ("node-2", "")
+    finally:
+        await end(rig)
+
+
+async def test_a_node_with_storage_of_its_own_cannot_join() -> None:
+    rig = PlannedRig(SPEC)
+    Storage(rig.nodes, node_2="own")
+    try:
+        await rig.wait_for_steps()
+        rig.drain()
+        unready = await rig.until(lambda: rig.life.status().unready)
+        assert "node-2 does not see a file there that node-0, node-1 sees" in unready.why
+        await rig.wait_for_steps()
+    finally:
+        await end(rig)
+
+
+async def test_a_restarted_supervisor_writes_no_second_proof() -> None:
+    nodes = FakeNodes({})
+    storage = Storage(nodes)
+    rig = Rig(nodes)
+    await rig.end()
+    proof = storage_proof.StorageProof(Gang(nodes, rig.payload.agent_configs()), "j-0", lambda node, note: None)
+    await proof.run(may_defer=True)
+    assert sum(method == "write_storage_proof" for _, method in nodes.calls) == 1
+    assert storage.proofs == {("shared", "j-0")}
+
+
+async def end(rig: PlannedRig) -> None:
+    for task in (rig.running, *rig.nodes.tasks):
+        task.cancel()
