@@ -13,7 +13,7 @@ from regroup.service.ports.sync import EndRequest, Intents, SupervisorStatus
 from regroup.service.store.records import JobRow
 from regroup.workers.contract.agent_records import storage_proof_name
 
-_VISIBLE_WITHIN_S = 10.0
+_VISIBLE_WITHIN_S = 5.0
 """Longest time until the file is visible on this machine: network file systems cache folders."""
 _READ_TIMEOUT_S = 5.0
 _log = structlog.get_logger(__name__)
@@ -37,7 +37,9 @@ class SharedStorageReconciler(Reconciler):
     async def reconcile(self, job: JobRow, status: SupervisorStatus, now: float) -> None:
         """Read the file that a node wrote, once for each start of the job."""
         nonce = status.storage_proof
-        if not nonce or nonce == self._seen or self._problem or job.step > 0 or job.generation > 1:
+        if not nonce or nonce == self._seen or self._problem:
+            return
+        if self._missing_since_s is None and (job.step > 0 or job.generation > 1):
             return
         uri = posixpath.join(job.storage_uri, storage_proof_name(nonce))
         try:

@@ -9,7 +9,7 @@ from regroup.workers.contract.agent_records import AgentErrorKind, AgentFailure
 
 INPUT_ERROR_KINDS = frozenset({
     AgentErrorKind.CODE, AgentErrorKind.PRELOAD, AgentErrorKind.SECRET, AgentErrorKind.ENVIRONMENT, AgentErrorKind.DATA,
-    AgentErrorKind.FILE, AgentErrorKind.STORAGE,
+    AgentErrorKind.FILE, AgentErrorKind.STORAGE, AgentErrorKind.START,
 })  # fmt: skip
 """Kinds of errors that a person has to fix: a retry does not help."""
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import ray
 from ray.core.generated.common_pb2 import NodeDeathInfo  # pyright: ignore[reportAttributeAccessIssue]
-from ray.exceptions import ActorUnschedulableError, RayActorError, RaySystemError
+from ray.exceptions import ActorUnschedulableError, RayActorError, RaySystemError, RayTaskError
 from ray.experimental import internal_kv
 
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.cluster import NAMESPACE, agent_name
 from regroup.service.ray_adapter import standby
+from regroup.service.ray_adapter.task_errors import failure_of, first_line
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.workers.agent.agent import NodeAgentActor
 from regroup.workers.contract import agent_wire
@@ -86,17 +87,15 @@ class RayAgents:
             handle = self._handles.get(node_id) or self._find(node_id)
             async with asyncio.timeout(timeout_s):
                 return await getattr(handle, method).remote(*arguments)
+        except RayTaskError as error:  # first: it is also an instance of the exception that the agent raised
+            raise AgentError.of(node_id, failure_of(error, node_id[:8])) from error
         except TimeoutError as error:
             raise AgentLostError(
                 node_id, f"agent on node {node_id[:8]} did not answer {method} in {timeout_s:.0f} s"
             ) from error
-        except (
-            RayActorError,
-            ActorUnschedulableError,
-            ValueError,
-        ) as error:  # the node may be lost
+        except (RayActorError, ActorUnschedulableError, ValueError) as error:  # the node may be lost
             self._handles.pop(node_id, None)
-            raise AgentLostError(node_id, f"agent on node {node_id[:8]} is gone: {error}") from error
+            raise AgentLostError(node_id, f"agent on node {node_id[:8]} is gone: {first_line(error)}") from error
 
     async def kill(self, node_id: str) -> None:
         """Kill an agent."""

@@ -23,6 +23,10 @@ from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Note, Report, Restored, StepRow
 
 
+START_FAILED = "start_failed"
+"""Kind of the note about a start at which an agent did not come up."""
+
+
 class EventLog:
     """Writes events. `record_…` waits until the event is durable in the cluster; `emit_…` does not wait."""
 
@@ -48,6 +52,11 @@ class EventLog:
         """Record the present revision of an incident."""
         key = f"incident:{incident.id}:{incident.revision}"
         await self._journal.record(key, incident.to_event(), incident.generation)
+
+    async def record_failed_start(self, attempt: int, message: str, charge: Mapping[str, Any]) -> None:
+        """Record that a start of the job failed, with its charge to a budget."""
+        note = NoteRecorded(START_FAILED, {"message": message, "charge": dict(charge)})
+        await self._journal.record(f"start_failed:{attempt}", note, 0)
 
     async def record_relocation(self, relocated: Relocated, generation: int) -> None:
         """Record the job's new nodes before it moves there.

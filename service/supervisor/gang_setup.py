@@ -14,7 +14,7 @@ from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.liveness import Liveness
 from regroup.service.supervisor.outcomes import Relocated
 from regroup.service.supervisor.preflight import check_nodes
-from regroup.service.supervisor.recovery import RecoveryRun, input_error
+from regroup.service.supervisor.recovery import RecoveryRun, start_outcome
 from regroup.service.supervisor.storage_proof import StorageProof
 from regroup.service.supervisor.supervisor_state import SupervisorState
 from regroup.workers.contract.agent_records import AgentErrorKind
@@ -67,7 +67,7 @@ class GangSetup:
         try:
             await self._intents.interruptible(self._gang.start_agents(GANG_TIMEOUT_S))
         except AgentError as error:
-            raise input_error(error) from error
+            raise start_outcome(error) from error
         finally:
             self._started_s = None
         self._liveness.expect(self._gang.configs)
@@ -88,7 +88,7 @@ class GangSetup:
         except AgentError as error:
             is_retried = error.kind is AgentErrorKind.STORAGE and self._generations.past
             if error.kind is not AgentErrorKind.STORAGE_UNAVAILABLE and not is_retried:
-                raise input_error(error) from error
+                raise start_outcome(error) from error
             await self._intents.interruptible(self._recovery.wait_for_storage(error))
             await self.prepare_data()
         self._liveness.expect(self._gang.configs)

@@ -177,7 +177,7 @@ class Lifecycle:
                 await self._terminate_ranks(end)
             await self._end.finish(end)
         except AgentLostError as error:
-            await self._end.requeue(f"not all agents of the job could be restarted: {error}", Reason.REQUEUED)
+            await self._queue_again(error)
         except Exception as error:
             trace = {"kind": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
             message = f"{type(error).__name__}: {error}; please report this"
@@ -185,6 +185,15 @@ class Lifecycle:
         finally:
             self._recovery.evidence.stop()
         return None
+
+    async def _queue_again(self, error: AgentLostError) -> None:
+        """Queue the job again because agents are missing, unless its starts have failed too often."""
+        if self._state.state in (JobState.STARTING, JobState.QUEUED):  # QUEUED: the job queued before and starts now
+            decision = await self._recovery.charge_failed_start(error, self.payload.attempt)
+            if not decision.is_recovery:
+                await self._end.finish(Finished(decision.reason, decision.message))
+                return
+        await self._end.requeue(f"not all agents of the job could be started: {error}", Reason.REQUEUED)
 
     async def _run_generations(self) -> None:
         await self._generations.load()
@@ -258,7 +267,8 @@ class Lifecycle:
             elif error.kind in INPUT_ERROR_KINDS:
                 raise input_error(error) from error
             else:  # retry any other failure to fork ranks like the death of a zygote
-                monitor.receive(error.node_id, Exited(ZYGOTE_RANK, generation.number, -9, time.time()))
+                exited = Exited(ZYGOTE_RANK, generation.number, -9, time.time(), last_output=str(error))
+                monitor.receive(error.node_id, exited)
         return monitor
 
     async def _run_generation(self, monitor: GenerationMonitor) -> None:

@@ -8,7 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from regroup.service.domain.job_events import IncidentRevised, RecoveryAction, StateChanged, SupervisorPhase, decoded
+from regroup.service.domain.job_events import (
+    IncidentRevised,
+    NoteRecorded,
+    RecoveryAction,
+    StateChanged,
+    SupervisorPhase,
+    decoded,
+)
 from regroup.service.domain.states import PLANNED_REASONS, JobState, Reason
 from regroup.service.policy.detection.loss_spike import BUDGET, loss_spike_config
 from regroup.service.policy.recovery.budget import Charge, RecoveryDecision, budget_of, decide_recovery
@@ -21,10 +28,10 @@ from regroup.service.policy.recovery.restore_source import (
     choose_restore_source,
     find_diverged_sets,
 )
-from regroup.service.ports.agents import AgentError
+from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.checkpoints import Checkpoints
-from regroup.service.supervisor.event_log import EventLog
+from regroup.service.supervisor.event_log import START_FAILED, EventLog
 from regroup.service.supervisor.evidence import Evidence
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
@@ -34,7 +41,7 @@ from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.outcomes import Finished
 from regroup.service.supervisor.rank_inspection import inspect_ranks
 from regroup.service.supervisor.supervisor_state import SupervisorState
-from regroup.workers.contract.agent_records import DeathProof
+from regroup.workers.contract.agent_records import AgentErrorKind, DeathProof
 from regroup.workers.contract.messages import Failed, Join, Note, StepRow, from_json
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 
@@ -78,10 +85,24 @@ class RecoveryRun:
             if (budget := budget_of(event.reason, self._payload.budgets)) is not None:
                 self._charges[event.id] = Charge(budget, event.times["seen_s"], event.at_step)
             self._record_spike(event.reason, (event.evidence or {}).get("details"))
+        for note in decoded(past, NoteRecorded):
+            if note.kind == START_FAILED:
+                charge = note.data["charge"]
+                self._charges[f"start at {charge['time_s']}"] = Charge(**charge)
         states = decoded(past, StateChanged)
         if not states or states[-1].state is not JobState.DRAINING:
             return None
         return Finished(states[-1].reason, states[-1].message, states[-1].error)
+
+    async def charge_failed_start(self, error: AgentLostError, attempt: int) -> RecoveryDecision:
+        """Charge a start of the job at which an agent did not come up, and decide whether the job may queue again."""
+        now_s, step = time.time(), max(self._generations.starts.values(), default=0)
+        cause = await self._excuse_planned_end(Cause(Reason.AGENT_LOST, str(error), now_s, None, error.node_id))
+        decision = self._decide_with(cause, now_s, step, self._charges.values())
+        if (budget := budget_of(cause.reason, self._payload.budgets)) is not None:
+            charge = {"budget": budget, "time_s": now_s, "step": step}
+            await self._log.record_failed_start(attempt, str(error), charge)
+        return decision
 
     async def is_job_ending(self, monitor: GenerationMonitor) -> bool:
         """Return whether the job ends with this generation, as far as is known before its ranks are killed.
@@ -300,6 +321,16 @@ def restore_failure(error: AgentError, generation: Generation) -> Failed:
         ErrorClass.IO, error.kind, str(error), error.traceback, generation.start_step, "restore", time.time()
     )
     return Failed(rank, generation.number, rank_error)
+
+
+def start_outcome(error: AgentError) -> Exception:
+    """Return the meaning of an error during the start of a job: its end, or the loss of the node."""
+    if error.kind is AgentErrorKind.NODE:
+        return AgentLostError(error.node_id, str(error))
+    if error.kind is AgentErrorKind.BUG:
+        trace = {"kind": error.kind, "message": str(error), "traceback": error.traceback}
+        return Finished(Reason.PLATFORM_ERROR, f"{error}; please report this", trace)
+    return input_error(error)
 
 
 def input_error(error: AgentError) -> Finished:

@@ -125,7 +125,7 @@ class NodeAgent(AgentApi):
 
     async def start_store(self, generation: int) -> records.StoreAddress:
         """Start the generation's rendezvous store."""
-        return records.StoreAddress(*self._started().start_store(generation))
+        return records.StoreAddress(*await self._guarded(self._start_store(generation)))
 
     async def form_ranks(
         self, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, records.TransferAddress]
@@ -329,6 +329,9 @@ class NodeAgent(AgentApi):
         if host.generation:  # the memory that the job uses here is part of its reservation
             request = replace(request, memory_bytes=0)
         return await self._preflight.check_job(host.acquire_zygote(), host.scratch, request)
+
+    async def _start_store(self, generation: int) -> tuple[str, int]:
+        return self._started().start_store(generation)
 
     async def _send_to_ranks(self, generation: int, message: AgentRequest, rank: int | None = None) -> None:
         self._started().send_to_ranks(generation, message, rank)

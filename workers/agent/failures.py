@@ -14,8 +14,9 @@ from regroup.workers.contract.error_classes import DataError
 from regroup.workers.environment.code_archive import CodeError
 from regroup.workers.environment.interpreter import PythonUnfit
 from regroup.workers.os.node_facts import SecretMissing
+from regroup.workers.os.start_errors import StartError
 from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
-from regroup.workers.zygote.client import TaskFailed, ZygoteDied, ZygoteRefused
+from regroup.workers.zygote.client import TaskDied, TaskFailed, ZygoteDied, ZygoteRefused
 
 _Result = TypeVar("_Result")
 _BY_TYPE: tuple[tuple[type[Exception], AgentErrorKind], ...] = (
@@ -30,7 +31,7 @@ _BY_TYPE: tuple[tuple[type[Exception], AgentErrorKind], ...] = (
 )
 """Exception type → kind; the first match counts."""
 _BY_TASK_ERROR = {cls.__name__: kind for cls, kind in _BY_TYPE}
-_OTHER = (OSError, LookupError, ZygoteDied)
+_OF_THE_NODE = (OSError, ZygoteDied, TaskDied)
 
 
 async def guarded(
@@ -77,6 +78,10 @@ def classify_setup_error(error: Exception, log_dir: str) -> AgentFailure | None:
             return AgentFailure(AgentErrorKind.ENVIRONMENT, str(error), error.details)
         case ZygoteDied():
             return AgentFailure(AgentErrorKind.ENVIRONMENT, f"{error}; its log: {log_dir}")
+        case StartError():
+            return _start_failure(error)
+        case OSError():  # scratch space, code or log of this node
+            return AgentFailure(AgentErrorKind.NODE, f"{type(error).__name__}: {error}")
         case _:
             return None
 
@@ -85,13 +90,21 @@ def classify_error(error: Exception) -> AgentFailure | None:
     """Return the failure of an error in any other call; None for a bug."""
     if isinstance(error, StaleGeneration):
         return AgentFailure(AgentErrorKind.STALE, str(error))
-    if isinstance(error, TaskFailed):
+    if isinstance(error, StartError):
+        return _start_failure(error)
+    if isinstance(error, TaskFailed) and not isinstance(error, TaskDied):
         kind = _BY_TASK_ERROR.get(error.kind, AgentErrorKind.OTHER)
         return AgentFailure(kind, error.error, error.traceback)
     for cls, kind in _BY_TYPE:
         if isinstance(error, cls):
             return AgentFailure(kind, str(error))
-    return AgentFailure(AgentErrorKind.OTHER, str(error)) if isinstance(error, _OTHER) else None
+    if isinstance(error, _OF_THE_NODE):
+        return AgentFailure(AgentErrorKind.NODE, str(error))
+    return AgentFailure(AgentErrorKind.OTHER, str(error)) if isinstance(error, LookupError) else None
+
+
+def _start_failure(error: StartError) -> AgentFailure:
+    return AgentFailure(AgentErrorKind.NODE if error.is_of_node else AgentErrorKind.START, str(error))
 
 
 def storage_failure(error: OSError) -> AgentFailure:

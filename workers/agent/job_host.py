@@ -48,6 +48,7 @@ from regroup.workers.environment.interpreter import JobPython
 from regroup.workers.environment.process_env import rank_variables
 from regroup.workers.environment.redaction import Redactor, known_secrets
 from regroup.workers.os import node_facts, orphans, procfs, scratch_dir
+from regroup.workers.os.start_errors import start_error
 from regroup.workers.zygote.client import ZygoteLink
 from regroup.workers.zygote.launch import Launch
 
@@ -172,6 +173,7 @@ class JobHost:
 
         Raises:
             TransferError: the state of a rank could not be fetched.
+            StartError: a rank could not be started.
         """
         generation = joins[0].generation
         self._accept(generation)
@@ -196,8 +198,11 @@ class JobHost:
             join.rank: (join, rank_variables(self.config, join.rank, device, self.scratch))
             for join, device in zip(joins, devices, strict=True)
         }
-        for (join, env), device in zip(self.rank_places.values(), devices, strict=True):
-            group.launch(join, device, self._log(f"rank{join.rank}", generation), self.scratch, env, RANK_NICE)
+        try:
+            for (join, env), device in zip(self.rank_places.values(), devices, strict=True):
+                group.launch(join, device, self._log(f"rank{join.rank}", generation), self.scratch, env, RANK_NICE)
+        except OSError as error:
+            raise start_error("a rank", error) from error
         await fetching
 
     async def terminate_ranks(self, generation: int) -> None:

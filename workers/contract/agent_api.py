@@ -48,14 +48,14 @@ class AgentApi(Protocol):
     async def install_environment(self) -> None:
         """Install the packages that the job's Python needs, which may take long.
 
-        Errors: `environment`, `secret`.
+        Errors: `environment`, `secret`, `start`, `node`.
         """
         ...
 
     async def start_zygote(self) -> NodeDescription:
         """Start the zygote, or wait until it is ready.
 
-        Errors: `code`, `preload`, `secret`, `environment`.
+        Errors: `code`, `preload`, `secret`, `environment`, `start`, `node`.
         """
         ...
 
@@ -114,7 +114,7 @@ class AgentApi(Protocol):
     ) -> None:
         """Fork the generation's ranks on this node.
 
-        Errors: `storage` (the checkpoint), `transfer` (the other node), `stale`.
+        Errors: `storage` (the checkpoint), `transfer` (the other node), `stale`, `start`, `node`.
 
         Args:
             joins: one for each rank.

@@ -46,6 +46,12 @@ class AgentErrorKind(StrEnum):
     """Ranks hold different values of a part that must be equal."""
     PREFLIGHT = "preflight"
     """The preflight found the node unfit."""
+    START = "start"
+    """No node can start a process with what the spec gives it."""
+    NODE = "node"
+    """This node could not start a process or lacks a resource. Another node or a later attempt may help."""
+    BUG = "bug"
+    """The agent raised an error that it does not classify."""
     OTHER = "other"
 
 

@@ -24,6 +24,7 @@ from regroup.workers.environment.pip_settings import uv_settings
 from regroup.workers.environment.uv_output import UvProgress, reason_of
 from regroup.workers.environment.venvs import InstallStopped
 from regroup.workers.os import kill_tree
+from regroup.workers.os.start_errors import start_error
 
 TIMEOUT_S = 3600.0
 _LAST_LINES = 30
@@ -123,15 +124,19 @@ class Installer:
         last: deque[str] = deque(maxlen=_LAST_LINES)
         began_s = time.monotonic()
         deadline_s = began_s + self._timeout_s
-        with subprocess.Popen(
-            command,
-            env=env,
-            # uv reads uv.toml of the working folder and of its parents: no other user may write there.
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        ) as process:
+        try:
+            process = subprocess.Popen(
+                command,
+                env=env,
+                # uv reads uv.toml of the working folder and of its parents: no other user may write there.
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        except (OSError, ValueError) as error:
+            raise start_error("the installation of the requirements", error) from error
+        with process:
             assert process.stdout is not None
             try:
                 for line in _lines(process.stdout, lambda: self._check(deadline_s, last)):

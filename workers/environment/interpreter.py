@@ -5,6 +5,7 @@ A Python other than the platform's sees a package `regroup` that contains only `
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import platform
@@ -22,6 +23,7 @@ from regroup.workers.environment import venvs
 from regroup.workers.environment.installer import Installer, InstallFailed
 from regroup.workers.environment.process_env import zygote_environment
 from regroup.workers.environment.redaction import Redactor, known_secrets
+from regroup.workers.os.start_errors import start_error
 
 MIN_PYTHON = (3, 11)
 """Oldest Python that `regroup.workers` supports."""
@@ -104,6 +106,7 @@ class JobPython:
         Raises:
             PythonUnfit: It does not exist, cannot be created, or lacks a package that the job needs.
             SecretMissing: The source of a secret is not on this node.
+            StartError: The operating system refuses to start it.
         """
         if self._preparation is None:
             self._loop = asyncio.get_running_loop()
@@ -190,6 +193,7 @@ class JobPython:
 
         Raises:
             PythonUnfit: It cannot run this job.
+            StartError: The operating system refuses to start it.
         """
         python = self.executable
         where = f"{python} on node {platform.node()}"
@@ -200,19 +204,23 @@ class JobPython:
                 cwd=self._scratch,
                 capture_output=True,
                 text=True,
+                errors="replace",
                 timeout=_TIMEOUT_S,
                 check=False,
             )
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR):
+                raise PythonUnfit(
+                    f"environment.interpreter: no Python {where}: {error.strerror}; set the path of a Python that "
+                    "exists on every node"
+                ) from error
+            raise start_error("the job's Python", error, python) from error
+        except subprocess.TimeoutExpired as error:
+            raise PythonUnfit(_not_a_python(where)) from error
+        try:
             found = json.loads(done.stdout.splitlines()[-1])
-        except OSError as error:
-            raise PythonUnfit(
-                f"environment.interpreter: no Python {where}: {error.strerror}; set the path of a Python that exists "
-                "on every node"
-            ) from error
-        except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
-            raise PythonUnfit(
-                f"environment.interpreter: {where} does not run Python code; set the path of a Python interpreter"
-            ) from error
+        except (ValueError, IndexError) as error:
+            raise PythonUnfit(_not_a_python(where)) from error
         version = ".".join(map(str, found["version"]))
         if tuple(found["version"][:2]) < MIN_PYTHON:
             raise PythonUnfit(f"{where} is Python {version}; ranks need {'.'.join(map(str, MIN_PYTHON))} or newer")
@@ -232,6 +240,10 @@ class JobPython:
     def _note_from_thread(self, kind: str, data: dict[str, Any]) -> None:
         assert self._loop is not None, "prepare was called"
         self._loop.call_soon_threadsafe(self._note, kind, data)
+
+
+def _not_a_python(where: str) -> str:
+    return f"environment.interpreter: {where} does not run Python code; set the path of a Python interpreter"
 
 
 def _installer_settings(config: AgentConfig) -> Mapping[str, str]:

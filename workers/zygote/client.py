@@ -1,6 +1,7 @@
 """The agent's handle on its zygote: forks, exits, tasks and proof of death as awaitables on one event loop."""
 
 import asyncio
+import errno
 import json
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.zygote.launch import Launch
+from regroup.workers.os.start_errors import start_error
 from regroup.workers.zygote.template_client import ForkedZygote, request_zygote
 
 _PACKET_BYTES = 160 * 1024
@@ -69,20 +71,29 @@ class ZygoteLink:
 
     @classmethod
     def start(cls, interpreter: str, env: Mapping[str, str], log: Path, cwd: Path) -> "ZygoteLink":
-        """Exec a zygote with the job's interpreter and environment. `cwd` becomes its `sys.path[0]`."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [interpreter, "-m", "regroup.workers.zygote.zygote", "--fd", str(theirs.fileno())]
-        with log.open("ab") as file:
-            process = subprocess.Popen(
-                command,
-                env=dict(env),
-                pass_fds=[theirs.fileno()],
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-            )
-        theirs.close()
+        """Exec a zygote with the job's interpreter and environment. `cwd` becomes its `sys.path[0]`.
+
+        Raises:
+            StartError: The operating system refuses it.
+        """
+        ours: socket.socket | None = None
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            command = [interpreter, "-m", "regroup.workers.zygote.zygote", "--fd", str(theirs.fileno())]
+            with theirs, log.open("ab") as file:
+                process = subprocess.Popen(
+                    command,
+                    env=dict(env),
+                    pass_fds=[theirs.fileno()],
+                    cwd=cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
+                )
+        except (OSError, ValueError) as error:
+            if ours is not None:
+                ours.close()
+            raise start_error("the process that forks the ranks", error, interpreter) from error
         return cls._open(process, ours)
 
     @classmethod
@@ -244,6 +255,8 @@ class ZygoteLink:
         if self.dead:
             raise ZygoteDied("the zygote is gone")
         data = json.dumps(request).encode()
+        if len(data) > _PACKET_BYTES:
+            raise start_error("a process of the job", OSError(errno.EMSGSIZE, f"a request of {len(data)} bytes"))
         deadline = time.monotonic() + 5
         while True:
             try:

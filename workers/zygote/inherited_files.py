@@ -33,13 +33,13 @@ def flush_files() -> None:
         return
     for each in gc.get_objects():
         if issubclass(type(each), _BUFFERED):  # objects may compute `__class__`, which `isinstance` reads
-            with contextlib.suppress(OSError, ValueError):  # it is closed, or only for reading
+            with contextlib.suppress(OSError, ValueError):  # the file is closed, or only for reading
                 each.flush()
 
 
-def renew(keep: Collection[int], close: Collection[int]) -> None:
-    """Close the zygote's descriptors and `close` in this child, and renew all others above 2 except `keep`."""
-    for fd in _open_fds().difference(keep):
+def renew(own: Collection[int], close: Collection[int]) -> None:
+    """Close the zygote's descriptors and `close` in this child, and renew all others above 2 except its `own`."""
+    for fd in _open_fds().difference(own):
         if fd in _zygote_fds or fd in close:
             os.close(fd)
         elif not _open_again(fd):
@@ -68,7 +68,7 @@ def _open_again(fd: int) -> bool:
         opened = os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError:
         return False
-    with contextlib.suppress(OSError):  # it has no position
+    with contextlib.suppress(OSError):  # a file without a position
         os.lseek(opened, os.lseek(fd, 0, os.SEEK_CUR), os.SEEK_SET)
     os.dup2(opened, fd, inheritable=os.get_inheritable(fd))
     os.close(opened)
@@ -92,5 +92,5 @@ def _renew_multiprocessing() -> None:
     if tracker is not None and tracker._fd is not None:
         tracker._fd = tracker._pid = None
     server: Any = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
-    if server is not None and server._forkserver_pid is not None:
+    if server is not None and getattr(server, "_forkserver_pid", None) is not None:
         server._forkserver_fd = server._forkserver_alive_fd = server._forkserver_pid = None

@@ -35,7 +35,7 @@ _found = _Found()
 
 @contextlib.contextmanager
 def watched_imports() -> Generator[Callable[[], None]]:
-    """Note how modules that are imported meanwhile seed generators. The caller calls the result after each import."""
+    """Note how the modules that the caller imports seed generators. The caller calls the result after each import."""
     of_python, of_numpy = _PythonSeeds(), _NumpySeeds()
 
     def after_import() -> None:
@@ -61,10 +61,10 @@ def renew() -> None:
             generator.seed()
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         own: Any = numpy_random.mtrand._rand
-        if own._bit_generator.seed_seq is not None:  # it is None after `seed(number)`
+        if _seed_sequence(own._bit_generator) is not None:
             own.seed()
     for generator in _found.numpy:
-        if generator.seed_seq is not None:
+        if _seed_sequence(generator) is not None:
             generator.__init__()  # in place: a `numpy.random.Generator` has it
     torch_generator = _torch_generator()
     if torch_generator is not None and _found.torch_seed == torch_generator.initial_seed():
@@ -107,8 +107,9 @@ class _NumpySeeds:
 
     def begin(self) -> None:
         if self._module is None and "numpy" in sys.modules:  # numpy imports this part only at its first use
-            self._module = importlib.import_module("numpy.random.bit_generator")
-            self._randbits, self._module.randbits = self._module.randbits, self._request
+            module: Any = importlib.import_module("numpy.random.bit_generator")
+            if hasattr(module, "randbits"):
+                self._module, self._randbits, module.randbits = module, module.randbits, self._request
 
     def end(self) -> None:
         if self._module is None:
@@ -118,12 +119,17 @@ class _NumpySeeds:
             kind: Any = sys.modules["numpy.random"].BitGenerator
             # Objects may compute `__class__`, which `isinstance` reads.
             generators: list[Any] = [each for each in gc.get_objects() if issubclass(type(each), kind)]
-            _found.numpy += [each for each in generators if getattr(each.seed_seq, "entropy", 0) in self._entropy]
+            _found.numpy += [each for each in generators if getattr(_seed_sequence(each), "entropy", 0) in self._entropy]
 
     def _request(self, count: int) -> int:
         entropy = self._randbits(count)
         self._entropy.add(entropy)
         return entropy
+
+
+def _seed_sequence(generator: Any) -> Any:
+    """Return the seed sequence of a bit generator of NumPy; None after `seed(number)`."""
+    return generator.seed_seq if hasattr(generator, "seed_seq") else generator._seed_seq
 
 
 def _torch_generator() -> Any:

@@ -52,7 +52,7 @@ class ProcessExit:
     out_of_memory: bool = False
     """True if its node was out of memory at that time."""
     stderr_tail: str = ""
-    """End of its standard error if it aborted."""
+    """End of its standard error if it aborted; for a zygote, why it did not start ranks."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ def classify_failure(
         if exit.node_id in lost or exit.code == 0:
             continue
         if exit.rank == ZYGOTE_RANK:
-            candidates.append(Cause(Reason.ZYGOTE_EXIT, "zygote died", exit.time_s, None, exit.node_id))
+            why = f"ranks did not start: {exit.stderr_tail}" if exit.stderr_tail else "zygote died"
+            candidates.append(Cause(Reason.ZYGOTE_EXIT, why, exit.time_s, None, exit.node_id))
         elif exit.rank == STORE_RANK:
             candidates.append(
                 Cause(Reason.STORE_EXIT, f"store process {_ended(exit.code)}", exit.time_s, None, exit.node_id)

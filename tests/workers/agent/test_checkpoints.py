@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.workers.agent.checkpoints import CheckpointSaver
+from regroup.workers.agent.checkpoints import CheckpointSaver, _check_files
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import CheckpointScan
@@ -90,3 +90,14 @@ def test_only_the_logs_of_this_job_are_archived(saver: CheckpointSaver, tmp_path
     saver.archive_logs(logs, "regroup-t-job-", Redactor())
     archived = {path.name: path.read_text() for path in (tmp_path / "storage" / "logs").iterdir()}
     assert archived == {"g1-rank0.out": "regroup-t-job-g1-rank0.out", "g1-rank0.err": ""}
+
+
+def test_a_manifest_counts_only_if_every_file_of_it_is_seen(checkpoint: Path) -> None:
+    (checkpoint / "deep").mkdir()
+    (checkpoint / "deep" / "shard").write_bytes(b"123")
+    mine = {"name": "shard", "size_bytes": 5}
+    _check_files(f"file://{checkpoint}", [mine, {"name": "deep/shard", "size_bytes": 3}])
+    for other in ({"name": "__2_0.distcp", "size_bytes": 5}, {"name": "deep/shard", "size_bytes": 4}):
+        words = f"1 of 2 files of file://{checkpoint} are missing or incomplete here, for example {other['name']}"
+        with pytest.raises(StorageError, match=words):
+            _check_files(f"file://{checkpoint}", [mine, other])

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -99,7 +100,14 @@ class RankGroup:
     def launch(
         self, join: Join, device_index: int, log: Path, scratch: Path, env: Mapping[str, str], nice: int
     ) -> None:
-        """Fork one rank and send it its `Join`. The lock of its device and its stacks go to `scratch`."""
+        """Fork one rank and send it its `Join`. The lock of its device and its stacks go to `scratch`.
+
+        Raises:
+            OSError: the operating system refuses it.
+        """
+        packet = encode(join)
+        if len(packet) > _PACKET_BYTES:
+            raise OSError(errno.EMSGSIZE, f"the configuration of a rank has {len(packet)} bytes")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         collectives, responder = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -123,7 +131,7 @@ class RankGroup:
         os.close(page)
         self.ranks[join.rank] = local
         self._loop.add_reader(ours, self._read, local)
-        ours.send(encode(join))
+        ours.send(packet)
 
     def record_exit(self, child: int, code: int) -> LocalRank | None:
         """Record the exit of a child and return its rank, after its last messages are read. None: it is not a rank."""
