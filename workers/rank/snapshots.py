@@ -66,12 +66,12 @@ class Snapshots:
 
     def start_copy(self, state: TrainingState, step: int, place: Mapping[str, int], layout_hash: str, pin: Pin) -> None:
         """Start copying the state of `step`. `place` is this rank's generation, rank and world_size."""
-        tensors = state.tensors()
-        plan = self._copier.plan(tensors, state.alike, self._compared)
+        captured = state.capture(step)
+        plan = self._copier.plan(captured.tensors, state.alike, self._compared)
         number = buffer_to_write([buffer.header() for buffer in self._buffers], self._protected)
         buffer = self._buffers[number]
-        buffer.begin(plan, state.facts(step), step=step, layout_hash=layout_hash, **place)
-        self._copier.copy(buffer, plan, tensors)
+        buffer.begin(plan, captured.facts, step=step, layout_hash=layout_hash, **place)
+        self._copier.copy(buffer, plan, captured.tensors)
         self._copying = SnapshotCopy(number, step, pin)
 
     def finish_copy(self) -> SnapshotCopy | None:

@@ -36,7 +36,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from regroup.workers.state.buffer_layout import Entry
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.snapshot import tensor_in
-from regroup.workers.state.state_tree import StateError
+from regroup.workers.state.state_error import StateError
 from regroup.workers.state.tensor_names import may_differ
 
 _Row = tuple[str, str, Sequence[int], Sequence[int], Sequence[int], str, int, int]

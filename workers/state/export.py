@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from regroup.workers.state.checkpoint import CheckpointSource
-from regroup.workers.state.state_tree import StateError
+from regroup.workers.state.state_error import StateError
 from regroup.workers.state.tensor_names import is_parameter
 from regroup.workers.storage import fsspec_storage
 

@@ -15,7 +15,7 @@ from regroup.workers.parallel.mesh import Alike, Box, box_of, local, shard
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
 from regroup.workers.state.replica_check import ReplicaComparison
 from regroup.workers.state.shard_buffer import ShardBuffer
-from regroup.workers.state.state_tree import StateError
+from regroup.workers.state.state_error import StateError
 
 
 class Source(Protocol):
@@ -47,7 +47,7 @@ class Copier:
         """Tensors of the running copy, kept alive until it has finished."""
         self._targets: dict[int, tuple[BufferLayout, tuple[int, int], list[_Target]]] = {}
         """Buffer → its memory for each tensor; rebuilt only if the data moved."""
-        self._shape: tuple[tuple[str, torch.Size], ...] = ()
+        self._shape: tuple[tuple[str, torch.Size, torch.dtype], ...] = ()
 
     @property
     def is_async(self) -> bool:
@@ -57,8 +57,8 @@ class Copier:
     def plan(
         self, tensors: Mapping[str, Tensor], alike: Alike | None = None, compared: ReplicaComparison | None = None
     ) -> BufferLayout:
-        """Return the layout of these tensors, which is rebuilt only if names or shapes changed."""
-        shape = tuple((name, tensor.shape) for name, tensor in tensors.items())
+        """Return the layout of these tensors, which is rebuilt only if names, shapes or types changed."""
+        shape = tuple((name, tensor.shape, tensor.dtype) for name, tensor in tensors.items())
         if self._plan is None or shape != self._shape:
             self._plan, self._shape = plan_of(tensors, alike, compared), shape
         return self._plan

@@ -12,7 +12,7 @@ from regroup.workers.parallel.mesh import Box
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.snapshot import assemble, intersect, tensor_in
-from regroup.workers.state.state_tree import StateError
+from regroup.workers.state.state_error import StateError
 
 
 def shards_of(whole: torch.Tensor, cuts: list[int]) -> list[tuple[ShardBuffer, Entry]]:

@@ -14,7 +14,8 @@ from regroup.workers.state import rng_state
 from regroup.workers.state.rng_state import random_state, seed_random, set_random_state
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.snapshot import Copier, ShardSource
-from regroup.workers.state.state_tree import StateError, lift, put_back
+from regroup.workers.state.state_error import StateError
+from regroup.workers.state.state_tree import lift, put_back
 from regroup.workers.state.tensor_names import is_parameter
 from regroup.workers.state.training_state import TrainingState
 
@@ -56,9 +57,10 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 def saved(state: TrainingState, step: int) -> ShardBuffer:
     copier, buffer = Copier(CPU), ShardBuffer(os.memfd_create("state"))
-    plan = copier.plan(state.tensors())
-    buffer.begin(plan, state.facts(step), generation=1, step=step, rank=0, world_size=1, layout_hash="x")
-    copier.copy(buffer, plan, state.tensors())
+    captured = state.capture(step)
+    plan = copier.plan(captured.tensors)
+    buffer.begin(plan, captured.facts, generation=1, step=step, rank=0, world_size=1, layout_hash="x")
+    copier.copy(buffer, plan, captured.tensors)
     copier.finish()
     buffer.commit()
     assert buffer.verify()
@@ -91,13 +93,25 @@ def test_another_model_is_refused_by_name() -> None:
     model, optimizer, counter = stateful_model(1)
     step(model, optimizer)
     source = ShardSource([saved(TrainingState({"model": model, "optimizer": optimizer, "counter": counter}, CPU), 1)])
-    wider = nn.Sequential(nn.Linear(3, 5))
+
+    def restored(**things: Any) -> None:
+        own = {"model": model, "optimizer": optimizer, "counter": counter} | things
+        TrainingState({name: thing for name, thing in own.items() if thing is not None}, CPU).restore(source, 0, 1)
+
+    def other(*layers: nn.Module) -> dict[str, Any]:
+        found = nn.Sequential(*layers)
+        return {"model": found, "optimizer": torch.optim.SGD(found.parameters(), lr=0.1)}
+
     with pytest.raises(StateError, match=r"'0\.weight' has shape \(4, 3\) in the saved state and \(5, 3\)"):
-        TrainingState({"model": wider}, CPU).restore(source, 0, 1)
+        restored(**other(nn.Linear(3, 5), nn.BatchNorm1d(4), nn.Linear(4, 1)))
     with pytest.raises(StateError, match=r"no '3\.weight'"):
-        TrainingState({"model": nn.Sequential(*model, nn.Linear(1, 1))}, CPU).restore(source, 0, 1)
+        restored(**other(*model, nn.Linear(1, 1)))
+    with pytest.raises(StateError, match=r"has '2\.weight', which this model does not have"):
+        restored(**other(*list(model)[:2]))
     with pytest.raises(StateError, match="no 'other'"):
-        TrainingState({"model": model, "optimizer": optimizer, "other": counter}, CPU).restore(source, 0, 1)
+        restored(other=counter)
+    with pytest.raises(StateError, match="has 'counter', which is not tracked here"):
+        restored(counter=None)
 
 
 def test_random_state_is_put_back_for_every_generator() -> None:
@@ -193,7 +207,7 @@ def test_many_objects_are_restored_and_continue_equally() -> None:
     state = TrainingState(things, CPU)
     state.check()
     buffer = saved(state, 3)
-    names = set(state.tensors())
+    names = set(state.capture(3).tensors)
     assert {"weight", "critic.0.weight", "ema.weight", "buffer.critic.1.running_mean", "buffer.ema.n_averaged"} <= names
     assert {"optim.weight.exp_avg", "optim:second.critic.0.weight.momentum_buffer"} <= names
     assert {"state:metric.total", "state:metric.seen.3"} <= names
@@ -215,27 +229,13 @@ def test_many_objects_are_restored_and_continue_equally() -> None:
         assert things[name].state_dict() == others[name].state_dict()
 
 
-def test_a_state_of_one_model_has_the_names_it_always_had() -> None:
+def test_a_state_of_one_model_has_short_names() -> None:
     model, optimizer, counter = stateful_model(1)
     step(model, optimizer)
-    state = TrainingState({"model": model, "optimizer": optimizer, "counter": counter}, CPU)
-    facts = state.facts(1)
-    assert "optim.0.weight.momentum_buffer" in state.tensors()
-    assert "buffer.1.running_var" in state.tensors()
-    assert facts["stateful"] == {"counter": {"value": 0}}
-    assert facts["groups"][0]["momentum"] == 0.9
-    # The state of an older version lacks these.
-    old = {key: value for key, value in facts.items() if key not in ("groups_of", "optimizer_facts")}
-    buffer = saved(state, 1)
-
-    class Old(ShardSource):
-        def extra(self, rank: int, world_size: int) -> dict[str, Any]:
-            return old
-
-    other, other_optimizer, other_counter = stateful_model(2)
-    things = {"model": other, "optimizer": other_optimizer, "counter": other_counter}
-    TrainingState(things, CPU).restore(Old([buffer]), 0, 1)
-    assert torch.equal(other[0].weight, model[0].weight)
+    captured = TrainingState({"model": model, "optimizer": optimizer, "counter": counter}, CPU).capture(1)
+    assert {"0.weight", "optim.0.weight.momentum_buffer", "buffer.1.running_var"} <= set(captured.tensors)
+    assert captured.facts["stateful"] == {"counter": {"value": 0}}
+    assert captured.facts["optimizers"]["optimizer"]["groups"][0]["values"]["momentum"] == 0.9
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_state_that_cannot_be_saved_is_named(things: Any, error: str) -> None:
 def test_a_parameter_that_two_modules_share_is_kept_once() -> None:
     backbone = nn.Linear(2, 2)
     state = TrainingState({"model": nn.Sequential(backbone, nn.Linear(2, 1)), "backbone": backbone}, CPU)
-    assert sorted(state.tensors()) == ["0.bias", "0.weight", "1.bias", "1.weight"]
+    assert sorted(state.capture(0).tensors) == ["0.bias", "0.weight", "1.bias", "1.weight"]
 
 
 def test_step_counters_that_are_plain_numbers_are_restored() -> None:
