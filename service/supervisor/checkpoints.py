@@ -10,7 +10,7 @@ from regroup.service.policy.recovery.checkpoint_retention import FinishedCheckpo
 from regroup.service.policy.recovery.restore_source import SavedCheckpoint
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generations import Generation, GenerationLog
+from regroup.service.supervisor.generations import Generation, GenerationLog, PinnedSet
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
 from regroup.workers.contract.agent_records import Manifest
@@ -43,10 +43,12 @@ class Checkpoints:
         """True if a set is being saved or waits to be saved."""
         return bool(self._running)
 
-    def start_save(self, generation: Generation, step: int, log: GenerationLog, on_end: Callable[[], None]) -> None:
+    def start_save(
+        self, generation: Generation, pinned: PinnedSet, log: GenerationLog, on_end: Callable[[], None]
+    ) -> None:
         """Save a set that every rank has pinned. Call `on_end` after success or failure."""
         lineage = [[number, start_step] for number, start_step in sorted(log.starts.items())]
-        task = asyncio.get_running_loop().create_task(self._save(generation, step, lineage, log))
+        task = asyncio.get_running_loop().create_task(self._save(generation, pinned, lineage, log))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         task.add_done_callback(lambda _: on_end())
@@ -96,9 +98,11 @@ class Checkpoints:
         """Return why a checkpoint was excluded."""
         return self._excluded[uri]
 
-    async def _save(self, generation: Generation, step: int, lineage: list[list[int]], log: GenerationLog) -> None:
+    async def _save(
+        self, generation: Generation, pinned: PinnedSet, lineage: list[list[int]], log: GenerationLog
+    ) -> None:
         async with self._one_at_a_time:
-            started = time.time()
+            started, step = time.time(), pinned.step
             uri = f"{self._payload.storage_uri}/checkpoints/step-{step}.gen-{generation.number}"
 
             def manifest(files: list[Any]) -> dict[str, Any]:
@@ -115,7 +119,7 @@ class Checkpoints:
                 }
 
             try:
-                whole = await self._unless_lost(self._gang.save_checkpoint(generation, step, uri, manifest))
+                whole = await self._unless_lost(self._gang.save_checkpoint(generation, pinned, uri, manifest))
             except (AgentError, AgentLostError) as error:
                 note = NoteRecorded("checkpoint_failed", {"step": step, "message": str(error)})
                 await self._journal.record(f"checkpoint_failed:{generation.number}:{step}", note, generation.number)

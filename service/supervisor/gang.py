@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from regroup.service.policy.recovery.restore_source import RestoreKind, Shard, replicas_agree
 from regroup.service.ports.agents import AgentError, AgentLostError, Agents
-from regroup.service.supervisor.generations import Generation
+from regroup.service.supervisor.generations import Generation, PinnedSet
 from regroup.workers.contract.agent_api import AgentApi
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import (
@@ -239,7 +239,7 @@ class Gang:
         await self.agents.agent(self._first_node, timeout_s=REMOVE_TIMEOUT_S).remove_checkpoint(uri)
 
     async def save_checkpoint(
-        self, generation: Generation, step: int, uri: str, manifest: Callable[[list[Any]], dict[str, Any]]
+        self, generation: Generation, pinned: PinnedSet, uri: str, manifest: Callable[[list[Any]], dict[str, Any]]
     ) -> dict[str, Any]:
         """Write a pinned set below `uri`, then its metadata, and last its manifest. Return the manifest.
 
@@ -248,7 +248,7 @@ class Gang:
         """
         written = await gather_all(
             self.agents.agent(node, timeout_s=3600).save_checkpoint(
-                generation.number, step, [place.rank for place in generation.on(node)], uri
+                generation.number, pinned.step, [place.rank for place in generation.on(node)], uri, pinned.differing
             )
             for node in generation.nodes
         )

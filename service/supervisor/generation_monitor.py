@@ -16,7 +16,8 @@ from regroup.service.policy.recovery.classify import (
     blame_device,
     classify_failure,
 )
-from regroup.service.supervisor.generations import Generation
+from regroup.service.policy.recovery.restore_source import find_differing
+from regroup.service.supervisor.generations import Generation, PinnedSet
 from regroup.workers.contract.agent_records import AgentStatus
 from regroup.workers.contract.messages import (
     Done,
@@ -53,8 +54,8 @@ class GenerationMonitor:
     """Rank that raised → the collectives that it had entered, if one of them did."""
     places: Mapping[int, Any] = field(default_factory=dict[int, Any])
     """Rank → its place at the last inspection; empty if there was none."""
-    pinned: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
-    """Step → ranks that retain it for a checkpoint."""
+    pinned: dict[int, dict[int, Pinned]] = field(default_factory=dict[int, dict[int, Pinned]])
+    """Step → ranks that retain it for a checkpoint, with their messages."""
     mirrored: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
     """Step → ranks that retain it for mirrors."""
     short_of_memory: dict[str, str] = field(default_factory=dict[str, str])
@@ -93,9 +94,10 @@ class GenerationMonitor:
                 self.step = message.step
                 if self.first_step_s is None:
                     self.first_step_s = message.time_s
+            case Pinned(purpose=PinnedFor.MIRROR):
+                self.mirrored.setdefault(message.step, set()).add(message.rank)
             case Pinned():
-                retained = self.mirrored if message.purpose is PinnedFor.MIRROR else self.pinned
-                retained.setdefault(message.step, set()).add(message.rank)
+                self.pinned.setdefault(message.step, {})[message.rank] = message
             case Note(kind="condition") if message.data.get("what") == "memory":
                 self.short_of_memory[node_id] = str(message.data["message"])
             case Note(kind="condition") if message.data.get("what") == "device" and message.data["message"]:
@@ -161,20 +163,22 @@ class GenerationMonitor:
         cause = blame_device(cause, self.broken_devices, places)
         return add_desync_evidence(cause, {**self.raised, **entered_collectives(self.places)})
 
-    def pop_complete_pins(self) -> list[int]:
+    def pop_complete_pins(self) -> list[PinnedSet]:
         """Return the steps that every rank retains for a checkpoint, oldest first. Each step is returned once."""
-        return self._pop_complete(self.pinned)
+        complete = {step: self.pinned[step] for step in self._complete(self.pinned)}
+        self.pinned = {step: ranks for step, ranks in self.pinned.items() if step not in complete}
+        return [
+            PinnedSet(step, find_differing([pin.copies for pin in pins.values()])) for step, pins in complete.items()
+        ]
 
     def pop_complete_mirrors(self) -> list[int]:
         """Return the steps that every rank retains for mirrors, oldest first. Each step is returned once."""
-        return self._pop_complete(self.mirrored)
-
-    def _pop_complete(self, retained: dict[int, set[int]]) -> list[int]:
-        world_size = len(self.generation.ranks)
-        ready = sorted(step for step, ranks in retained.items() if len(ranks) == world_size)
-        for step in ready:
-            del retained[step]
+        ready = self._complete(self.mirrored)
+        self.mirrored = {step: ranks for step, ranks in self.mirrored.items() if step not in ready}
         return ready
+
+    def _complete(self, retained: Mapping[int, Collection[int]]) -> list[int]:
+        return sorted(step for step, ranks in retained.items() if len(ranks) == len(self.generation.ranks))
 
     def result(self) -> Mapping[str, Any]:
         """Return the result of the leading rank."""

@@ -82,6 +82,15 @@ class Generation:
         )
 
 
+@dataclass(frozen=True)
+class PinnedSet:
+    """Snapshots of one step that every rank retains for a checkpoint."""
+
+    step: int
+    differing: tuple[str, ...] = ()
+    """Groups of tensors of which ranks have different copies, so that the checkpoint keeps all of them."""
+
+
 class GenerationLog:
     """A job's generations, in order. The supervisor that creates number g+1 owns it.
 

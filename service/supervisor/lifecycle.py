@@ -279,8 +279,8 @@ class Lifecycle:
             if self.payload.script is not None:
                 await self._state.record_script_start(monitor)
             await self._state.record_first_step(monitor)
-            for step in monitor.pop_complete_pins():
-                self._checkpoints.start_save(monitor.generation, step, self._generations, monitor.changed.set)
+            for pinned in monitor.pop_complete_pins():
+                self._checkpoints.start_save(monitor.generation, pinned, self._generations, monitor.changed.set)
             self._mirrors.poll(monitor)
             self._storage.poll()
             for node in self.liveness.silent_nodes():

@@ -190,10 +190,12 @@ class NodeAgent(AgentApi):
         """Release every mirrored set but this one."""
         self._started().mirroring.release_others(generation, step)
 
-    async def save_checkpoint(self, generation: int, step: int, ranks: Sequence[int], uri: str) -> records.SavedShards:
+    async def save_checkpoint(
+        self, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str]
+    ) -> records.SavedShards:
         """Write pinned snapshots below `uri`; return when the supervisor has all step rows up to then."""
         try:
-            saved = await self._guarded(self._started().save_checkpoint(generation, step, ranks, uri))
+            saved = await self._guarded(self._started().save_checkpoint(generation, step, ranks, uri, differing))
         except AgentFailedError:
             await self._wait_for_delivery()
             raise

@@ -45,8 +45,13 @@ class CheckpointSaver:
         self._injected: list[str] = []
         self._writing: set[str] = set()
 
-    async def save(self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str) -> SavedShards:
+    async def save(
+        self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str]
+    ) -> SavedShards:
         """Write the pinned snapshots of `ranks` below `uri` and release them.
+
+        Args:
+            differing: Groups of tensors of which each rank has a copy of its own.
 
         Raises:
             LookupError: a pinned snapshot is missing.
@@ -54,7 +59,7 @@ class CheckpointSaver:
             StorageError: durable storage refused.
         """
         with self._writing_to(uri):
-            return await self._save(zygote, generation, step, ranks, uri)
+            return await self._save(zygote, generation, step, ranks, uri, differing)
 
     async def finish(
         self, zygote: ZygoteLink, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest
@@ -127,7 +132,7 @@ class CheckpointSaver:
         fsspec_storage.remove_local(self._scratch)
 
     async def _save(
-        self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str
+        self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str]
     ) -> SavedShards:
         # Duplicates: the pool may release its buffers if the layout changes.
         fds = [os.dup(fd) for fd in self._buffers.pinned(generation, step, ranks)]
@@ -135,7 +140,8 @@ class CheckpointSaver:
         directory.mkdir(parents=True, exist_ok=True)
         self.active_savers += 1
         try:
-            args = {"directory": str(directory), "shards": [{"rank": rank} for rank in ranks]}
+            shards = [{"rank": rank} for rank in ranks]
+            args = {"directory": str(directory), "shards": shards, "differing": list(differing)}
             result = await self._run_saver(zygote, "regroup.workers.state.checkpoint:save_shards", args, fds)
         finally:
             self.active_savers -= 1

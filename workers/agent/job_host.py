@@ -238,9 +238,11 @@ class JobHost:
         if self._group is not None:
             self._group.send(message, rank)
 
-    async def save_checkpoint(self, generation: int, step: int, ranks: Sequence[int], uri: str) -> records.SavedShards:
+    async def save_checkpoint(
+        self, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str]
+    ) -> records.SavedShards:
         """Write these ranks' pinned snapshots of `step` below `uri`; return the files and their metadata."""
-        return await self.checkpoints.save(self._zygote.acquire(), generation, step, ranks, uri)
+        return await self.checkpoints.save(self._zygote.acquire(), generation, step, ranks, uri, differing)
 
     async def finish_checkpoint(self, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest) -> Manifest:
         """Write the metadata of a checkpoint and, last, its manifest; return the manifest as written."""

@@ -186,8 +186,12 @@ class AgentApi(Protocol):
 
     # ------------------------------------------------------------ checkpoints
 
-    async def save_checkpoint(self, generation: int, step: int, ranks: Sequence[int], uri: str) -> SavedShards:
+    async def save_checkpoint(
+        self, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str]
+    ) -> SavedShards:
         """Write pinned snapshots below `uri`; return when the supervisor has all step rows up to then.
+
+        `differing`: groups of tensors of which each rank has a copy of its own, by the names in `Pinned.copies`.
 
         Errors: `storage`.
         """

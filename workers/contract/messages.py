@@ -210,6 +210,8 @@ class Pinned:
     step: int
     buffer: int
     purpose: PinnedFor = PinnedFor.CHECKPOINT
+    copies: dict[str, int] = field(default_factory=dict[str, int])
+    """Group of tensors that may differ between ranks → checksum of this rank's copy."""
 
 
 @dataclass(frozen=True)

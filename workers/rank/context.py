@@ -40,7 +40,7 @@ from regroup.workers.contract import messages
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.data.record_files import RecordFiles, open_records
 from regroup.workers.data.record_stream import RecordBatch
-from regroup.workers.parallel.mesh import Place, alike_in, build_mesh, data_place
+from regroup.workers.parallel.mesh import Place, alike_in, build_mesh, data_place, layout_hash
 from regroup.workers.rank import own_process
 from regroup.workers.rank.control_allreduce import control_sum
 from regroup.workers.rank.faults.faults import Faults
@@ -50,9 +50,10 @@ from regroup.workers.rank.snapshot_schedule import SnapshotSchedule
 from regroup.workers.rank.step_consensus import AgentRequests, StepConsensus, StepRequests
 from regroup.workers.rank.step_loop import StepLoop
 from regroup.workers.state.checkpoint import CheckpointSource
+from regroup.workers.state.rank_source import RankSource
 from regroup.workers.state.rng_state import seed_of, seed_random
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
-from regroup.workers.state.snapshot import ShardSource
+from regroup.workers.state.snapshot import ShardSource, Source
 from regroup.workers.state.training_state import TrainingState
 
 _Tracked = TypeVar("_Tracked")
@@ -85,6 +86,7 @@ class Context:
         self._channel = channel
         self._progress = progress
         self._tracked_objects: dict[str, object] = {}
+        self._per_rank = set[str]()
         self._state: TrainingState | None = None
         self._schedule = SnapshotSchedule(
             join,
@@ -135,15 +137,24 @@ class Context:
         """Register training state before the first step. It survives failures and restores onto any layout.
 
         Accepts any number of modules, optimizers, schedulers, scalers and other objects with `state_dict` and
-        `load_state_dict`. State dicts may contain tensors, numbers, strings, and lists, tuples and dicts of them.
-        Parameters of a module called `model` keep their names in checkpoints. Parameters of other modules get the
-        prefix `name.`
+        `load_state_dict`. State dicts may contain tensors, numbers, strings, bytes, NumPy arrays, and lists, tuples,
+        sets and dicts of them. Parameters of a module called `model` keep their names in checkpoints. Parameters of
+        other modules get the prefix `name.`
         """
         if self._state is not None:
             raise RuntimeError("track() after the first step or restore(): the state is fixed then; track before")
         if twice := sorted(self._tracked_objects.keys() & objects.keys()):
             raise ValueError(f"{twice[0]!r} is tracked already; use another name")
         self._tracked_objects |= objects
+
+    def track_per_rank(self, **objects: object) -> None:
+        """Register training state that differs between ranks on purpose, such as the weights of local SGD.
+
+        Each rank gets its own state back, from memory and from checkpoints. Such state has no meaning for another
+        number of ranks, so a job with it cannot be resized.
+        """
+        self.track(**objects)
+        self._per_rank |= objects.keys()
 
     def tracked(self, kind: type[_Tracked]) -> list[_Tracked]:
         """Return the tracked objects of this type."""
@@ -220,9 +231,9 @@ class Context:
             # Descriptors beyond this rank's own are shards of other ranks, sent when the layout changed.
             shards = [own[reply.source_index]] if reply.source_index >= 0 else []
             shards += [ShardBuffer(fd) for fd in fds[reply.count :]]
-            state.restore(ShardSource(shards), self.rank, self.world_size)
+            state.restore(self._own_view(ShardSource(shards)))
         elif source.source == "checkpoint":
-            state.restore(CheckpointSource(Path(self._join.checkpoint_dir)), self.rank, self.world_size)
+            state.restore(self._own_view(CheckpointSource(Path(self._join.checkpoint_dir))))
         self.step = source.step
         if self._is_last(self.step):
             # The ranks died between the last step and its checkpoint: save the checkpoint again.
@@ -333,10 +344,20 @@ class Context:
         # The type checker sees this file under two module names and treats its classes as different.
         return StepLoop(cast(Any, self))
 
+    def _own_view(self, source: Source) -> RankSource:
+        return RankSource(source, self.rank, self.world_size, layout_hash(self.layout))
+
     def _tracked(self) -> TrainingState:
         if not self._tracked_objects:
             raise RuntimeError("call context.track(model=…, optimizer=…) before restore, steps and commit")
         if self._state is None:
             alike, is_stage = alike_in(self.layout, self.rank, self.world_size), self.layout.get("pp", 1) > 1
-            self._state = TrainingState(self._tracked_objects, self.device, alike, is_stage=is_stage)
+            self._state = TrainingState(
+                self._tracked_objects,
+                self.device,
+                alike,
+                is_stage=is_stage,
+                rank=self.rank,
+                per_rank=self._per_rank,
+            )
         return self._state

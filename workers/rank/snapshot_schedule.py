@@ -166,7 +166,8 @@ class SnapshotSchedule:
             self._channel.send(messages.Pinned(rank, generation, copied.step, copied.buffer, PinnedFor.MIRROR))
         if Pin.CHECKPOINT in copied.pin:
             self._last_checkpoint, self._checkpoint_clock = copied.step, time.monotonic()
-            self._channel.send(messages.Pinned(rank, generation, copied.step, copied.buffer))
+            copies = self._snapshots.free_digests()
+            self._channel.send(messages.Pinned(rank, generation, copied.step, copied.buffer, copies=copies))
             self._enter_phase(Phase.CHECKPOINT)
 
     def _checkpoint_due(self, step: int) -> bool:

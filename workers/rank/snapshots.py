@@ -84,6 +84,10 @@ class Snapshots:
         self._newest, self._skew = copied.buffer, self._buffers[copied.buffer].skew(self._incomparable)
         return copied
 
+    def free_digests(self) -> dict[str, int]:
+        """Return group → checksum of the newest snapshot, for state that may differ between ranks."""
+        return self._buffers[self._newest].free_digests()
+
     def skew(self) -> float:
         """Return the skew of the newest snapshot; 0 if it was returned before.
 

@@ -10,7 +10,8 @@ import json
 import os
 import warnings
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -34,10 +35,11 @@ from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, Writ
 from torch.distributed.checkpoint.storage import WriteResult
 
 from regroup.workers.state.buffer_layout import Entry
+from regroup.workers.state.checksum_regions import Region
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.snapshot import tensor_in
 from regroup.workers.state.state_error import StateError
-from regroup.workers.state.tensor_names import may_differ
+from regroup.workers.state.tensor_names import OwnCopy, may_differ
 
 _Row = tuple[str, str, Sequence[int], Sequence[int], Sequence[int], str, int, int]
 """Shard in a file: name, type, global shape, offset and shape of the box, file, first byte and length."""
@@ -47,7 +49,8 @@ def save_shards(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     """Write the shards in `fds` into a local directory. A zygote task.
 
     Args:
-        args: `directory`; `shards`, one `{"rank": r}` for every descriptor.
+        args: `directory`; `shards`, one `{"rank": r}` for every descriptor; `differing`, the groups of which every rank
+            has a copy of its own.
         fds: Snapshot buffers; they stay open.
 
     Returns:
@@ -66,8 +69,9 @@ def save_shards(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         buffer = _verified(fd, rank)
         facts = dict(buffer.index().extra)
         digest = facts["samples_digest"]
-        (directory / facts_name(rank)).write_text(json.dumps({**facts, "world_size": buffer.header().world_size}))
-        written += _write_tensors(directory, rank, buffer)
+        place = {"world_size": buffer.header().world_size, "layout_hash": buffer.header().layout_hash}
+        (directory / facts_name(rank)).write_text(json.dumps({**facts, **place}))
+        written += _write_tensors(directory, rank, buffer, frozenset(args["differing"]))
         alike.append(buffer.digests())
     text = zlib.compress(json.dumps(written, separators=(",", ":")).encode())
     return {"results": base64.b64encode(text).decode(), "samples_digest": digest, "alike": alike}
@@ -131,6 +135,11 @@ class CheckpointSource:
         facts.pop("random", None)
         return facts
 
+    def is_of_layout(self, world_size: int, layout_hash: str) -> bool:
+        """Return True if this number of ranks with this layout wrote the state."""
+        facts = self._facts(0)
+        return (facts["world_size"], facts["layout_hash"]) == (world_size, layout_hash)
+
     def read(self, targets: Mapping[str, Tensor]) -> None:
         """Fill the local part of every target. Each rank reads its own part."""
         detached = {name: target.detach() for name, target in targets.items()}
@@ -170,8 +179,10 @@ def _verified(fd: int, rank: int) -> ShardBuffer:
     return buffer
 
 
-def _write_tensors(directory: Path, rank: int, buffer: ShardBuffer) -> list[_Row]:
-    entries = {entry.name: entry for entry in buffer.index().tensors if _is_ours(entry)}
+def _write_tensors(directory: Path, rank: int, buffer: ShardBuffer, differing: Collection[str]) -> list[_Row]:
+    regions = [region for region in buffer.regions() if region.group is not None and region.group.id in differing]
+    chosen = (_written(rank, entry, regions) for entry in buffer.index().tensors)
+    entries = {entry.name: entry for entry in chosen if entry is not None}
     plan = SavePlan([_item(entry) for entry in entries.values()], storage_data=_StoragePrefix(f"__{rank}_"))
     results = FileSystemWriter(directory).write_data(plan, _BufferPlanner(buffer, entries)).value()
     rows: list[_Row] = []
@@ -190,6 +201,17 @@ def _write_tensors(directory: Path, rank: int, buffer: ShardBuffer) -> list[_Row
             )
         )
     return rows
+
+
+def _written(rank: int, entry: Entry, differing: Sequence[Region]) -> Entry | None:
+    """Return what this rank writes of an entry: the tensor that all ranks share, its own copy of it, or nothing."""
+    if not any(region.start <= entry.start < region.start + region.nbytes for region in differing):
+        return entry if _is_ours(entry) else None
+    if entry.copy == 0:
+        return entry
+    # A tensor of its own: the parts of one tensor must not overlap.
+    own = OwnCopy(rank, entry.name, is_part=entry.shape != entry.global_shape)
+    return replace(entry, name=str(own), global_shape=entry.shape, offset=(0,) * len(entry.shape))
 
 
 def _is_ours(entry: Entry) -> bool:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 _COUNT = struct.Struct("<Q")
-_ROW = struct.Struct("<8sQQIHH")
-"""Group, first byte and length in the data, checksum, number of this copy, number of other copies."""
+_ROW = struct.Struct("<8sQQIHH?")
+"""Group, first byte and length in the data, checksum, number of this copy, number of other copies, whether they may
+differ."""
 MOST = 56
 """Most groups in one table. A mesh of five axes has less than half as many. Further groups are not compared."""
 TABLE_BYTES = _COUNT.size + (MOST + 1) * _ROW.size
@@ -21,13 +22,15 @@ _DIGEST_BITS = 24
 
 
 class Group(NamedTuple):
-    """Ranks with bitwise equal copies, from the view of one of them."""
+    """Ranks with copies of the same tensors, from the view of one of them."""
 
     id: str
     """16 hexadecimal digits, equal on all ranks of the group."""
     copy: int
     """Number of this rank's copy among the `copies`."""
     copies: int
+    may_differ: bool = False
+    """True if the copies may differ. Then they are not compared, and a checkpoint keeps each of them if they do."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,13 @@ def whole(index_digest: int, regions: Sequence[Region]) -> int:
 
 
 def digests(regions: Sequence[Region]) -> dict[str, int]:
-    """Return group → checksum of this rank's copy."""
-    return {region.group.id: region.digest for region in regions if region.group is not None}
+    """Return group → checksum of this rank's copy, for groups whose copies must be equal."""
+    return {region.group.id: region.digest for region in regions if region.group and not region.group.may_differ}
+
+
+def free_digests(regions: Sequence[Region]) -> dict[str, int]:
+    """Return group → checksum of this rank's copy, for groups whose copies may differ."""
+    return {region.group.id: region.digest for region in regions if region.group and region.group.may_differ}
 
 
 def skew(regions: Sequence[Region], without: Collection[str] = ()) -> float:
@@ -87,7 +95,7 @@ def skew(regions: Sequence[Region], without: Collection[str] = ()) -> float:
     """
     total = 0
     for region in regions:
-        if region.group is not None and region.group.id not in without:
+        if region.group is not None and not region.group.may_differ and region.group.id not in without:
             weight = region.group.copies - 1 if region.group.copy == 0 else -1
             total += weight * (region.digest % (1 << _DIGEST_BITS))
     return float(total)
@@ -100,11 +108,13 @@ def summed(region: Region, digest: int) -> Region:
 
 def _packed(region: Region) -> bytes:
     group = region.group
-    name, copy, copies = (b"", 0, 1) if group is None else (bytes.fromhex(group.id), group.copy, group.copies)
-    return _ROW.pack(name, region.start, region.nbytes, region.digest, copy, copies - 1)
+    if group is None:
+        return _ROW.pack(b"", region.start, region.nbytes, region.digest, 0, 0, False)
+    place = region.start, region.nbytes, region.digest
+    return _ROW.pack(bytes.fromhex(group.id), *place, group.copy, group.copies - 1, group.may_differ)
 
 
 def _unpacked(table: bytes | memoryview, at: int) -> Region:
-    name, start, nbytes, digest, copy, others = _ROW.unpack_from(table, at)
-    group = Group(name.hex(), copy, others + 1) if others else None
+    name, start, nbytes, digest, copy, others, may_differ = _ROW.unpack_from(table, at)
+    group = Group(name.hex(), copy, others + 1, may_differ) if others else None
     return Region(start, nbytes, group, digest)

@@ -1,7 +1,7 @@
-"""State of one tracked module: parameters, buffers, and whatever else its `state_dict()` contains.
+"""State of one tracked module: parameters, buffers, and all other entries of its `state_dict()`.
 
-Nothing is looked up in advance: code may replace a buffer, freeze a layer or add one between two snapshots. A buffer
-that is not persistent is no state, as in torch.
+Each snapshot reads them again: code may replace a buffer, freeze a layer or add one between two snapshots. As in torch,
+buffers that are not persistent do not belong to the state.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ _RESERVED = ("buffer", "optim")
 
 @dataclass(frozen=True)
 class ModuleContent:
-    """What a module contains now, by name in the saved state."""
+    """Present content of a module, by name in the saved state."""
 
     parameters: dict[str, nn.Parameter]
     buffers: dict[str, Tensor]
@@ -53,16 +53,16 @@ class ModuleState:
         Raises:
             StateError: A tensor cannot be saved.
         """
-        # First: FSDP registers its sharded parameters when it is asked for the state.
+        # First: this call makes FSDP register its sharded parameters.
         entries = cast(Mapping[str, Any], self._module.state_dict(keep_vars=True))
         parameters = {self._prefix + self._name(key): value for key, value in self._module.named_parameters()}
         registered = {id(value): self._name(key) for key, value in self._module.named_buffers()}
-        known = {id(value) for value in parameters.values()}
+        own_parameters = {id(value) for value in parameters.values()}
         buffers: dict[str, Tensor] = {}
         extras: dict[str, Any] = {}
         for key, value in entries.items():
             own = registered.get(id(value))
-            if id(value) in known:
+            if id(value) in own_parameters:
                 continue
             if own is None or is_sparse(value):
                 extras[self._name(key)] = value

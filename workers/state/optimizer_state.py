@@ -1,6 +1,6 @@
 """State of one tracked optimizer: tensors of each parameter, entries of the optimizer itself, and parameter groups.
 
-Nothing is looked up in advance: state appears with the first update, and groups may be added during training.
+Each snapshot reads them again: state appears with the first update, and groups may be added during training.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,13 +32,13 @@ class _Sharding(Protocol):
 
 @dataclass(frozen=True)
 class OptimizerContent:
-    """What an optimizer contains now."""
+    """Present content of an optimizer."""
 
     tensors: dict[str, Tensor]
     """State of parameters that consists of one tensor, by name in the saved state."""
     lifted: Lifted
-    """Everything else: `groups`, `entries` (parameter → key → value), `own` (entries under keys of its own) and `host`
-    (keys whose tensors are in host memory, as step counters are, even if the parameter is on a device)."""
+    """Everything else. `groups`: settings and members. `entries`: parameter → key → value. `own`: entries under other
+    keys. `host`: keys whose tensors are in host memory although the parameter is on a device."""
 
 
 class OptimizerState:
@@ -57,7 +57,7 @@ class OptimizerState:
         """
         if others := sorted(set(map(str, self._optimizer.state_dict())) - _KEPT):
             raise StateError(
-                f"the state_dict() of {self.name!r} has an entry {others[0]!r} beside state and param_groups, which "
+                f"the state_dict() of {self.name!r} has an entry {others[0]!r} next to state and param_groups. It "
                 "cannot be kept: move it into `optimizer.state` or a parameter group, or track an object that has it"
             )
 

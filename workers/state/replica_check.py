@@ -13,7 +13,7 @@ from regroup.workers.contract.error_classes import ReplicasDifferError
 from regroup.workers.contract.messages import Join
 from regroup.workers.parallel.mesh import Alike, alike_in, holders_of
 from regroup.workers.state.checksum_regions import Group
-from regroup.workers.state.tensor_names import is_parameter, may_differ
+from regroup.workers.state.tensor_names import may_differ, owner_kind, parse_own
 
 _SUMMED_OVER = frozenset({"dp_replicate"})
 _TENSORS_NAMED = 5
@@ -28,37 +28,42 @@ class ReplicaComparison:
     """Ranks with equal copies of unsharded tensors."""
     axes: frozenset[str] | None
     """Axes of a mesh along which copies are bitwise equal; None: all axes."""
+    is_checked: bool = True
+    """False if all copies may differ: nothing is compared, and a checkpoint keeps each copy if they differ."""
 
     def groups(self, tensors: Mapping[str, Tensor]) -> dict[str, Group]:
         """Return the group of each tensor that other ranks have copies of.
 
-        Parameters and optimizer state are in different groups. Ranks that hold other tensors are in another group and
-        are not compared.
+        Parameters, optimizer state and each other object are in different groups. Ranks that hold other tensors are in
+        another group and are not compared.
         """
-        names: dict[tuple[bool, tuple[int, ...]], list[str]] = {}
+        names: dict[tuple[bool, str, tuple[int, ...]], list[str]] = {}
         for name, tensor in tensors.items():
-            holders = holders_of(tensor, self.alike, self.rank, self.axes)
-            if not may_differ(name) and len(holders) > 1:
-                names.setdefault((is_parameter(name), holders), []).append(name)
+            is_free = not self.is_checked or may_differ(name)
+            holders = holders_of(tensor, self.alike, self.rank, None if is_free else self.axes)
+            if len(holders) > 1 and parse_own(name) is None:
+                names.setdefault((is_free, owner_kind(name), holders), []).append(name)
         found: dict[str, Group] = {}
-        for (is_of_model, holders), own in names.items():
-            key = json.dumps([is_of_model, holders, [[name, list(tensors[name].shape)] for name in own]])
-            digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-            found |= dict.fromkeys(own, Group(digest, holders.index(self.rank), len(holders)))
+        for (is_free, kind, holders), own in names.items():
+            # The shapes of free copies may differ too.
+            shapes = [[name, [] if is_free else list(tensors[name].shape)] for name in own]
+            digest = hashlib.sha256(json.dumps([is_free, kind, holders, shapes]).encode()).hexdigest()[:16]
+            found |= dict.fromkeys(own, Group(digest, holders.index(self.rank), len(holders), is_free))
         return found
 
 
 def compared_by(join: Join, device: torch.device) -> ReplicaComparison | None:
-    """Return the comparison of a rank; None if it is the only rank, or if the spec disables the check.
+    """Return the comparison of a rank; None if it is the only rank.
 
     Ranks that compute the same result from the same input are bitwise equal only if operations are deterministic. Ranks
     whose gradients are summed by one collective are always equal.
     """
-    if join.world_size == 1 or not join.config.verify_replicas:
+    if join.world_size == 1:
         return None
     is_deterministic = device.type == "cpu" or join.config.is_deterministic
     alike = alike_in(join.layout, join.rank, join.world_size)
-    return ReplicaComparison(join.rank, alike, None if is_deterministic else _SUMMED_OVER)
+    axes = None if is_deterministic else _SUMMED_OVER
+    return ReplicaComparison(join.rank, alike, axes, join.config.verify_replicas)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from regroup.workers.state.checksum import checksum
 from regroup.workers.state.checksum_regions import Region
 
 _MAGIC = b"regroup\0"
-_VERSION = 3
+_VERSION = 4
 _FIELDS = struct.Struct("<8sIIQQII16sQQI")
 """Magic, version, checksum of index and data, generation, step, rank, world size, layout, index and data bytes,
 checksum of the preceding fields."""
@@ -140,8 +140,16 @@ class ShardBuffer:
         return crc == header.crc32 and checksum_regions.packed(found) == self._table()
 
     def digests(self) -> dict[str, int]:
-        """Return group → checksum of this rank's copy, of a complete snapshot."""
+        """Return group → checksum of this rank's copy, of a complete snapshot, for copies that must be equal."""
         return checksum_regions.digests(self._regions())
+
+    def free_digests(self) -> dict[str, int]:
+        """Return group → checksum of this rank's copy, of a complete snapshot, for copies that may differ."""
+        return checksum_regions.free_digests(self._regions())
+
+    def regions(self) -> list[checksum_regions.Region]:
+        """Return the regions of a snapshot that is complete."""
+        return self._regions()
 
     def skew(self, without: Collection[str] = ()) -> float:
         """Return the skew of a complete snapshot; its sum over all ranks is 0 if replicas agree."""

@@ -16,6 +16,7 @@ from regroup.workers.state.buffer_layout import BufferLayout, Entry
 from regroup.workers.state.replica_check import ReplicaComparison
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.state_error import StateError
+from regroup.workers.state.tensor_names import parse_own
 
 
 class Source(Protocol):
@@ -27,6 +28,10 @@ class Source(Protocol):
 
     def extra(self, rank: int, world_size: int) -> Mapping[str, Any]:
         """Return the small facts: those of the same rank if the world size is the same."""
+        ...
+
+    def is_of_layout(self, world_size: int, layout_hash: str) -> bool:
+        """Return True if this number of ranks with this layout wrote the state."""
         ...
 
     def read(self, targets: Mapping[str, Tensor]) -> None:
@@ -143,6 +148,12 @@ class ShardSource:
         facts.pop("random", None)
         return facts
 
+    def is_of_layout(self, world_size: int, layout_hash: str) -> bool:
+        """Return True if this number of ranks with this layout wrote the state."""
+        return all(
+            (header.world_size, header.layout_hash) == (world_size, layout_hash) for _, header, _ in self._buffers
+        )
+
     def read(self, targets: Mapping[str, Tensor]) -> None:
         """Assemble the local part of every target from the shards that overlap it."""
         for name, target in targets.items():
@@ -193,7 +204,7 @@ def plan_of(
     """
     entries: list[Entry] = []
     for name, tensor in tensors.items():
-        box, part = box_of(tensor, alike), local(tensor)
+        box, part = box_of(tensor, alike if parse_own(name) is None else Alike(0, 1)), local(tensor)
         entries.append(
             Entry(
                 name,

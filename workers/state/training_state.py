@@ -7,10 +7,10 @@
 - `optim:NAME.PARAMETER.exp_avg`: state of an optimizer tracked by another name.
 - `state:NAME.KEY…`: any other tensor of the object tracked as NAME.
 
-All other state is a small fact: plain JSON data. Each snapshot looks everything up anew.
+All other state is a small fact: plain JSON data. Each snapshot reads everything again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -22,11 +22,12 @@ from torch.optim import Optimizer
 from regroup.workers.parallel.mesh import Alike, zeros_like
 from regroup.workers.state.module_state import ModuleContent, ModuleState, join_contents
 from regroup.workers.state.optimizer_state import OptimizerContent, OptimizerState
+from regroup.workers.state.rank_source import RankSource
 from regroup.workers.state.rng_state import random_state, set_random_state
-from regroup.workers.state.snapshot import Source, plan_of
+from regroup.workers.state.snapshot import plan_of
 from regroup.workers.state.state_error import StateError
 from regroup.workers.state.state_tree import Leaf, Lifted, leaves, lift, put_back
-from regroup.workers.state.tensor_names import BUFFER, STATE, is_parameter
+from regroup.workers.state.tensor_names import BUFFER, STATE, OwnCopy, is_parameter
 
 _Saved = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
 
@@ -56,7 +57,7 @@ class CapturedState:
 
 @dataclass(frozen=True)
 class _Contents:
-    """What the tracked objects contain now."""
+    """Present content of the tracked objects."""
 
     modules: dict[str, ModuleContent]
     optimizers: dict[str, OptimizerContent]
@@ -76,9 +77,21 @@ class TrainingState:
         alike: Alike | None = None,
         *,
         is_stage: bool = False,
+        rank: int = 0,
+        per_rank: Collection[str] = (),
     ) -> None:
+        """Describe what is tracked.
+
+        Args:
+            rank: this rank.
+            per_rank: names of the objects that differ between ranks; each rank gets its own back.
+
+        Raises:
+            StateError: An object has no state that could be saved, or its name is reserved.
+        """
         self.alike = alike
         """Ranks with equal copies of unsharded tensors; all ranks if None."""
+        self._rank, self._per_rank = rank, frozenset(per_rank)
         self._device = device
         self._is_stage = is_stage
         """True if the saved state also has parameters of other pipeline stages."""
@@ -111,7 +124,7 @@ class TrainingState:
         """
         for optimizer in self._optimizers.values():
             optimizer.check()
-        self._read()
+        self._own_names(self._read())
 
     def capture(self, step: int) -> CapturedState:
         """Return the state after `step`. Optimizer state exists after the first step.
@@ -123,6 +136,9 @@ class TrainingState:
         tensors = self._first_tensors(contents)
         for content in contents.optimizers.values():
             tensors |= content.tensors
+        if self._per_rank:
+            own = self._own_names(contents)
+            tensors = {str(OwnCopy(self._rank, name)) if name in own else name: tensors[name] for name in tensors}
         return CapturedState(tensors, self._facts(step, contents))
 
     def buffer_bytes(self) -> int:
@@ -133,22 +149,27 @@ class TrainingState:
         """
         contents = self._read()
         plan = plan_of(self._first_tensors(contents))
-        moved = [entry for entry in plan.entries if entry.name in contents.parameters or entry.name in contents.buffers]
-        moments = 2 * sum(entry.nbytes + 128 for entry in moved) if self._optimizers else 0
+        owned = [entry for entry in plan.entries if entry.name in contents.parameters or entry.name in contents.buffers]
+        moments = 2 * sum(entry.nbytes + 128 for entry in owned) if self._optimizers else 0
         return plan.buffer_bytes + moments
 
-    def restore(self, source: Source, rank: int, world_size: int) -> None:
+    def restore(self, source: RankSource) -> None:
         """Restore everything from a source; the random state comes last, because the rest may draw from it.
 
         Raises:
             StateError: The source lacks a part of the state or has another one, or a shape differs.
         """
-        facts, saved = source.extra(rank, world_size), source.tensors()
+        facts, saved = source.extra(), source.tensors()
         _check_names(facts, {"modules": self._modules, "optimizers": self._optimizers, "stateful": self._stateful})
         contents = self._read()
         for name, module in self._modules.items():
             module.resize_buffers(contents.modules[name], saved)
         targets: dict[str, Tensor] = {**contents.parameters, **contents.buffers}
+        if source.unreadable:
+            raise StateError(
+                f"{sorted(source.unreadable)[0]!r} differs between ranks, and the ranks that wrote it had another "
+                "number or layout: a job with such state cannot change its size; give its layout one size"
+            )
         _check_targets(targets, saved, is_stage=self._is_stage or bool(facts["is_stage"]))
         plain = {**facts["stateful"], **facts["optimizers"]}
         plain |= {name: module["extras"] for name, module in facts["modules"].items()}
@@ -186,6 +207,23 @@ class TrainingState:
         if self._is_stage:
             _check_stage(contents)
         return contents
+
+    def _own_names(self, contents: _Contents) -> set[str]:
+        names: set[str] = set()
+        for name in self._per_rank:
+            found: dict[str, Any] = {}
+            if name in contents.modules:
+                found |= contents.modules[name].parameters | contents.modules[name].buffers
+            if name in contents.optimizers:
+                found |= contents.optimizers[name].tensors | contents.optimizers[name].lifted.tensors
+            if name in contents.lifted:
+                found |= contents.lifted[name].tensors
+            if sharded := next((key for key, value in found.items() if isinstance(value, DTensor)), None):
+                raise StateError(
+                    f"{sharded!r} is sharded over ranks, so {name!r} cannot be tracked per rank: use track()"
+                )
+            names |= found.keys()
+        return names
 
     def _first_tensors(self, contents: _Contents) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {**contents.parameters}

@@ -145,6 +145,15 @@ def find_diverged_sets(shards: Sequence[Shard]) -> list[tuple[int, int]]:
     return sorted(key for key, held in sets.items() if not replicas_agree(held))
 
 
+def find_differing(held: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
+    """Return the names whose checksums differ between ranks."""
+    values: dict[str, set[int]] = {}
+    for each in held:
+        for name, digest in each.items():
+            values.setdefault(name, set()).add(digest)
+    return tuple(sorted(name for name, found in values.items() if len(found) > 1))
+
+
 def replicas_agree(held: Sequence[Mapping[str, int]]) -> bool:
     """Return True if all ranks have the same checksums of replicated state."""
     checksums: dict[str, int] = {}

@@ -13,7 +13,7 @@ from regroup.service.ports.agents import AgentLostError
 from regroup.service.spec.job import parse_spec
 from regroup.service.supervisor.checkpoints import Checkpoints
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generations import Generation, GenerationLog
+from regroup.service.supervisor.generations import Generation, GenerationLog, PinnedSet
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
 from regroup.workers.agent.checkpoints import CheckpointSaver
@@ -61,7 +61,9 @@ class Nodes(FakeAgents):
         if (node_id, method) in self.fails:
             raise self.error(node_id, AgentErrorKind.OTHER, "no")
 
-    async def _save_checkpoint(self, node: str, generation: int, step: int, ranks: Sequence[int], uri: str) -> Any:
+    async def _save_checkpoint(
+        self, node: str, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str]
+    ) -> Any:
         if node in self.hangs:
             await asyncio.Event().wait()
         fsspec_storage.write_bytes(f"{uri}/{node}", b"shard")
@@ -107,7 +109,7 @@ class CheckpointSetup:
     def begin(self, step: int) -> asyncio.Event:
         """Start a save in the newest generation. Return an event that is set when the save has ended."""
         ended = asyncio.Event()
-        self.checkpoints.start_save(self.log.past[-1], step, self.log, ended.set)
+        self.checkpoints.start_save(self.log.past[-1], PinnedSet(step), self.log, ended.set)
         return ended
 
     async def save(self, step: int) -> None:

@@ -173,7 +173,7 @@ def test_a_checkpoint_of_a_function_loads_on_another_layout(
     directory = str(tmp_path / "checkpoint")
     part = agent.task(
         "regroup.workers.state.checkpoint:save_shards",
-        {"directory": directory, "shards": [{"rank": rank} for rank in range(4)]},
+        {"directory": directory, "shards": [{"rank": rank} for rank in range(4)], "differing": []},
         memory="loop-saved",
         restore=memory_at(step),
         ranks=[0, 1, 2, 3],

@@ -26,7 +26,7 @@ def save(agent: Any, memory: str, world_size: int, step: int, directory: Path) -
     parts = [
         agent.task(
             SAVE,
-            {"directory": str(directory), "shards": [{"rank": rank} for rank in ranks]},
+            {"directory": str(directory), "shards": [{"rank": rank} for rank in ranks], "differing": []},
             memory=memory,
             ranks=ranks,
             restore=state,
@@ -101,7 +101,7 @@ def test_plain_dcp_loads_it_and_replicas_are_written_once(agent: Any, config: Ra
 def test_a_torn_or_foreign_buffer_is_not_saved(agent: Any, config: RankConfig, tmp_path: Path) -> None:
     agent.run(config, 2, "checkpoint-foreign")
     state = {"source": "memory", "step": 4, "generation": 1}
-    args = {"directory": str(tmp_path), "shards": [{"rank": 1}]}
+    args = {"directory": str(tmp_path), "shards": [{"rank": 1}], "differing": []}
     with pytest.raises(RuntimeError, match="buffer of rank 1 holds no complete snapshot"):
         agent.task(SAVE, args, memory="checkpoint-foreign", ranks=[0], restore=state)
 
@@ -109,7 +109,7 @@ def test_a_torn_or_foreign_buffer_is_not_saved(agent: Any, config: RankConfig, t
 def test_metadata_of_half_the_shards_is_refused(agent: Any, config: RankConfig, tmp_path: Path) -> None:
     agent.run(config, 2, "checkpoint-half")
     state = {"source": "memory", "step": 4, "generation": 1}
-    args = {"directory": str(tmp_path), "shards": [{"rank": 0}]}
+    args = {"directory": str(tmp_path), "shards": [{"rank": 0}], "differing": []}
     part = agent.task(SAVE, args, memory="checkpoint-half", ranks=[0], restore=state)
     with pytest.raises(RuntimeError, match=r"the shards cover \d+ of \d+ values"):
         agent.task(FINISH, {"directory": str(tmp_path)}, parts=[part])

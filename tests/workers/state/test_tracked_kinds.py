@@ -17,6 +17,7 @@ from torch.optim import lr_scheduler as lrs
 from torch.optim.swa_utils import SWALR, AveragedModel
 
 from regroup.workers.state.checkpoint import CheckpointSource, save_shards, write_metadata
+from regroup.workers.state.rank_source import RankSource
 from regroup.workers.state.rng_state import seed_random
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.snapshot import Copier, ShardSource, Source
@@ -113,8 +114,8 @@ class Hooked(nn.Linear):
         super().__init__(6, 6)
         self.seen: list[Tensor] = []
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
+    def _save_to_state_dict(self, destination: Any, prefix: str, *args: Any) -> None:
+        super()._save_to_state_dict(destination, prefix, *args)
         destination[prefix + "seen"] = self.seen
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
@@ -224,7 +225,7 @@ class Warm(torch.optim.SGD):
 
 
 class MovingAverage:
-    """Averaged weights in an object that is no module."""
+    """Averaged weights in an object that is not a module."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model, self.weights = model, {name: value.detach().clone() for name, value in model.named_parameters()}
@@ -339,7 +340,7 @@ def mixed_step(things: Things, step: int) -> None:
     things["model"](torch.randn(4, 6, dtype=torch.bfloat16)).float().pow(2).mean().backward()
     things["optimizer"].step()
     for values in things["optimizer"].state.values():
-        values["master"] = values.get("master", torch.zeros(1)) + 0.25  # float32 beside parameters of bfloat16
+        values["master"] = values.get("master", torch.zeros(1)) + 0.25  # float32, and the parameters are bfloat16
     things["optimizer"].zero_grad()
 
 
@@ -489,7 +490,7 @@ def save(state: TrainingState, step: int, fd: int) -> ShardBuffer:
 
 
 def write_checkpoint(fd: int, folder: Path) -> CheckpointSource:
-    done = save_shards({"directory": str(folder), "shards": [{"rank": 0}]}, [fd])
+    done = save_shards({"directory": str(folder), "shards": [{"rank": 0}], "differing": []}, [fd])
     parts = os.memfd_create("parts")
     os.write(parts, json.dumps([done]).encode())
     write_metadata({"directory": str(folder)}, [parts])
@@ -521,7 +522,7 @@ def test_it_continues_equally_after_a_restore(kind: str, tmp_path: Path) -> None
         restored, update_again = begin(build, 2), code()
         own = TrainingState(restored, CPU)
         own.check()
-        own.restore(source, 0, 1)
+        own.restore(RankSource(source, 0, 1, "x"))
         for step in range(STEPS_BEFORE + 1, STEPS_BEFORE + STEPS_AFTER + 1):
             update_again(restored, step)
         assert content_of(restored) == expected, type(source).__name__

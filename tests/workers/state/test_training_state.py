@@ -11,9 +11,10 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, MultiStepLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from regroup.workers.state import rng_state
+from regroup.workers.state.rank_source import RankSource
 from regroup.workers.state.rng_state import random_state, seed_random, set_random_state
 from regroup.workers.state.shard_buffer import ShardBuffer
-from regroup.workers.state.snapshot import Copier, ShardSource
+from regroup.workers.state.snapshot import Copier, ShardSource, Source
 from regroup.workers.state.state_error import StateError
 from regroup.workers.state.state_tree import lift, put_back
 from regroup.workers.state.tensor_names import is_parameter
@@ -55,6 +56,10 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
+def seen(source: Source) -> RankSource:
+    return RankSource(source, 0, 1, "x")
+
+
 def saved(state: TrainingState, step: int) -> ShardBuffer:
     copier, buffer = Copier(CPU), ShardBuffer(os.memfd_create("state"))
     captured = state.capture(step)
@@ -79,7 +84,7 @@ def test_parameters_buffers_optimizer_and_random_numbers_come_back() -> None:
 
     other, other_optimizer, other_counter = stateful_model(2)
     TrainingState({"model": other, "optimizer": other_optimizer, "counter": other_counter}, CPU).restore(
-        ShardSource([buffer]), 0, 1
+        seen(ShardSource([buffer]))
     )
     assert other_counter.value == 7
     assert other_optimizer.param_groups[0]["lr"] == 0.05
@@ -96,7 +101,7 @@ def test_another_model_is_refused_by_name() -> None:
 
     def restored(**things: Any) -> None:
         own = {"model": model, "optimizer": optimizer, "counter": counter} | things
-        TrainingState({name: thing for name, thing in own.items() if thing is not None}, CPU).restore(source, 0, 1)
+        TrainingState({name: thing for name, thing in own.items() if thing is not None}, CPU).restore(seen(source))
 
     def other(*layers: nn.Module) -> dict[str, Any]:
         found = nn.Sequential(*layers)
@@ -214,7 +219,7 @@ def test_many_objects_are_restored_and_continue_equally() -> None:
     update(things)
 
     others = many_things(2)
-    TrainingState(others, CPU).restore(ShardSource([buffer]), 0, 1)
+    TrainingState(others, CPU).restore(seen(ShardSource([buffer])))
     assert others["second"].param_groups[1]["lr"] == pytest.approx(0.5 * 0.01)
     assert others["metric"].state["seen"]["a"] == (1, [None, 2.5])
     assert isinstance(others["milestones"].milestones, collections.Counter)
@@ -270,11 +275,11 @@ def test_step_counters_that_are_plain_numbers_are_restored() -> None:
     buffer = saved(TrainingState({"model": model, "optimizer": optimizer}, CPU), 1)
     other = nn.Linear(1, 1)
     other_optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
-    TrainingState({"model": other, "optimizer": other_optimizer}, CPU).restore(ShardSource([buffer]), 0, 1)
+    TrainingState({"model": other, "optimizer": other_optimizer}, CPU).restore(seen(ShardSource([buffer])))
     assert other_optimizer.state[other.weight] == {"count": 5}
     two_groups = torch.optim.SGD([{"params": [other.weight]}, {"params": [other.bias]}], lr=0.1)
     with pytest.raises(StateError, match="1 parameter groups of 'optimizer', but the optimizer has 2"):
-        TrainingState({"model": other, "optimizer": two_groups}, CPU).restore(ShardSource([buffer]), 0, 1)
+        TrainingState({"model": other, "optimizer": two_groups}, CPU).restore(seen(ShardSource([buffer])))
 
 
 def test_plain_json_data_is_kept_as_it_is() -> None:

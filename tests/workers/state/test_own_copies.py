@@ -1,0 +1,201 @@
+"""State that differs between ranks: each rank gets its own back from memory and from disk, and never a mixture."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from regroup.service.policy.recovery.restore_source import find_differing
+from regroup.workers.parallel.mesh import Alike
+from regroup.workers.state.checkpoint import CheckpointSource, save_shards, write_metadata
+from regroup.workers.state.rank_source import RankSource
+from regroup.workers.state.replica_check import ReplicaComparison
+from regroup.workers.state.shard_buffer import ShardBuffer
+from regroup.workers.state.snapshot import Copier, ShardSource, Source
+from regroup.workers.state.state_error import StateError
+from regroup.workers.state.training_state import TrainingState
+
+CPU = torch.device("cpu")
+LAYOUT = "x"
+
+
+class Average:
+    """An object whose state is a tensor and a number that belong together."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {"mean": torch.zeros(2), "count": 0}
+
+    def state_dict(self) -> Any:
+        return self.state
+
+    def load_state_dict(self, state: Any) -> None:
+        self.state = state
+
+
+def build(seed: int) -> dict[str, Any]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+    return {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), lr=0.1), "average": Average()}
+
+
+def train(things: Mapping[str, Any], rank: int, steps: int = 3) -> None:
+    """Train without averaging gradients, as local SGD does between two synchronizations."""
+    generator = torch.Generator().manual_seed(100 + rank)
+    for _ in range(steps):
+        loss = things["model"](torch.randn(4, 3, generator=generator)).pow(2).mean()
+        things["optimizer"].zero_grad()
+        loss.backward()
+        things["optimizer"].step()
+        things["average"].state["mean"] += loss.detach()
+        things["average"].state["count"] += rank + 1
+
+
+def content(things: Mapping[str, Any]) -> str:
+    states = {
+        "model": {name: value.tolist() for name, value in things["model"].state_dict().items()},
+        "moments": [
+            [value.tolist() for value in own.values()] for own in things["optimizer"].state_dict()["state"].values()
+        ],
+        "average": [things["average"].state["mean"].tolist(), things["average"].state["count"]],
+    }
+    return json.dumps(states)
+
+
+class Ranks:
+    """Ranks whose snapshots are written by one process."""
+
+    def __init__(self, count: int, *, per_rank: Sequence[str] = (), is_checked: bool = False) -> None:
+        self.count, self.per_rank, self.is_checked = count, per_rank, is_checked
+        self.fds: list[int] = []
+        self.buffers: list[ShardBuffer] = []
+
+    def state(self, things: Mapping[str, Any], rank: int) -> TrainingState:
+        return TrainingState(things, CPU, Alike(rank, self.count), rank=rank, per_rank=self.per_rank)
+
+    def save(self, rank: int, things: Mapping[str, Any]) -> None:
+        state, copier = self.state(things, rank), Copier(CPU)
+        fd = os.memfd_create("state")
+        buffer = ShardBuffer(os.dup(fd))
+        captured = state.capture(3)
+        compared = ReplicaComparison(rank, Alike(rank, self.count), None, self.is_checked)
+        plan = copier.plan(captured.tensors, state.alike, compared)
+        place = {"generation": 1, "step": 3, "rank": rank, "world_size": self.count}
+        buffer.begin(plan, captured.facts, layout_hash=LAYOUT, **place)
+        copier.copy(buffer, plan, captured.tensors)
+        buffer.commit()
+        self.fds.append(fd)
+        self.buffers.append(buffer)
+
+    def differing(self) -> tuple[str, ...]:
+        return find_differing([buffer.free_digests() for buffer in self.buffers])
+
+    def write_checkpoint(self, folder: Path) -> CheckpointSource:
+        shards = [{"rank": rank} for rank in range(self.count)]
+        done = save_shards(
+            {"directory": str(folder), "shards": shards, "differing": list(self.differing())}, [*map(os.dup, self.fds)]
+        )
+        parts = os.memfd_create("parts")
+        os.write(parts, json.dumps([done]).encode())
+        write_metadata({"directory": str(folder)}, [parts])
+        return CheckpointSource(folder)
+
+
+def trained(ranks: Ranks) -> list[str]:
+    """Train and save every rank. Return their states."""
+    contents: list[str] = []
+    for rank in range(ranks.count):
+        things = build(1)
+        train(things, rank)
+        ranks.save(rank, things)
+        contents.append(content(things))
+    return contents
+
+
+def restored(ranks: Ranks, source: Source, rank: int, world_size: int) -> str:
+    things = build(2)
+    ranks.state(things, rank).restore(RankSource(source, rank, world_size, LAYOUT))
+    return content(things)
+
+
+@pytest.mark.parametrize("per_rank", [(), ("model", "optimizer", "average")], ids=["not declared", "declared"])
+def test_each_rank_gets_its_own_state_back(per_rank: Sequence[str], tmp_path: Path) -> None:
+    ranks = Ranks(3, per_rank=per_rank)
+    expected = trained(ranks)
+    assert len(set(expected)) == 3
+    disk = ranks.write_checkpoint(tmp_path)
+    for rank in range(3):
+        assert restored(ranks, disk, rank, 3) == expected[rank], f"rank {rank} from disk"
+        assert restored(ranks, ShardSource([ranks.buffers[rank]]), rank, 3) == expected[rank], (
+            f"rank {rank} from memory"
+        )
+
+
+def test_another_number_of_ranks_gets_the_whole_state_of_one_rank(tmp_path: Path) -> None:
+    ranks = Ranks(3)
+    expected = trained(ranks)
+    disk = ranks.write_checkpoint(tmp_path)
+    assert {restored(ranks, disk, rank, 2) for rank in range(2)} == {expected[0]}
+
+
+def test_declared_state_is_refused_for_another_number_of_ranks(tmp_path: Path) -> None:
+    ranks = Ranks(2, per_rank=["average"])
+    trained(ranks)
+    sources: list[Source] = [ranks.write_checkpoint(tmp_path), ShardSource(ranks.buffers)]
+    for source in sources:
+        with pytest.raises(
+            StateError, match=r"'state:average\.mean' differs between ranks, .* give its layout one size"
+        ):
+            restored(ranks, source, 0, 3)
+
+
+def test_equal_state_is_written_once(tmp_path: Path) -> None:
+    ranks = Ranks(2)
+    for rank in range(2):
+        things = build(1)
+        train(things, 0)
+        ranks.save(rank, things)
+    assert ranks.differing() == ()
+    assert not [name for name in ranks.write_checkpoint(tmp_path).tensors() if name.startswith("own")]
+
+
+def test_only_what_differs_is_written_for_each_rank(tmp_path: Path) -> None:
+    ranks = Ranks(2)
+    for rank in range(2):
+        things = build(1)
+        train(things, 0)
+        things["model"][1].running_mean += rank
+        ranks.save(rank, things)
+    names = {name for name in ranks.write_checkpoint(tmp_path).tensors() if name.startswith("own")}
+    assert names == {f"own:1:buffer.1.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
+
+
+def test_a_group_that_may_differ_is_not_an_error_and_does_not_count_as_one() -> None:
+    ranks = Ranks(2, is_checked=True)
+    for rank in range(2):
+        things = build(1)
+        train(things, 0)
+        things["average"].state["mean"] += rank
+        ranks.save(rank, things)
+    assert sum(buffer.skew() for buffer in ranks.buffers) == 0
+    assert ranks.buffers[0].digests() == ranks.buffers[1].digests() != {}
+    assert len(ranks.differing()) == 1
+
+
+def test_a_sharded_object_cannot_differ_by_rank() -> None:
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        mesh, model = init_device_mesh("cpu", (2,)), nn.Linear(2, 2, bias=False)
+        model.weight = nn.Parameter(DTensor.from_local(torch.ones(1, 2), mesh, [Shard(0)], run_check=False))
+        with pytest.raises(StateError, match="'weight' is sharded over ranks, so 'model' cannot be tracked per rank"):
+            TrainingState({"model": model}, CPU, per_rank=["model"]).check()
+    finally:
+        dist.destroy_process_group()
