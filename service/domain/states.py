@@ -85,6 +85,9 @@ class Reason(StrEnum):
     RESIZED = "resized"
     """The job has another layout: it continues with more, fewer or differently split ranks."""
 
+    RESTART_CHECK = "restart_check"
+    """The job restarts once from memory, to check that a restart keeps its state (`recovery.verify`). Not a failure."""
+
     PREEMPTED = "preempted"
     """Another job needed the devices. The state is in durable storage and the job is queued again. Not a failure."""
     SUSPENDED = "suspended"
@@ -111,6 +114,8 @@ class Reason(StrEnum):
     """Ranks entered different collectives, which is also an error of the training code."""
     NON_FINITE = "non_finite"
     """A loss or gradient norm was non-finite, and `recovery.non_finite` allows no further attempt."""
+    STATE_NOT_RESTORED = "state_not_restored"
+    """A restart from memory changed the result of the job (`recovery.verify: restart`)."""
     DEVICE_ERROR = "device_error"
     """A device ran out of memory, or an error invalidated its context. Ends the job if it repeats at the same step."""
     BUDGET_EXHAUSTED = "budget_exhausted"
@@ -148,6 +153,7 @@ TERMINAL_BY_REASON: Mapping[Reason, JobState] = {
     Reason.USER_ERROR: JobState.FAILED,
     Reason.DESYNC: JobState.FAILED,
     Reason.NON_FINITE: JobState.FAILED,
+    Reason.STATE_NOT_RESTORED: JobState.FAILED,
     Reason.DEVICE_ERROR: JobState.FAILED,
     Reason.BUDGET_EXHAUSTED: JobState.FAILED,
     Reason.PLATFORM_ERROR: JobState.FAILED,
@@ -167,7 +173,7 @@ BUDGET_BY_REASON: Mapping[Reason, str] = {
 }
 """Reason that ends a generation → budget (`spec.recovery.budgets`) that it is charged to."""
 
-PLANNED_REASONS = frozenset({Reason.DRAINED, Reason.RESIZED, Reason.PREEMPTED, Reason.SUSPENDED})
+PLANNED_REASONS = frozenset({Reason.DRAINED, Reason.RESIZED, Reason.RESTART_CHECK, Reason.PREEMPTED, Reason.SUSPENDED})
 """Reasons that end a generation at a step that its ranks agreed on."""
 
 PROGRESS_REASONS = frozenset(

@@ -233,9 +233,9 @@ def _script_objection(name: str, value: Any, default: Any) -> str:
                 else ""
             )
         case "recovery":
-            fields = ("non_finite", "loss_spike")
+            fields = ("non_finite", "loss_spike", "verify")
             is_set = value.verify_replicas is True or any(getattr(value, f) != getattr(default, f) for f in fields)
-            return "remove non_finite, loss_spike and verify_replicas" if is_set else ""
+            return "remove non_finite, loss_spike, verify and verify_replicas" if is_set else ""
         case "layout":
             return (
                 NOT_FOR_SCRIPTS[name] if value.model_dump(exclude={"dp"}) != default.model_dump(exclude={"dp"}) else ""

@@ -29,6 +29,7 @@ from regroup.workers.contract.messages import (
     Pinned,
     PinnedFor,
     Restored,
+    StateDigest,
     StepRow,
     from_json,
 )
@@ -67,6 +68,8 @@ class GenerationMonitor:
     is_termination_reported: bool = False
     ended: set[int] = field(default_factory=set[int])
     """Ranks that ended after SIGTERM, in whatever way."""
+    digests: dict[int, dict[int, Mapping[str, str]]] = field(default_factory=dict[int, dict[int, Mapping[str, str]]])
+    """Step → rank → digests of its state, for the restart check."""
     first_step_s: float | None = None
     step: int = 0
     """Newest committed step that was reported."""
@@ -98,6 +101,8 @@ class GenerationMonitor:
                 self.mirrored.setdefault(message.step, set()).add(message.rank)
             case Pinned():
                 self.pinned.setdefault(message.step, {})[message.rank] = message
+            case StateDigest():
+                self.digests.setdefault(message.step, {})[message.rank] = message.parts
             case Note(kind="condition") if message.data.get("what") == "memory":
                 self.short_of_memory[node_id] = str(message.data["message"])
             case Note(kind="condition") if message.data.get("what") == "device" and message.data["message"]:

@@ -37,6 +37,7 @@ from regroup.service.supervisor.outcomes import Finished, Relocated, Requeued
 from regroup.service.supervisor.planned_relocation import PlannedRelocation
 from regroup.service.supervisor.preflight import Preflight
 from regroup.service.supervisor.recovery import RecoveryRun, failure_json, input_error, restore_failure
+from regroup.service.supervisor.restart_check import RestartCheck
 from regroup.service.supervisor.storage_proof import StorageProof
 from regroup.service.supervisor.straggler_monitor import StragglerMonitor
 from regroup.service.supervisor.supervisor_state import SupervisorState
@@ -77,6 +78,7 @@ class Lifecycle:
         self._recovery.announced = self._intents.announced
         self._preflight = Preflight(payload, gang, self._state, self._log, self._intents)
         self._termination = Termination(gang, self._log, self.liveness.silent_nodes)
+        self._restart_check = RestartCheck(self._log, is_requested=payload.spec.recovery.verify == "restart")
         self._planned_relocation = PlannedRelocation(payload, gang, self._intents, self._log, self._termination)
         self._storage = StorageProof(gang, payload.storage_nonce, self._log.emit_note)
         self._setup = GangSetup(
@@ -287,6 +289,8 @@ class Lifecycle:
                 monitor.record_loss(node, time.time())
             if (stop := self._intents.interruption()) is not None:
                 raise stop
+            self._restart_check.poll(monitor)
+            monitor.detected_cause = monitor.detected_cause or self._restart_check.find_end(monitor)
             monitor.detected_cause = monitor.detected_cause or self._planned_relocation.reconcile(
                 monitor, is_saving=self._checkpoints.is_saving
             )

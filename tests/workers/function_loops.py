@@ -190,3 +190,26 @@ class Strange:
 
     def load_state_dict(self, state):
         raise AssertionError
+
+
+def forgetful(run: regroup.Context) -> None:
+    """Keep the schedule in an iterator that is not tracked."""
+    x, y = data()
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(6, 3)).double())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    run.track(model=model, optimizer=optimizer)
+    rates = iter(range(1, 100))
+    for _ in run.steps():
+        for batch in run.micro_batches(RECORDS):
+            losses = F.cross_entropy(model(x[batch.indices]), y[batch.indices], reduction="none")
+            (losses * batch.weights).sum().backward()
+        optimizer.param_groups[0]["lr"] = 0.05 / next(rates)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def of_four_steps(run: regroup.Context) -> None:
+    model = nn.Linear(1, 1)
+    run.track(model=model)
+    for _ in run.steps():
+        pass

@@ -215,6 +215,17 @@ class Pinned:
 
 
 @dataclass(frozen=True)
+class StateDigest:
+    """Digest of this rank's whole state after `step`, for the restart check."""
+
+    rank: int
+    generation: int
+    step: int
+    parts: dict[str, str]
+    """Name of a tensor or another part of the state → its digest."""
+
+
+@dataclass(frozen=True)
 class FaultDue:
     """A planned fault is due; wait for `FaultGranted` before injecting it."""
 
@@ -325,6 +336,7 @@ Message = (
     | StepRow
     | Report
     | Pinned
+    | StateDigest
     | FaultDue
     | Failed
     | Done

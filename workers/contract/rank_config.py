@@ -233,6 +233,8 @@ class RankConfig:
     loss_spike: LossSpikeConfig = LossSpikeConfig()
     verify_replicas: bool = False
     """Compare the state that several ranks hold."""
+    verifies_restart: bool = False
+    """Restart once from memory and compare repeated steps: the spec's `recovery.verify: restart`."""
     faults: tuple[FaultConfig, ...] = ()
     device_flops: Mapping[str, float] = field(default_factory=dict[str, float])
     """Part of a GPU's name → peak operations per second in the precision of the job."""

@@ -46,6 +46,7 @@ from regroup.workers.rank.control_allreduce import control_sum
 from regroup.workers.rank.faults.faults import Faults
 from regroup.workers.rank.faults.numeric_faults import fault_actions
 from regroup.workers.rank.ports import ChannelPort, ProgressPort
+from regroup.workers.rank.restart_check import RestartCheck
 from regroup.workers.rank.snapshot_schedule import SnapshotSchedule
 from regroup.workers.rank.step_consensus import AgentRequests, StepConsensus, StepRequests
 from regroup.workers.rank.step_loop import StepLoop
@@ -88,6 +89,7 @@ class Context:
         self._tracked_objects: dict[str, object] = {}
         self._per_rank = set[str]()
         self._state: TrainingState | None = None
+        self._restart_check = RestartCheck(join, channel)
         self._schedule = SnapshotSchedule(
             join,
             channel,
@@ -96,6 +98,7 @@ class Context:
             enter_phase=self.phase,
             sum_over_ranks=self.sum,
             is_last=self._is_last,
+            restart_check=self._restart_check,
         )
         self._faults = Faults(join, fault_actions(lambda: self.tracked(nn.Module), self._schedule.newest))
         self._consensus = StepConsensus()
@@ -219,6 +222,7 @@ class Context:
         Without a state to restore, random generators are seeded from the job's seed and the data rank.
         """
         self.phase(messages.Phase.RESTORE)
+        self._restart_check.check_steps(self.last_step)
         source = self._join.restore
         state = self._tracked()
         state.check()
@@ -328,8 +332,9 @@ class Context:
         if agreed.mirror:
             self._agent_requests.mirror = False
         self._schedule.save_if_due(step, self._tracked, agreed)
+        self._restart_check.send_digest(step, self._tracked)
         self.step = step
-        self.stopped = agreed.stop and not self._is_last(step)
+        self.stopped = (agreed.stop or self._restart_check.is_end(step)) and not self._is_last(step)
         return not self.stopped
 
     def settle(self) -> None:

@@ -12,6 +12,7 @@ from regroup.workers.contract import messages
 from regroup.workers.contract.messages import Phase, PinnedFor
 from regroup.workers.parallel.mesh import layout_hash
 from regroup.workers.rank.ports import ChannelPort, ProgressPort
+from regroup.workers.rank.restart_check import RestartCheck
 from regroup.workers.rank.snapshot_interval import SnapshotInterval
 from regroup.workers.rank.snapshots import Snapshots
 from regroup.workers.rank.step_consensus import MIRROR_PINS, AgentRequests, StepConsensus, StepRequests
@@ -33,6 +34,7 @@ class SnapshotSchedule:
         enter_phase: Callable[[str], None],
         sum_over_ranks: Callable[[Sequence[float]], list[float]],
         is_last: Callable[[int], bool],
+        restart_check: RestartCheck,
     ) -> None:
         """Initialize the schedule.
 
@@ -44,9 +46,11 @@ class SnapshotSchedule:
             enter_phase: publishes the next phase and injects the faults planned for it.
             sum_over_ranks: sums each value over all ranks.
             is_last: returns True for the step at which the job is complete.
+            restart_check: selects the first snapshots if the job checks a restart.
         """
         self._join, self._channel, self._progress = join, channel, progress
         self._enter_phase, self._sum, self._is_last = enter_phase, sum_over_ranks, is_last
+        self._restart_check = restart_check
         self._snapshots = Snapshots(device, compared_by(join, device))
         every = join.config.snapshot.every_steps
         self._interval = SnapshotInterval(None if every == "auto" else every, is_async=self._snapshots.is_async)
@@ -120,11 +124,14 @@ class SnapshotSchedule:
 
     def save_if_due(self, step: int, state: Callable[[], TrainingState], agreed: StepConsensus) -> None:
         """Take a snapshot of `step` if one is due or agreed on, with the pins for checkpoint and mirror."""
+        if self._restart_check.is_suppressed(step) and not (self._is_last(step) or agreed.stop):
+            return
         is_last = self._is_last(step) or agreed.save
         pin = Pin.CHECKPOINT if is_last or agreed.checkpoint else Pin.NONE
         if agreed.mirror:
             pin |= Pin.MIRROR
-        if not (pin or agreed.stop or self._interval.is_due(step, self._newest_step)):
+        is_due = self._interval.is_due(step, self._newest_step) or self._restart_check.is_due(step)
+        if not (pin or agreed.stop or is_due):
             return
         began = time.monotonic()
         if is_last:

@@ -1,0 +1,55 @@
+"""State of a function that is more than parameters, and that differs between ranks, after each kind of restore."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regroup.api.schemas.jobs import Job
+from tests.support.jobs import kept_state
+from tests.support.servers.regroup_server import Server
+
+FOLDER = Path(kept_state.__file__).parent
+STEPS, SAVED = 8, 5
+
+
+def function(name: str, **parts: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "workload": {"kind": "function", "function": "kept_state:train"},
+        "code": {"working_dir": str(FOLDER)},
+        "training": {"steps": STEPS},
+        "layout": {"dp": 2, "data_parallel": "ddp"},
+        "snapshot": {"every_steps": 1},
+        "checkpoint": {"every_steps": SAVED},
+        **parts,
+    }
+
+
+def digests(served: Server, job: Job) -> list[list[str]]:
+    """Return the last lines of each rank, which contain a digest of each model."""
+    assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
+    newest = max(formed.generation for formed in served.client.generations(job.id))
+    logs = ["".join(served.client.logs(job.id, rank=rank, generation=newest)) for rank in range(2)]
+    return [log.splitlines()[-5:] for log in logs]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(served: Server) -> Job:
+    """The function without a fault."""
+    return served.run(function("state-undisturbed"))
+
+
+def test_ranks_have_state_of_their_own_after_a_kill(served: Server, undisturbed: Job) -> None:
+    expected = digests(served, undisturbed)
+    assert expected[0] != expected[1] and expected[0][-1] == "groups 2"
+    fault = {"at": {"rank": 1, "step": 6, "phase": "optimizer"}, "do": "sigkill"}
+    job = served.run(function("state-killed", faults=[fault]))
+    assert [formed.restore["kind"] for formed in served.client.generations(job.id)][1:] == ["memory"]
+    assert digests(served, job) == expected
+
+
+def test_ranks_have_state_of_their_own_after_a_restore_from_disk(served: Server, undisturbed: Job) -> None:
+    job = served.run(function("state-resumed", resume_from=f"{undisturbed.id}@{SAVED}"))
+    assert [formed.restore["kind"] for formed in served.client.generations(job.id)] == ["checkpoint"]
+    assert digests(served, job) == digests(served, undisturbed)
