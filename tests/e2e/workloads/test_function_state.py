@@ -53,3 +53,19 @@ def test_ranks_have_state_of_their_own_after_a_restore_from_disk(served: Server,
     job = served.run(function("state-resumed", resume_from=f"{undisturbed.id}@{SAVED}"))
     assert [formed.restore["kind"] for formed in served.client.generations(job.id)] == ["checkpoint"]
     assert digests(served, job) == digests(served, undisturbed)
+
+
+def test_a_restart_check_repeats_two_steps_and_changes_nothing(served: Server, undisturbed: Job) -> None:
+    job = served.run(function("state-checked", recovery={"verify": "restart"}))
+    assert digests(served, job) == digests(served, undisturbed)
+    formed = served.client.generations(job.id)
+    assert [(each.start_step, each.cause) for each in formed] == [(0, "start"), (2, "restart_check")]
+    notes = [event.data for event in served.client.events(job.id) if event.data.get("kind") == "restart_verified"]
+    assert [note["message"] for note in notes] == ["steps 3 to 4 are equal"]
+
+
+def test_a_restart_check_ends_a_job_that_forgets_state(served: Server) -> None:
+    spec = function("state-forgotten", recovery={"verify": "restart"})
+    job = served.run(spec | {"workload": {"kind": "function", "function": "kept_state:forget"}})
+    assert (job.state, job.reason) == ("FAILED", "state_not_restored")
+    assert "a restart from memory changes the result: after step 3" in job.message and "weight" in job.message

@@ -108,3 +108,16 @@ def digest(model: nn.Module) -> str:
         content = value.to_dense().double().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode()
         found.update(name.encode() + content)
     return found.hexdigest()[:16]
+
+
+def forget(run: Any) -> None:
+    """Train with a schedule that is not tracked."""
+    model = DistributedDataParallel(nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run.track(model=model, optimizer=optimizer)
+    rates = iter(range(1, 100))
+    for step in run.steps():
+        optimizer.param_groups[0]["lr"] = 0.01 / next(rates)
+        optimizer.zero_grad()
+        model(torch.randn(4, 8, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+        optimizer.step()
