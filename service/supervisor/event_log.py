@@ -22,7 +22,6 @@ from regroup.workers.contract.agent_records import NodeDescription
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Note, Report, Restored, StepRow
 
-
 START_FAILED = "start_failed"
 """Kind of the note about a start at which an agent did not come up."""
 

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.zygote.launch import Launch
 from regroup.workers.os.start_errors import start_error
+from regroup.workers.zygote.launch import Launch
 from regroup.workers.zygote.template_client import ForkedZygote, request_zygote
 
 _PACKET_BYTES = 160 * 1024

@@ -119,7 +119,9 @@ class _NumpySeeds:
             kind: Any = sys.modules["numpy.random"].BitGenerator
             # Objects may compute `__class__`, which `isinstance` reads.
             generators: list[Any] = [each for each in gc.get_objects() if issubclass(type(each), kind)]
-            _found.numpy += [each for each in generators if getattr(_seed_sequence(each), "entropy", 0) in self._entropy]
+            _found.numpy += [
+                each for each in generators if getattr(_seed_sequence(each), "entropy", 0) in self._entropy
+            ]
 
     def _request(self, count: int) -> int:
         entropy = self._randbits(count)

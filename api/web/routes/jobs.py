@@ -56,7 +56,9 @@ async def list_(
     state: Annotated[list[JobState] | None, Query(description="Jobs in any of these states", max_length=20)] = None,
     project: Name | None = None,
     name: Name | None = None,
-    label: Annotated[list[Label] | None, Query(description="KEY=VALUE; jobs with all of these labels", max_length=20)] = None,
+    label: Annotated[
+        list[Label] | None, Query(description="KEY=VALUE; jobs with all of these labels", max_length=20)
+    ] = None,
     page_size: Annotated[int, Query(ge=1, le=200)] = 50,
     page_token: Annotated[str, Query(max_length=500)] = "",
 ) -> JobList:
@@ -71,7 +73,10 @@ async def list_(
 
 @router.get("/{job}", response_model=Job, responses={304: {"description": "The job matches If-None-Match"}})
 async def get(
-    job: NamedJob, response: Response, jobs: TheJobs, if_none_match: Annotated[str | None, Header(max_length=2000)] = None
+    job: NamedJob,
+    response: Response,
+    jobs: TheJobs,
+    if_none_match: Annotated[str | None, Header(max_length=2000)] = None,
 ) -> Job | Response:
     """Get a job with all its fields."""
     if if_none_match is not None and etag(job) in (part.strip() for part in if_none_match.split(",")):

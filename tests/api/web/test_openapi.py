@@ -105,7 +105,9 @@ _ROUTES = ("/v1/jobs", "/v1/spec/validate", "/v1/plans", "/v1/jobs/known/resize"
 @given(st.sampled_from(_ROUTES), st.binary(max_size=60) | st.text(_ALPHABET, max_size=60).map(str.encode))
 @example("/v1/jobs", b'{"name": "a", "workload": {"kind": "builtin", "data": {"train": [1e999]}}}')
 @example("/v1/jobs", b'{"name": "a", "name": "b"}')
-@example("/v1/jobs", b'{"name":"w","workload":{"kind":"script","entrypoint":"/a"},"resources":{"cpus":1' + b"0" * 309 + b"}}")
+@example(
+    "/v1/jobs", b'{"name":"w","workload":{"kind":"script","entrypoint":"/a"},"resources":{"cpus":1' + b"0" * 309 + b"}}"
+)
 @example("/v1/jobs", b"[" * 100_000)
 @example("/v1/plans", b'{"model": "llama3-70b", "device": "A100", "gpus": 1e6, "global_batch": true, "sequence": "1"}')
 @example("/v1/jobs/known/resize", b'{"dp": 131072, "tp": 131072}')

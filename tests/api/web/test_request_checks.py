@@ -28,7 +28,11 @@ def problem_of(answer: Any, status: int, code: str) -> dict[str, Any]:
         ('{"name": "a",\n "args": {"a": NaN}}', "/args/a", "line 2, column 16: NaN is not a finite number"),
         ('{"args": {"a": [1, -Infinity]}}', "/args/a/1", "-Infinity is not a finite number"),
         ('{"training": {"optimizer": {"lr": 1e400}}}', "/training/optimizer/lr", "the number 1e400 is too large"),
-        ('{"name": "a", "name": "b"}', "/name", "the key appears twice in one mapping; the first is at line 1, column 2"),
+        (
+            '{"name": "a", "name": "b"}',
+            "/name",
+            "the key appears twice in one mapping; the first is at line 1, column 2",
+        ),
         ('{"resources": {"cpus": 1' + "0" * 309 + "}}", "/resources/cpus", "at most 64 characters"),
         ('{"env": {"A": "x\\u0000y"}}', "/env/A", "NUL character"),
         ('{"owner": "\\ud800"}', "/owner", "lone surrogate"),
@@ -76,7 +80,9 @@ async def test_a_body_without_the_type_of_json_is_refused_with_the_accepted_form
     assert "Content-Type: application/json" in found["detail"] and "--data-binary @spec.json" in found["detail"]
 
 
-@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=UTF-8", "application/merge-patch+json"])
+@pytest.mark.parametrize(
+    "kind", ["application/json", "application/json; charset=UTF-8", "application/merge-patch+json"]
+)
 async def test_json_types_are_accepted(live, make_spec, kind):
     body = json.dumps(make_spec()).encode()
     assert (await live.http.post("/v1/spec/validate", content=body, headers={"Content-Type": kind})).status_code == 200
@@ -184,4 +190,3 @@ def test_every_parameter_has_a_bound():
         for place in unbounded(parameter["schema"], parameter["name"])
     ]
     assert found == []
-

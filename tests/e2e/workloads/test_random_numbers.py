@@ -39,5 +39,7 @@ def test_unseeded_ranks_and_restarts_draw_different_numbers(served: Server, tmp_
     drawn = [
         output(served, job, generation=generation, rank=rank).split() for generation in (1, 2) for rank in range(4)
     ]
-    for what, values in zip(("seed", "mask", *["loaded"] * 4, "random", "numpy"), zip(*drawn, strict=True), strict=True):
+    for what, values in zip(
+        ("seed", "mask", *["loaded"] * 4, "random", "numpy"), zip(*drawn, strict=True), strict=True
+    ):
         assert len(set(values)) == 8, (what, values)

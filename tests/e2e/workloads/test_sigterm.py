@@ -127,4 +127,3 @@ def test_a_drained_script_saves_within_its_notice(served: Server, tmp_path: Path
         assert (done.state, [each.reason for each in done.incidents]) == ("SUCCEEDED", ["drained"])
     finally:
         served.client.undrain(node)
-

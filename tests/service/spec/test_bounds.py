@@ -34,7 +34,9 @@ def test_every_field_of_a_spec_has_a_bound() -> None:
 
 
 def test_the_search_for_bounds_finds_what_has_none() -> None:
-    open_schema = {"properties": {"a": {"type": "integer", "minimum": 0}, "b": {"type": "array", "items": {"type": "string"}}}}
+    open_schema = {
+        "properties": {"a": {"type": "integer", "minimum": 0}, "b": {"type": "array", "items": {"type": "string"}}}
+    }
     assert list(unbounded(open_schema)) == ["a: a number", "b: a list", "b[]: a text"]
 
 
@@ -116,7 +118,8 @@ def test_a_number_of_the_optimizer_that_nobody_means_is_refused_by_its_field(fie
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("warmup_steps", -1), ("warmup_steps", 0.5), ("warmup_steps", True), ("min_lr_ratio", 1.1), ("min_lr_ratio", -0.1)],
+    [("warmup_steps", -1), ("warmup_steps", 0.5), ("warmup_steps", True),
+     ("min_lr_ratio", 1.1), ("min_lr_ratio", -0.1)],
 )  # fmt: skip
 def test_a_number_of_the_schedule_that_nobody_means_is_refused_by_its_field(field: str, value: Any) -> None:
     path, message = refused(BUILTIN, f"training.schedule.{field}", value)
@@ -140,7 +143,7 @@ def test_a_weight_decay_that_reverses_signs_is_refused() -> None:
         ({"A": 1}, "env.A", "must be text: quote it"),
         ({"A": None}, "env.A", "must be text"),
         ({"BIG": "x" * 140_000}, "env.BIG", "must have at most 32,768 characters"),
-        ({name: "x" * 30_000 for name in "ABC"}, "env", "can have at most 65,536 bytes together, not 90,009"),
+        (dict.fromkeys("ABC", "x" * 30000), "env", "can have at most 65,536 bytes together, not 90,009"),
         ({f"V{number}": "" for number in range(513)}, "env", "must have at most 512 items"),
     ],
 )  # fmt: skip

@@ -12,7 +12,9 @@ from regroup.service.domain.errors import FieldIssue, SpecError, format_path
 from regroup.service.spec.issues import find_issues
 from regroup.service.spec.job import JobSpec, parse_spec
 
-RAW = re.compile(r"Value error|Assertion failed|Input should|valid (string|integer|number|dictionary|list)|pattern|pydantic")
+RAW = re.compile(
+    r"Value error|Assertion failed|Input should|valid (string|integer|number|dictionary|list)|pattern|pydantic"
+)
 """Phrases of the validation library."""
 VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1.5, 10**400, float("nan"), "", "x", "\x00", "yes", [], [None], {}, {"x": 1}, {"kind": "x"},
@@ -28,7 +30,9 @@ def issues(data: dict[str, Any]) -> list[FieldIssue]:
     return []
 
 
-def paths(schema: dict[str, Any], at: tuple[str, ...] = (), root: dict[str, Any] | None = None) -> list[tuple[str, ...]]:
+def paths(
+    schema: dict[str, Any], at: tuple[str, ...] = (), root: dict[str, Any] | None = None
+) -> list[tuple[str, ...]]:
     """Return the paths of all fields of a schema."""
     root = root or schema
     if "$ref" in schema:
@@ -83,12 +87,14 @@ def test_any_wrong_value_gets_a_message_of_the_service(
         (("name",), "A B", "name: must have only lower-case letters, digits and '-'"),
         (("workload", "data", "train", ), ["a", 2], "workload.data.train.1: must be text"),
         (("workload", "model"), {"dims": 3}, "workload.model.dims: unknown field"),
-        (("workload", "kind"), "torch", "workload: kind must be one of builtin, script, ray_train, function; got torch"),
+        (("workload", "kind"), "torch",
+         "workload: kind must be one of builtin, script, ray_train, function; got torch"),
         (("workload", "data"), {"prepare": {"format": "text"}}, "workload.data.prepare.train: is required"),
         (("training",), {"global_batch": 4}, "training.steps: is required"),
         (("training", "activation_checkpointing"), "some",
          "must be 'none', 'full', 'selective' or 'sqrt', or an integer, or a number"),
-        (("layout", "reshard_after_forward"), "x", "layout.reshard_after_forward: must be true or false, or an integer"),
+        (("layout", "reshard_after_forward"), "x",
+         "layout.reshard_after_forward: must be true or false, or an integer"),
         (("layout", "dp"), {"min": 1}, "layout.dp.target: is required"),
         (("layout", "dp"), {"min": 1, "target": 2, "max": 0}, "layout.dp.max: must be ≥ 1"),
         (("training", "optimizer", "betas"), [0.9], "training.optimizer.betas: must have more items"),

@@ -10,7 +10,9 @@ from regroup.service.documents.document import MAX_BYTES
 
 NOBODY = "http://127.0.0.1:9"
 """No server listens there: a command that reaches it ends with another code."""
-HEAD = "name: odd\nworkload: {kind: function, function: 'fn:f'}\ntraining: {global_batch: 4, micro_batch: 2, steps: 4}\n"
+HEAD = (
+    "name: odd\nworkload: {kind: function, function: 'fn:f'}\ntraining: {global_batch: 4, micro_batch: 2, steps: 4}\n"
+)
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
@@ -30,11 +32,19 @@ REFUSED = {
 }
 """File content → path and message of the refusal."""
 SCHEMA = {
-    "name": (HEAD + "env: {'A=B': '1'}\n", 'env["A=B"]', "line 4, column 7: is not the name of an environment variable"),
+    "name": (
+        HEAD + "env: {'A=B': '1'}\n",
+        'env["A=B"]',
+        "line 4, column 7: is not the name of an environment variable",
+    ),
     "empty": (HEAD + "env: {'': x}\n", 'env[""]', "line 4, column 7: a variable needs a name"),
     "140 kB": (HEAD + f"env: {{BIG: {'x' * 140_000}}}\n", "env.BIG", "line 4, column 7: must have at most 32,768"),
     "lr": (HEAD + "max_duration: 0\n", "max_duration", "line 4, column 1: must be ≥ 0.001"),
-    "wide": (HEAD + "layout:\n  dp: {min: 1, target: 1, max: 2000000}\n", "layout.dp.max", "line 5, column 27: must be"),
+    "wide": (
+        HEAD + "layout:\n  dp: {min: 1, target: 1, max: 2000000}\n",
+        "layout.dp.max",
+        "line 5, column 27: must be",
+    ),
     "unknown": (HEAD + "laytou: 1\n", "laytou", "line 4, column 1: unknown field"),
     "missing": ("name: odd\n", "workload", "is required"),
 }
