@@ -1,6 +1,5 @@
 """Job spec v1: the YAML or JSON document that a user submits. Unknown and contradictory fields are rejected by name."""
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -37,10 +36,10 @@ from regroup.service.spec.types import (
     Duration,
     Integer,
     Line,
-    Location,
     ModuleName,
     Name,
     SpecModel,
+    StorageUri,
     Value,
     VariableName,
     check_integer,
@@ -63,9 +62,7 @@ _MAX_ENVIRONMENT_BYTES = 64 * 1024
 """Largest environment, names and values together. Linux allows 128 KiB per variable and a quarter of the stack."""
 _MAX_ARGS_VALUES = 10_000
 _MAX_ARGS_CHARACTERS = 256 * 1024
-_STORAGE = re.compile(r"(?:(?:file|s3|gs)://|/)[^#?]*")
 _LabelName = Annotated[str, Field(min_length=1, max_length=128, pattern=LABEL_NAME)]
-_LabelText = Annotated[Line, Field(max_length=256)]
 
 
 def _check_args(value: Any) -> Any:
@@ -83,12 +80,6 @@ def _check_size(env: dict[str, str]) -> dict[str, str]:
     return env
 
 
-def _check_storage(uri: str) -> str:
-    if "::" in uri or _STORAGE.fullmatch(uri) is None:
-        raise PydanticCustomError("storage", "must be an absolute path, or a URI of file://, s3:// or gs://")
-    return uri
-
-
 class JobSpec(SpecModel):
     """A complete training job."""
 
@@ -98,7 +89,7 @@ class JobSpec(SpecModel):
     """Display name of the job. Names do not need to be unique."""
     project: Name = "default"
     """Project that the job belongs to."""
-    labels: Annotated[dict[_LabelName, _LabelText], Field(max_length=_MAX_LABELS)] = {}
+    labels: Annotated[dict[_LabelName, Line], Field(max_length=_MAX_LABELS)] = {}
     """User-defined key-value pairs for filtering."""
     owner: Line = ""
     """Contact for the job."""
@@ -127,7 +118,7 @@ class JobSpec(SpecModel):
     snapshot: SnapshotSpec = SnapshotSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     recovery: Recovery = Recovery()
-    storage_uri: Annotated[Location, AfterValidator(_check_storage), Field(max_length=1024)] | None = None
+    storage_uri: StorageUri | None = None
     """Storage for checkpoints and prepared data: file, s3 or gs. Default: the server's storage."""
     resume_from: Annotated[str, Field(max_length=100, pattern=CHECKPOINT)] | None = None
     """Checkpoint of another job to start from: `job@step` or `job@latest`."""

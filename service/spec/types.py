@@ -45,6 +45,7 @@ FORMS = {
     LABEL_NAME: "must not contain '=' or white space",
 }
 """Pattern → the accepted form, for messages."""
+_STORAGE = re.compile(r"(?:(?:file|s3|gs)://|/)[^#?]*")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)[ ]?([A-Za-z]*)")
 """A number of bounded length, and a unit."""
@@ -96,6 +97,12 @@ def _absolute(path: str) -> str:
             "absolute", "must be an absolute path (a relative path resolves differently on every node)"
         )
     return path
+
+
+def _storage(uri: str) -> str:
+    if "::" in uri or _STORAGE.fullmatch(uri) is None:
+        raise PydanticCustomError("storage", "must be an absolute path, or a URI of file://, s3:// or gs://")
+    return uri
 
 
 def _variable_name(name: str) -> str:
@@ -179,6 +186,8 @@ Location = Annotated[str, Field(min_length=1, max_length=MAX_PATH_CHARACTERS), A
 """A path, glob or URI."""
 AbsolutePath = Annotated[Location, AfterValidator(_absolute)]
 """A path that is the same on every node."""
+StorageUri = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_line), AfterValidator(_storage)]
+"""An absolute path, or a URI of a storage that nodes can share."""
 ModuleName = Annotated[str, Field(pattern=_MODULE, max_length=256)]
 """Name of a Python module."""
 FunctionName = Annotated[str, Field(pattern=_FUNCTION, max_length=256)]

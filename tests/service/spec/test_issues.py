@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from regroup.service.domain.errors import FieldIssue, SpecError, format_path
 from regroup.service.spec.issues import find_issues
 from regroup.service.spec.job import JobSpec, parse_spec
+from tests.support.packages.wheel import ROOT
 
 RAW = re.compile(
     r"Value error|Assertion failed|Input should|valid (string|integer|number|dictionary|list)|pattern|pydantic"
@@ -142,3 +143,9 @@ def test_a_path_quotes_keys_that_are_no_names() -> None:
     assert format_path(("env", "A=B")) == 'env["A=B"]'
     assert format_path(("a", "", 0, "b.c")) == 'a[""].0["b.c"]'
     assert format_path(("a",) * 40).endswith("…") and len(format_path(("x" * 1000,) * 3)) < 300
+
+
+def test_no_other_module_renders_errors_of_the_library() -> None:
+    sources = {path: path.read_text() for folder in ("api", "service") for path in (ROOT / folder).rglob("*.py")}
+    found = {str(path.relative_to(ROOT)) for path, text in sources.items() if re.search(r"\[.msg.\]", text)}
+    assert found == {"service/spec/issues.py"}

@@ -34,7 +34,7 @@ async def test_a_request_returns_plans(live: Any) -> None:
         ({"gpus": 0}, "/gpus", "must be at least 1"),
         ({"gpus": 8}, "/gpus", "out of memory"),
         ({"device": "abacus"}, "/device", "not in the hardware table"),
-        ({"gpus": "many"}, "/gpus", "valid integer"),
+        ({"gpus": "many"}, "/gpus", "must be an integer"),
         ({"colour": "red"}, "/colour", ""),
     ],
 )
