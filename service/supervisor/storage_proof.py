@@ -19,6 +19,8 @@ _VISIBLE_WITHIN_S = 5.0
 """Longest time until a file that one node wrote is visible on another: network file systems cache folders."""
 _POLL_S = 0.25
 _RECHECK_S = 10.0
+_SOON_S = 3.0
+"""Longest wait for a node's storage once the job has trained: a recovery from memory must not wait for it."""
 _STORAGE_ERRORS = (AgentErrorKind.STORAGE, AgentErrorKind.STORAGE_UNAVAILABLE)
 
 
@@ -63,10 +65,8 @@ class StorageProof:
         seen = await self._look(nodes, may_defer=may_defer)
         waiting = [node for node in nodes if node not in seen and node not in self._facts.storage_deferred]
         if waiting and not self._facts.storage_seen:
-            try:
-                await self._agent(waiting[0]).write_storage_proof(self._nonce)
-            except AgentError as error:
-                self._defer(error, may_defer=may_defer)
+            await self._write(waiting, may_defer=may_defer)
+            waiting = [node for node in waiting if node not in self._facts.storage_deferred]
         deadline = time.monotonic() + _VISIBLE_WITHIN_S
         while waiting:
             seen = await self._look(waiting, may_defer=may_defer)
@@ -76,15 +76,28 @@ class StorageProof:
             if waiting:
                 await asyncio.sleep(_POLL_S)
 
+    async def _write(self, nodes: Sequence[str], *, may_defer: bool) -> None:
+        """Have the first of these nodes that can do so write the proof."""
+        for node in nodes:
+            try:
+                return await self._agent(node).write_storage_proof(self._nonce)
+            except AgentError as error:
+                self._defer(error, may_defer=may_defer)
+
     async def _look(self, nodes: Sequence[str], *, may_defer: bool) -> Collection[str]:
         """Return the nodes that see the proof. A node whose storage fails is deferred, or its error is raised."""
 
         async def one(node: str) -> bool:
             try:
-                return await self._agent(node).check_storage(self._nonce)
+                async with asyncio.timeout(_SOON_S if may_defer else None):
+                    return await self._agent(node).check_storage(self._nonce)
             except AgentError as error:
                 self._defer(error, may_defer=may_defer)
-                return False
+            except TimeoutError:
+                why = f"durable storage did not respond within {_SOON_S:.0f} s"
+                name = self._gang.configs[node].node_name
+                self._defer(AgentError(node, name, AgentErrorKind.STORAGE_UNAVAILABLE, why), may_defer=may_defer)
+            return False
 
         found = await gather_all(one(node) for node in nodes)
         seen = {node for node, is_seen in zip(nodes, found, strict=True) if is_seen}

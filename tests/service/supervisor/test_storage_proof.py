@@ -8,8 +8,9 @@ from regroup.service.supervisor import storage_proof
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.journal import Journal
 from regroup.workers.contract.agent_records import AgentErrorKind
+from tests.support.doubles.memory_records import Records
 from tests.support.doubles.planned_job import PlannedRig
-from tests.support.doubles.supervised_job import SPEC, FakeNodes, Rig, outcomes, run
+from tests.support.doubles.supervised_job import SPEC, FakeNodes, Rig, life, outcomes, run
 
 
 class Storage:
@@ -150,3 +151,25 @@ async def test_a_restarted_supervisor_writes_no_second_proof() -> None:
 async def end(rig: PlannedRig) -> None:
     for task in (rig.running, *rig.nodes.tasks):
         task.cancel()
+
+
+async def test_a_node_that_joins_does_not_wait_for_storage_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_proof, "_SOON_S", 0.05)
+    nodes = FakeNodes({})
+    nodes.stuck = "check_storage"
+    payload = life(nodes, Records())[0].payload
+    notes: list[str] = []
+    gang = Gang(nodes, payload.agent_configs())
+    proof = storage_proof.StorageProof(gang, "j-0", lambda node, note: notes.append(note.data["message"]))
+    await proof.run(may_defer=True)
+    assert gang.node_facts.storage_deferred == {"node-0", "node-1"}
+    assert "durable storage did not respond" in notes[0]
+
+
+async def test_the_first_node_with_working_storage_writes_the_proof() -> None:
+    nodes = FakeNodes({})
+    storage = Storage(nodes)
+    storage.broken = {"node-0"}
+    gang = Gang(nodes, life(nodes, Records())[0].payload.agent_configs())
+    await storage_proof.StorageProof(gang, "j-1", lambda node, note: None).run(may_defer=True)
+    assert storage.proofs == {("shared", "j-1")} and set(gang.node_facts.storage_seen) == {"node-1"}
