@@ -9,7 +9,7 @@ import pytest
 
 from regroup.workers.contract.agent_records import TransferAddress
 from regroup.workers.contract.messages import Done, Exited, Join, Joined, Restore, Restored, StepRow, VerifiedShard
-from tests.service.supervisor.test_planned_relocation import Nodes, Rig
+from tests.support.doubles.planned_job import PlannedRig, TrainingNodes
 from tests.support.doubles.supervised_job import SPEC
 from tests.support.inputs.sync_records import intents
 
@@ -21,8 +21,8 @@ def member(number: int, ranks: int) -> dict[str, Any]:
     return {"node_id": f"node-{number}", "name": f"n{number}", "address": "h", "ranks": ranks}
 
 
-class Ranks(Nodes):
-    """Nodes with several ranks each."""
+class Ranks(TrainingNodes):
+    """TrainingNodes with several ranks each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Ranks(Nodes):
         self._report(node, Exited(rank, generation, 0, time.time()))
 
 
-class Resized(Rig):
+class Resized(PlannedRig):
     def __init__(self) -> None:
         super().__init__(ELASTIC)
 

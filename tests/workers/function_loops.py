@@ -186,7 +186,7 @@ class Strange:
     """Cannot be kept."""
 
     def state_dict(self):
-        return {"deep": [{"inside": {1, 2}}]}
+        return {"deep": [{"inside": object()}]}
 
     def load_state_dict(self, state):
         raise AssertionError

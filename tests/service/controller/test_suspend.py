@@ -8,8 +8,8 @@ from regroup.service.domain.states import JobState
 from regroup.service.ports.cluster import Reservation, supervisor_name
 from tests.service.controller.test_controller import ControlSetup, controlled, eventually
 from tests.service.controller.test_controller import setup as setup
-from tests.service.supervisor.test_planned_relocation import Rig
 from tests.service.supervisor.test_planned_relocation import rig as rig
+from tests.support.doubles.planned_job import PlannedRig
 from tests.support.inputs.sync_records import intents
 
 
@@ -58,7 +58,7 @@ def suspension() -> dict[str, object]:
             "reason": "suspended"}  # fmt: skip
 
 
-async def test_the_supervisor_saves_the_last_step_and_stops(rig: Rig) -> None:
+async def test_the_supervisor_saves_the_last_step_and_stops(rig: PlannedRig) -> None:
     await rig.wait_for_steps()
     rig.life.set_intents(intents(change=suspension()))
     assert await asyncio.wait_for(rig.running, 20) is None
@@ -68,7 +68,7 @@ async def test_the_supervisor_saves_the_last_step_and_stops(rig: Rig) -> None:
     assert rig.states()[-2:] == [("RESIZING", "suspended"), ("QUEUED", "suspended")]
 
 
-async def test_a_suspension_cancelled_before_the_ranks_stop_costs_no_step(rig: Rig) -> None:
+async def test_a_suspension_cancelled_before_the_ranks_stop_costs_no_step(rig: PlannedRig) -> None:
     rig.nodes.listens = False
     await rig.wait_for_steps()
     rig.life.set_intents(intents(change=suspension()))

@@ -230,7 +230,7 @@ def test_a_function_sees_a_request_to_stop(run: Any, config: RankConfig) -> None
     ("how", "error"),
     [
         ("untracked", r"StateError: 'optimizer' updates a parameter of shape \(1, 2\)"),
-        ("object", r"StateError: state:thing\.deep\.0\.inside is a builtins\.set"),
+        ("object", r"StateError: state:thing\.deep\.0\.inside is a builtins\.object"),
         ("twice", r"ValueError: 'model' is tracked already"),
         ("late", r"RuntimeError: track\(\) after the first step"),
         ("total", r"ValueError: run\.steps\(9\), but the spec says training\.steps=6"),

@@ -60,7 +60,7 @@ def test_groups_separate_parameters_from_optimizer_state_and_from_what_may_diffe
     assert set(groups) - {"buffer.mean", "state:ema.x"} == {"a.weight", "optim.a.weight.exp_avg", "optim.a.weight.step"}
     assert len({group.id for group in groups.values()}) == 5
     assert groups["a.weight"][1:] == (1, 2, False)
-    assert groups["optim.a.weight.step"][1:] == (5, 8)
+    assert groups["optim.a.weight.step"][1:] == (5, 8, False)
 
 
 def test_ranks_that_hold_other_tensors_are_in_other_groups() -> None:
