@@ -93,7 +93,7 @@ class _Run:
             return job.state == JobState.RECOVERING
         if fault.saved_step and all(saved.step < fault.saved_step for saved in self.client.checkpoints(self.job_id)):
             return False
-        is_mirrored = job.mirrored_step is not None or job.spec.snapshot.mirror == "off"
+        is_mirrored = job.mirrored_step is not None or (job.spec is not None and job.spec.snapshot.mirror == "off")
         is_observed = not self.injected or self.injected[-1].resumed_s is not None
         is_back = is_observed and job.state == JobState.RUNNING and not self._broken_nodes
         return is_back and (is_mirrored or fault.do not in (*NODE_LOSS_FAULTS, "kill_agent"))

@@ -251,7 +251,8 @@ def apply_job(view: JobView, job: Mapping[str, Any]) -> JobView:
     if phase and job.get("state") in ("PLACING", "STARTING"):
         view = apply_event(view, {"type": "phase", "data": phase})
     if job.get("state") == "QUEUED":
-        unmet = [each["message"] or each["reason"] for each in job.get("conditions") or () if not each["status"]]
+        waits = (each for each in job.get("conditions") or () if not each["status"] or each["type"] == "PlatformFault")
+        unmet = [each["message"] or each["reason"] for each in waits]
         view = replace(view, activity=unmet[0] if unmet else "")
     phases: Mapping[str, Any] = job.get("rank_phases") or {}
     ranks = tuple(

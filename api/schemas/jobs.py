@@ -146,8 +146,9 @@ class Job(JobSummary):
     """Rank → newest known step and phase; empty if no rank runs."""
     storage_uri: str
     resume_uri: str | None
-    spec: JobSpec
-    """Spec as submitted, with the chosen layout if it was `auto`. Secrets are references."""
+    spec: JobSpec | None
+    """Spec as submitted, with the chosen layout if it was `auto`. Secrets are references. Null if the stored spec is
+    damaged or no longer valid; the condition `PlatformFault` then gives the reason."""
 
 
 class JobList(_Wire):

@@ -1,26 +1,41 @@
 """Conversion of the store's rows to the API's models."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import structlog
+from pydantic import BaseModel, ValidationError
 
 from regroup.api.schemas import jobs
 from regroup.api.schemas.jobs import Job, JobSummary
 from regroup.service.domain.states import JobState
 from regroup.service.operations.jobs import JobDetail
-from regroup.service.store.records import Incident, JobRow
+from regroup.service.store.records import PLATFORM_FAULT, Condition, Incident, JobRow
 
+ModelT = TypeVar("ModelT", bound=BaseModel)
+_log = structlog.get_logger(__name__)
+_EMPTY: Mapping[str, Any] = {
+    "conditions": [],
+    "incidents": [],
+    "intents": {},
+    "placement": [],
+    "rank_phases": {},
+    "result": {},
+}
+"""Values in place of those that are not valid, of fields that are never null."""
 _OWN_RESULTS = frozenset({"step", "parameters", "samples", "parameter_count"})
 
 
 def job_summary(job: JobRow) -> JobSummary:
     """Convert a row to a job as lists contain it."""
-    return JobSummary.model_validate(_summary_fields(job))
+    return _validate(JobSummary, _summary_fields(job))
 
 
 def job_detail(detail: JobDetail) -> Job:
     """Convert a job and its details to the full API model."""
     job, result = detail.job, detail.job.result or {}
-    return Job.model_validate(
+    return _validate(
+        Job,
         {
             **_summary_fields(job),
             "error": job.error,
@@ -36,16 +51,36 @@ def job_detail(detail: JobDetail) -> Job:
             "placement": detail.generation.ranks if detail.generation else [],
             "storage_uri": job.storage_uri,
             "resume_uri": job.resume_uri,
-            "spec": job.spec,
-        }
+            "spec": None if "spec" in job.damaged else job.spec,
+        },
     )
 
 
 def incidents(found: Sequence[Incident]) -> list[jobs.Incident]:
-    """Convert and number all incidents of a job, oldest first."""
-    return [
-        jobs.Incident.model_validate({**incident.data, "number": number}) for number, incident in enumerate(found, 1)
-    ]
+    """Convert and number all incidents of a job, oldest first. Damaged ones are left out."""
+    shown = list[jobs.Incident]()
+    for number, incident in enumerate(found, 1):
+        try:
+            shown.append(jobs.Incident.model_validate({**incident.data, "number": number}))
+        except ValidationError as error:
+            _log.error("the record of an incident is damaged", incident=incident.id, error=str(error))
+    return shown
+
+
+def _validate(model: type[ModelT], fields: dict[str, Any]) -> ModelT:
+    """Convert fields of a job. Optional fields whose stored values are not valid are null, with a condition."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        invalid = {str(issue["loc"][0]) for issue in error.errors()}
+        _log.error("the record of a job is not valid", job=fields.get("id"), fields=sorted(invalid))
+        sound = {name: value for name, value in fields.items() if name not in invalid}
+        empty = {name: _EMPTY.get(name) for name in invalid}
+        if "conditions" in sound and not any(each.type == PLATFORM_FAULT for each in sound["conditions"]):
+            message = f"the stored record of this job is not valid: {', '.join(sorted(invalid))}; cancel the job"
+            fault = Condition(PLATFORM_FAULT, True, "invalid_record", message)
+            sound["conditions"] = (*sound["conditions"], fault)
+        return model.model_validate({**sound, **empty})
 
 
 def _summary_fields(job: JobRow) -> dict[str, Any]:

@@ -39,6 +39,7 @@ _PROCESSES = {
     "service/cluster_state": "server",
     "service/blobs": "server",
     "service/store": "server",
+    "service/tasks": "server",
     "service/local": "server",
     "service/settings": "server",
     "service/supervisor": "supervisor",

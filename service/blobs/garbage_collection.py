@@ -25,6 +25,6 @@ async def run_garbage_collection(blobs: BlobStore, store: Store, interval_s: flo
 async def collect_garbage(blobs: BlobStore, store: Store) -> None:
     """Remove unused archives. The code of a job that has not ended is in use."""
     unfinished = [*await store.queued_jobs(), *await store.queue.suspended(), *await store.live_jobs()]
-    in_use = {job.spec["code"]["archive"] for job in unfinished if job.spec.get("code")}
+    in_use = {str(code["archive"]) for job in unfinished if (code := job.spec.get("code"))}
     for archive in await blobs.collect_garbage(in_use):
         _log.info("removed an unused code archive", archive=archive)

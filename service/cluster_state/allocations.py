@@ -225,10 +225,19 @@ def assign_slots(
 def without_allocated(nodes: Sequence[Node], rows: Sequence[Allocation]) -> list[Node]:
     """Return the nodes with the resources that are free in the cluster and in the allocations.
 
-    Either source may lag behind the other, so the smaller amount counts.
+    Either source may lag behind the other, so the smaller amount counts. A node with a reservation that cannot be read
+    is closed, because nobody knows what is free there.
     """
     cpus, gpus, memory = Counter[str](), Counter[str](), Counter[str]()
-    for reservation in (reservation_of(row) for row in rows if row.kind is AllocationKind.RESERVATION):
+    closed: dict[str, str] = {}
+    for row in rows:
+        if row.kind is not AllocationKind.RESERVATION:
+            continue
+        try:
+            reservation = reservation_of(row)
+        except (KeyError, TypeError):
+            closed[row.node_id] = f"the record of reservation {row.name} is damaged"
+            continue
         cpus[reservation.node_id] += reservation.cpus
         gpus[reservation.node_id] += reservation.devices if reservation.device_kind == "cuda" else 0
         memory[reservation.node_id] += reservation.memory_bytes
@@ -238,6 +247,7 @@ def without_allocated(nodes: Sequence[Node], rows: Sequence[Allocation]) -> list
             free_cpus=min(node.free_cpus, node.cpus - cpus[node.id]),
             free_gpus=min(node.free_gpus, node.gpus - gpus[node.id]),
             free_memory_bytes=min(node.free_memory_bytes, node.memory_bytes - memory[node.id]),
+            closed_reason=node.closed_reason or closed.get(node.id, ""),
         )
         for node in nodes
     ]

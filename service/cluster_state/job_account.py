@@ -1,7 +1,7 @@
 """The account of a job, folded from its history: its states, incidents and checkpoints."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from regroup.service.policy.accounting import (
     spare_device_seconds,
     steps_lost,
 )
-from regroup.service.store.records import Event, JobRow
+from regroup.service.store.records import Event, Incident, JobRow
 from regroup.service.store.store import Store
 
 _EVENTS = 1000
@@ -44,13 +44,26 @@ class JobAccount:
     """Number of ranks that delay the others."""
     spares: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
     """Changes of its spare devices: time in Unix seconds, and the number of devices since then."""
+    damaged_events: int = 0
+    """Number of events that could not be read."""
 
     async def catch_up(self, store: Store, job: JobRow) -> None:
         """Read the job's events up to its row's version."""
         self.job = job
         while self.number < job.version:
-            for event in await store.events(job.id, self.number, _EVENTS):
-                self.record(event)
+            found = await store.events(job.id, self.number, _EVENTS)
+            for event in found:
+                try:
+                    self.record(event)
+                except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+                    self.damaged_events += 1
+            if not found:  # the events were removed after their retention
+                self.number = job.version
+
+    def restore_incidents(self, incidents: Iterable[Incident]) -> None:
+        """Add stored incidents whose events were removed."""
+        for incident in incidents:
+            self.incidents.setdefault(incident.id, incident.data)
 
     def record(self, event: Event) -> None:
         """Add the next event to the account."""

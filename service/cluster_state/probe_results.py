@@ -36,7 +36,8 @@ class ProbeResults:
         for kind in _KINDS:
             job_filter = JobFilter(states=frozenset({JobState.SUCCEEDED}), labels={LABEL: kind})
             for job in (await store.page(job_filter, None, _NEWEST_JOBS)).jobs:
-                if job.spec["workload"].get("function") != FUNCTION:
+                workload = job.spec.get("workload")
+                if not isinstance(workload, dict) or workload.get("function") != FUNCTION:
                     continue  # a user's own job with this label
                 inspected[job.id] = self._cached[job.id] if job.id in self._cached else await _read(store, job)
                 if (measured := inspected[job.id]) is not None:

@@ -1,12 +1,13 @@
 """Conversion of rows into the inputs of the scheduling policy: waiting jobs, running jobs, quotas."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from regroup.service.domain.states import JobState
 from regroup.service.policy.placement.place import Demand, Shortage
-from regroup.service.policy.scheduling.decide import SchedulingPolicy, demand_of, queue_position, up_to_target
+from regroup.service.policy.scheduling.decide import SchedulingPolicy, demand_of, sizes_of, up_to_target
 from regroup.service.policy.scheduling.entries import (
     Preemptibility,
     Priority,
@@ -21,7 +22,6 @@ from regroup.service.settings import Settings
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.projects import RESIZE, must_release_all
 from regroup.service.store.records import Allocation, AllocationKind, JobRow, ProjectRow
-from regroup.service.store.store import Store
 
 _ENDING_S = 120.0
 """Maximum time that a job needs to end after the order to end."""
@@ -57,6 +57,8 @@ class Specs:
         if job.id not in self._cached:
             spec = job.parsed_spec()
             sizes = tuple(Size(layout, demand_of(spec, layout)) for layout in spec.ladder)
+            if not sizes:
+                raise ValueError("the spec has no legal layout")
             self._cached[job.id] = _JobSizes(spec, sizes)
         return self._cached[job.id]
 
@@ -78,7 +80,12 @@ def waiting(job: JobRow, specs: Specs, *, after: Sequence[str], now: float, star
     Args:
         after: names of the dependencies that have not succeeded yet.
         start_s: maximum duration of a start.
+
+    Raises:
+        ValueError: the stored job is not valid. Other exceptions are possible for damaged rows.
     """
+    if not math.isfinite(job.queued_at):
+        raise ValueError(f"the time of queueing is {job.queued_at}")
     facts = specs.of(job)
     spec = facts.spec
     return WaitingJob(
@@ -129,8 +136,21 @@ def _whole(job: JobRow, reservations: Sequence[Allocation], specs: Specs, now: f
     )
 
 
-def held(jobs: Iterable[JobRow], rows: Iterable[Allocation], specs: Specs, *, now: float) -> list[RunningJob]:
-    """Convert all jobs that have devices."""
+def held(
+    jobs: Iterable[JobRow],
+    rows: Iterable[Allocation],
+    specs: Specs,
+    *,
+    now: float,
+    faults: dict[str, Exception] | None = None,
+) -> list[RunningJob]:
+    """Convert all jobs that have devices.
+
+    A job whose record or spec is not valid counts with the devices of its reservations, and nobody can preempt it.
+
+    Args:
+        faults: receives the errors of such jobs, by job id.
+    """
     reservations: dict[str, list[Allocation]] = {}
     for row in rows:
         if row.kind is AllocationKind.RESERVATION:
@@ -138,13 +158,42 @@ def held(jobs: Iterable[JobRow], rows: Iterable[Allocation], specs: Specs, *, no
     parts = list[RunningJob]()
     for job in jobs:
         mine = reservations.get(job.id, ())
-        if slots := [row for row in mine if row.is_for_ranks]:
-            parts += running(job, slots, specs, now=now)
-        if ready := [row for row in mine if row.is_spare]:
-            # Spares are allocated and released with the job: no other job can preempt them alone.
-            spare = replace(_whole(job, ready, specs, now), smaller_sizes=(), preemptibility=Preemptibility.none)
-            parts.append(spare)
+        try:
+            parts += _parts(job, mine, specs, now)
+        except Exception as error:  # of one job: the others still count
+            if faults is not None:
+                faults[job.id] = error
+            parts += _opaque(job, mine, now)
     return parts
+
+
+def _parts(job: JobRow, reservations: Sequence[Allocation], specs: Specs, now: float) -> list[RunningJob]:
+    parts = list[RunningJob]()
+    if slots := [row for row in reservations if row.is_for_ranks]:
+        parts += running(job, slots, specs, now=now)
+    if ready := [row for row in reservations if row.is_spare]:
+        # Spares are allocated and released with the job: no other job can preempt them alone.
+        spare = replace(_whole(job, ready, specs, now), smaller_sizes=(), preemptibility=Preemptibility.none)
+        parts.append(spare)
+    return parts
+
+
+def _opaque(job: JobRow, reservations: Sequence[Allocation], now: float) -> list[RunningJob]:
+    """Convert a job without a look at its spec."""
+    readable = [row for row in reservations if isinstance(row.data.get("ranks"), int)]
+    if not readable:
+        return []
+    slots, first = Counter[str](), readable[0].data
+    for row in readable:
+        slots[row.node_id] += row.data["ranks"]
+    device = "cuda" if first.get("device_kind") == "cuda" else "cpu"
+    demand = Demand(slots.total(), segment=1, device=device, cpus=1)
+    return [
+        RunningJob(
+            job.id, job.name, demand, tuple(slots.items()), project=job.project, preemptibility=Preemptibility.none,
+            allocated_at_s=now,
+        )
+    ]  # fmt: skip
 
 
 def _longest_s(job: JobRow, spec: JobSpec, now: float, start_s: float) -> float | None:
@@ -174,17 +223,6 @@ def waits_for_nodes(job: JobRow) -> bool:
     False if it is too large for the cluster or its project, or waits for a dependency. True if it is not evaluated yet.
     """
     return not any(each.reason in _WAITS_FOR_ELSE for each in job.conditions if not each.status)
-
-
-async def jobs_ahead(store: Store, job: JobRow, *, now: float, ageing_s: float) -> int | None:
-    """Return the number of jobs ahead of this one; None if it is not queued."""
-    if job.state is not JobState.QUEUED:
-        return None
-    specs, rule = Specs(), SchedulingPolicy(ageing_s)
-    queue = [waiting(each, specs, after=(), now=now, start_s=0.0) for each in await store.queued_jobs()]
-    there = held(await store.live_jobs(), await store.live_allocations(), specs, now=now)
-    quotas = quotas_of(await store.queue.projects())
-    return queue_position(job.id, queue, there, quotas, now_s=now, rule=rule)
 
 
 def unmet(after: Sequence[str], others: Mapping[str, JobRow]) -> tuple[list[str], JobRow | None]:

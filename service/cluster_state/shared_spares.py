@@ -39,8 +39,9 @@ async def close_shared_spares(store: Store, nodes: Sequence[Node], project: str 
 
 
 def _spare_pool(project: ProjectRow, jobs: Mapping[str, JobRow], rows: Sequence[Allocation]) -> SparePool:
-    names = {job.id for job in jobs.values() if job.project == project.name}
+    names = {job.id for job in jobs.values() if job.project == project.name and not job.damaged}
     mine = [row for row in rows if row.kind is AllocationKind.RESERVATION and row.job_id in names]
+    mine = [row for row in mine if "ranks" in row.data]  # a damaged row has no data
     parts: dict[tuple[str, str], list[Allocation]] = {}
     for row in mine:
         if row.is_for_ranks:
@@ -62,5 +63,6 @@ def _part(job: JobRow, reservations: Sequence[Allocation]) -> NodeShare:
             ranks=row.data["ranks"], cpus=row.data["cpus"], memory=row.data["memory_bytes"],
             gpus=row.data["ranks"] if row.data["device_kind"] == "cuda" else 0,
         )  # fmt: skip
-    kind = NodeKind(job.spec["resources"].get("accelerator") or "", job.spec["environment"].get("image") or "")
+    resources, environment = job.spec.get("resources") or {}, job.spec.get("environment") or {}
+    kind = NodeKind(resources.get("accelerator") or "", environment.get("image") or "")
     return NodeShare(sums["ranks"], (sums["cpus"], sums["gpus"], sums["memory"]), kind)

@@ -5,7 +5,8 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from uuid import uuid4
 
 import structlog
@@ -13,8 +14,10 @@ import structlog
 from regroup.service.cluster_state.allocations import allocate
 from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
+from regroup.service.controller.background_task import BackgroundTask
 from regroup.service.controller.fences import remove_fences
-from regroup.service.controller.job_reconciler import reconcile_job, release_job, report_problem
+from regroup.service.controller.job_faults import JobFaults
+from regroup.service.controller.job_reconciler import reconcile_job, release_job
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.preemption import request_capacity
 from regroup.service.controller.prewarm import Prewarmer
@@ -22,38 +25,20 @@ from regroup.service.controller.scheduling import PLACEABLE, AutoscalerRequests,
 from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, PreconditionError, UnavailableError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.scheduling.autoscaler_request import NodeRequest
-from regroup.service.policy.scheduling.decide import Admission, Wait
+from regroup.service.policy.scheduling.decide import Admission, DecisionFault, SchedulingDecision, Wait
 from regroup.service.policy.scheduling.preemption import Requeue, Shrink
 from regroup.service.ports.cluster import Cluster, ClusterUnavailableError, job_id_of
 from regroup.service.settings import Settings
 from regroup.service.store.records import Condition, JobRow, Lease
 from regroup.service.store.store import Store
+from regroup.service.tasks.pass_record import STALE_AFTER_S, PassRecord
+from regroup.service.tasks.supervised_task import describe_error, restart_delay_s
 
 _PASS_EVERY_S = 1.0
 _PASS_PAUSE_S = 0.1  # between passes that changes cause: the steps of running jobs are changes, too
 _RETRY_S = 0.5
-_BACKGROUND_EVERY_S = 1.0  # each background task lists the nodes of the cluster
 _STARTING = (JobState.PLACING, JobState.STARTING, JobState.RECOVERING, JobState.RESIZING)
 _log = structlog.get_logger(__name__)
-
-
-class BackgroundTask:
-    """Work that the loop starts repeatedly and does not wait for, because the cluster may not answer."""
-
-    def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None
-        self._started_s = -float("inf")
-
-    def start(self, tasks: asyncio.TaskGroup, work: Callable[[], Awaitable[None]]) -> None:
-        """Start the work, if the last start is long enough ago and has ended. `UnavailableError` is ignored."""
-        now_s = time.monotonic()
-        if now_s - self._started_s > _BACKGROUND_EVERY_S and (self._task is None or self._task.done()):
-            self._started_s = now_s
-            self._task = tasks.create_task(self._run(work))
-
-    async def _run(self, work: Callable[[], Awaitable[None]]) -> None:
-        with contextlib.suppress(UnavailableError):  # the work runs again soon, and the loop reports the error
-            await work()
 
 
 class Controller:
@@ -69,6 +54,8 @@ class Controller:
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
         self._lease: Lease | None = None
         self._problem = "the first scheduling pass has not finished"
+        self.passes = PassRecord(clock)
+        """Completed and failed passes of this server."""
         self._reconciling: dict[str, asyncio.Task[None]] = {}
         """Job id → the task that reconciles it."""
         self._scheduler = Scheduler()
@@ -76,7 +63,8 @@ class Controller:
         self._prewarmer = Prewarmer(cluster, settings, time.monotonic)
         self._drain_notices = DrainNotices(store, cluster, clock)
         self._reaped_s = -float("inf")
-        self._refreshing, self._fencing, self._prewarming = BackgroundTask(), BackgroundTask(), BackgroundTask()
+        self._refreshing = BackgroundTask("drain notices")
+        self._fencing, self._prewarming = BackgroundTask("fences"), BackgroundTask("prewarming")
 
     async def check(self) -> str:
         """Return the role of this control plane, for `/readyz`.
@@ -87,6 +75,21 @@ class Controller:
         if self._problem:
             raise UnavailableError(f"the controller is not ready: {self._problem}")
         return "leads" if self._lease else "another leads"
+
+    async def check_passes(self) -> str:
+        """Return the age of the last completed scheduling pass, for `/readyz`.
+
+        Raises:
+            UnavailableError: this server leads, and the last pass completed long ago.
+        """
+        age_s = self.passes.age_s()
+        if age_s is None:
+            return "another server runs them"
+        if age_s > STALE_AFTER_S:
+            raise UnavailableError(
+                f"no scheduling pass has completed for {age_s:.0f} s: {self._problem or 'it is busy'}"
+            )
+        return f"{age_s:.1f} s ago"
 
     async def run(self) -> None:
         """Lead whenever possible, until cancelled; then release the lease at once. Jobs keep running."""
@@ -99,9 +102,13 @@ class Controller:
                     self._problem = ""
                     await asyncio.sleep(self._settings.lease_s / 5)
                 except UnavailableError as error:
-                    self._problem = str(error)
+                    self._report_problem(str(error))
                     await asyncio.sleep(_RETRY_S)
+        except Exception as error:
+            self._report_problem(describe_error(error))
+            raise
         finally:
+            self.passes.yield_lead()
             if self._lease is not None:
                 with contextlib.suppress(UnavailableError):  # the lease expires
                     await self._store.release_lease(self._lease)
@@ -110,9 +117,11 @@ class Controller:
         """Lead until the lease is lost."""
         headroom = QuotaHeadroom(self._store)
         leader = LeaderContext(
-            lease, self._store, self._cluster, self._settings, self._clock, self._drain_notices, headroom
-        )
+            lease, self._store, self._cluster, self._settings, self._clock, self._drain_notices, headroom,
+            JobFaults(self._store, lease, self._clock, self.passes),
+        )  # fmt: skip
         _log.info("this controller leads", holder=self._holder)
+        self.passes.lead()
         self._reaped_s = -float("inf")
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -121,6 +130,7 @@ class Controller:
         except* PreconditionError as lost:
             _log.warning("another controller leads", error=str(lost.exceptions[0]))
         finally:
+            self.passes.yield_lead()
             self._reconciling.clear()
             self._lease = None if self._lease is not lease else self._lease
 
@@ -130,48 +140,75 @@ class Controller:
             try:
                 await self._store.renew_lease(lease, self._settings.lease_s)
             except UnavailableError as error:
-                self._problem = str(error)
+                self._report_problem(str(error))
 
     async def _run_passes(self, leader: LeaderContext, tasks: asyncio.TaskGroup) -> None:
         while True:
-            mark = self._store.changes.mark()
+            mark, pause_s = self._store.changes.mark(), _PASS_PAUSE_S
+            self.passes.begin()
             try:
                 await self._run_pass(leader, tasks)
+                self.passes.complete()
                 self._problem = ""
             except UnavailableError as error:
-                self._problem = str(error)
-            await asyncio.sleep(_PASS_PAUSE_S)
+                self.passes.fail("unavailable", str(error))
+                self._report_problem(str(error))
+            except PreconditionError:
+                raise
+            except Exception as error:  # running jobs are still reconciled
+                described = describe_error(error)
+                pause_s = restart_delay_s(self.passes.fail("fault", described))
+                self._report_problem(described, error)
+            await asyncio.sleep(pause_s)
             await self._store.changes.wait_any(mark, _PASS_EVERY_S)
+
+    def _report_problem(self, problem: str, error: Exception | None = None) -> None:
+        """Keep the problem for `check`, and log it if it is new."""
+        if problem != self._problem:
+            _log.error("the controller has a problem", problem=problem, exc_info=error)
+        self._problem = problem
 
     # ------------------------------------------------------------ one pass
 
     async def _run_pass(self, leader: LeaderContext, tasks: asyncio.TaskGroup) -> None:
         # 1. Every live job has a task that reconciles it.
-        for job in await self._store.live_jobs():
+        live = await self._store.live_jobs()
+        for job in live:
             self._start_reconciling(leader, tasks, job.id)
         # 2. Background work begins before anything that may wait for the cluster.
         self._refreshing.start(tasks, self._drain_notices.refresh)
         self._fencing.start(tasks, lambda: remove_fences(leader.health, self._cluster, self._settings, self._clock()))
         # 3. Jobs that queued for too long are ended, the others are scheduled.
-        queue = [job for job in await self._store.queued_jobs() if job.id not in self._reconciling]
+        queued = await self._store.queued_jobs()
+        leader.faults.retain({job.id for job in (*live, *queued)})
+        queue = [job for job in queued if job.id not in self._reconciling and not job.damaged]
         queue = [job for job in queue if not await self._expire(leader, job)]
+        # A step that fails does not keep the later ones from their work.
+        errors = list[Exception]()
         try:
-            if queue:
-                await self._schedule(leader, tasks, queue)
+            async with _collect(errors):
+                if queue:
+                    await self._schedule(leader, tasks, queue)
             # 4. The autoscaler gets what is still missing.
-            if self._settings.autoscale:
-                await self._autoscaler.submit(self._scheduler.request if queue else NodeRequest())
+            async with _collect(errors):
+                if self._settings.autoscale:
+                    await self._autoscaler.submit(self._scheduler.request if queue else NodeRequest())
             # 5. Kill actors and release reservations that no row names.
-            if time.monotonic() - self._reaped_s > self._settings.reap_interval_s:
-                await self._reap(leader)
-                self._reaped_s = time.monotonic()
+            async with _collect(errors):
+                if time.monotonic() - self._reaped_s > self._settings.reap_interval_s:
+                    await self._reap(leader)
+                    self._reaped_s = time.monotonic()
             # 6. Nodes are prewarmed, but never while a job starts: the CPUs belong to the job then.
             if not any(job.state in _STARTING for job in await self._store.live_jobs()):
                 self._prewarming.start(tasks, lambda: self._prewarm_nodes(leader))
         except ClusterUnavailableError as error:
             for job in queue:
-                await leader.set_conditions(job, (Condition(PLACEABLE, False, "cluster_unavailable", str(error)),))
+                async with leader.faults.isolate(job.id, "to store why it waits"):
+                    waits = Condition(PLACEABLE, False, "cluster_unavailable", str(error))
+                    await leader.set_conditions(job, (waits,))
             raise
+        if errors:
+            raise errors[0]
 
     async def _prewarm_nodes(self, leader: LeaderContext) -> None:
         await leader.health.record_unfit(await self._prewarmer.prewarm_nodes(), self._clock())
@@ -190,9 +227,8 @@ class Controller:
             _log.warning("retrying to reconcile a job", job=job_id, error=str(error))
             await asyncio.sleep(_RETRY_S)
         except Exception as error:
-            _log.exception("reconciling a job failed; retrying", job=job_id)
-            problem = f"{type(error).__name__}: {error}; the control plane tries again, please report this"
-            await report_problem(leader, job_id, Condition("Reconciled", False, "control_plane_fault", problem))
+            with contextlib.suppress(UnavailableError):  # the next attempt reports it again
+                await leader.faults.report(job_id, "to reconcile it", error)
             await asyncio.sleep(_PASS_EVERY_S)
         finally:
             self._reconciling.pop(job_id, None)
@@ -200,25 +236,39 @@ class Controller:
 
     async def _expire(self, leader: LeaderContext, job: JobRow) -> bool:
         """End a job that exceeds its `max_queue_time`; return whether it does."""
-        limit_s = job.spec.get("max_queue_time")
-        if limit_s is None or self._clock() - job.queued_at <= limit_s:
-            return False
-        unmet = next((condition.message for condition in job.conditions if not condition.status), "")
-        message = f"the job queued for {limit_s:.0f} s, its max_queue_time" + (f": {unmet}" if unmet else "")
-        with contextlib.suppress(IllegalTransitionError):  # the job was cancelled
-            await leader.move(job, JobState.FAILED, Reason.MAX_QUEUE_TIME, message)
-        return True
+        async with leader.faults.isolate(job.id, "to check its max_queue_time"):
+            limit_s = job.spec.get("max_queue_time")
+            if limit_s is None or self._clock() - job.queued_at <= limit_s:
+                return False
+            unmet = next((condition.message for condition in job.conditions if not condition.status), "")
+            message = f"the job queued for {limit_s:.0f} s, its max_queue_time" + (f": {unmet}" if unmet else "")
+            with contextlib.suppress(IllegalTransitionError):  # the job was cancelled
+                await leader.move(job, JobState.FAILED, Reason.MAX_QUEUE_TIME, message)
+            return True
+        return False  # after a fault
 
     async def _schedule(self, leader: LeaderContext, tasks: asyncio.TaskGroup, queue: Sequence[JobRow]) -> None:
         rows = {job.id: job for job in queue}
         for decision in await self._scheduler.decide(leader, queue):
-            match decision:
-                case Wait():
-                    await leader.set_conditions(rows[decision.job_id], self._scheduler.conditions(decision))
-                case Admission():
-                    await self._admit(leader, tasks, rows[decision.job_id], decision)
-                case Shrink() | Requeue():
-                    await request_capacity(self._store, leader.lease, decision, now=self._clock())
+            async with leader.faults.isolate(decision.job_id, "to act on its scheduling decision"):
+                await self._act(leader, tasks, rows, decision)
+
+    async def _act(
+        self,
+        leader: LeaderContext,
+        tasks: asyncio.TaskGroup,
+        rows: Mapping[str, JobRow],
+        decision: SchedulingDecision,
+    ) -> None:
+        match decision:
+            case Wait():
+                await leader.set_conditions(rows[decision.job_id], self._scheduler.conditions(decision))
+            case Admission():
+                await self._admit(leader, tasks, rows[decision.job_id], decision)
+            case Shrink() | Requeue():
+                await request_capacity(self._store, leader.lease, decision, now=self._clock())
+            case DecisionFault():
+                await leader.faults.report(decision.job_id, "to schedule it", decision.error)
 
     async def _admit(self, leader: LeaderContext, tasks: asyncio.TaskGroup, job: JobRow, admission: Admission) -> None:
         if job.version > 1:
@@ -240,17 +290,32 @@ class Controller:
         rows = await self._store.live_allocations()
         holding = {row.job_id for row in rows}
         for name in sorted(found - {row.name for row in rows}):
-            job_id = job_id_of(name)
-            if job_id in self._reconciling and job_id not in holding:
-                continue  # the release is in progress
-            try:
-                await self._store.job(job_id)
-            except NotFoundError:
-                _log.warning("ignoring a Ray object that this database does not know", name=name)
-                continue
-            _log.info("reaping an object of a job", name=name)
-            if job_id in holding:
-                await self._cluster.release_reservation(name)
-                await self._cluster.kill_actor(name)
-            else:
-                await release_job(leader, job_id)
+            async with leader.faults.isolate(job_id_of(name), "to release what it left"):
+                await self._reap_object(leader, name, holding)
+
+    async def _reap_object(self, leader: LeaderContext, name: str, holding: Collection[str]) -> None:
+        job_id = job_id_of(name)
+        if job_id in self._reconciling and job_id not in holding:
+            return  # the release is in progress
+        try:
+            await self._store.job(job_id)
+        except NotFoundError:
+            _log.warning("ignoring a Ray object that this database does not know", name=name)
+            return
+        _log.info("reaping an object of a job", name=name)
+        if job_id in holding:
+            await self._cluster.release_reservation(name)
+            await self._cluster.kill_actor(name)
+        else:
+            await release_job(leader, job_id)
+
+
+@asynccontextmanager
+async def _collect(errors: list[Exception]) -> AsyncGenerator[None]:
+    """Append an unexpected error of the block to `errors`, so that the next block runs."""
+    try:
+        yield
+    except (PreconditionError, UnavailableError):
+        raise
+    except Exception as error:
+        errors.append(error)

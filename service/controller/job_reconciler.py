@@ -27,7 +27,7 @@ from regroup.service.controller.reconciler import Reconciler
 from regroup.service.controller.resize import ResizeReconciler
 from regroup.service.controller.shared_storage import SharedStorageReconciler
 from regroup.service.controller.spares import SpareReconciler
-from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, UnavailableError
+from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, PreconditionError, UnavailableError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.accounting import goodput
 from regroup.service.ports.assignment import Drain, NodeAssignment, Resize
@@ -38,17 +38,17 @@ from regroup.service.ports.cluster import (
     job_id_of,
     supervisor_name,
 )
-from regroup.service.ports.sync import Intents, SyncReply, SyncRequest
+from regroup.service.ports.sync import Intents, SupervisorStatus, SyncReply, SyncRequest
 from regroup.service.settings import Settings
 from regroup.service.store.job_writer import SUSPEND
-from regroup.service.store.records import Allocation, AllocationKind, Condition, JobRow
+from regroup.service.store.records import PLATFORM_FAULT, Allocation, AllocationKind, Condition, JobRow
 
 _RETRY_S = 0.5
 _SYNC_PAUSE_S = 0.1
 """Pause between two syncs. Events of this time arrive together, which takes fewer statements."""
 _CHANGE_SYNC_S = 0.5
 """Longest sync during a change: the supervisor does not detect every node that the cluster loses."""
-_SUPERVISOR_CONDITIONS = frozenset({"SupervisorResponsive", "Reconciled"})
+_SUPERVISOR_CONDITIONS = frozenset({"SupervisorResponsive", PLATFORM_FAULT})
 """Conditions that end with the next sync of the job's supervisor."""
 _ACCOUNTED_EVENTS = ("state", "incident", "checkpoint")
 """Events after which the job's goodput is recorded."""
@@ -206,7 +206,8 @@ async def _follow(leader: LeaderContext, job_id: str) -> None:
     reconcilers = _reconcilers(leader, account)
     while (job := await leader.store.job(job_id)).state.has_allocations:
         try:
-            reply = await _sync(leader, job, reconcilers)
+            intent_errors = dict[str, Exception]()
+            reply = await _sync(leader, job, reconcilers, intent_errors)
             # Faults of nodes first: the supervisor does not repeat events that were ingested.
             await leader.health.record_events(job, reply.events, leader.clock())
             job = await leader.store.ingest(leader.lease, job_id, reply.boot_id, reply.events, {})
@@ -216,10 +217,12 @@ async def _follow(leader: LeaderContext, job_id: str) -> None:
                 await account.catch_up(leader.store, job)
                 status = {"goodput": goodput(account.seconds(leader.clock()))}
                 await leader.store.ingest(leader.lease, job_id, reply.boot_id, (), status)
-            for reconciler in reconcilers:
-                await reconciler.reconcile(job, reply.status, leader.clock())
+            failed = await _reconcile_aspects(leader, job, reply.status, reconcilers)
             synced_s = time.monotonic()
-            await _clear_problem(leader, job)
+            for name, error in intent_errors.items():
+                await leader.faults.report(job.id, f"in {name}", error)
+            if not failed and not intent_errors:
+                await _clear_problem(leader, job)
             if job.state.has_allocations:  # else its nodes are released at once
                 await asyncio.sleep(_SYNC_PAUSE_S)
         except SupervisorGoneError:
@@ -233,12 +236,35 @@ async def _follow(leader: LeaderContext, job_id: str) -> None:
             await asyncio.sleep(_RETRY_S)
 
 
-async def _sync(leader: LeaderContext, job: JobRow, reconcilers: Sequence[Reconciler]) -> SyncReply:
-    """Poll the supervisor. Intents that change during the poll are sent at once, which also ends the poll."""
+async def _reconcile_aspects(
+    leader: LeaderContext, job: JobRow, status: SupervisorStatus, reconcilers: Sequence[Reconciler]
+) -> bool:
+    """Reconcile each aspect of a job; return whether one failed. A fault of one aspect does not stop the others."""
+    has_failed = False
+    for reconciler in reconcilers:
+        try:
+            await reconciler.reconcile(job, status, leader.clock())
+        except (PreconditionError, UnavailableError, SupervisorGoneError, IllegalTransitionError):
+            raise
+        except Exception as error:
+            has_failed = True
+            await leader.faults.report(job.id, f"in {type(reconciler).__name__}", error)
+    return has_failed
+
+
+async def _sync(
+    leader: LeaderContext, job: JobRow, reconcilers: Sequence[Reconciler], errors: dict[str, Exception]
+) -> SyncReply:
+    """Poll the supervisor. Intents that change during the poll are sent at once, which also ends the poll.
+
+    Args:
+        errors: receives the errors of reconcilers whose intents are unknown, by name. The others are sent: a job must
+            always obey a cancellation.
+    """
     allocations = JobAllocations(await leader.store.live_allocations(job.id))
-    is_changing = any(each.concerns(job, allocations) for each in reconcilers)
+    is_changing = _is_changing(reconcilers, job, allocations)
     wait_s = min(leader.settings.sync_wait_s, _CHANGE_SYNC_S) if is_changing else leader.settings.sync_wait_s
-    intents = _merge_intents(reconcilers, job, allocations)
+    intents = _merge_intents(reconcilers, job, allocations, errors)
     polling = asyncio.ensure_future(
         leader.cluster.sync(job.id, SyncRequest(intents, job.acked_seq, job.supervisor_boot_id, wait_s))
     )
@@ -246,8 +272,8 @@ async def _sync(leader: LeaderContext, job: JobRow, reconcilers: Sequence[Reconc
         while not polling.done():
             mark = leader.store.changes.mark()
             latest = await leader.store.job(job.id)
-            now_intended = _merge_intents(reconcilers, latest, allocations)
-            has_begun = not is_changing and any(each.concerns(latest, allocations) for each in reconcilers)
+            now_intended = _merge_intents(reconcilers, latest, allocations, errors)
+            has_begun = not is_changing and _is_changing(reconcilers, latest, allocations)
             if now_intended != intents or has_begun:
                 request = SyncRequest(now_intended, job.acked_seq, job.supervisor_boot_id, 0.0)
                 return await leader.cluster.sync(job.id, request)
@@ -259,13 +285,27 @@ async def _sync(leader: LeaderContext, job: JobRow, reconcilers: Sequence[Reconc
         polling.cancel()
 
 
-def _merge_intents(reconcilers: Sequence[Reconciler], job: JobRow, allocations: JobAllocations) -> Intents:
+def _is_changing(reconcilers: Sequence[Reconciler], job: JobRow, allocations: JobAllocations) -> bool:
+    """Return whether a change of the job is requested or in progress."""
+    for reconciler in reconcilers:
+        with contextlib.suppress(Exception):  # `_merge_intents` meets the same fault, and reports it
+            if reconciler.concerns(job, allocations):
+                return True
+    return False
+
+
+def _merge_intents(
+    reconcilers: Sequence[Reconciler], job: JobRow, allocations: JobAllocations, errors: dict[str, Exception]
+) -> Intents:
     """Return the assigned nodes and the intents of all reconcilers; later ones override earlier ones."""
     assignment = allocations.assignment if allocations else None
     nodes = assignment.nodes if assignment else ()
     merged = Intents(nodes=nodes, layout=assignment.layout if assignment and nodes else None)
     for reconciler in reconcilers:
-        merged = merged.merge(reconciler.intents(job, allocations))
+        try:
+            merged = merged.merge(reconciler.intents(job, allocations))
+        except Exception as error:
+            errors[type(reconciler).__name__] = error
     return merged
 
 
@@ -303,7 +343,7 @@ async def report_problem(leader: LeaderContext, job_id: str, condition: Conditio
 
 
 async def _clear_problem(leader: LeaderContext, job: JobRow) -> None:
-    if any(condition.type in _SUPERVISOR_CONDITIONS for condition in job.conditions):
+    if not job.damaged and any(condition.type in _SUPERVISOR_CONDITIONS for condition in job.conditions):
         await _set_problem(leader, job, ())
 
 

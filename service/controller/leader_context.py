@@ -7,6 +7,7 @@ from typing import Any
 from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.node_health import NodeHealth, rule_of
 from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
+from regroup.service.controller.job_faults import JobFaults
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.ports.cluster import Cluster
 from regroup.service.settings import Settings
@@ -28,6 +29,8 @@ class LeaderContext:
     """Nodes that are about to leave."""
     quota_headroom: QuotaHeadroom
     """Devices that running jobs may still get."""
+    faults: JobFaults
+    """Failures while one job is handled."""
 
     @property
     def health(self) -> NodeHealth:

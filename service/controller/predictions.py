@@ -1,5 +1,6 @@
 """The predictions for each generation of a live job, recorded before its first steps."""
 
+import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
@@ -56,7 +57,8 @@ class PredictionReconciler(Reconciler):
         probes = await self._probes.newest(store)
         for generation in await store.generations(job_id):
             if generation.number not in recorded:
-                prediction = _prediction(spec, generation, nodes, probes)
+                # In a thread: the work grows with the job's layout.
+                prediction = await asyncio.to_thread(_prediction, spec, generation, nodes, probes)
                 await store.predictions.put(self._leader.lease, job_id, generation.number, prediction)
 
 

@@ -3,8 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import structlog
 
@@ -12,12 +14,14 @@ from regroup.service.cluster_state import queue as queue_view
 from regroup.service.cluster_state.allocations import without_allocated
 from regroup.service.cluster_state.probe_results import ProbeResults
 from regroup.service.controller.leader_context import LeaderContext
+from regroup.service.domain.errors import PreconditionError, UnavailableError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.measurements.hardware_overlay import measured_links
 from regroup.service.policy.measurements.results import fabrics_of
 from regroup.service.policy.placement.link_speeds import links_for
 from regroup.service.policy.scheduling.autoscaler_request import Bundle, NodeRequest, build_node_request
-from regroup.service.policy.scheduling.decide import SchedulingDecision, Wait, decide
+from regroup.service.policy.scheduling.decide import DecisionFault, SchedulingDecision, Wait, decide
+from regroup.service.policy.scheduling.entries import WaitingJob
 from regroup.service.policy.topology.device_islands import with_fabrics
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.records import NODES_REQUESTED, START_ESTIMATED, Condition, JobRow
@@ -26,6 +30,9 @@ PLACEABLE = "Placeable"
 """Condition of a job that waits: false, with the reason."""
 _REPEAT_REQUEST_S = 15.0
 """The autoscaler obeys the latest request, and others in the cluster may request nodes, too."""
+_DECISION_LIMIT_S = 120.0
+_PARSED_AT_ONCE = 50
+_THREAD = ThreadPoolExecutor(1, thread_name_prefix="scheduling")
 _log = structlog.get_logger(__name__)
 
 
@@ -41,6 +48,8 @@ class Scheduler:
     async def decide(self, leader: LeaderContext, queue: Sequence[JobRow]) -> list[SchedulingDecision]:
         """Return the decisions about the queue. Jobs whose dependency failed are ended.
 
+        A job that cannot be handled gets a `DecisionFault`; running jobs that cannot be read, too.
+
         Raises:
             UnavailableError: The cluster or the database does not answer.
         """
@@ -49,23 +58,36 @@ class Scheduler:
         probes = await self._probes.newest(store)
         nodes = without_allocated(with_fabrics(await leader.health.nodes(now), fabrics_of(probes)), rows)
         self._specs.retain([*queue, *live])
-        waiting = [
-            queue_view.waiting(job, self._specs, after=unmet, now=now, start_s=settings.gang_timeout_s)
-            for job in queue
-            if (unmet := await _unmet_dependencies(leader, job)) is not None
-        ]
-        running = queue_view.held(live, rows, self._specs, now=now)
+        waiting, faults = await self._waiting(leader, queue, now)
+        running = queue_view.held(live, rows, self._specs, now=now, faults=faults)
         quotas = queue_view.quotas_of(await store.queue.projects())
         by_kind = {probe.kind: probe for probe in probes}
         measured = {kind: measured_links(links_for(kind), probe) for kind, probe in by_kind.items()}
         rule = replace(queue_view.rule_of(settings), links=measured)
-        # In a thread: with thousands of jobs a decision takes a large part of a second.
-        decisions = await asyncio.to_thread(decide, waiting, nodes, running, quotas, now_s=now, rule=rule)
+        decisions = await _run(partial(decide, waiting, nodes, running, quotas, now_s=now, rule=rule))
         if settings.autoscale:
             by_id = {job.job_id: job for job in waiting}
             waits = [(by_id[each.job_id], each.why.reason) for each in decisions if isinstance(each, Wait)]
             self.request = build_node_request(waits, running, now_s=now, after_s=settings.autoscale_after_s)
-        return decisions
+        return [*decisions, *(DecisionFault(job_id, error) for job_id, error in faults.items())]
+
+    async def _waiting(
+        self, leader: LeaderContext, queue: Sequence[JobRow], now: float
+    ) -> tuple[list[WaitingJob], dict[str, Exception]]:
+        """Return the jobs that wait, and the errors of those that cannot be read, by job id."""
+        waiting, faults = list[WaitingJob](), dict[str, Exception]()
+        start_s = leader.settings.gang_timeout_s
+        for number, job in enumerate(queue, 1):
+            if number % _PARSED_AT_ONCE == 0:
+                await asyncio.sleep(0)  # requests come between new specs
+            try:
+                if (after := await _unmet_dependencies(leader, job)) is not None:
+                    waiting.append(queue_view.waiting(job, self._specs, after=after, now=now, start_s=start_s))
+            except (PreconditionError, UnavailableError):
+                raise
+            except Exception as error:
+                faults[job.id] = error
+        return waiting, faults
 
     def conditions(self, wait: Wait) -> tuple[Condition, ...]:
         """Return why a job waits, as conditions."""
@@ -101,6 +123,21 @@ class AutoscalerRequests:
         if is_new:
             _log.info("requested nodes from the autoscaler", bundles=len(request.bundles), jobs=sorted(request.jobs))
         self._requested, self._requested_s = request.bundles, self._clock()
+
+
+async def _run(decide_all: Callable[[], list[SchedulingDecision]]) -> list[SchedulingDecision]:
+    """Decide in the thread of the scheduler: with thousands of jobs that takes a large part of a second.
+
+    Other threads may wait for storage that hangs.
+
+    Raises:
+        RuntimeError: it did not finish in time.
+    """
+    deciding = asyncio.get_running_loop().run_in_executor(_THREAD, decide_all)
+    done, _ = await asyncio.wait({deciding}, timeout=_DECISION_LIMIT_S)
+    if not done:
+        raise RuntimeError(f"the decision about the queue did not finish within {_DECISION_LIMIT_S:.0f} s")
+    return deciding.result()
 
 
 async def _unmet_dependencies(leader: LeaderContext, job: JobRow) -> Sequence[str] | None:

@@ -39,6 +39,7 @@ ERROR_CODES: Sequence[ErrorCode] = (
     ErrorCode("forbidden", 403, "Not allowed by this server", EXIT_FORBIDDEN),
     ErrorCode("not_found", 404, "Not found", EXIT_NOT_FOUND),
     ErrorCode("method_not_allowed", 405, "Method not allowed"),
+    ErrorCode("request_timeout", 408, "The request did not arrive in time", EXIT_UNAVAILABLE),
     ErrorCode("conflict", 409, "Conflict with the current state", EXIT_CONFLICT),
     ErrorCode("precondition_failed", 412, "The version in If-Match is outdated", EXIT_CONFLICT),
     ErrorCode("body_too_large", 413, "Request body too large"),
@@ -49,6 +50,7 @@ ERROR_CODES: Sequence[ErrorCode] = (
     ErrorCode("invalid_request", 422, "Invalid field in the request", EXIT_INVALID),
     ErrorCode("damaged_upload", 422, "Upload checksum mismatch", EXIT_INVALID),
     ErrorCode("idempotency_key_reused", 422, "The idempotency key belongs to another request", EXIT_INVALID),
+    ErrorCode("too_many_streams", 429, "Too many streams", EXIT_UNAVAILABLE),
     ErrorCode("internal", 500, "Internal server error"),
     ErrorCode("unavailable", 503, "Service unavailable", EXIT_UNAVAILABLE),
 )

@@ -8,6 +8,7 @@ RegroupError
 ├── PreconditionError    If-Match or a lease token is outdated: 412
 ├── ForbiddenError       this server does not allow the request: 403
 └── UnavailableError     the database or the cluster does not respond: 503
+    └── DamagedDatabaseError  the database cannot read its own files: 503
 """
 
 import json
@@ -94,3 +95,7 @@ class ForbiddenError(RegroupError):
 
 class UnavailableError(RegroupError):
     """A required component does not respond; retry later."""
+
+
+class DamagedDatabaseError(UnavailableError):
+    """The database cannot read its own files. A retry does not help; a restore from a backup does."""

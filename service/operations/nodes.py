@@ -133,7 +133,7 @@ class Nodes:
         for row in rows:
             if row.kind is AllocationKind.RESERVATION:
                 here = found.setdefault(row.node_id, {})
-                here[row.job_id] = here.get(row.job_id, 0) + row.data["ranks"]
+                here[row.job_id] = here.get(row.job_id, 0) + row.data.get("ranks", 0)
         return {
             node: [NodeJob(job, names.get(job, job), ranks) for job, ranks in here.items()]
             for node, here in found.items()

@@ -55,7 +55,7 @@ class Projects:
         for row in await self._store.live_allocations():
             if row.kind is AllocationKind.RESERVATION and row.job_id in live:
                 project = usage.setdefault(live[row.job_id], _Usage())
-                project.allocated += int(row.data["ranks"])
+                project.allocated += int(row.data.get("ranks", 0))
                 project.running.add(row.job_id)
         return [
             ProjectState(rows.get(name, ProjectRow(name)), each.allocated, len(each.running), each.queued)

@@ -3,18 +3,23 @@
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from regroup.service.blobs.store import BlobStore
 from regroup.service.cluster_state.node_health import rule_of
+from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.cluster_state.topology import Topology, TopologyState
 from regroup.service.operations.auto_layout import LayoutPlanner
+from regroup.service.operations.followers import Followers
 from regroup.service.operations.jobs import Jobs
+from regroup.service.operations.log_followers import LogFollowers
 from regroup.service.operations.nodes import Nodes
 from regroup.service.operations.probes import Probes
 from regroup.service.operations.projects import Projects
 from regroup.service.ports.cluster import Cluster
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store
+from regroup.service.tasks.server_tasks import ServerTasks
 
 Check = Callable[[], Awaitable[str]]
 """Readiness check: returns a description of the healthy part, or raises UnavailableError with the problem."""
@@ -38,8 +43,24 @@ class Services:
     """Prometheus text for `/metrics`."""
     checks: Mapping[str, Check] = field(default_factory=dict[str, Check])
     """Checks of `/readyz` in addition to the database and the cluster, for example the controller's lease."""
+    tasks: ServerTasks = field(default_factory=ServerTasks)
+    """Supervised tasks of the server, for `/livez`."""
 
-    @property
+    @cached_property
+    def _positions(self) -> QueuePositions:
+        return QueuePositions(self.store, self.clock, self.settings.ageing_s)
+
+    @cached_property
+    def followers(self) -> Followers:
+        """Reader for all that follow jobs."""
+        return Followers(self.store, self.tasks)
+
+    @cached_property
+    def log_followers(self) -> LogFollowers:
+        """Reader for all that follow the output of ranks."""
+        return LogFollowers(self.store, self.cluster, self.tasks)
+
+    @cached_property
     def jobs(self) -> Jobs:
         """Use cases of jobs."""
         settings = self.settings
@@ -50,10 +71,11 @@ class Services:
             self.planner,
             storage_uri=settings.storage_uri,
             allow_faults=settings.allow_faults,
-            ageing_s=settings.ageing_s,
+            positions=self._positions,
+            followers=self.followers,
         )
 
-    @property
+    @cached_property
     def planner(self) -> LayoutPlanner:
         """Planner of layouts."""
         return LayoutPlanner(self.store, self.cluster, rule_of(self.settings), self.clock)

@@ -7,7 +7,15 @@ from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.accounting import TimeClass, allocated_s, goodput, mean_recovery_s, steps_lost
 from regroup.service.policy.placement.place import PlacementChoice, Shortage
 from regroup.service.policy.scheduling.quota import WaitCause
-from regroup.service.store.records import START_ESTIMATED, TERMINATING, Condition, Incident, JobRow, Step
+from regroup.service.store.records import (
+    PLATFORM_FAULT,
+    START_ESTIMATED,
+    TERMINATING,
+    Condition,
+    Incident,
+    JobRow,
+    Step,
+)
 
 _GOODPUT_AFTER_S = 60.0
 """Time with devices before a live job has a goodput. Before that, start-up dominates the ratio."""
@@ -124,7 +132,7 @@ def _lost_s(incident: Incident) -> float:
 def _summary(job: JobRow, queue_position: int | None, now: float) -> str:
     message = f": {job.message}" if job.message else ""
     if job.state is JobState.QUEUED:
-        unmet = next((condition for condition in job.conditions if not condition.status), None)
+        unmet = job.platform_fault or next((condition for condition in job.conditions if not condition.status), None)
         cause = f": {unmet.message}" if unmet else f", {queue_position or 0} jobs ahead"
         start = next((each.message for each in job.conditions if each.type == START_ESTIMATED), None)
         estimate = f"; estimated start about {start}" if start else ""
@@ -155,7 +163,8 @@ def _advice(
     stall_ratio: float | None,
     seconds: Mapping[TimeClass, float],
 ) -> list[str]:
-    advice = [f"{condition.type}: {condition.message}" for condition in job.conditions if not condition.status]
+    shown = (each for each in job.conditions if not each.status or each.type == PLATFORM_FAULT)
+    advice = [f"{condition.type}: {condition.message}" for condition in shown]
     if any(condition.reason in (WaitCause.PROJECT_LIMIT, WaitCause.PROJECT_QUOTA) for condition in job.conditions):
         advice.append(f"`regroup projects get {job.project}` shows the limits of the project and its use.")
     if any(condition.reason == Shortage.NODES_CLOSED for condition in job.conditions):

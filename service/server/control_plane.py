@@ -1,7 +1,6 @@
 """A control plane as one process: state directory, local Ray, store, controller, metrics. The API uses it."""
 
 import asyncio
-import contextlib
 import json
 import os
 import socket
@@ -20,11 +19,14 @@ from regroup.service.domain.errors import ConflictError
 from regroup.service.local import processes, ray_cluster
 from regroup.service.local.private_files import write_private
 from regroup.service.local.processes import Process
+from regroup.service.observability.job_totals import count_finished_jobs
 from regroup.service.observability.prometheus import Metrics
+from regroup.service.operations.retention import RetentionPolicy, run_retention
 from regroup.service.operations.services import Services
 from regroup.service.ports.cluster import Cluster
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store
+from regroup.service.tasks.server_tasks import ServerTasks
 
 _RECORD = "server.json"
 _STOP_PATIENCE_S = 15.0
@@ -59,25 +61,20 @@ async def control_plane(settings: Settings) -> AsyncGenerator[Services]:
         TopologyError: the topology file is unreadable or invalid.
         UnavailableError: the database or the cluster does not answer.
     """
-    store = await Store.open(settings.database_url)
+    store = await Store.open(settings.database_url, idempotency_kept_s=settings.idempotency_retention_s)
     try:
         cluster = await _join(settings)
         controller = Controller(store, cluster, settings)
-        metrics = Metrics(store, rule_of(settings), cluster=cluster)
-        services = Services(store, cluster, settings, render_metrics=metrics.render,
-                            checks={"controller": controller.check})  # fmt: skip
-        running = (
-            asyncio.create_task(controller.run(), name="controller"),
-            asyncio.create_task(run_garbage_collection(services.blobs, store), name="blob garbage collection"),
-        )
-        try:
+        tasks = ServerTasks(controller.passes)
+        metrics = Metrics(store, rule_of(settings), cluster=cluster, tasks=tasks)
+        services = Services(store, cluster, settings, render_metrics=metrics.render, tasks=tasks,
+                            checks={"controller": controller.check, "last_pass": controller.check_passes})  # fmt: skip
+        tasks.add("controller", controller.run)
+        tasks.add("garbage collection of code archives", lambda: run_garbage_collection(services.blobs, store))
+        tasks.add("count of finished jobs", lambda: count_finished_jobs(store))
+        tasks.add("removal of old history", lambda: run_retention(store, RetentionPolicy.of(settings)))
+        async with tasks.run():
             yield services
-        finally:
-            for task in running:
-                task.cancel()
-            for task in running:
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
     finally:
         await store.close()
 

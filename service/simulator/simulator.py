@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from regroup.service.domain.topology import Node
 from regroup.service.policy.placement.place import Demand, Placement, place_replacements
 from regroup.service.policy.scheduling.capacity import NodeRanks, free_of, resources_of, subtract
-from regroup.service.policy.scheduling.decide import Admission, SchedulingPolicy, decide
+from regroup.service.policy.scheduling.decide import Admission, DecisionFault, SchedulingPolicy, decide
 from regroup.service.policy.scheduling.entries import RunningJob, Size, WaitingJob
 from regroup.service.policy.scheduling.preemption import Requeue, Shrink
 from regroup.service.policy.scheduling.quota import Quota
@@ -183,6 +183,8 @@ class _Run:
                     self._at(live.leaves_s, "leaves", decision.job_id, live.version)
                 case Shrink():
                     self._shrink(decision, now_s)
+                case DecisionFault():
+                    raise decision.error
                 case _:
                     pass
         self.tally.record_fragmentation(self.nodes.values())

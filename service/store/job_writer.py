@@ -10,18 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError, PreconditionError
 from regroup.service.domain.states import JobState, Reason, Transition, check_transition
+from regroup.service.store.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.json_values import plain
 from regroup.service.store.records import NODE_WELL, TERMINATING, Allocation, AllocationKind, Condition, JobRow
 from regroup.service.store.tables import allocations, events, jobs
-
-
-def job_row(row: Mapping[str, Any]) -> JobRow:
-    """Convert a stored row into its record."""
-    fields = dict(row)
-    fields["state"] = JobState(fields["state"])
-    fields["conditions"] = tuple(Condition(**item) for item in fields["conditions"])
-    return JobRow(**fields)
-
 
 Intending = Callable[[JobRow], Mapping[str, Any]]
 """Function that returns the intents to change, given a job's row."""
@@ -45,11 +37,11 @@ class JobWriter:
         Raises:
             NotFoundError: there is no such job.
         """
-        query = sa.select(jobs).where(jobs.c.id == job_id).with_for_update()
+        query = sa.select(*JOB_COLUMNS).where(jobs.c.id == job_id).with_for_update()
         row = (await connection.execute(query)).mappings().one_or_none()
         if row is None:
             raise NotFoundError(f"no job {job_id!r}")
-        return cls(connection, job_row(dict(row)))
+        return cls(connection, job_row(row))
 
     def expect_version(self, version: int | None) -> None:
         """Check that the row has this version; raise PreconditionError if it does not. None accepts any version."""

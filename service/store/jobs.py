@@ -1,6 +1,7 @@
 """The rows of jobs: insert, find, list by page; and the stored responses of idempotency keys."""
 
 import secrets
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -9,11 +10,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.states import JobState, Reason
-from regroup.service.store.job_writer import job_row
+from regroup.service.store.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.json_values import plain
-from regroup.service.store.records import JobFilter, JobRow, NewJob, Page
-from regroup.service.store.tables import events, idempotency, jobs, keys, labels, plans
+from regroup.service.store.records import JobFilter, JobPosition, JobRow, NewJob, Page
+from regroup.service.store.tables import LIVE, events, idempotency, jobs, keys, labels, plans
 
+_PER_STATEMENT = 500
+"""Number of ids in one statement. SQLite and PostgreSQL limit the number of parameters."""
+_LABELLED = 2000
+"""Number of jobs with a label that one page looks at."""
 _TERMINAL = [state for state in JobState if state.is_terminal]
 
 
@@ -85,10 +90,20 @@ async def get(connection: AsyncConnection, job_id: str) -> JobRow:
     Raises:
         NotFoundError: there is no such job.
     """
-    row = (await connection.execute(sa.select(jobs).where(jobs.c.id == job_id))).mappings().one_or_none()
+    row = (await connection.execute(sa.select(*JOB_COLUMNS).where(jobs.c.id == job_id))).mappings().one_or_none()
     if row is None:
         raise NotFoundError(f"no job {job_id!r}")
-    return job_row(dict(row))
+    return job_row(row)
+
+
+async def positions(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, JobPosition]:
+    """Return how far these jobs are, by id."""
+    columns = (jobs.c.id, jobs.c.state, jobs.c.version, jobs.c.step_rows)
+    found: dict[str, JobPosition] = {}
+    for some in batched(sorted(job_ids), _PER_STATEMENT):
+        rows = await connection.execute(sa.select(*columns).where(jobs.c.id.in_(some)))
+        found |= {row.id: JobPosition(JobState(row.state), int(row.version), int(row.step_rows)) for row in rows}
+    return found
 
 
 async def find(connection: AsyncConnection, reference: str, project: str) -> JobRow:
@@ -98,37 +113,82 @@ async def find(connection: AsyncConnection, reference: str, project: str) -> Job
         NotFoundError: there is no such job.
     """
     named = sa.and_(jobs.c.name == reference, jobs.c.project == project)
-    live_first = sa.case((jobs.c.state.in_(_TERMINAL), 1), else_=0)
-    query = sa.select(jobs).where(sa.or_(jobs.c.id == reference, named)).order_by(live_first, jobs.c.id.desc()).limit(1)
-    row = (await connection.execute(query)).mappings().one_or_none()
-    if row is None:
-        raise NotFoundError(f"no job with id or, in project {project!r}, name {reference!r}; `regroup jobs` lists them")
-    return job_row(dict(row))
+    newest = sa.select(*JOB_COLUMNS).where(named).order_by(jobs.c.id.desc()).limit(1)
+    # One statement for each terminal state: each reads one entry of an index, however many jobs had this name.
+    by_id, live = sa.select(*JOB_COLUMNS).where(jobs.c.id == reference), newest.where(LIVE)
+    for queries in ([by_id], [live], [newest.where(jobs.c.state == state) for state in _TERMINAL]):
+        found = [job_row(row) for query in queries for row in (await connection.execute(query)).mappings()]
+        if found:
+            return max(found, key=lambda job: job.id)
+    raise NotFoundError(f"no job with id or, in project {project!r}, name {reference!r}; `regroup jobs` lists them")
 
 
 async def in_states(connection: AsyncConnection, states: list[JobState]) -> list[JobRow]:
     """Return the jobs in these states, the oldest first."""
-    query = sa.select(jobs).where(jobs.c.state.in_(states)).order_by(jobs.c.created_at, jobs.c.id)
-    return [job_row(dict(row)) for row in (await connection.execute(query)).mappings()]
+    query = sa.select(*JOB_COLUMNS).where(jobs.c.state.in_(states)).order_by(jobs.c.created_at, jobs.c.id)
+    if not any(state.is_terminal for state in states):
+        query = query.where(LIVE)
+    return [job_row(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def page(connection: AsyncConnection, job_filter: JobFilter, after: str | None, limit: int) -> Page:
-    """Return up to `limit` jobs with ids below `after`, the newest first. Ids grow with time."""
-    query = sa.select(jobs)
-    if job_filter.states:
-        query = query.where(jobs.c.state.in_(sorted(job_filter.states)))
-    if job_filter.project is not None:
-        query = query.where(jobs.c.project == job_filter.project)
-    if job_filter.name is not None:
-        query = query.where(jobs.c.name == job_filter.name)
-    for key, value in job_filter.labels.items():
-        has = sa.and_(labels.c.job_id == jobs.c.id, labels.c.key == key, labels.c.value == value)
-        query = query.where(sa.select(sa.literal(1)).where(has).exists())
+    """Return up to `limit` jobs with ids below `after`, the newest first. Ids grow with time.
+
+    The cost does not grow with the number of jobs. Without labels, an index holds the ids of each state in order, for
+    each combination of the other filters. With labels, one page looks at a limited number of jobs with the first label,
+    so it may be shorter than `limit` and still have a next page.
+    """
+    if job_filter.labels:
+        ids, next_after = await _labelled_ids(connection, job_filter, after, limit)
+    else:
+        ids = await _newest_ids(connection, job_filter, after, limit + 1)
+        next_after = ids[limit - 1] if len(ids) > limit else None
+    found = sa.select(*JOB_COLUMNS).where(jobs.c.id.in_(ids[:limit])).order_by(jobs.c.id.desc())
+    rows = (await connection.execute(found)).mappings().all() if ids else []
+    return Page(tuple(job_row(row) for row in rows), next_after)
+
+
+async def _newest_ids(connection: AsyncConnection, job_filter: JobFilter, after: str | None, limit: int) -> list[str]:
+    branches = list[sa.Select[tuple[str]]]()
+    for state in sorted(job_filter.states or JobState):
+        query = sa.select(jobs.c.id).where(jobs.c.state == state)
+        if job_filter.project is not None:
+            query = query.where(jobs.c.project == job_filter.project)
+        if job_filter.name is not None:
+            query = query.where(jobs.c.name == job_filter.name)
+        if after is not None:
+            query = query.where(jobs.c.id < after)
+        newest = query.order_by(jobs.c.id.desc()).limit(limit).subquery()
+        branches.append(sa.select(newest.c.id))
+    found = (await connection.execute(sa.union_all(*branches))).scalars()
+    return sorted((str(job_id) for job_id in found), reverse=True)[:limit]
+
+
+async def _labelled_ids(
+    connection: AsyncConnection, job_filter: JobFilter, after: str | None, limit: int
+) -> tuple[list[str], str | None]:
+    (key, value), *others = job_filter.labels.items()
+    first = sa.select(labels.c.job_id).where(labels.c.key == key, labels.c.value == value)
     if after is not None:
-        query = query.where(jobs.c.id < after)
-    rows = (await connection.execute(query.order_by(jobs.c.id.desc()).limit(limit + 1))).mappings().all()
-    found = tuple(job_row(dict(row)) for row in rows[:limit])
-    return Page(found, found[-1].id if len(rows) > limit else None)
+        first = first.where(labels.c.job_id < after)
+    first = first.order_by(labels.c.job_id.desc()).limit(_LABELLED)
+    looked = list((await connection.execute(first)).scalars())
+    found = list[str]()
+    for some in batched(looked, _PER_STATEMENT):
+        query = sa.select(jobs.c.id).where(jobs.c.id.in_(some))
+        if job_filter.states:
+            query = query.where(jobs.c.state.in_(sorted(job_filter.states)))
+        if job_filter.project is not None:
+            query = query.where(jobs.c.project == job_filter.project)
+        if job_filter.name is not None:
+            query = query.where(jobs.c.name == job_filter.name)
+        for other, wanted in others:
+            has = sa.and_(labels.c.job_id == jobs.c.id, labels.c.key == other, labels.c.value == wanted)
+            query = query.where(sa.select(sa.literal(1)).where(has).exists())
+        found += (await connection.execute(query.order_by(jobs.c.id.desc()).limit(limit + 1))).scalars()
+        if len(found) > limit:
+            return found[:limit], found[limit - 1]
+    return found, looked[-1] if len(looked) == _LABELLED else None
 
 
 async def remembered(connection: AsyncConnection, scope: str, key: str, since: float) -> tuple[str, Any] | None:
@@ -143,12 +203,13 @@ async def remembered(connection: AsyncConnection, scope: str, key: str, since: f
 async def remember(
     connection: AsyncConnection, scope: str, key: str, body_hash: str, response: Any, now: float, since: float
 ) -> None:
-    """Store the response of this key, and delete responses older than `since`.
+    """Store the response of this key, instead of one older than `since`.
 
     Raises:
         ConflictError: another request with this key was answered concurrently.
     """
-    await connection.execute(idempotency.delete().where(idempotency.c.created_at <= since))
+    same = sa.and_(idempotency.c.scope == scope, idempotency.c.key == key, idempotency.c.created_at <= since)
+    await connection.execute(idempotency.delete().where(same))
     row = {"scope": scope, "key": key, "body_hash": body_hash, "response": response, "created_at": now}
     try:
         async with connection.begin_nested():
@@ -169,3 +230,9 @@ async def own_key(connection: AsyncConnection, name: str) -> str:
     except exc.IntegrityError:
         pass  # another replica was first
     return str((await connection.execute(query)).scalar_one())
+
+
+def batched(values: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """Yield the values in groups of at most `size`."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

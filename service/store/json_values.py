@@ -5,6 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 
+class CorruptJson(dict[str, Any]):
+    """The value of a column whose text is not JSON: an empty object that says so."""
+
+
 def plain(value: Any) -> Any:
     """Return `value` with non-finite numbers as None and text without NUL or lone surrogates.
 

@@ -14,6 +14,7 @@ from regroup.service.store.json_values import plain
 from regroup.service.store.records import DrainRow, Lease
 from regroup.service.store.tables import drains, node_events
 
+_KINDS = frozenset(NodeEventKind)
 _FIELDS = ("key", "node", "kind", "time_s", "job_id", "actor", "message")
 
 
@@ -31,6 +32,7 @@ class NodeStore:
         return [
             NodeEvent(**{name: row[name] for name in _FIELDS if name != "kind"}, kind=NodeEventKind(row["kind"]))
             for row in rows
+            if row["kind"] in _KINDS  # a newer server may have written others, and a damaged row is no event
         ]
 
     async def record_faults(

@@ -11,10 +11,11 @@ from regroup.service.domain.states import JobState, Reason
 from regroup.service.store import leases
 from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
-from regroup.service.store.job_writer import SUSPEND, JobWriter, job_row
+from regroup.service.store.job_rows import JOB_COLUMNS, job_row
+from regroup.service.store.job_writer import SUSPEND, JobWriter
 from regroup.service.store.json_values import plain
 from regroup.service.store.records import Allocation, AllocationKind, JobRow, Lease, ProjectRow
-from regroup.service.store.tables import allocations, jobs, projects
+from regroup.service.store.tables import LIVE, allocations, jobs, projects
 
 RESIZE = "resize"
 """Intent to change the size of a job: `{layout, why, requested_s, is_requested}`, until the change is complete.
@@ -24,7 +25,6 @@ RESIZE = "resize"
 PREEMPT = "preempt"
 """Intent that a job saves its state, releases all its nodes and queues again: `{why, requested_s}`."""
 _NEVER_SUSPENDED = frozenset({JobState.DRAINING, *(state for state in JobState if state.is_terminal)})
-_LIVE = [state for state in JobState if not state.is_terminal]
 
 
 def must_release_all(job: JobRow) -> bool:
@@ -67,7 +67,7 @@ class QueueStore:
             ConflictError: the project has jobs that have not ended.
         """
         async with self._database.write() as connection:
-            used = sa.select(sa.func.count()).where(jobs.c.project == name, jobs.c.state.in_(_LIVE))
+            used = sa.select(sa.func.count()).where(jobs.c.project == name, LIVE)
             if count := (await connection.execute(used)).scalar_one():
                 live = f"{count} jobs that have" if count > 1 else "1 job that has"
                 remedy = f"wait or cancel (`regroup jobs --project {name}`)"
@@ -108,8 +108,10 @@ class QueueStore:
     async def suspended(self) -> list[JobRow]:
         """Return the suspended jobs."""
         async with self._database.read() as connection:
-            rows = (await connection.execute(sa.select(jobs).where(jobs.c.state == JobState.SUSPENDED))).mappings()
-            return [job_row(dict(row)) for row in rows]
+            rows = (
+                await connection.execute(sa.select(*JOB_COLUMNS).where(jobs.c.state == JobState.SUSPENDED, LIVE))
+            ).mappings()
+            return [job_row(row) for row in rows]
 
     async def suspend(self, job_id: str, why: str, *, now: float, actor: str, lease: Lease | None = None) -> JobRow:
         """Record the intent to suspend a job. A queued job is suspended at once, any other after its state is saved.

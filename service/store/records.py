@@ -5,6 +5,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
+from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.states import JobState
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.workload import requested_steps
@@ -23,6 +26,8 @@ NODES_REQUESTED = "NodesRequested"
 """Condition of a waiting job; true while the cluster's autoscaler has a request for its nodes."""
 NODE_WELL = "NodeWell"
 """Condition of a running job; false while one of its nodes is short of a resource or has a fault."""
+PLATFORM_FAULT = "PlatformFault"
+"""Condition of a job; true while regroup itself fails to handle it. Other jobs are not affected."""
 
 TERMINATING = "Terminating"
 """Condition of a job whose ranks have got SIGTERM, until all have ended or are killed."""
@@ -103,25 +108,57 @@ class JobRow:
     supervisor_boot_id: str
     """Incarnation of the supervisor that `acked_seq` belongs to."""
     acked_seq: int
+    damaged: tuple[str, ...] = ()
+    """Columns whose stored values could not be read and were replaced."""
 
     @property
     def steps(self) -> int | None:
         """Requested number of steps; None for a script that does not declare it."""
-        return requested_steps(self.spec)
+        try:
+            return requested_steps(self.spec)
+        except (KeyError, TypeError, ValueError, AttributeError):  # a stored spec that is damaged or no longer valid
+            return None
 
     @property
     def labels(self) -> dict[str, str]:
         """Labels of the spec."""
-        return dict(self.spec.get("labels", {}))
+        labels = self.spec.get("labels")
+        return dict(labels) if isinstance(labels, dict) else {}
 
     @property
     def is_held(self) -> bool:
         """True if the job failed and its nodes stay allocated for debugging."""
         return any(condition.type == HELD for condition in self.conditions)
 
+    @property
+    def platform_fault(self) -> Condition | None:
+        """Condition that says why regroup fails to handle the job; None if it does not."""
+        return next((condition for condition in self.conditions if condition.type == PLATFORM_FAULT), None)
+
     def parsed_spec(self) -> JobSpec:
-        """Return the spec as its model."""
-        return JobSpec.model_validate(self.spec)
+        """Return the spec as its model.
+
+        Raises:
+            SpecError: the stored spec is damaged, or no longer valid.
+        """
+        try:
+            return JobSpec.model_validate(self.spec)
+        except ValidationError as error:
+            issue = error.errors()[0]
+            place = ".".join(str(part) for part in issue["loc"])
+            message = f"the stored spec of job {self.id} is not valid: {issue['msg']}"
+            raise SpecError([FieldIssue(place, message)]) from error
+
+
+@dataclass(frozen=True)
+class JobPosition:
+    """How far a job is, for those who follow it."""
+
+    state: JobState
+    version: int
+    """Number of its newest event."""
+    step_rows: int
+    """Number of its newest step row."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +277,9 @@ class Allocation:
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> "Allocation":
         """Build an allocation from a row of the database."""
-        return replace(cls(**row), kind=AllocationKind(row["kind"]))
+        known = set(AllocationKind)
+        kind = AllocationKind(row["kind"]) if row["kind"] in known else AllocationKind.RESERVATION
+        return replace(cls(**row), kind=kind)
 
     @property
     def is_for_ranks(self) -> bool:
@@ -334,14 +373,22 @@ class Ledger:
     problems: tuple[str, ...]
 
 
+SampleKey = tuple[str, tuple[str, ...]]
+"""Name of a metric, and the values of its labels."""
+Sums = Mapping[SampleKey, float]
+"""Sums over jobs."""
+
+
 @dataclass(frozen=True)
 class Totals:
     """Sums over the whole store, for the metrics."""
 
     jobs: Mapping[JobState, int]
     """State → number of jobs."""
-    incidents: Mapping[str, int]
-    """Cause → number of incidents."""
+    sums: Sums
+    """Sums over the jobs that have ended and were counted."""
+    uncounted: tuple[JobRow, ...]
+    """All other jobs."""
     checkpoint_bytes: int
     """Bytes of all checkpoints in storage now."""
     queue_wait_s: float

@@ -7,7 +7,7 @@ ingested `state` event. A job's `intents` are orders for its supervisor, e.g. `c
 """
 
 import dataclasses
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.ingest import ingest
 from regroup.service.store.job_writer import Intending, JobWriter
+from regroup.service.store.ledger import LedgerFold, rows_after, stored_ledger
 from regroup.service.store.nodes import NodeStore
 from regroup.service.store.predictions import PredictionStore
 from regroup.service.store.projects import QueueStore
@@ -32,6 +33,7 @@ from regroup.service.store.records import (
     Generation,
     Incident,
     JobFilter,
+    JobPosition,
     JobRow,
     Lease,
     Ledger,
@@ -39,29 +41,35 @@ from regroup.service.store.records import (
     Page,
     Reported,
     Step,
-    Totals,
 )
+from regroup.service.store.retention import RetentionStore
 from regroup.service.store.tables import allocations, checkpoints
-from regroup.service.store.totals import totals
+from regroup.service.store.totals import TotalsStore
 
 _CONTROLLER = "controller"
-_IDEMPOTENCY_KEPT_S = 24 * 3600.0
 
 
 class Store:
     """The only access to the database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, idempotency_kept_s: float = 86_400.0) -> None:
         self._database = database
         self.changes = Changes()
         self.queue = QueueStore(database, self.changes)
         self.nodes = NodeStore(database, self.changes)
         self.predictions = PredictionStore(database, self.changes)
+        self.totals = TotalsStore(database)
+        self.retention = RetentionStore(database)
+        self._idempotency_kept_s = idempotency_kept_s
 
     @classmethod
-    async def open(cls, url: str) -> "Store":
-        """Connect, migrate, and on SQLite lock the file. See `Database.open`."""
-        return cls(await Database.open(url))
+    async def open(cls, url: str, *, idempotency_kept_s: float = 86_400.0) -> "Store":
+        """Connect, migrate, and on SQLite lock the file. See `Database.open`.
+
+        Args:
+            idempotency_kept_s: time for which the response of an idempotency key is valid.
+        """
+        return cls(await Database.open(url), idempotency_kept_s)
 
     async def close(self) -> None:
         """Close the connections and release the file lock."""
@@ -173,15 +181,15 @@ class Store:
         async with self._database.write() as connection:
             if idempotency is not None:
                 answer = {"job_id": new.id}
-                await jobs.remember(connection, *idempotency, answer, now, since=now - _IDEMPOTENCY_KEPT_S)
+                await jobs.remember(connection, *idempotency, answer, now, since=now - self._idempotency_kept_s)
             job = await jobs.insert(connection, new, now, actor)
         self.changes.announce(job.id)
         return job
 
     async def remembered(self, scope: str, key: str, *, now: float) -> tuple[str, Any] | None:
-        """Return the hash of the body and the response of this key within the last day; None if there are none."""
+        """Return the hash of the body and the response of this key if it is still valid, else None."""
         async with self._database.read() as connection:
-            return await jobs.remembered(connection, scope, key, now - _IDEMPOTENCY_KEPT_S)
+            return await jobs.remembered(connection, scope, key, now - self._idempotency_kept_s)
 
     async def cancel(self, job_id: str, *, now: float, actor: str, version: int | None = None) -> JobRow:
         """Cancel a queued or suspended job at once; record the intent for any other. A repetition has no effect.
@@ -264,6 +272,13 @@ class Store:
         async with self._database.read() as connection:
             return await jobs.get(connection, job_id)
 
+    async def positions(self, job_ids: Collection[str]) -> dict[str, JobPosition]:
+        """Return how far these jobs are, by id. Unknown jobs are left out."""
+        if not job_ids:
+            return {}
+        async with self._database.read() as connection:
+            return await jobs.positions(connection, job_ids)
+
     async def find_job(self, reference: str, project: str) -> JobRow:
         """Return the job with this id, else the live or newest one with this name; raise NotFoundError if none."""
         async with self._database.read() as connection:
@@ -314,6 +329,11 @@ class Store:
         async with self._database.read() as connection:
             return await history.generations_of(connection, job_id)
 
+    async def newest_generation(self, job_id: str) -> Generation | None:
+        """Return the newest generation; None before the first one."""
+        async with self._database.read() as connection:
+            return await history.newest_generation(connection, job_id)
+
     async def incidents(self, job_id: str) -> list[Incident]:
         """Return the incidents, the oldest first."""
         async with self._database.read() as connection:
@@ -325,19 +345,18 @@ class Store:
             return await history.checkpoints_of(connection, job_id, removed)
 
     async def ledger(self, job_id: str) -> Ledger:
-        """Return the ledger, folded over all rows of the job."""
-        async with self._database.read() as connection:
+        """Return the ledger, folded over all rows of the job, or as it was stored before they were removed."""
+        async with self._database.read_snapshot() as connection:
             job = await jobs.get(connection, job_id)
-            rows = await history.step_rows_after(connection, job_id, 0, job.step_rows)
-            formed = await history.generations_of(connection, job_id)
-        spec = job.parsed_spec()
-        samples = {found.number: spec.samples_per_step(Layout(**found.layout)) for found in formed}
-        return history.fold(rows, formed, samples, job.step)
-
-    async def totals(self, now: float) -> Totals:
-        """Return sums over the whole store, for the metrics."""
-        async with self._database.read() as connection:
-            return await totals(connection, now)
+            if (stored := await stored_ledger(connection, job_id)) is not None:
+                return stored
+            formed, spec = await history.generations_of(connection, job_id), job.parsed_spec()
+            samples = {found.number: spec.samples_per_step(Layout(**found.layout)) for found in formed}
+            fold, after = LedgerFold(formed, samples, job.step), (-1, -1)
+            while rows := await rows_after(connection, job_id, after):
+                fold.add(rows)
+                after = rows[-1][:2]
+        return fold.result()
 
     async def own_key(self, name: str) -> str:
         """Return a secret of this deployment. The first call creates it."""

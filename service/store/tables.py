@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from regroup.service.domain.states import JobState
+from regroup.service.store.json_values import CorruptJson
 
 metadata = sa.MetaData(
     naming_convention={
@@ -38,10 +39,35 @@ class Unsigned64(sa.TypeDecorator[int]):
         return None if value is None else value % 2**64
 
 
+class StoredJson(sa.TypeDecorator[Any]):
+    """JSON. A value that cannot be decoded becomes `CorruptJson`, so that it affects no other row of its query."""
+
+    impl = sa.JSON
+    cache_ok = True
+
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> Any:
+        """Return the decoder of values; None if the driver decodes them."""
+        decode = super().result_processor(dialect, coltype)
+        if decode is None:
+            return None
+
+        def decode_safely(value: Any) -> Any:
+            try:
+                return decode(value)
+            except (ValueError, TypeError, RecursionError):
+                return CorruptJson()
+
+        return decode_safely
+
+
 _TERMINAL = ", ".join(f"'{state}'" for state in JobState if state.is_terminal)
 _STATES = ", ".join(f"'{state}'" for state in JobState)
-_LIVE = sa.text(f"state NOT IN ({_TERMINAL})")
+LIVE = sa.text(f"state NOT IN ({_TERMINAL})")
+"""Condition of jobs that have not ended, literally as in the partial index: only then SQLite uses the index."""
 _HELD = sa.text("released_at IS NULL")
+_UNCOUNTED = sa.text("counted_at IS NULL")
+_WITH_EVENTS = sa.text("events_removed_at IS NULL")
+_WITH_STEPS = sa.text("steps_removed_at IS NULL")
 
 
 def _job_id(**options: Any) -> sa.Column[str]:
@@ -55,24 +81,24 @@ jobs = sa.Table(
     sa.Column("project", sa.String, nullable=False),
     sa.Column("name", sa.String, nullable=False),
     sa.Column("owner", sa.String, nullable=False),
-    sa.Column("spec", sa.JSON, nullable=False),
+    sa.Column("spec", StoredJson, nullable=False),
     sa.Column("storage_uri", sa.String, nullable=False),
     sa.Column("resume_uri", sa.String),
     sa.Column("state", sa.String, nullable=False),
     sa.Column("reason", sa.String, nullable=False),
     sa.Column("message", sa.String, nullable=False),
-    sa.Column("error", sa.JSON(none_as_null=True)),
+    sa.Column("error", StoredJson(none_as_null=True)),
     sa.Column("version", sa.BigInteger, nullable=False),
     sa.Column("revision", sa.BigInteger, nullable=False),
-    sa.Column("intents", sa.JSON, nullable=False),
-    sa.Column("conditions", sa.JSON, nullable=False),
-    sa.Column("phase", sa.JSON(none_as_null=True)),
+    sa.Column("intents", StoredJson, nullable=False),
+    sa.Column("conditions", StoredJson, nullable=False),
+    sa.Column("phase", StoredJson(none_as_null=True)),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("queued_at", sa.Double, nullable=False),
     sa.Column("started_at", sa.Double),
     sa.Column("finished_at", sa.Double),
     sa.Column("generation", sa.BigInteger, nullable=False),
-    sa.Column("layout", sa.JSON(none_as_null=True)),
+    sa.Column("layout", StoredJson(none_as_null=True)),
     sa.Column("step", sa.BigInteger, nullable=False),
     sa.Column("step_rows", sa.BigInteger, nullable=False),
     sa.Column("loss", sa.Double),
@@ -86,14 +112,25 @@ jobs = sa.Table(
     sa.Column("pipeline_idle", sa.Double),
     sa.Column("mirrored_step", sa.BigInteger),
     sa.Column("goodput", sa.Double),
-    sa.Column("result", sa.JSON(none_as_null=True)),
-    sa.Column("rank_phases", sa.JSON, nullable=False),
+    sa.Column("result", StoredJson(none_as_null=True)),
+    sa.Column("rank_phases", StoredJson, nullable=False),
     sa.Column("supervisor_boot_id", sa.String, nullable=False),
     sa.Column("acked_seq", sa.BigInteger, nullable=False),
+    # The history of an ended job: when it was added to the stored sums, and when parts of it were removed.
+    sa.Column("counted_at", sa.Double),
+    sa.Column("events_removed_at", sa.Double),
+    sa.Column("steps_removed_at", sa.Double),
     sa.CheckConstraint(f"state IN ({_STATES})", name="state"),
-    sa.Index("uq_jobs_live_name", "project", "name", unique=True, sqlite_where=_LIVE, postgresql_where=_LIVE),
-    sa.Index(None, "state"),
-    sa.Index(None, "name", "id"),
+    sa.Index("uq_jobs_live_name", "project", "name", unique=True, sqlite_where=LIVE, postgresql_where=LIVE),
+    # Pages of lists, for each combination of filters. See `jobs.page`.
+    sa.Index(None, "state", "id"),
+    sa.Index(None, "project", "state", "id"),
+    sa.Index(None, "name", "state", "id"),
+    sa.Index(None, "project", "name", "state", "id"),
+    sa.Index("ix_jobs_uncounted", "id", sqlite_where=_UNCOUNTED, postgresql_where=_UNCOUNTED),
+    sa.Index("ix_jobs_with_events", "finished_at", sqlite_where=_WITH_EVENTS, postgresql_where=_WITH_EVENTS),
+    sa.Index("ix_jobs_with_steps", "finished_at", sqlite_where=_WITH_STEPS, postgresql_where=_WITH_STEPS),
+    sa.Index(None, "finished_at"),
 )
 
 labels = sa.Table(
@@ -102,7 +139,7 @@ labels = sa.Table(
     _job_id(primary_key=True),
     sa.Column("key", sa.String, primary_key=True),
     sa.Column("value", sa.String, nullable=False),
-    sa.Index(None, "key", "value"),
+    sa.Index(None, "key", "value", "job_id"),
 )
 
 events = sa.Table(
@@ -115,7 +152,7 @@ events = sa.Table(
     sa.Column("time_s", sa.Double, nullable=False),
     sa.Column("generation", sa.BigInteger, nullable=False),
     sa.Column("actor", sa.String, nullable=False),
-    sa.Column("data", sa.JSON, nullable=False),
+    sa.Column("data", StoredJson, nullable=False),
     sa.UniqueConstraint("job_id", "key"),
 )
 
@@ -136,8 +173,9 @@ steps = sa.Table(
     sa.Column("grad_norm", sa.Double),
     sa.Column("validation_loss", sa.Double),
     sa.Column("stall_s", sa.Double),
-    sa.Column("extra", sa.JSON, nullable=False),
+    sa.Column("extra", StoredJson, nullable=False),
     sa.UniqueConstraint("job_id", "number"),
+    sa.Index(None, "job_id", "step", "generation"),
 )
 
 generations = sa.Table(
@@ -145,16 +183,16 @@ generations = sa.Table(
     metadata,
     _job_id(primary_key=True),
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("layout", sa.JSON, nullable=False),
+    sa.Column("layout", StoredJson, nullable=False),
     sa.Column("world_size", sa.BigInteger, nullable=False),
-    sa.Column("ranks", sa.JSON, nullable=False),
+    sa.Column("ranks", StoredJson, nullable=False),
     sa.Column("start_step", sa.BigInteger, nullable=False),
-    sa.Column("restore", sa.JSON, nullable=False),
+    sa.Column("restore", StoredJson, nullable=False),
     sa.Column("cause", sa.String, nullable=False),
     sa.Column("time_s", sa.Double, nullable=False),
 )
 
-plans = sa.Table("plans", metadata, _job_id(primary_key=True), sa.Column("data", sa.JSON, nullable=False))
+plans = sa.Table("plans", metadata, _job_id(primary_key=True), sa.Column("data", StoredJson, nullable=False))
 """Plans of jobs whose layout was chosen: the request and the planner's result. The job's row is read often and
 therefore does not contain them."""
 
@@ -163,7 +201,7 @@ predictions = sa.Table(
     metadata,
     _job_id(primary_key=True),
     sa.Column("generation", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("data", sa.JSON, nullable=False),
+    sa.Column("data", StoredJson, nullable=False),
 )
 
 incidents = sa.Table(
@@ -174,7 +212,7 @@ incidents = sa.Table(
     sa.Column("number", sa.BigInteger, nullable=False),
     sa.Column("cause", sa.String, nullable=False),
     sa.Column("time_s", sa.Double, nullable=False),
-    sa.Column("data", sa.JSON, nullable=False),
+    sa.Column("data", StoredJson, nullable=False),
     sa.UniqueConstraint("job_id", "number"),
 )
 
@@ -203,12 +241,13 @@ allocations = sa.Table(
     sa.Column("kind", sa.String, nullable=False),
     sa.Column("name", sa.String, nullable=False),
     sa.Column("node_id", sa.String, nullable=False),
-    sa.Column("data", sa.JSON, nullable=False),
+    sa.Column("data", StoredJson, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("released_at", sa.Double),
     sa.CheckConstraint("kind IN ('supervisor', 'agent', 'reservation')", name="kind"),
     sa.Index("uq_allocations_live_name", "name", unique=True, sqlite_where=_HELD, postgresql_where=_HELD),
     sa.Index(None, "job_id"),
+    sa.Index("ix_allocations_held", "id", sqlite_where=_HELD, postgresql_where=_HELD),
 )
 
 node_events = sa.Table(
@@ -247,8 +286,8 @@ projects = sa.Table(
     sa.Column("borrowable", sa.BigInteger),
     sa.Column("limit", sa.BigInteger),
     sa.Column("weight", sa.Double, nullable=False),
-    sa.Column("admits", sa.JSON, nullable=False),
-    sa.Column("defaults", sa.JSON, nullable=False),
+    sa.Column("admits", StoredJson, nullable=False),
+    sa.Column("defaults", StoredJson, nullable=False),
     sa.Column("spares", sa.BigInteger, nullable=False, server_default="0"),
 )
 """Projects that are set up. A project without a row has no quota and no rules."""
@@ -259,10 +298,22 @@ idempotency = sa.Table(
     sa.Column("scope", sa.String, primary_key=True),
     sa.Column("key", sa.String, primary_key=True),
     sa.Column("body_hash", sa.String, nullable=False),
-    sa.Column("response", sa.JSON, nullable=False),
+    sa.Column("response", StoredJson, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Index(None, "created_at"),
 )
+
+ledgers = sa.Table("ledgers", metadata, _job_id(primary_key=True), sa.Column("data", StoredJson, nullable=False))
+"""Ledgers of jobs whose steps were removed."""
+
+metric_totals = sa.Table(
+    "metric_totals",
+    metadata,
+    sa.Column("metric", sa.String, primary_key=True),
+    sa.Column("labels", sa.String, primary_key=True),
+    sa.Column("value", sa.Double, nullable=False),
+)
+"""Sums over all jobs that have ended. `labels` is a JSON array of the values of the labels."""
 
 leases = sa.Table(
     "leases",

@@ -17,10 +17,15 @@ _CHECK_TIMEOUT_S = 5.0
 router = APIRouter(tags=["ops"], responses=responses())
 
 
-@router.get("/livez")
-async def livez() -> Health:
-    """Report that the event loop runs. Checks nothing remote."""
-    return Health(status="ok")
+@router.get("/livez", responses={503: {"model": Health, "description": "The process must be restarted"}})
+async def livez(services: TheServices, response: Response) -> Health:
+    """Report that the event loop and the tasks of the server run. Checks nothing remote.
+
+    It fails after repeated failures of a task, so that the process is restarted.
+    """
+    problems = services.tasks.problems()
+    response.status_code = 503 if problems else 200
+    return Health(status="unavailable" if problems else "ok", checks=problems)
 
 
 @router.get("/readyz", responses={503: {"model": Health, "description": "A dependency does not respond"}})

@@ -72,7 +72,15 @@ class Wait:
     """Expected start in Unix seconds; None if it cannot be predicted."""
 
 
-SchedulingDecision = Admission | Wait | Shrink | Requeue
+@dataclass(frozen=True)
+class DecisionFault:
+    """The decision about the job failed. The decisions about all other jobs stand."""
+
+    job_id: str
+    error: Exception
+
+
+SchedulingDecision = Admission | Wait | Shrink | Requeue | DecisionFault
 
 
 def decide(
@@ -92,22 +100,24 @@ def decide(
     for job in AdmissionOrder(queue, scheduling.usage, now_s=now_s, ageing_s=rule.ageing_s):
         if scheduling.weighed > rule.max_nodes_weighed:
             break
-        scheduling.decide_job(job)
+        try:
+            scheduling.decide_job(job)
+        except Exception as error:  # of one job: it must not keep others from starting
+            scheduling.decisions.append(DecisionFault(job.job_id, error))
     return scheduling.decisions
 
 
-def queue_position(
-    job_id: str,
+def queue_positions(
     queue: Sequence[WaitingJob],
     running: Sequence[RunningJob],
     quotas: Mapping[str, Quota],
     *,
     now_s: float,
     rule: SchedulingPolicy,
-) -> int | None:
-    """Return the number of jobs ahead of a job; None if it is not queued."""
+) -> dict[str, int]:
+    """Return the number of jobs ahead of each queued job."""
     order = AdmissionOrder(queue, quota_usage_of(running, quotas), now_s=now_s, ageing_s=rule.ageing_s)
-    return next((ahead for ahead, job in enumerate(order) if job.job_id == job_id), None)
+    return {job.job_id: ahead for ahead, job in enumerate(order)}
 
 
 def demand_of(spec: JobSpec, layout: Layout) -> Demand:

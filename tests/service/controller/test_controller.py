@@ -282,7 +282,7 @@ async def test_an_internal_error_is_a_condition_of_the_job_until_it_is_resolved(
         with monkeypatch.context() as patched:
             patched.setattr(setup.cluster, "sync", fail)
             await supervisor.emit("note", kind="wakes the poll that was open")
-            job = await setup.until(job_id, lambda job: any(c.type == "Reconciled" for c in job.conditions))
+            job = await setup.until(job_id, lambda job: any(c.type == "PlatformFault" for c in job.conditions))
             assert "RuntimeError: internal fault" in job.conditions[0].message
         await supervisor.state("RUNNING", "first_step")
         await setup.until(job_id, lambda job: job.state is JobState.RUNNING and job.conditions == ())

@@ -5,10 +5,12 @@ from typing import Any
 
 from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
+from regroup.service.controller.job_faults import JobFaults
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.settings import Settings
 from regroup.service.store.records import Lease
 from regroup.service.store.store import Store
+from regroup.service.tasks.pass_record import PassRecord
 from tests.support.doubles.fake_cluster import FakeCluster
 
 
@@ -16,5 +18,12 @@ def leader_context(store: Store, lease: Lease, cluster: FakeCluster | None = Non
     """Return a context with its own caches."""
     used = cluster or FakeCluster()
     return LeaderContext(
-        lease, store, used, Settings(**settings), time.time, DrainNotices(store, used), QuotaHeadroom(store)
+        lease,
+        store,
+        used,
+        Settings(**settings),
+        time.time,
+        DrainNotices(store, used),
+        QuotaHeadroom(store),
+        JobFaults(store, lease, time.time, PassRecord()),
     )

@@ -12,7 +12,7 @@ from regroup.service.policy.scheduling.decide import (
     SchedulingPolicy,
     Wait,
     decide,
-    queue_position,
+    queue_positions,
 )
 from regroup.service.policy.scheduling.entries import Preemptibility, Priority, RunningJob, WaitingJob
 from regroup.service.policy.scheduling.fair_share import AdmissionOrder, aged_priority
@@ -71,7 +71,7 @@ def test_waiting_jobs_age_and_none_starves() -> None:
     late = waiting("late", 1, priority=Priority.critical, queued_s=3 * AGEING_S + 1)
     assert [job.name for job in order([old, late], 3 * AGEING_S + 2)] == ["old", "late"]
     assert aged_priority(old, now_s=3 * AGEING_S + 2, ageing_s=AGEING_S) == 3
-    assert queue_position("late", [old, late], (), {}, now_s=0.0, rule=RULE) == 0
+    assert queue_positions([old, late], (), {}, now_s=0.0, rule=RULE)["late"] == 0
 
 
 def test_backfill_never_delays_the_first_job() -> None:

@@ -1,0 +1,1 @@
+"""Long-lived tasks of the server: supervision, and the record of scheduling passes."""
