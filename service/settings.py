@@ -112,6 +112,27 @@ class Settings(BaseSettings):
     reap_interval_s: float = Field(default=30.0, gt=0)
     """Time between searches for actors and reservations that no live job owns."""
 
+    event_retention_s: float = Field(default=90 * 86400.0, ge=0)
+    """Time after the end of a job at which its events are removed, except changes of its state; 0 keeps them."""
+    step_retention_s: float = Field(default=180 * 86400.0, ge=0)
+    """Time after the end of a job at which the metrics of its steps are removed; 0 keeps them. Its ledger is kept."""
+    job_retention_s: float = Field(default=365 * 86400.0, ge=0)
+    """Time after the end of a job at which it is removed from the database; 0 keeps it. Its checkpoints stay in
+    storage. Jobs with pinned checkpoints, and jobs on which others depend, are kept."""
+    idempotency_retention_s: float = Field(default=86400.0, gt=0)
+    """Time for which a request with the same `Idempotency-Key` returns the same response."""
+
+    header_timeout_s: float = Field(default=15.0, gt=0)
+    """Time within which a client must send the headers of a request. Then the server closes the connection."""
+    body_timeout_s: float = Field(default=30.0, gt=0)
+    """Time without data after which the server rejects a request whose body is not complete."""
+    write_timeout_s: float = Field(default=60.0, gt=0)
+    """Time after which the server closes the connection to a client that reads nothing of its response."""
+    streams_per_client: int = Field(default=1000, ge=1)
+    """Number of streams (events, steps, logs, commands) that one client may follow at the same time."""
+    max_streams: int = Field(default=4000, ge=1)
+    """Number of streams that all clients may follow at the same time."""
+
     @field_validator("topology_labels")
     @classmethod
     def _check_levels(cls, value: dict[str, str]) -> dict[str, str]:

@@ -258,6 +258,36 @@ ROWS = (
         ),
     ),
     Row(
+        "Server",
+        (
+            Panel(
+                "Last scheduling pass",
+                "Time since the last completed scheduling pass, and its duration.",
+                "s",
+                [
+                    Query("time() - max(regroup_controller_last_pass_timestamp_seconds)", "age"),
+                    Query("max(regroup_controller_pass_seconds)", "duration"),
+                ],
+            ),
+            Panel(
+                "Faults of the server",
+                "Failures of tasks, of scheduling passes, and of the server while it handled one job.",
+                "short",
+                [
+                    Query("sum by (task) (regroup_task_failures_total)", "{{task}}"),
+                    Query("sum by (cause) (regroup_controller_passes_failed_total)", "passes: {{cause}}"),
+                    Query("sum(regroup_controller_job_faults_total)", "jobs"),
+                ],
+            ),
+            Panel(
+                "Removed rows",
+                "Number of rows that were removed from the database after their retention.",
+                "short",
+                [Query("sum by (table) (regroup_rows_removed_total)", "{{table}}")],
+            ),
+        ),
+    ),
+    Row(
         "Accounts",
         (
             Panel(

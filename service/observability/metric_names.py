@@ -20,6 +20,27 @@ _JOB = ("job_id", "job", "project")
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
 BUILD_INFO = Metric("regroup_build_info", "gauge", "Always 1; the version is a label.", ("version",))
+LAST_PASS = Metric(
+    "regroup_controller_last_pass_timestamp_seconds", "gauge",
+    "Unix time of the last completed scheduling pass, or of the start of leading. Only the leading server has it.",
+)  # fmt: skip
+PASS_SECONDS = Metric("regroup_controller_pass_seconds", "gauge", "Duration of the last completed scheduling pass.")
+PASSES_FAILED = Metric(
+    "regroup_controller_passes_failed", "counter",
+    "Scheduling passes of this process that failed, by cause: unavailable (database or cluster) or fault.", ("cause",),
+)  # fmt: skip
+JOB_FAULTS = Metric(
+    "regroup_controller_job_faults", "counter", "Failures of the control plane of this process while it handled a job."
+)
+TASK_FAILURES = Metric(
+    "regroup_task_failures", "counter", "Failures and new starts of long-lived tasks of this process.", ("task",)
+)
+JOBS_WITH_FAULTS = Metric(
+    "regroup_jobs_with_platform_fault", "gauge", "Jobs that the control plane fails to handle (`PlatformFault`)."
+)
+ROWS_REMOVED = Metric(
+    "regroup_rows_removed", "counter", "Rows of the database that were removed after their retention.", ("table",)
+)
 JOBS = Metric("regroup_jobs", "gauge", "Jobs in each state.", ("state",))
 QUEUE_OLDEST_WAIT = Metric(
     "regroup_queue_oldest_wait_seconds", "gauge", "Waiting time of the job that has waited longest."

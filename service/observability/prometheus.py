@@ -1,19 +1,20 @@
 """Prometheus metrics of the control plane, read from the database at each scrape. A restart neither loses nor repeats
-counts.
+counts, except those of the tasks of this process.
 
-Each job's history is folded into an account, which is retained between scrapes. A scrape reads only new events, and
-none of jobs that have ended.
+The history of each job that has not ended is folded into an account, which is retained between scrapes. A scrape reads
+only new events, and the stored sums over all jobs that have ended.
 """
 
 import asyncio
 import contextlib
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
@@ -24,20 +25,31 @@ from regroup.service.cluster_state.node_health import closed
 from regroup.service.cluster_state.probe_results import ProbeResults
 from regroup.service.cluster_state.shared_spares import shared_spare_nodes
 from regroup.service.domain.errors import UnavailableError
-from regroup.service.domain.states import JobState, Reason
+from regroup.service.domain.states import JobState
 from regroup.service.observability import metric_names as names
+from regroup.service.observability.job_totals import NOTES_COUNTED, bound_label, sum_name, totals_of
 from regroup.service.observability.metric_names import Metric
-from regroup.service.policy.accounting import device_seconds, goodput, queue_waits, steps_lost
+from regroup.service.policy.accounting import goodput
 from regroup.service.policy.detection.node_quarantine import NodeHealth, QuarantinePolicy, assess_nodes
 from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.ports.cluster import Cluster
-from regroup.service.store.records import MIRRORED, NODES_REQUESTED, WELL_USED, JobFilter, JobRow, ProjectRow, Totals
+from regroup.service.store.records import (
+    MIRRORED,
+    NODES_REQUESTED,
+    PLATFORM_FAULT,
+    WELL_USED,
+    JobRow,
+    ProjectRow,
+    SampleKey,
+    Sums,
+    Totals,
+)
 from regroup.service.store.store import Store
+from regroup.service.store.totals import REMOVED_ROWS, RETAINED_TABLES
+from regroup.service.tasks.server_tasks import ServerTasks
 
-_PAGE = 200
-_SPARE = "spare"
-"""Class of device-seconds of spare nodes."""
 Sample = tuple[Sequence[str], float]
+_log = structlog.get_logger(__name__)
 
 
 class Metrics:
@@ -49,40 +61,58 @@ class Metrics:
         rule: QuarantinePolicy,
         clock: Callable[[], float] = time.time,
         cluster: Cluster | None = None,
+        tasks: ServerTasks | None = None,
     ) -> None:
         """Create the renderer.
 
         Args:
             rule: quarantine policy, for the scores of nodes.
             cluster: source of the nodes for the metric of shared spares; None omits the number of ready spares.
+            tasks: tasks of this server.
         """
         self._store, self._cluster = store, cluster
         self._rule = rule
         self._clock = clock
+        self._tasks = tasks or ServerTasks()
         self._accounts: dict[str, JobAccount] = {}
+        """Accounts of the jobs that are not in the stored sums."""
         self._probes = ProbeResults()
         self._one_at_a_time = asyncio.Lock()
 
     async def render(self) -> bytes:
-        """Render all metrics in Prometheus text format.
-
-        Raises:
-            UnavailableError: the database does not answer.
-        """
+        """Render all metrics in Prometheus text format. Without the database, only those of this process."""
+        families = list(_of_server(self._tasks))
         async with self._one_at_a_time:
-            await self._catch_up()
-            now = self._clock()
-            families = list(_families(await self._store.totals(now), list(self._accounts.values()), now))
-            live = [account.job for account in self._accounts.values() if account.job.state.has_allocations]
-            families += _of_predictions(live, await self._store.predictions.newest([job.id for job in live]))
-            projects = await self._store.queue.projects()
-            families += _of_projects(list(self._accounts.values()), projects)
-            families.append(await self._spares([row for row in projects if row.spares], now))
-            families += _of_probes(await self._probes.newest(self._store))
-            families += _of_nodes(assess_nodes(await self._store.nodes.events(), now, self._rule))
+            try:
+                families += await self._of_store()
+            except UnavailableError as error:
+                _log.warning("the metrics lack everything that the database holds", error=str(error))
+            except Exception as error:  # those of this process show that it lives, and the others are absent
+                _log.error("the metrics of the database could not be read", exc_info=error)
         registry = CollectorRegistry()
         registry.register(_Ready(families))
-        return generate_latest(registry)
+        return await asyncio.to_thread(generate_latest, registry)
+
+    async def _of_store(self) -> list[Family]:
+        now = self._clock()
+        totals = await self._store.totals.read(now)
+        accounts = await self._catch_up(totals)
+        sums = defaultdict[SampleKey, float](float, totals.sums)
+        for account in accounts:
+            try:
+                for key, value in totals_of(account, now).items():
+                    sums[key] += value
+            except Exception as error:  # of one job: the metrics of all others are right
+                _log.error("a job is missing in the metrics", job=account.job.id, exc_info=error)
+        families = list(_families(totals, sums, accounts, now))
+        live = [account.job for account in accounts if account.job.state.has_allocations]
+        families += _of_predictions(live, await self._store.predictions.newest([job.id for job in live]))
+        projects = await self._store.queue.projects()
+        families += _of_projects(accounts, projects)
+        families.append(await self._spares([row for row in projects if row.spares], now))
+        families += _of_probes(await self._probes.newest(self._store))
+        families += _of_nodes(assess_nodes(await self._store.nodes.events(), now, self._rule))
+        return families
 
     async def _spares(self, projects: Sequence[ProjectRow], now: float) -> Family:
         samples = [((row.name, "desired"), float(row.spares)) for row in projects]
@@ -93,57 +123,52 @@ class Metrics:
                 samples += [((row.name, "ready"), float(kept[row.name])) for row in projects]
         return _gauge(names.PROJECT_SPARES, samples)
 
-    async def _catch_up(self) -> None:
-        after: str | None = None
-        while True:
-            page = await self._store.page(JobFilter(), after, _PAGE)
-            for job in page.jobs:
-                account = self._accounts.setdefault(job.id, JobAccount(job))
-                await account.catch_up(self._store, job)
-            after = page.next_after
-            if after is None:
-                return
+    async def _catch_up(self, totals: Totals) -> list[JobAccount]:
+        known, self._accounts = self._accounts, {}
+        for job in totals.uncounted:
+            account = self._accounts[job.id] = known.get(job.id) or JobAccount(job)
+            await account.catch_up(self._store, job)
+        return list(self._accounts.values())
 
 
-def _families(totals: Totals, accounts: Sequence[JobAccount], now: float) -> Iterable[Family]:
-    incidents = [incident for account in accounts for incident in account.incidents.values()]
+def _of_server(tasks: ServerTasks) -> Iterable[Family]:
+    passes = tasks.passes
     yield _gauge(names.BUILD_INFO, [((__version__,), 1.0)])
+    last_s = passes.last_at_s()
+    yield _gauge(names.LAST_PASS, [] if last_s is None else [((), last_s)])
+    yield _gauge(names.PASS_SECONDS, [] if last_s is None else [((), passes.duration_s)])
+    yield _counter(names.PASSES_FAILED, [((cause,), float(count)) for cause, count in passes.failed.items()])
+    yield _counter(names.JOB_FAULTS, [((), float(passes.job_faults))])
+    yield _counter(names.TASK_FAILURES, [((name,), float(count)) for name, count in tasks.failures().items()])
+
+
+def _families(totals: Totals, sums: Sums, accounts: Sequence[JobAccount], now: float) -> Iterable[Family]:
     yield _gauge(names.JOBS, [((state.value,), count) for state, count in totals.jobs.items()])
+    faulty = sum(account.job.platform_fault is not None for account in accounts)
+    yield _gauge(names.JOBS_WITH_FAULTS, [((), float(faulty))])
     yield _gauge(names.QUEUE_OLDEST_WAIT, [((), totals.queue_wait_s)])
-    yield _histogram(names.QUEUE_WAIT, {(): [wait for account in accounts for wait in queue_waits(account.timeline)]})
-    yield _counter(names.INCIDENTS, [((cause,), count) for cause, count in totals.incidents.items()])
-    lost = steps_lost(incidents)
-    yield _counter(names.STEPS_LOST, [((cause,), lost[cause]) for cause in sorted(lost)])
-    for metric, kind in _NOTES_COUNTED:
-        yield _counter(metric, [((), sum(account.notes[kind] for account in accounts))])
-    refused = sum((Counter(account.snapshots_refused) for account in accounts), Counter[str]())
-    yield _counter(names.SNAPSHOTS_REFUSED, [((why,), refused[why]) for why in ("checksum", "replicas")])
-    yield _histogram(names.RECOVERY, _phases(incidents))
-    sizes = Counter(str(incident["recovery_action"]) for incident in incidents)
-    yield _counter(names.RESIZES, [((action,), sizes[action]) for action in ("resize", "shrink")])
-    planned = [each for each in incidents if each["recovery_action"] == "resize" and each["reason"] == Reason.RESIZED]
-    gaps = [each["durations"]["total"] for each in planned if "total" in (each.get("durations") or {})]
-    yield _histogram(names.RESIZE_GAP, {(): gaps})
+    for metric in (names.INCIDENTS, names.STEPS_LOST, names.DEVICE_SECONDS):
+        yield _counter(metric, _samples(metric.name, sums))
+    for metric in NOTES_COUNTED:
+        yield _counter(metric, [((), sums.get((metric.name, ()), 0.0))])
+    for metric, values in ((names.SNAPSHOTS_REFUSED, ("checksum", "replicas")), (names.RESIZES, ("resize", "shrink"))):
+        yield _counter(metric, [((value,), sums.get((metric.name, (value,)), 0.0)) for value in values])
+    for metric in (names.QUEUE_WAIT, names.RECOVERY, names.RESIZE_GAP, names.CHECKPOINT_SECONDS, names.INSTALL_SECONDS):
+        yield _histogram(metric, sums)
     yield _gauge(names.CHECKPOINT_BYTES, [((), totals.checkpoint_bytes)])
-    durations = [seconds for account in accounts for seconds in account.checkpoint_seconds]
-    yield _histogram(names.CHECKPOINT_SECONDS, {(): durations})
-    installs = [seconds for account in accounts for seconds in account.install_seconds]
-    yield _histogram(names.INSTALL_SECONDS, {(): installs})
-    yield _counter(names.DEVICE_SECONDS, _device_seconds(accounts, now))
+    removed = [((table,), sums.get((REMOVED_ROWS, (table,)), 0.0)) for table in RETAINED_TABLES]
+    yield _counter(names.ROWS_REMOVED, removed)
     live = [account for account in accounts if account.job.state.has_allocations]
     for metric, value in _OF_A_JOB:
         found = [(account.job, value(account, now)) for account in live]
         yield _gauge(metric, [((job.id, job.name, job.project), number) for job, number in found if number is not None])
 
 
-_NOTES_COUNTED: Sequence[tuple[Metric, str]] = (
-    (names.STEPS_SKIPPED, "step_skipped"),
-    (names.LOSS_SPIKES, "loss_spike"),
-    (names.CHECKPOINTS_FAILED, "checkpoint_failed"),
-    (names.CLOCKS_SET, "clock_set"),
-    (names.STALE_CALLS, "stale"),
-)
-"""Counter → kind of the notes that it counts."""
+def _samples(name: str, sums: Sums) -> list[tuple[tuple[str, ...], float]]:
+    """Return the samples of a metric, sorted by label."""
+    return sorted((labels, value) for (metric, labels), value in sums.items() if metric == name)
+
+
 _OF_A_JOB: Sequence[tuple[Metric, Callable[[JobAccount, float], float | None]]] = (
     (names.JOB_STEP, lambda account, _: account.job.step),
     (names.JOB_STEPS, lambda account, _: account.job.steps),
@@ -219,7 +244,7 @@ def _of_projects(accounts: Sequence[JobAccount], projects: Sequence[ProjectRow])
     for account in accounts:
         job = account.job
         if job.state is JobState.QUEUED:
-            unmet = (each.reason for each in job.conditions if not each.status)
+            unmet = (each.reason for each in job.conditions if not each.status or each.type == PLATFORM_FAULT)
             waiting[job.project, next(unmet, "not_evaluated")] += 1
         elif job.state.has_allocations:
             held[job.project] += account.world_size + account.spare_devices
@@ -231,28 +256,6 @@ def _of_projects(accounts: Sequence[JobAccount], projects: Sequence[ProjectRow])
     samples += [((name, "guaranteed"), float(row.guaranteed)) for name, row in by_name.items()]
     samples += [((name, "limit"), float(row.limit)) for name, row in by_name.items() if row.limit is not None]
     yield _gauge(names.PROJECT_DEVICES, samples)
-
-
-def _phases(incidents: Iterable[dict[str, Any]]) -> dict[Sequence[str], list[float]]:
-    observed: dict[Sequence[str], list[float]] = {}
-    for incident in incidents:
-        if incident.get("reason") == Reason.SUSPENDED:
-            continue  # users choose the duration of a suspension
-        for phase, seconds in (incident.get("durations") or {}).items():
-            if seconds is not None:
-                observed.setdefault((str(phase),), []).append(float(seconds))
-    return observed
-
-
-def _device_seconds(accounts: Iterable[JobAccount], now: float) -> list[Sample]:
-    sums: dict[tuple[str, str], float] = {}
-    for account in accounts:
-        device = str(account.job.spec["resources"]["device"])
-        for kind, seconds in device_seconds(account.seconds(now), account.world_size).items():
-            sums[kind.value, device] = sums.get((kind.value, device), 0.0) + seconds
-        if spare_s := account.spare_device_seconds(now):
-            sums[_SPARE, device] = sums.get((_SPARE, device), 0.0) + spare_s
-    return list(sums.items())
 
 
 def _gauge(metric: Metric, samples: Iterable[Sample]) -> Family:
@@ -269,17 +272,17 @@ def _counter(metric: Metric, samples: Iterable[Sample]) -> Family:
     return family
 
 
-def _histogram(metric: Metric, observed: dict[Sequence[str], list[float]]) -> Family:
+def _histogram(metric: Metric, sums: Sums) -> Family:
+    """Return a histogram. One without labels exists before the first observation."""
     family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-    for labels, values in observed.items():
-        bounds = (*metric.buckets, math.inf)
-        buckets = [(_bound(bound), float(sum(value <= bound for value in values))) for bound in bounds]
-        family.add_metric(labels, buckets, sum_value=sum(values))
+    found = {labels for name, labels in sums if name == sum_name(metric)}
+    if not metric.labels:
+        found.add(())
+    bounds = [bound_label(bound) for bound in (*metric.buckets, math.inf)]
+    for labels in sorted(found):
+        buckets = [(bound, sums.get((metric.name, (*labels, bound)), 0.0)) for bound in bounds]
+        family.add_metric(labels, buckets, sum_value=sums.get((sum_name(metric), labels), 0.0))
     return family
-
-
-def _bound(value: float) -> str:
-    return "+Inf" if math.isinf(value) else str(value)
 
 
 @dataclass(frozen=True, eq=False)  # the registry keeps it in a dict

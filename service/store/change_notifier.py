@@ -2,6 +2,10 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
+
+_REMEMBERED = 10_000
+"""Number of jobs whose last change is remembered."""
 
 
 class Changes:
@@ -10,6 +14,10 @@ class Changes:
     def __init__(self) -> None:
         self._count = 0
         self._last: dict[str, int] = {}
+        """Job id → count of its last change, the oldest change first."""
+        self._forgotten = 0
+        """Count up to which changes of other jobs were forgotten: a waiter from before that is woken in vain."""
+        self._listeners: list[Callable[[str], None]] = []
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self._waiting_for_any: set[asyncio.Event] = set()
 
@@ -20,13 +28,22 @@ class Changes:
     def announce(self, job_id: str) -> None:
         """Wake the followers of a job after a transaction that wrote to it has committed."""
         self._count += 1
+        self._last.pop(job_id, None)
         self._last[job_id] = self._count
+        if len(self._last) > _REMEMBERED:
+            self._forgotten = self._last.pop(next(iter(self._last)))
+        for listener in self._listeners:
+            listener(job_id)
         for event in (*self._waiting.get(job_id, ()), *self._waiting_for_any):
             event.set()
 
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the id of each job that changes."""
+        self._listeners.append(listener)
+
     async def wait(self, job_id: str, mark: int, timeout_s: float) -> None:
         """Wait until the job has changed since `mark`, at most `timeout_s`."""
-        if self._last.get(job_id, 0) > mark:
+        if self._last.get(job_id, self._forgotten) > mark:
             return
         event = asyncio.Event()
         self._waiting[job_id].add(event)

@@ -1,11 +1,11 @@
-"""The history of a job: events, steps, generations, incidents, checkpoints; and the fold that proves the ledger."""
+"""The history of a job: events, steps, generations, incidents, checkpoints."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from regroup.service.store.records import Checkpoint, Event, Generation, Incident, Ledger, Step
+from regroup.service.store.records import Checkpoint, Event, Generation, Incident, Step
 from regroup.service.store.tables import checkpoints, events, generations, incidents, steps
 
 _STEP_COLUMNS = [column for column in steps.c if column.name != "job_id"]
@@ -60,6 +60,14 @@ async def generations_of(connection: AsyncConnection, job_id: str) -> list[Gener
     return [Generation(**row) for row in (await connection.execute(query)).mappings()]
 
 
+async def newest_generation(connection: AsyncConnection, job_id: str) -> Generation | None:
+    """Return the newest generation; None before the first one."""
+    columns = [column for column in generations.c if column.name != "job_id"]
+    query = sa.select(*columns).where(generations.c.job_id == job_id).order_by(generations.c.number.desc()).limit(1)
+    row = (await connection.execute(query)).mappings().one_or_none()
+    return None if row is None else Generation(**row)
+
+
 async def incidents_of(connection: AsyncConnection, job_id: str) -> list[Incident]:
     """Return all incidents, the oldest first."""
     columns = [column for column in incidents.c if column.name != "job_id"]
@@ -84,51 +92,3 @@ def usable(found: Iterable[Checkpoint], formed: Sequence[Generation]) -> list[Ch
         for checkpoint in found
         if all(later.start_step >= checkpoint.step for later in formed if later.number > checkpoint.generation)
     ]
-
-
-def fold(
-    rows: Sequence[Step], formed: Sequence[Generation], samples: Mapping[int, int | None], committed: int
-) -> Ledger:
-    """Fold all rows of a job into its ledger.
-
-    Args:
-        rows: all rows of the job, in any order.
-        formed: its generations. The job starts at the start step of the first one (`resume_from`).
-        samples: generation → required number of samples per step; None for a script, which reports no samples.
-        committed: number of committed steps that the job reports.
-    """
-    start_by_number = {generation.number: generation.start_step for generation in formed}
-    began_at = start_by_number[min(start_by_number)] if start_by_number else 0
-    counted: dict[int, Step] = {}
-    problems: list[str] = []
-    superseded = 0
-    for row in rows:
-        if any(start < row.step for number, start in start_by_number.items() if number > row.generation):
-            superseded += 1
-        elif row.step in counted:
-            problems.append(
-                f"step {row.step} counts twice: in generations {counted[row.step].generation} and {row.generation}"
-            )
-        else:
-            counted[row.step] = row
-    missing = [step for step in range(began_at + 1, committed + 1) if step not in counted]
-    if missing:
-        problems.append(f"{len(missing)} committed steps have no row; the first is {missing[0]}")
-    beyond = [step for step in counted if step > committed or step <= began_at]
-    if beyond:
-        problems.append(f"{len(beyond)} rows are outside steps {began_at + 1}..{committed}, e.g. {beyond[0]}")
-    if None in samples.values():
-        problems.append("a script does not report the samples of its steps")
-    problems += [
-        f"step {row.step} used {row.samples} samples, expected {expected}"
-        for row in counted.values()
-        if (expected := samples.get(row.generation)) is not None and row.samples != expected
-    ]
-    return Ledger(
-        exact=not problems,
-        steps=len(counted),
-        samples=sum(row.samples or 0 for row in counted.values()),
-        samples_hash=sum(row.samples_hash or 0 for row in counted.values()) % 2**64,
-        superseded=superseded,
-        problems=tuple(problems),
-    )

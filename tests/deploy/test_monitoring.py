@@ -21,6 +21,7 @@ from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEven
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import NewJob, ProjectRow
 from regroup.service.store.store import Store
+from regroup.service.tasks.server_tasks import ServerTasks
 from tests.support.inputs.probe_output import end, probe_result
 from tests.support.servers.prometheus import PrometheusServer, QueryError
 
@@ -102,7 +103,11 @@ async def exposition(folder: Path) -> bytes:
     await store.predictions.put(lease, "job_1", 2, {"step_s": 0.4, "peak_bytes": 4e9, "bubble": 0.2})
     bad = NodeEvent("local-1", NodeEventKind.PREFLIGHT, time.time(), "preflight:1", message="its matmul is wrong")
     await store.nodes.record_order(bad)
-    text = await Metrics(store, QuarantinePolicy(3600.0, 600.0)).render()
+    tasks = ServerTasks()
+    tasks.add("controller", lambda: asyncio.sleep(0))
+    tasks.passes.lead()
+    tasks.passes.complete()
+    text = await Metrics(store, QuarantinePolicy(3600.0, 600.0), tasks=tasks).render()
     await store.close()
     return text
 

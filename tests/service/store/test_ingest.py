@@ -2,7 +2,10 @@
 
 import math
 
+from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.domain.states import JobState, Reason, check_transition
+from regroup.service.observability.job_totals import totals_of
+from regroup.service.observability.metric_names import INCIDENTS
 from regroup.service.store.records import Allocation, AllocationKind, Lease
 from regroup.service.store.store import Store
 
@@ -81,7 +84,11 @@ async def test_later_revisions_of_an_incident_replace_earlier_ones(store: Store,
     await store.ingest(lease, job_id, emitter.boot_id, [first, other, second], {})
     incidents = await store.incidents(job_id)
     assert [(item.id, item.data["times"]) for item in incidents] == [("i1", {"seen_s": 1.0, "dead_s": 2.0}), ("i2", {})]
-    assert (await store.totals(0.0)).incidents == {"rank_exit": 1, "hang": 1}
+    job = await store.job(job_id)
+    account = JobAccount(job)
+    await account.catch_up(store, job)
+    counted = {labels: value for (name, labels), value in totals_of(account, 0.0).items() if name == INCIDENTS.name}
+    assert counted == {("rank_exit",): 1, ("hang",): 1}
 
 
 async def test_repeated_steps_supersede_the_earlier_rows(store: Store, lease: Lease, queue, walk, emitter):
@@ -210,7 +217,7 @@ async def test_removed_checkpoints_are_not_listed(store: Store, lease: Lease, qu
     await store.ingest(lease, job_id, emitter.boot_id, [removed_event], {})
     assert [item.step for item in await store.checkpoints(job_id)] == [4]
     assert [item.step for item in await store.checkpoints(job_id, removed=True)] == [2, 4]
-    assert (await store.totals(0.0)).checkpoint_bytes == 5
+    assert (await store.totals.read(0.0)).checkpoint_bytes == 5
 
 
 async def test_the_job_shows_the_metrics_of_its_last_steps(store: Store, lease: Lease, queue, walk, emitter):

@@ -140,7 +140,7 @@ async def test_followers_are_notified_and_miss_no_change(store: Store, queue):
 
 async def test_totals_contain_every_state(store: Store, queue):
     await queue()
-    totals = await store.totals(now=151.0)
+    totals = await store.totals.read(151.0)
     assert set(totals.jobs) == set(JobState)
     assert (totals.jobs[JobState.QUEUED], totals.jobs[JobState.FAILED], totals.queue_wait_s) == (1, 0, 50.0)
 
