@@ -59,6 +59,8 @@ class Follower(Generic[T]):
             if event.kind == "end":
                 self.is_ended = True
                 break
+            if event.kind == "dropped":  # this client was too slow: the next connection continues after the last id
+                continue
             items.append(self._stream.parse(event.data))
             self._last_event_id = event.id
             self._retry.reset()

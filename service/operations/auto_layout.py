@@ -1,6 +1,5 @@
 """Automatic layouts: the planner chooses a job's layout at submit time, for the nodes of the cluster at that time."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from regroup.service.cluster_state.node_health import closed
 from regroup.service.cluster_state.probe_results import ProbeResults
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.layout import Layout
+from regroup.service.operations.calculation import CALCULATIONS
 from regroup.service.planner.alternatives import list_layouts
 from regroup.service.planner.auto_layout import LayoutChoice, choose_layout
 from regroup.service.planner.capacity import JobCapacity, find_capacity
@@ -47,7 +47,7 @@ class LayoutPlanner:
             UnavailableError: the cluster or the database does not answer.
         """
         # In a thread: the search takes seconds for thousands of ranks.
-        chosen = await asyncio.to_thread(choose_layout, spec, await self._capacity(spec), max_ranks)
+        chosen = await CALCULATIONS.run(choose_layout, spec, await self._capacity(spec), max_ranks)
         return PlannedSpec(chosen.spec, _to_record(spec, chosen, self._clock()))
 
     async def split(self, spec: JobSpec, ranks: int) -> Layout:
@@ -61,7 +61,7 @@ class LayoutPlanner:
         if not dp.min * each <= ranks <= dp.max * each:
             message = f"out of range: this job can have {dp.min * each} to {dp.max * each} ranks"
             raise SpecError([FieldIssue("ranks", message, ranks)])
-        found = await asyncio.to_thread(list_layouts, spec, ranks, await self._capacity(spec))
+        found = await CALCULATIONS.run(list_layouts, spec, ranks, await self._capacity(spec))
         if not found:
             raise SpecError(
                 [FieldIssue("ranks", "no layout with this number of ranks is legal and fits in memory", ranks)]

@@ -57,9 +57,7 @@ async def stream_bundle(records: IncidentRecords) -> AsyncGenerator[bytes]:
     nodes: list[Mapping[str, Any]] = []
     missing = dict(data.get("evidence_missing") or {})
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, value in _documents(records):
-            archive.writestr(name, json.dumps(value, indent=1))
-        archive.writestr("events.jsonl", "".join(json.dumps(asdict(event)) + "\n" for event in records.events))
+        await asyncio.to_thread(_add_files, archive, _documents(records))  # compression grows with the ranks
         for node_id, node_name in _node_names(records).items():
             if node_name in missing:
                 continue
@@ -75,19 +73,24 @@ async def stream_bundle(records: IncidentRecords) -> AsyncGenerator[bytes]:
             except (OSError, ImportError, ValueError) as error:
                 missing[node_name] = f"the server cannot read {uri}: {type(error).__name__}: {error}"
                 continue
-            for name, text in _files(evidence):
-                archive.writestr(name, text)
+            await asyncio.to_thread(_add_files, archive, _files(evidence))
             nodes.append(_without(evidence, *_TEXTS))
             yield stream.read_pieces()
         archive.writestr("summary.txt", summary_text(records.number, data, nodes, missing))
     yield stream.read_pieces()
 
 
-def _documents(records: IncidentRecords) -> Iterator[tuple[str, Any]]:
-    yield "incident.json", {**records.incident.data, "number": records.number}
-    yield "spec.json", records.job.spec
+def _add_files(archive: zipfile.ZipFile, files: Iterator[tuple[str, str]]) -> None:
+    for name, text in files:
+        archive.writestr(name, text)
+
+
+def _documents(records: IncidentRecords) -> Iterator[tuple[str, str]]:
+    yield "incident.json", json.dumps({**records.incident.data, "number": records.number}, indent=1)
+    yield "spec.json", json.dumps(records.job.spec, indent=1)
     for generation in records.generations:
-        yield f"generation-{generation.number}.json", asdict(generation)
+        yield f"generation-{generation.number}.json", json.dumps(asdict(generation), indent=1)
+    yield "events.jsonl", "".join(json.dumps(asdict(event)) + "\n" for event in records.events)
 
 
 def _node_names(records: IncidentRecords) -> dict[str, str]:

@@ -71,13 +71,12 @@ async def start_command(
         NotFoundError: the job has no such rank.
         UnavailableError: the rank's node does not answer.
     """
-    generations = await store.generations(job.id) if job.state.has_allocations else []
-    if not generations:
+    newest = await store.newest_generation(job.id) if job.state.has_allocations else None
+    if newest is None:
         raise ConflictError(
             f"job {job.id} is {job.state} and has no node on which a rank runs; `hold_on_failure` retains the nodes of "
             "a failed job"
         )
-    newest = generations[-1]
     place = next((place for place in newest.ranks if place["rank"] == command.rank), None)
     if place is None:
         last = newest.world_size - 1

@@ -3,21 +3,23 @@
 A reference to a job is its id or its name. A name means the live job of that name in the project, else the newest one.
 """
 
+import asyncio
+import contextlib
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 from regroup.service.blobs.store import BlobStore
 from regroup.service.cluster_state.allocations import JobAllocations
 from regroup.service.cluster_state.job_account import JobAccount
-from regroup.service.cluster_state.queue import jobs_ahead
+from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
 from regroup.service.domain.states import JobState
 from regroup.service.operations.auto_layout import LayoutPlanner, PlannedSpec
+from regroup.service.operations.followers import Entry, Followers
 from regroup.service.operations.job_plan import JobPlan, PredictionComparison, compare_generations, get_job_plan
 from regroup.service.operations.projects import apply_project, max_ranks
 from regroup.service.operations.why import Why, explain
@@ -39,9 +41,8 @@ from regroup.service.store.records import (
 from regroup.service.store.store import Store
 
 _ID_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
-_FOLLOW_POLL_S = 1.0  # writes of this process wake followers at once; polling finds the writes of other replicas
 _RECENT_STEPS = 100
-RowT = TypeVar("RowT", Event, Step)
+_RETAINED_ACCOUNTS = 200
 
 
 class KeyReusedError(SpecError):
@@ -78,7 +79,8 @@ class Jobs:
         planner: chooses layouts.
         storage_uri: durable storage of jobs whose spec has no `storage_uri`.
         allow_faults: accept specs with `faults`.
-        ageing_s: waiting time after which a queued job rises by one priority class.
+        positions: positions of jobs in the queue.
+        followers: reader for all that follow jobs.
     """
 
     def __init__(
@@ -90,7 +92,8 @@ class Jobs:
         *,
         storage_uri: str,
         allow_faults: bool,
-        ageing_s: float,
+        positions: QueuePositions,
+        followers: Followers,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -98,7 +101,11 @@ class Jobs:
         self._planner = planner
         self._storage_uri = storage_uri
         self._allow_faults = allow_faults
-        self._ageing_s = ageing_s
+        self._positions = positions
+        self._accounts: dict[str, JobAccount] = {}
+        """Accounts of the jobs that were explained last, the oldest first."""
+        self._accounting = asyncio.Lock()
+        self._followers = followers
 
     async def submit(self, spec: JobSpec, *, actor: str, key: str | None = None) -> Submission:
         """Queue a job.
@@ -182,10 +189,10 @@ class Jobs:
 
     async def detail(self, job: JobRow) -> JobDetail:
         """Return the job with its incidents and its newest generation."""
-        newest = (await self._store.generations(job.id))[-1:]
-        comparisons = await compare_generations(self._store, job.id, newest)
+        newest = await self._store.newest_generation(job.id)
+        comparisons = await compare_generations(self._store, job.id, [newest] if newest else [])
         incidents = await self._store.incidents(job.id)
-        return JobDetail(job, incidents, newest[0] if newest else None, comparisons[0] if comparisons else None)
+        return JobDetail(job, incidents, newest, comparisons[0] if comparisons else None)
 
     async def plan(self, job: JobRow) -> JobPlan:
         """Return the plan of a job, and its result."""
@@ -207,37 +214,27 @@ class Jobs:
         """Return the events with numbers above `after`."""
         return await self._store.events(job.id, after, limit)
 
-    def follow_events(self, job: JobRow, after: int) -> AsyncGenerator[Event | None]:
-        """Yield events with numbers above `after` until the job has ended; None while there is no new event."""
-        return self._follow(job, after, self._store.events)
+    def follow_events(self, job: JobRow, after: int) -> AsyncGenerator[Entry[Event] | None]:
+        """Yield events with numbers above `after` until the job has ended; None while there is no new event.
+
+        Raises:
+            FollowerDroppedError: the caller was too slow.
+        """
+        return self._followers.follow_events(job, after)
 
     async def steps(self, job: JobRow, after: int, limit: int) -> list[Step]:
         """Return the committed steps above step `after`, without those that a later generation repeated."""
         return await self._store.committed_steps(job.id, after, limit)
 
-    def follow_steps(self, job: JobRow, after: int) -> AsyncGenerator[Step | None]:
+    def follow_steps(self, job: JobRow, after: int) -> AsyncGenerator[Entry[Step] | None]:
         """Yield step rows with numbers above `after` until the job has ended; None while there is no new row.
 
         A row replaces the rows of its step and of later steps in older generations.
-        """
-        return self._follow(job, after, self._store.step_rows)
 
-    async def _follow(
-        self, job: JobRow, after: int, read: Callable[[str, int], Awaitable[Sequence[RowT]]]
-    ) -> AsyncGenerator[RowT | None]:
-        while True:
-            mark = self._store.changes.mark()
-            has_ended = (await self._store.job(job.id)).state.is_terminal  # read first: then all its rows are there
-            rows = await read(job.id, after)
-            for row in rows:
-                after = row.number
-                yield row
-            if rows:
-                continue
-            if has_ended:
-                return
-            yield None
-            await self._store.changes.wait(job.id, mark, _FOLLOW_POLL_S)
+        Raises:
+            FollowerDroppedError: the caller was too slow.
+        """
+        return self._followers.follow_steps(job, after)
 
     async def incidents(self, job: JobRow) -> list[Incident]:
         """Return the incidents, oldest first."""
@@ -262,16 +259,27 @@ class Jobs:
     async def why(self, job: JobRow) -> Why:
         """Explain why the job waits, failed or is slow, with advice."""
         recent = await self._store.committed_steps(job.id, max(0, job.step - _RECENT_STEPS))
-        account, now = JobAccount(job), self._clock()
-        ahead = await jobs_ahead(self._store, job, now=now, ageing_s=self._ageing_s)
-        await account.catch_up(self._store, job)
+        now, ahead = self._clock(), await self._positions.jobs_ahead(job)
+        account = await self._account(job)
         incidents, choice = await self._store.incidents(job.id), await self._choice(job)
+        account.restore_incidents(incidents)
         return explain(job, incidents, recent, ahead, account.seconds(now), now, choice)
+
+    async def _account(self, job: JobRow) -> JobAccount:
+        """Return the job's account. The last ones are retained, so that a repetition reads only new events."""
+        async with self._accounting:
+            account = self._accounts[job.id] = self._accounts.pop(job.id, None) or JobAccount(job)
+            if len(self._accounts) > _RETAINED_ACCOUNTS:
+                del self._accounts[next(iter(self._accounts))]
+            await account.catch_up(self._store, job)
+            return account
 
     async def _choice(self, job: JobRow) -> PlacementChoice | None:
         """Return the placement decision of the job's current nodes; None if it has no nodes."""
         rows = await self._store.live_allocations(job.id)
-        return JobAllocations(rows).assignment.choice if rows else None
+        with contextlib.suppress(KeyError, TypeError, ValueError, StopIteration):  # a damaged row
+            return JobAllocations(rows).assignment.choice if rows else None
+        return None
 
     async def _find_answer(self, scope: str, key: str, body_hash: str) -> Submission | None:
         answer = await self._store.remembered(scope, key, now=self._clock())

@@ -7,6 +7,7 @@ import asyncio
 import posixpath
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from typing import Protocol
 
 from regroup.service.domain.errors import NotFoundError, UnavailableError
 from regroup.service.ports.cluster import Cluster, LogChunk
@@ -17,10 +18,9 @@ _CHUNK_BYTES = 64 * 1024
 _SPLIT_BYTES = 8 * 2**20
 """Size from which a stream is archived as its beginning and its end, with a gap between them."""
 _SUFFIX = {"stdout": "out", "stderr": "err"}
-_POLL_S = 0.5  # the store emits no event for rank output
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class LogPosition:
     """A position in a rank's output."""
 
@@ -66,50 +66,77 @@ async def read_chunk(
             raise
 
 
-async def stream_log(
-    store: Store,
-    cluster: Cluster,
-    job: JobRow,
-    rank: int,
-    stream: str,
-    position: LogPosition,
-    *,
-    only: bool,
-    follow: bool,
-) -> AsyncGenerator[LogPiece | None]:
-    """Yield output from `position`; None while there is no new output.
+class LogSelection(Protocol):
+    """The output to read."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def stream(self) -> str: ...
+    @property
+    def only(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class LogStep:
+    """The result of one read of an output that may still grow."""
+
+    piece: LogPiece | None
+    next: LogPosition
+    """Position of the next read."""
+    is_idle: bool = False
+    """True if there is no more output yet."""
+    is_ended: bool = False
+    """True if there will be no more output."""
+
+
+async def read_step(cluster: Cluster, job: JobRow, source: LogSelection, position: LogPosition) -> LogStep:
+    """Read the next piece of an output, also beyond the end of a generation.
 
     Args:
-        only: stop at the end of that generation; otherwise continue with the next generations.
-        follow: wait for new output until the job ends.
+        job: current row.
+    """
+    piece, after, has_ended = None, position, False
+    try:
+        chunk = await read_chunk(cluster, job, position, source.rank, source.stream, _CHUNK_BYTES)
+    except NotFoundError:
+        # The rank has not started, or the generation had no such rank, or the node is lost.
+        has_ended = position.generation < job.generation
+    except UnavailableError:
+        pass  # the node may answer later
+    else:
+        if chunk.next_offset > position.offset:
+            after = LogPosition(position.generation, chunk.next_offset)
+            piece = LogPiece(chunk.data, position, after)
+        has_ended = chunk.complete
+    if piece is not None and not has_ended:
+        return LogStep(piece, after)
+    if has_ended and position.generation < job.generation and source.only is None:
+        return LogStep(piece, LogPosition(position.generation + 1, 0))
+    is_over = job.state.is_terminal or (has_ended and source.only is not None)
+    return LogStep(piece, after, is_idle=not is_over, is_ended=is_over)
+
+
+async def read_log(
+    store: Store, cluster: Cluster, job: JobRow, rank: int, stream: str, position: LogPosition
+) -> AsyncGenerator[LogPiece]:
+    """Yield the output of one generation that exists now, from `position`.
+
+    Raises:
+        UnavailableError: the node or the storage does not answer.
     """
     while True:
-        job = await store.job(job.id)
-        newest = max((generation.number for generation in await store.generations(job.id)), default=0)
-        has_ended, has_output = False, False
         try:
-            chunk = await read_chunk(cluster, job, position, rank, stream, _CHUNK_BYTES)
+            chunk = await read_chunk(cluster, await store.job(job.id), position, rank, stream, _CHUNK_BYTES)
         except NotFoundError:
-            # The rank has not started, or the generation had no such rank, or the node is lost.
-            has_ended = position.generation < newest
-        except UnavailableError:
-            if not follow:
-                raise
-        else:
-            after = LogPosition(position.generation, chunk.next_offset)
-            if has_output := chunk.next_offset > position.offset:
-                yield LogPiece(chunk.data, position, after)
-                position = after
-            has_ended = chunk.complete
-        if has_output and not has_ended:
-            continue
-        if has_ended and position.generation < newest and not only:
-            position = LogPosition(position.generation + 1, 0)
-            continue
-        if job.state.is_terminal or not follow or (has_ended and only):
             return
-        yield None
-        await store.changes.wait(job.id, store.changes.mark(), _POLL_S)
+        if chunk.next_offset <= position.offset:
+            return
+        after = LogPosition(position.generation, chunk.next_offset)
+        yield LogPiece(chunk.data, position, after)
+        position = after
+        if chunk.complete:
+            return
 
 
 async def read_archived(storage_uri: str, generation: int, rank: int, stream: str, offset: int, limit: int) -> LogChunk:

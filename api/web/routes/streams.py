@@ -1,23 +1,30 @@
 """Events, steps and logs of a job, as a list or as a stream of server-sent events.
 
-A stream resumes after `Last-Event-ID`. It ends with an event `end` when the job has ended and all entries are sent.
+A stream resumes after `Last-Event-ID`. It ends with an event `end` when the job has ended and all entries are sent. A
+client that reads too slowly gets an event `dropped` instead, and can resume.
 """
 
+import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Header, Query
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
-from regroup.api.schemas.jobs import Event, EventList, LogPiece, Step, StepList
+from regroup.api.schemas import jobs as schemas
+from regroup.api.schemas.jobs import Event, EventList, Step, StepList
 from regroup.api.web.event_stream import KEEPALIVE_S, stream_events
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import After, Limit, NamedJob, TheJobs, TheServices
-from regroup.service.operations.logs import LogPosition, read_chunk, stream_log
+from regroup.service.operations.follower_queue import FollowerDroppedError
+from regroup.service.operations.followers import IDLE_S
+from regroup.service.operations.log_followers import LogSource
+from regroup.service.operations.logs import LogPiece, LogPosition, read_chunk, read_log
 from regroup.service.store import records
 
 _STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Entries"}
@@ -40,7 +47,7 @@ async def events(
     """Get the job's history: events numbered above `after`."""
     if follow:
         items = jobs.follow_events(job, _resume_position(last_event_id, after))
-        return stream_events(_stream(items, "event", lambda event: (str(event.number), _event(event))))
+        return stream_events(_stream(items, lambda entry: entry.render(_event_frame)))
     return EventList(events=[_event(event) for event in await jobs.events(job, after, limit)])
 
 
@@ -60,7 +67,7 @@ async def steps(
     """
     if follow:
         items = jobs.follow_steps(job, _resume_position(last_event_id, after))
-        return stream_events(_stream(items, "step", lambda row: (str(row.number), _step(row))))
+        return stream_events(_stream(items, lambda entry: entry.render(_step_frame)))
     return StepList(steps=[_step(row) for row in await jobs.steps(job, after, limit)])
 
 
@@ -83,48 +90,51 @@ async def logs(
     if follow:
         if last_event_id is not None:
             position = _log_position(last_event_id, rank)
-        pieces = stream_log(
-            services.store, services.cluster, job, rank, stream, position, only=generation is not None, follow=True
-        )
-
-        def to_wire(piece: Any) -> tuple[str, BaseModel]:
-            at = piece.next
-            wire = LogPiece(
-                generation=piece.position.generation,
-                rank=rank,
-                stream=stream,
-                offset=piece.position.offset,
-                text=piece.text,
-            )
-            return f"{at.generation}.{rank}.{at.offset}", wire
-
-        return stream_events(_stream(pieces, "log", to_wire))
+        source = LogSource(job.id, rank, stream, generation)
+        pieces = services.log_followers.follow(source, position)
+        return stream_events(_stream(pieces, partial(_log_frame, rank, stream)))
     await read_chunk(services.cluster, job, position, rank, stream, 1)  # 404 before the first byte
-    pieces = stream_log(services.store, services.cluster, job, rank, stream, position, only=True, follow=False)
+    pieces = read_log(services.store, services.cluster, job, rank, stream, position)
 
     async def text() -> AsyncGenerator[str]:
         async for piece in pieces:
-            if piece is not None:
-                yield piece.text
+            yield piece.text
 
     return StreamingResponse(text(), media_type="text/plain; charset=utf-8")
 
 
-async def _stream(
-    items: AsyncIterator[T | None], kind: str, to_wire: Callable[[T], tuple[str, BaseModel]]
-) -> AsyncGenerator[bytes]:
+async def _stream(items: AsyncGenerator[T | None], to_frame: Callable[[T], bytes]) -> AsyncGenerator[bytes]:
     last_sent_s = time.monotonic()
     yield KEEPALIVE_COMMENT  # sends the headers now, not with the first event
-    async for item in items:
-        if item is not None:
-            position, wire = to_wire(item)
-            yield format_sse_event(data_str=wire.model_dump_json(), event=kind, id=position)
-        elif time.monotonic() - last_sent_s < KEEPALIVE_S:
-            continue
-        else:
-            yield KEEPALIVE_COMMENT
-        last_sent_s = time.monotonic()
+    async with aclosing(items):
+        try:
+            async for item in items:
+                if item is not None:
+                    yield to_frame(item)
+                elif time.monotonic() - last_sent_s < KEEPALIVE_S - IDLE_S:
+                    continue
+                else:
+                    yield KEEPALIVE_COMMENT
+                last_sent_s = time.monotonic()
+        except FollowerDroppedError as error:
+            yield format_sse_event(data_str=json.dumps({"detail": str(error)}), event="dropped")
+            return
     yield format_sse_event(data_str="{}", event="end")
+
+
+def _event_frame(event: records.Event) -> bytes:
+    return format_sse_event(data_str=_event(event).model_dump_json(), event="event", id=str(event.number))
+
+
+def _step_frame(row: records.Step) -> bytes:
+    return format_sse_event(data_str=_step(row).model_dump_json(), event="step", id=str(row.number))
+
+
+def _log_frame(rank: int, stream: str, piece: LogPiece) -> bytes:
+    start, at = piece.position, piece.next
+    wire = schemas.LogPiece(generation=start.generation, rank=rank, stream=stream, offset=start.offset, text=piece.text)
+    position = f"{at.generation}.{rank}.{at.offset}"
+    return format_sse_event(data_str=wire.model_dump_json(), event="log", id=position)
 
 
 def _resume_position(last_event_id: str | None, after: int) -> int:
