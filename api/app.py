@@ -12,6 +12,7 @@ from regroup import __version__
 from regroup.api.web import problems
 from regroup.api.web.http import Guard, PageTokens
 from regroup.api.web.request_checks import JsonBodies, check_request
+from regroup.api.web.request_limits import RequestLimits
 from regroup.api.web.routes import (
     drains,
     evidence,
@@ -47,6 +48,7 @@ def create_app(services: Services, token: ApiToken) -> FastAPI:
 
     app = _create_app(lifespan)
     app.add_middleware(JsonBodies)
+    app.add_middleware(RequestLimits, settings=services.settings)
     app.add_middleware(Guard, token)
     return app
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 from collections.abc import Generator
@@ -11,11 +12,14 @@ from pathlib import Path
 import uvicorn
 
 from regroup.api.app import create_app
+from regroup.api.web.connections import connection_class
 from regroup.service.local import api_token, private_files
 from regroup.service.local.api_token import ApiToken
 from regroup.service.server import control_plane
 from regroup.service.settings import Settings
 
+_DESCRIPTORS = 65_536
+_OTHER_REQUESTS = 1000  # beside streams; more connections get 503
 _DRAIN_S = 3  # clients that follow streams hold their requests open; they reconnect to the next server
 
 
@@ -31,6 +35,7 @@ def serve(settings: Settings) -> None:
     for name in api_token.VARIABLES:  # Ray's processes would inherit them
         os.environ.pop(name, None)
     private_files.prepare_state_dir(settings.state_dir)
+    _allow_descriptors()
     control_plane.refuse_second(settings.state_dir)
     token = api_token.ensure_token(settings.token_path, create=settings.token_file is None)
     # The working directory becomes sys.path[0] of every Ray worker, so it must not contain the user's packages.
@@ -57,10 +62,12 @@ async def _run(settings: Settings, token: ApiToken, listener: socket.socket, sto
         _stop_on_signals(stopping)  # again, because Ray replaced the handlers
         config = uvicorn.Config(
             create_app(services, token),
+            http=connection_class(settings),
             ws="none",
             log_level="warning",
             access_log=False,
             timeout_graceful_shutdown=_DRAIN_S,
+            limit_concurrency=settings.max_streams + _OTHER_REQUESTS,
         )
         web = _Server(config)
         serving = asyncio.create_task(web.serve(sockets=[listener]))
@@ -86,6 +93,14 @@ def _ready_line(settings: Settings, url: str, dashboard: str | None) -> str:
         return f"regroup serves at {url}"
     asks = "" if settings.ray_address else f" (it asks for the token in {settings.ray_token_path})"
     return f"regroup serves at {url}, Ray dashboard at {dashboard}{asks}"
+
+
+def _allow_descriptors() -> None:
+    """Raise the limit of open files as far as this user may: each connection needs one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _stop_on_signals(stopping: asyncio.Event) -> None:

@@ -32,7 +32,13 @@ _CODE_BY_ERROR: Sequence[tuple[type[RegroupError], str]] = (
     (MalformedDocumentError, "malformed_json"),
     *CODE_BY_ERROR,
 )
-_CODE_BY_STATUS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
+_CODE_BY_STATUS = {
+    400: "bad_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    413: "body_too_large",
+}
 
 
 def problem(code: str, detail: str, path: str, errors: Sequence[InvalidField] = ()) -> Response:
@@ -48,7 +54,7 @@ def problem(code: str, detail: str, path: str, errors: Sequence[InvalidField] = 
         errors=list(errors),
     )
     text = json.dumps(body.model_dump(mode="json"))
-    headers = {"Retry-After": "1"} if entry.status == 503 else None
+    headers = {"Retry-After": "1"} if entry.status in (429, 503) else None
     return Response(text, entry.status, headers, media_type=MEDIA_TYPE)
 
 

@@ -1,12 +1,11 @@
 """/v1/plans: find layouts for a model on a cluster before it runs."""
 
-import asyncio
-
 from fastapi import APIRouter
 
 from regroup.api.schemas.plans import PlanReport
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import TheServices
+from regroup.service.operations.calculation import CALCULATIONS
 from regroup.service.operations.plans import PlanRequest, plan
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"], responses=responses("malformed_json", "body_too_large"))
@@ -20,4 +19,4 @@ async def create(request: PlanRequest, services: TheServices) -> PlanReport:
     `measured_values` lists them.
     """
     probes = await services.probes.newest()
-    return PlanReport.model_validate(await asyncio.to_thread(plan, request, probes))
+    return PlanReport.model_validate(await CALCULATIONS.run(plan, request, probes))

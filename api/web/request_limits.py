@@ -1,0 +1,90 @@
+"""Limits of requests: the time for a body, and the number of streams that a client follows at the same time."""
+
+import asyncio
+import hashlib
+import time
+from collections import Counter
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from regroup.api.web.problems import problem
+from regroup.service.settings import Settings
+
+_LONGEST_BODY_S = 600.0
+"""Time within which a body must be complete, even if its data never stops."""
+_YES = frozenset({"1", "on", "t", "true", "y", "yes"})
+
+
+class RequestLimits:
+    """Middleware that rejects bodies that do not arrive, and streams beyond the limits of the settings."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app, self._settings = app, settings
+        self._streams = Counter[str]()
+        """Client → number of its open streams."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request to the app within the limits, or answer with a problem."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        receive = self._limit_body(receive)
+        if not _is_stream(scope):
+            await self._app(scope, receive, send)
+            return
+        client = _client_of(scope)
+        if refusal := self._refusal(client):
+            await problem("too_many_streams", refusal, str(scope["path"]))(scope, receive, send)
+            return
+        self._streams[client] += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._streams[client] -= 1
+            if not self._streams[client]:
+                del self._streams[client]
+
+    def _refusal(self, client: str) -> str:
+        remedy = "close some, or wait until their jobs end"
+        if self._streams[client] >= self._settings.streams_per_client:
+            return f"this client follows {self._streams[client]} streams, the largest number for one client; {remedy}"
+        if self._streams.total() >= self._settings.max_streams:
+            return f"the server's clients follow {self._streams.total()} streams, its largest number; {remedy}"
+        return ""
+
+    def _limit_body(self, receive: Receive) -> Receive:
+        is_complete, deadline_s = False, time.monotonic() + _LONGEST_BODY_S
+        idle_s = self._settings.body_timeout_s
+
+        async def limited() -> Message:
+            nonlocal is_complete
+            if is_complete:
+                return await receive()  # waits for the client to disconnect
+            try:
+                async with asyncio.timeout(min(idle_s, deadline_s - time.monotonic())):
+                    message = await receive()
+            except TimeoutError as error:
+                late = f"the body did not arrive in time; send at least a part of it every {idle_s:g} s"
+                raise HTTPException(408, late, {"Connection": "close"}) from error
+            is_complete = not message.get("more_body", False)
+            return message
+
+        return limited
+
+
+def _is_stream(scope: Scope) -> bool:
+    """Return whether the response lasts until a job or a command ends."""
+    if str(scope["path"]).endswith("/exec"):
+        return True
+    follow = parse_qs(scope.get("query_string", b"").decode(errors="replace")).get("follow", [""])
+    return follow[-1].lower() in _YES
+
+
+def _client_of(scope: Scope) -> str:
+    """Return the identity of the client: its credential, else its address."""
+    if credential := Headers(scope=scope).get("authorization"):
+        return hashlib.sha256(credential.encode()).hexdigest()
+    return str((scope.get("client") or ("",))[0])
