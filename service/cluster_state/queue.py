@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from regroup.service.domain.states import JobState
 from regroup.service.policy.placement.place import Demand, Shortage
-from regroup.service.policy.scheduling.decide import SchedulingPolicy, demand_of, sizes_of, up_to_target
+from regroup.service.policy.scheduling.decide import SchedulingPolicy, demand_of, up_to_target
 from regroup.service.policy.scheduling.entries import (
     Preemptibility,
     Priority,
