@@ -51,7 +51,7 @@ class SharedStorageReconciler(Reconciler):
         if is_seen:
             self._seen = nonce
             return
-        self._missing_since_s = self._missing_since_s or now
+        self._missing_since_s = now if self._missing_since_s is None else self._missing_since_s
         if now - self._missing_since_s > _VISIBLE_WITHIN_S:
             names = ", ".join(sorted(status.storage_nodes))
             self._problem = (

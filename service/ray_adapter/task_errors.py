@@ -18,7 +18,7 @@ def failure_of(error: RayTaskError, node_name: str) -> AgentFailure:
     cause: BaseException = error.cause or error
     lines = _plain(str(cause)).strip().splitlines() or [""]
     kind = AgentErrorKind.NODE if isinstance(cause, OSError) else AgentErrorKind.BUG
-    traceback = _plain(str(error.traceback_str))[-_TRACEBACK_CHARACTERS:]
+    traceback = _plain(str(error))[-_TRACEBACK_CHARACTERS:]
     return AgentFailure(kind, f"{type(cause).__name__}: {lines[-1]}", traceback, node_name)
 
 

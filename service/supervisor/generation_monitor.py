@@ -64,7 +64,7 @@ class GenerationMonitor:
     broken_devices: dict[str, str] = field(default_factory=dict[str, str])
     """Node → the driver's message about a broken device there."""
     killed_at_s: float | None = None
-    """Unix seconds at which ranks are killed that got SIGTERM at a planned end; None: they got none."""
+    """Monotonic time in seconds at which ranks are killed that got SIGTERM at a planned end; None: they got none."""
     is_termination_reported: bool = False
     ended: set[int] = field(default_factory=set[int])
     """Ranks that ended after SIGTERM, in whatever way."""
@@ -206,7 +206,7 @@ def restore_monitor(
     """
     monitor = GenerationMonitor(last, step=last.start_step)
     if any(status.is_terminating and status.generation == last.number for status in statuses.values()):
-        monitor.killed_at_s = time.time() + grace_s
+        monitor.killed_at_s = time.monotonic() + grace_s
     is_whole = True
     for node, status in statuses.items():
         for message in map(from_json, status.messages):

@@ -9,11 +9,7 @@ from regroup.service.domain.states import Reason
 from regroup.service.policy.recovery.classify import Cause
 from regroup.service.policy.recovery.drain_deadlines import DrainSchedule, schedule_drain
 from regroup.service.policy.recovery.restore_source import RestoreKind
-from regroup.service.policy.recovery.termination import (
-    function_killed_at_s,
-    script_killed_at_s,
-    script_terminates_at_s,
-)
+from regroup.service.policy.recovery.termination import function_time_s, script_terminates_at_s, script_time_s
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.assignment import PlannedChange
 from regroup.service.ports.sync import UnreadyNodes
@@ -71,7 +67,7 @@ class PlannedRelocation:
             self._start_once(f"stop {monitor.generation.number} {change.is_requeue}", self._stop(monitor, change))
         is_due = self._is_end_due(monitor, now_s, times, is_saving)
         if is_due and not monitor.is_stopped:
-            self._termination.begin(monitor, self._killed_at_s(change, now_s), change.why)
+            self._termination.begin(monitor, self._time_to_end_s(change, now_s), change.why)
         self._is_ended = self._termination.is_over(monitor) or (is_due and monitor.is_stopped)
         return Cause(change.reason, change.why, now_s, evidence=change.evidence) if self._is_ended else None
 
@@ -82,10 +78,10 @@ class PlannedRelocation:
             return Requeued(change.why, change.reason)
         return self._intents.planned_relocation if self._is_ended or self._is_ready else None
 
-    def _killed_at_s(self, change: PlannedChange, now_s: float) -> float:
-        grace_s = self._payload.spec.termination_grace
-        killed_at_s = function_killed_at_s if self._payload.script is None else script_killed_at_s
-        return killed_at_s(now_s, change.deadline_s, grace_s)
+    def _time_to_end_s(self, change: PlannedChange, now_s: float) -> float:
+        """Return the time that ranks have from SIGTERM now until SIGKILL."""
+        time_s = function_time_s if self._payload.script is None else script_time_s
+        return time_s(now_s, change.deadline_s, self._payload.spec.termination_grace)
 
     def _is_former_state_unneeded(self, monitor: GenerationMonitor) -> bool:
         """Return whether the state on former nodes is unneeded: after the first step, at the end, and for scripts."""

@@ -80,9 +80,11 @@ class StorageProof:
         """Have the first of these nodes that can do so write the proof."""
         for node in nodes:
             try:
-                return await self._agent(node).write_storage_proof(self._nonce)
+                await self._agent(node).write_storage_proof(self._nonce)
             except AgentError as error:
                 self._defer(error, may_defer=may_defer)
+            else:
+                return
 
     async def _look(self, nodes: Sequence[str], *, may_defer: bool) -> Collection[str]:
         """Return the nodes that see the proof. A node whose storage fails is deferred, or its error is raised."""

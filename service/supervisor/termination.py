@@ -23,21 +23,23 @@ class Termination:
     def __init__(self, gang: Gang, log: EventLog, silent_nodes: Callable[[], Collection[str]]) -> None:
         """Initialize. `silent_nodes`: returns the nodes of lost agents."""
         self._gang, self._log, self._silent_nodes = gang, log, silent_nodes
+        self._requested: set[int] = set()
+        """Generations whose ranks got the request from this supervisor. An agent ignores a repetition."""
         self._requests: set[asyncio.Task[None]] = set()
 
-    def begin(self, monitor: GenerationMonitor, killed_at_s: float, why: str) -> None:
-        """Send SIGTERM to all ranks; those that live at `killed_at_s` (Unix seconds) are to be killed.
+    def begin(self, monitor: GenerationMonitor, time_s: float, why: str) -> None:
+        """Send SIGTERM to all ranks. Those that are alive after `time_s` are to be killed.
 
-        A second call can only bring that time forward.
+        A second call can only shorten the time.
         """
-        if monitor.killed_at_s is not None:
-            monitor.killed_at_s = min(monitor.killed_at_s, killed_at_s)
+        killed_at_s, number = time.monotonic() + time_s, monitor.generation.number
+        monitor.killed_at_s = min(monitor.killed_at_s or killed_at_s, killed_at_s)
+        if number in self._requested:
             return
-        monitor.killed_at_s = killed_at_s
-        left_s = max(0.0, killed_at_s - time.time())
-        message = f"{why}: the ranks got SIGTERM and have {left_s:.0f} s to end"
-        self._log.emit_termination(monitor.generation.number, message, is_over=False)
-        request = asyncio.get_running_loop().create_task(self._request(monitor.generation.number))
+        self._requested.add(number)
+        message = f"{why}: the ranks got SIGTERM and have {time_s:.0f} s to end"
+        self._log.emit_termination(number, message, is_over=False)
+        request = asyncio.get_running_loop().create_task(self._request(number))
         self._requests.add(request)
         request.add_done_callback(self._requests.discard)
 
@@ -45,7 +47,7 @@ class Termination:
         """Return whether all ranks have ended, or their time has. Report the end once."""
         if monitor.killed_at_s is None:
             return False
-        if monitor.running and time.time() < monitor.killed_at_s:
+        if monitor.running and time.monotonic() < monitor.killed_at_s:
             return False
         if not monitor.is_termination_reported:
             monitor.is_termination_reported = True
@@ -54,7 +56,7 @@ class Termination:
 
     async def run(self, monitor: GenerationMonitor, grace_s: float, why: str) -> None:
         """Send SIGTERM to all ranks, and wait until all have ended, at most `grace_s`."""
-        self.begin(monitor, time.time() + grace_s, why)
+        self.begin(monitor, grace_s, why)
         while not self.is_over(monitor):
             monitor.changed.clear()
             for node in self._silent_nodes():

@@ -28,6 +28,8 @@ class _Found:
     """Private bit generators of NumPy that the operating system seeded."""
     torch_seed: int | None = None
     """First seed of torch's own generator, which the operating system gave it."""
+    is_torch_seeded: bool = False
+    """A module seeded torch's own generator."""
 
 
 _found = _Found()
@@ -50,6 +52,8 @@ def watched_imports() -> Generator[Callable[[], None]]:
     finally:
         of_python.end()
         of_numpy.end()
+        if (torch_generator := _torch_generator()) is not None:
+            _found.is_torch_seeded |= torch_generator.initial_seed() != _found.torch_seed
 
 
 def renew() -> None:
@@ -66,8 +70,7 @@ def renew() -> None:
     for generator in _found.numpy:
         if _seed_sequence(generator) is not None:
             generator.__init__()  # in place: a `numpy.random.Generator` has it
-    torch_generator = _torch_generator()
-    if torch_generator is not None and _found.torch_seed == torch_generator.initial_seed():
+    if (torch_generator := _torch_generator()) is not None and not _found.is_torch_seeded:
         torch_generator.seed()  # `torch.seed` would touch devices
 
 

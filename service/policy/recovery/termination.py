@@ -16,16 +16,15 @@ def script_terminates_at_s(noticed_s: float, deadline_s: float | None, grace_s: 
     return max(noticed_s, min(stop_s, deadline_s - grace_s - _KILL_RESERVE_S))
 
 
-def script_killed_at_s(now_s: float, deadline_s: float | None, grace_s: float) -> float:
-    """Return the time of SIGKILL for a script that gets SIGTERM now: the end of the notice, or of its grace."""
+def script_time_s(now_s: float, deadline_s: float | None, grace_s: float) -> float:
+    """Return the time that a script has after SIGTERM: the rest of the notice, or its grace without a deadline."""
     left_s = grace_s if deadline_s is None else deadline_s - _KILL_RESERVE_S - now_s
-    return now_s + min(max(0.0, left_s), LONGEST_S)
+    return min(max(0.0, left_s), LONGEST_S)
 
 
-def function_killed_at_s(now_s: float, deadline_s: float | None, grace_s: float) -> float:
-    """Return the time of SIGKILL for a function that did not stop in time and gets SIGTERM now.
+def function_time_s(now_s: float, deadline_s: float | None, grace_s: float) -> float:
+    """Return the time that a function has after SIGTERM, if it did not stop in time.
 
     Its snapshots must still reach other nodes, so it gets at most half of the time that is left.
     """
-    left_s = grace_s if deadline_s is None else max(0.0, deadline_s - now_s) / 2
-    return now_s + min(grace_s, left_s)
+    return grace_s if deadline_s is None else min(grace_s, max(0.0, deadline_s - now_s) / 2)

@@ -5,9 +5,9 @@ import pytest
 from regroup.service.policy.recovery.drain_deadlines import release_by_s
 from regroup.service.policy.recovery.termination import (
     LONGEST_S,
-    function_killed_at_s,
-    script_killed_at_s,
+    function_time_s,
     script_terminates_at_s,
+    script_time_s,
 )
 
 
@@ -25,13 +25,13 @@ def test_a_script_gets_sigterm_early_enough_for_its_grace(notice_s: float | None
 )
 def test_a_script_gets_the_notice_that_is_left_or_its_grace(left_s: float | None, gets_s: float) -> None:
     deadline_s = None if left_s is None else 1000.0 + left_s
-    assert script_killed_at_s(1000.0, deadline_s, grace_s=30.0) == 1000.0 + gets_s
+    assert script_time_s(1000.0, deadline_s, grace_s=30.0) == gets_s
 
 
 @pytest.mark.parametrize(("left_s", "gets_s"), [(None, 30.0), (600.0, 30.0), (20.0, 10.0), (-5.0, 0.0)])
 def test_a_function_leaves_time_for_its_snapshots(left_s: float | None, gets_s: float) -> None:
     deadline_s = None if left_s is None else 1000.0 + left_s
-    assert function_killed_at_s(1000.0, deadline_s, grace_s=30.0) == 1000.0 + gets_s
+    assert function_time_s(1000.0, deadline_s, grace_s=30.0) == gets_s
 
 
 def test_a_script_without_other_nodes_is_queued_early_enough_for_its_grace() -> None:
