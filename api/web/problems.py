@@ -32,7 +32,7 @@ _CODE_BY_ERROR: Sequence[tuple[type[RegroupError], str]] = (
     (MalformedDocumentError, "malformed_json"),
     *CODE_BY_ERROR,
 )
-_CODE_BY_STATUS = {
+CODE_BY_STATUS = {
     400: "bad_request",
     404: "not_found",
     405: "method_not_allowed",
@@ -112,7 +112,7 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        code = _CODE_BY_STATUS.get(error.status_code, "bad_request" if error.status_code < 500 else "internal")
+        code = CODE_BY_STATUS.get(error.status_code, "bad_request" if error.status_code < 500 else "internal")
         detail = f"{request.method} {request.url.path}: {error.detail}"
         answer = problem(code, detail, request.url.path)
         for name, value in (error.headers or {}).items():

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regroup.api.web.http import UPLOADS
-from regroup.api.web.problems import problem, spec_problem
+from regroup.api.web.problems import CODE_BY_STATUS, problem, spec_problem
 from regroup.service.documents.document import DocumentError
 from regroup.service.documents.json_text import parse_json
 
@@ -42,8 +42,8 @@ class JsonBodies:
         try:
             body = await _read(receive)
             refusal = await _find_refusal(body, Headers(scope=scope).get("content-type"), path)
-        except HTTPException as error:  # the body is too large
-            refusal, body = problem("body_too_large", error.detail, path), b""
+        except HTTPException as error:  # the body is too large, or did not arrive
+            refusal, body = problem(CODE_BY_STATUS[error.status_code], error.detail, path), b""
         if refusal is not None:
             await refusal(scope, receive, send)
             return

@@ -1,6 +1,7 @@
 """Connections with limits on a real socket: half-open requests, bodies that do not arrive, clients that do not read."""
 
 import asyncio
+import base64
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -12,6 +13,7 @@ import uvicorn
 
 from regroup.api.app import create_app
 from regroup.api.web.connections import connection_class
+from regroup.service.local.api_token import ApiToken
 from regroup.service.operations.services import Services
 from regroup.service.settings import Settings
 from regroup.service.spec.job import JobSpec, parse_spec
@@ -19,6 +21,7 @@ from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 from tests.support.doubles.fake_cluster import FakeCluster
 
+TOKEN = "token-of-these-connections"
 HEADER_S, BODY_S, WRITE_S = 0.4, 0.3, 0.5
 _PATIENCE_S = 20.0
 
@@ -45,7 +48,8 @@ async def serving(tmp_path: Path) -> AsyncIterator[Serving]:
     store = await Store.open(settings.database_url)
     services = Services(store, FakeCluster(), settings)
     config = uvicorn.Config(
-        create_app(services), port=0, ws="none", log_config=None, http=connection_class(settings),
+        create_app(services, ApiToken(TOKEN, tmp_path / "token")),
+        port=0, ws="none", log_config=None, http=connection_class(settings),
         timeout_keep_alive=1, timeout_graceful_shutdown=1,
     )  # fmt: skip
     server = _Server(config)
@@ -85,7 +89,8 @@ async def exchange(port: int, *parts: bytes, pause_s: float = 0.0) -> tuple[byte
     return answer, took_s
 
 
-HEAD = b"Host: localhost\r\n"
+HOST = b"Host: localhost\r\n"
+HEAD = HOST + b"Authorization: Bearer " + TOKEN.encode() + b"\r\n"
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", b"GET /livez HTTP/1.1\r\n", b"GET /livez HTTP/1.1\r\nHost: local"])
@@ -157,7 +162,8 @@ async def test_streams_of_a_client_and_of_all_clients_are_limited(serving: Servi
     open_streams = [await _open(serving.port, follow % (b"events", b"true") + b"\r\n") for _ in range(3)]
     answer, _ = await exchange(serving.port, follow % (b"steps", b"1") + b"Connection: close\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 429 ") and b"too_many_streams" in answer and b"for one client" in answer
-    other = follow % (b"events", b"yes") + b"Authorization: Bearer b\r\n"
+    basic = base64.b64encode(f"other:{TOKEN}".encode())
+    other = b"GET /v1/jobs/gpt/events?follow=yes HTTP/1.1\r\n" + HOST + b"Authorization: Basic " + basic + b"\r\n"
     open_streams.append(await _open(serving.port, other + b"\r\n"))
     answer, _ = await exchange(serving.port, other + b"Connection: close\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 429 ") and b"the server's clients" in answer

@@ -40,7 +40,7 @@ async def test_the_history_contains_actor_and_command(live):
     await live.client(lambda client: list(client.exec(job_id, ["env"])))
     event = (await live.store.events(job_id))[-1]
     assert (event.type, event.actor) == ("exec", "local")
-    assert event.data == {"command": ["env"], "rank": 0, "node": "a"}
+    assert event.data == {"command": ["env"], "arguments": 0, "rank": 0, "node": "a"}
 
 
 async def test_proxies_neither_buffer_nor_store_a_commands_output(live):
