@@ -80,7 +80,7 @@ def test_an_invalid_spec_gives_one_line_per_field_on_standard_error(
     assert [line.partition("bad.yaml: ")[2] for line in unknown] == ["line 3, column 1: unknown field"]
     assert any(line.startswith("error: name:") and "'Bad'" in line for line in lines)
     assert any(line.startswith("error: training: ") for line in lines)
-    assert any(line.startswith("error: layout.dp.min:") for line in lines)
+    assert any(line.startswith("error: layout.dp:") for line in lines)
     assert all(line.startswith("error: ") for line in lines)
 
 

@@ -102,7 +102,8 @@ async def test_a_half_open_request_is_closed(serving: Serving, sent: bytes) -> N
 async def test_bytes_that_trickle_do_not_extend_the_time(serving: Serving) -> None:
     slow = [b"GET /livez HTTP/1.1\r\n", *(b"x-%d: 1\r\n" % number for number in range(400))]
     answer, took_s = await exchange(serving.port, *slow, pause_s=0.05)
-    assert answer.startswith(b"HTTP/1.1 408 ") and took_s < 400 * 0.05 / 2
+    # A reset by bytes that were still on their way may discard the answer.
+    assert answer[:13] in (b"HTTP/1.1 408 ", b"") and took_s < 400 * 0.05 / 2
 
 
 async def test_a_half_request_after_a_whole_one_is_closed(serving: Serving) -> None:
