@@ -100,7 +100,7 @@ def _events(text: str) -> Iterator[yaml.Event]:
 
 
 def _read(event: yaml.Event, builder: TreeBuilder, untyped: Collection[str]) -> None:
-    mark = cast(Any, event.start_mark)
+    mark: Any = event.start_mark
     if isinstance(event, yaml.DocumentStartEvent) and builder.is_complete:
         raise refuse((), _at(mark), "a second document begins here: write one document per file")
     if isinstance(event, yaml.ScalarEvent | yaml.SequenceStartEvent | yaml.MappingStartEvent) and event.tag is not None:

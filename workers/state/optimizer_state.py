@@ -240,4 +240,4 @@ def _accept_again(optimizer: Optimizer, added: Sequence[nn.Parameter]) -> None:
         if {id(parameter) for parameter in members} != restored:
             add({**group, "params": members})
 
-    optimizer.add_param_group = add_param_group
+    cast(Any, optimizer).add_param_group = add_param_group

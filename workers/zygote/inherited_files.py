@@ -84,8 +84,8 @@ def _replace_by_closed_connection(fd: int) -> None:
 
 def _renew_multiprocessing() -> None:
     """Let this process start its own servers and draw its own key, as a fresh interpreter does."""
-    process: Any = multiprocessing.process.current_process()
-    process._config["authkey"] = multiprocessing.process.AuthenticationString(os.urandom(32))
+    processes: Any = multiprocessing.process
+    processes.current_process()._config["authkey"] = processes.AuthenticationString(os.urandom(32))
     if (util := sys.modules.get("multiprocessing.util")) is not None:
         util._run_after_forkers()  # type: ignore[attr-defined]
     tracker: Any = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)

@@ -13,7 +13,7 @@ import sys
 import weakref
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 
 @dataclass
@@ -88,7 +88,7 @@ class _PythonSeeds:
             if a is None:
                 _found.python.append(weakref.ref(generator))
 
-        random.Random.seed, random.seed = seed, self._seed_own
+        cast(Any, random.Random).seed, random.seed = seed, self._seed_own
 
     def end(self) -> None:
         random.Random.seed, random.seed = self._of_class, self._of_own

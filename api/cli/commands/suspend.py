@@ -46,7 +46,7 @@ def resume(job: Job, server: Server = None, as_json: AsJson = False) -> None:
 def _describe_suspend(job: "JobModel") -> str:
     if job.state == "SUSPENDED":
         return f"{job.name} is suspended at step {job.step}; `regroup resume {job.name}` queues it again"
-    if job.spec.workload.kind in ("script", "ray_train"):
+    if job.spec is not None and job.spec.workload.kind in ("script", "ray_train"):
         grace_s = job.spec.termination_grace
         return (
             f"suspending {job.name} ({job.state}): its ranks get SIGTERM and have {grace_s:.0f} s to save their state, "

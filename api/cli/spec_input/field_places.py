@@ -1,7 +1,7 @@
 """Places of invalid fields: the file, line and column that contain what the validation or the server refused."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from regroup.service.domain.errors import FieldIssue, RegroupError, SpecError
 
 
 @contextlib.contextmanager
-def add_places(path: Path, settings: Sequence[str] = ()) -> Iterator[None]:
+def add_places(path: Path, settings: Sequence[str] = ()) -> Generator[None]:
     """Add the place in the spec file to each error about a field that is raised inside.
 
     Args:

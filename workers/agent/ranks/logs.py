@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from regroup.workers.contract.agent_records import LogPiece
@@ -76,7 +77,7 @@ def archive(log_dir: Path, prefix: str, root: str, redactor: Redactor) -> None:
         for name, begin, end in _parts(path, path.name.removeprefix(prefix))
     ]
     with ThreadPoolExecutor(_CONCURRENT_COPIES) as pool:  # many small files: the latency of storage dominates
-        for _ in pool.map(lambda copy: _copy(copy, redactor), copies):
+        for _ in pool.map(partial(_copy, redactor=redactor), copies):
             pass
 
 
