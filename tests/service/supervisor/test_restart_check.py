@@ -33,7 +33,7 @@ def monitor(number: int, source: RestoreSource = RestoreSource(RestoreKind.NONE)
     return GenerationMonitor(Generation(number, Layout(dp_shard=2), places, source, "start"))
 
 
-def take_steps(monitor: GenerationMonitor, digest: str = "a", *, stops: bool) -> GenerationMonitor:
+def train_steps(monitor: GenerationMonitor, digest: str = "a", *, stops: bool) -> GenerationMonitor:
     number = monitor.generation.number
     for rank in range(2):
         for step in (3, 4):
@@ -51,33 +51,33 @@ async def test_the_first_generation_ends_by_plan_and_equal_steps_are_noted() -> 
     first = monitor(1)
     checked.check.poll(first)
     assert checked.check.find_end(first) is None
-    cause = checked.check.find_end(take_steps(first, stops=True))
+    cause = checked.check.find_end(train_steps(first, stops=True))
     assert cause is not None and cause.reason is Reason.RESTART_CHECK
     second = monitor(2, MEMORY)
     checked.check.poll(second)
     assert await checked.notes() == []
     for _ in range(2):
-        checked.check.poll(take_steps(second, stops=False))
+        checked.check.poll(train_steps(second, stops=False))
         assert await checked.notes() == [("restart_verified", "steps 3 to 4 are equal")]
 
 
 async def test_a_difference_ends_the_job_and_names_the_part() -> None:
     checked = Checked()
-    checked.check.find_end(take_steps(monitor(1), stops=True))
+    checked.check.find_end(train_steps(monitor(1), stops=True))
     with pytest.raises(Finished, match="after step 3, 1 parts of the state of ranks 0, 1 differ: w") as ended:
-        checked.check.poll(take_steps(monitor(2, MEMORY), "b", stops=False))
+        checked.check.poll(train_steps(monitor(2, MEMORY), "b", stops=False))
     assert ended.value.reason is Reason.STATE_NOT_RESTORED
 
 
 async def test_a_failure_before_the_end_of_the_check_skips_it_with_a_note() -> None:
     checked = Checked()
-    assert checked.check.find_end(take_steps(monitor(1), stops=False)) is None
+    assert checked.check.find_end(train_steps(monitor(1), stops=False)) is None
     checked.check.poll(monitor(2, MEMORY))
     assert [kind for kind, _ in await checked.notes()] == ["restart_check_skipped"]
 
 
 async def test_nothing_happens_unless_the_spec_requests_it() -> None:
     checked = Checked(is_requested=False)
-    assert checked.check.find_end(take_steps(monitor(1), stops=True)) is None
-    checked.check.poll(take_steps(monitor(2, MEMORY), "b", stops=False))
+    assert checked.check.find_end(train_steps(monitor(1), stops=True)) is None
+    checked.check.poll(train_steps(monitor(2, MEMORY), "b", stops=False))
     assert await checked.notes() == []

@@ -1,4 +1,4 @@
-"""Comparison of steps that were taken twice."""
+"""Comparison of repeated steps."""
 
 from regroup.service.policy.recovery.restart_check import StateDifference, find_difference, is_complete
 
