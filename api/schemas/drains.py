@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from regroup.service.spec.types import Duration, Line
+from regroup.service.spec.types import MIN_DURATION_S, Reason, parse_seconds
 
 
 class DrainRequest(BaseModel):
@@ -12,9 +12,9 @@ class DrainRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    deadline_s: Annotated[Duration, Field(le=7 * 86400.0)] = 600.0
+    deadline_s: Annotated[float, Field(ge=MIN_DURATION_S, le=7 * 86400.0), BeforeValidator(parse_seconds)] = 600.0
     """Time until the node may go away, in seconds or e.g. `15m`."""
-    reason: Line = Field("on request", min_length=1)
+    reason: Reason = "on request"
     """Text for people, shown with every job that is relocated."""
 
 

@@ -2,10 +2,10 @@
 
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import Degree, Line
+from regroup.service.spec.types import Degree, Reason
 
 
 class ResizeRequest(BaseModel):
@@ -21,7 +21,7 @@ class ResizeRequest(BaseModel):
     """Tensor-parallel degree; unchanged from the spec if absent. Only the built-in trainer can change it."""
     pp: Degree | None = None
     """Pipeline-parallel degree; unchanged from the spec if absent. Only the built-in trainer can change it."""
-    reason: Line = Field("resized on request", min_length=1)
+    reason: Reason = "resized on request"
     """Text for people, shown with the change."""
 
     @model_validator(mode="after")

@@ -1,8 +1,8 @@
 """Wire model of a suspend request."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
-from regroup.service.spec.types import Line
+from regroup.service.spec.types import Reason
 
 
 class SuspendRequest(BaseModel):
@@ -10,5 +10,5 @@ class SuspendRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    reason: Line = Field(default="on request", min_length=1)
+    reason: Reason = "on request"
     """Text for people, shown with the job."""

@@ -81,6 +81,8 @@ def describe_error(item: Mapping[str, Any]) -> str:
     if item["type"] == "missing" and item["loc"] and isinstance(item["loc"][-1], int):
         return "must have more items"
     is_own_text = item["type"] == "missing" and item["msg"] != "Field required"
+    if item["type"] == "int_type" and isinstance(text := item.get("input"), str) and text.isdecimal():
+        return "must be an integer, not text: remove the quotes"
     write = None if is_own_text else _MESSAGES.get(str(item["type"]))
     if write is not None:
         return write(cast(Mapping[str, Any], item.get("ctx") or {}))

@@ -33,6 +33,7 @@ from regroup.service.spec.training import Training
 from regroup.service.spec.types import (
     CHECKPOINT,
     LABEL_NAME,
+    MIN_DURATION_S,
     Duration,
     Integer,
     Line,
@@ -43,7 +44,9 @@ from regroup.service.spec.types import (
     Value,
     VariableName,
     check_integer,
+    check_line,
     check_plain_data,
+    parse_seconds,
 )
 from regroup.service.spec.workload import (
     NOT_FOR_SCRIPTS,
@@ -94,7 +97,7 @@ class JobSpec(SpecModel):
     owner: Line = ""
     """Contact for the job."""
     workload: Workload
-    args: Annotated[dict[str, Any], BeforeValidator(_check_args), Field(max_length=_MAX_ARGS_VALUES)] = {}
+    args: Annotated[dict[str, Any], Field(max_length=_MAX_ARGS_VALUES), BeforeValidator(_check_args)] = {}
     """Arguments of the training function: plain data with finite numbers, in all at most 256 Ki characters."""
     env: Annotated[dict[VariableName, Value], Field(max_length=_MAX_VARIABLES), AfterValidator(_check_size)] = {}
     """Environment variables of the ranks: at most 64 KiB in all. A name consists of letters, digits and `_`."""
@@ -124,7 +127,7 @@ class JobSpec(SpecModel):
     """Checkpoint of another job to start from: `job@step` or `job@latest`."""
     max_duration: Duration | None = None
     """Time after its first start at which the job ends as FAILED."""
-    hold_on_failure: Annotated[Duration, Field(le=86400)] | None = None
+    hold_on_failure: Annotated[float, Field(ge=MIN_DURATION_S, le=86400), BeforeValidator(parse_seconds)] | None = None
     """Time for which a failed job keeps its nodes and the files of its ranks for debugging; at most one day."""
     termination_grace: Annotated[Duration, Field(le=3600)] = 30.0
     """Time from SIGTERM to SIGKILL when ranks end by plan: at cancel, suspend, preemption, resize, `max_duration`, and
@@ -137,7 +140,9 @@ class JobSpec(SpecModel):
     """Devices that other jobs can take while the job runs. `none`: no devices. `semi`: the ranks above `layout.dp.min`.
     `full`: all devices; the job is suspended with its state in durable storage and returns to the queue. `auto`: `none`
     for a script, which manages its own state; otherwise `full`."""
-    depends_on: Annotated[list[Annotated[Line, Field(min_length=1, max_length=64)]], Field(max_length=256)] = []
+    depends_on: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=64), AfterValidator(check_line)]], Field(max_length=256)
+    ] = []
     """Jobs, by name in the project or by id, that must have SUCCEEDED before this job starts. If one of them ends in
     another state, this job ends as FAILED."""
     seed: Integer = Field(default=0, ge=0, lt=2**63)

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from regroup.service.domain.layout import Layout
-from regroup.service.spec.types import MAX_RANKS, Degree, Flag, Integer, SpecModel, check_integer, parse_off
+from regroup.service.spec.types import MAX_RANKS, Degree, Flag, Integer, SpecModel, parse_off, read_whole_number
 
 _ONE_STAGE_SCHEDULES = ("gpipe", "1f1b")
 
@@ -37,8 +37,7 @@ def _check_ordered(kind: Literal["dp", "ranks"], minimum: int, target: int, maxi
 
 
 def _expand_range(given: object) -> object:
-    is_whole = isinstance(given, float) and given.is_integer()
-    value = check_integer(given) if is_whole else given
+    value = read_whole_number(given)
     if isinstance(value, bool) or not isinstance(value, int | Mapping | SpecModel):
         raise PydanticCustomError("range", "must be an integer, or a mapping with min, target and max")
     return {"min": value, "target": value, "max": value} if isinstance(value, int) else cast(object, value)

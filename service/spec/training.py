@@ -12,8 +12,6 @@ from regroup.service.spec.types import (
     Number,
     SpecModel,
     Steps,
-    check_integer,
-    check_number,
     parse_off,
 )
 
@@ -95,8 +93,8 @@ class Training(SpecModel):
     """torch.compile mode for the blocks: a slower start, then faster steps."""
     activation_checkpointing: (
         Literal["none", "full", "selective", "sqrt"]
-        | Annotated[int, BeforeValidator(check_integer), Field(ge=2, le=10_000)]
-        | Annotated[float, BeforeValidator(check_number), Field(gt=0, lt=1, strict=True)]
+        | Annotated[Integer, Field(ge=2, le=10_000)]
+        | Annotated[Number, Field(gt=0, lt=1)]
     ) = "none"
     """Activations to recompute in backward. `full`: every block. `selective`: the cheap operations of each block. An
     integer k: all blocks except every k-th. `sqrt`: as k, with k the square root of the number of blocks. A number

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
 from pydantic_core import PydanticCustomError
 
 MAX_RANKS = 131_072
@@ -22,7 +22,8 @@ MAX_PATH_CHARACTERS = 4096
 """Longest path, as in Linux."""
 INSIDE = "inside"
 """Key of an error's context: location of the wrong value inside the field."""
-_MIN_DURATION_S = 0.001
+MIN_DURATION_S = 0.001
+"""Shortest duration: a millisecond."""
 _MAX_DEPTH = 48
 """Deepest nesting of plain data."""
 _NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
@@ -65,18 +66,20 @@ def check_number(value: object) -> object:
     return value
 
 
+def read_whole_number(value: object) -> object:
+    """Return the integer that a float such as 1e3 stands for; other values unchanged."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+
+
 def check_integer(value: object) -> object:
-    """Refuse booleans and texts, which would otherwise be converted to integers. A number such as 1e3 is an integer."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
+    """Refuse booleans and texts, which would otherwise be converted to integers."""
     if isinstance(value, bool | str | bytes | float):
-        is_quoted = isinstance(value, str) and re.fullmatch(r"[0-9]+", value)
-        remedy = ", not text: remove the quotes" if is_quoted else ""
-        raise PydanticCustomError("integer", "must be an integer{remedy}", {"remedy": remedy})
+        raise PydanticCustomError("integer", "must be an integer")
     return value
 
 
-def _line(value: str) -> str:
+def check_line(value: str) -> str:
+    """Refuse control characters, and white space at the ends."""
     if _CONTROL.search(value):
         raise PydanticCustomError("line", "must be one line of text without control characters")
     if value != value.strip():
@@ -116,7 +119,8 @@ def _variable_name(name: str) -> str:
     return name
 
 
-def _seconds(value: object) -> object:
+def parse_seconds(value: object) -> object:
+    """Return the seconds of a duration such as `15m`."""
     if not isinstance(value, str):
         return check_number(value)
     match = _QUANTITY.fullmatch(value)
@@ -145,10 +149,10 @@ def _seconds_or(*words: str) -> Callable[[object], object]:
         if value in words:
             return value
         try:
-            seconds = _seconds(value)
+            seconds = parse_seconds(value)
         except PydanticCustomError:
             seconds = None
-        if isinstance(seconds, int | float) and _MIN_DURATION_S <= seconds <= MAX_DURATION_S:
+        if isinstance(seconds, int | float) and MIN_DURATION_S <= seconds <= MAX_DURATION_S:
             return seconds
         raise PydanticCustomError(
             "duration",
@@ -159,11 +163,11 @@ def _seconds_or(*words: str) -> Callable[[object], object]:
     return check
 
 
-Integer = Annotated[int, BeforeValidator(check_integer)]
+Integer = Annotated[int, Strict()]
 """An integer. Neither a boolean nor text is one."""
-Number = Annotated[float, BeforeValidator(check_number)]
+Number = Annotated[float, Strict()]
 """A finite number. Neither a boolean nor text is one."""
-Flag = Annotated[bool, Field(strict=True)]
+Flag = Annotated[bool, Strict()]
 """True or false. Neither a number nor text is one."""
 Degree = Annotated[Integer, Field(ge=1, le=MAX_RANKS)]
 """A number of ranks, or a parallel degree."""
@@ -171,22 +175,24 @@ Steps = Annotated[Integer, Field(ge=1, le=MAX_STEPS)]
 """A number of steps."""
 Failures = Annotated[Integer, Field(ge=0, le=1_000_000)]
 """A number of failures."""
-Duration = Annotated[float, BeforeValidator(_seconds), Field(ge=_MIN_DURATION_S, le=MAX_DURATION_S)]
+Duration = Annotated[float, Field(ge=MIN_DURATION_S, le=MAX_DURATION_S), BeforeValidator(parse_seconds)]
 """Seconds, or a string such as `15m`."""
-_AnyDuration = Annotated[float, Field(ge=_MIN_DURATION_S, le=MAX_DURATION_S)]
+_AnyDuration = Annotated[float, Field(ge=MIN_DURATION_S, le=MAX_DURATION_S)]
 AutoDuration = Annotated[_AnyDuration | Literal["auto"], BeforeValidator(_seconds_or("auto"))]
 """Seconds, a string such as `15m`, or `auto`."""
 AutoOrOffDuration = Annotated[_AnyDuration | Literal["auto", "off"], BeforeValidator(_seconds_or("auto", "off"))]
 """Seconds, a string such as `15m`, `auto` or `off`."""
-Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1, le=MAX_SIZE_BYTES)]
+Bytes = Annotated[int, Field(ge=1, le=MAX_SIZE_BYTES), BeforeValidator(_bytes)]
 """Bytes, or a string such as `2GiB`."""
-Line = Annotated[str, Field(max_length=200), AfterValidator(_line)]
+Line = Annotated[str, Field(max_length=200), AfterValidator(check_line)]
 """A short line of text for people."""
-Location = Annotated[str, Field(min_length=1, max_length=MAX_PATH_CHARACTERS), AfterValidator(_line)]
+Reason = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(check_line)]
+"""A line of text for people that is not empty."""
+Location = Annotated[str, Field(min_length=1, max_length=MAX_PATH_CHARACTERS), AfterValidator(check_line)]
 """A path, glob or URI."""
 AbsolutePath = Annotated[Location, AfterValidator(_absolute)]
 """A path that is the same on every node."""
-StorageUri = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_line), AfterValidator(_storage)]
+StorageUri = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(check_line), AfterValidator(_storage)]
 """An absolute path, or a URI of a storage that nodes can share."""
 ModuleName = Annotated[str, Field(pattern=_MODULE, max_length=256)]
 """Name of a Python module."""
@@ -208,6 +214,14 @@ class SpecModel(BaseModel):
     """Base class: frozen, rejects unknown fields and numbers that are not finite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_whole_numbers(cls, data: Any) -> Any:
+        """Read 1e3 and 2.0 as integers: JSON has one type of number."""
+        if isinstance(data, dict):
+            return {name: read_whole_number(value) for name, value in cast(dict[str, object], data).items()}
+        return data
 
 
 def check_plain_data(value: object, max_values: int, max_characters: int) -> object:

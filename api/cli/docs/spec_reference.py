@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 from typing import Any, cast, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -110,7 +110,7 @@ def _unit(info: FieldInfo) -> str:
         ("size", Bytes),
     )  # fmt: skip
     for word, alias in words:
-        reader = get_args(alias)[1]
+        reader = next(each for each in get_args(alias) if isinstance(each, BeforeValidator))
         members = getattr(info.annotation, "__args__", ())
         if reader in info.metadata or any(reader in getattr(each, "__metadata__", ()) for each in members):
             return word
