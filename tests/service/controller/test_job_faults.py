@@ -32,7 +32,7 @@ from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 from tests.support.doubles.fake_cluster import FakeCluster
 
-NODES = [Node(id=f"{n}" * 40, name=f"local-{n}", address="10.0.0.1", cpus=3, free_cpus=3) for n in (1, 2)]
+NODES = [Node(id=f"{n}" * 40, name=f"local-{n}", address="10.0.0.1", cpus=3.0, free_cpus=3.0) for n in (1, 2)]
 
 
 @pytest.fixture

@@ -116,8 +116,9 @@ async def test_no_question_costs_more_after_20000_jobs(store: Store, queue: Call
         await ask()
         statements[name] = counted.statements
     await add_ended_jobs(store, 20_000_000, ENDED)
-    async with store._database.write() as connection:
-        await connection.execute(sa.text("ANALYZE"))
+    if not store._database.single_process:  # PostgreSQL collects statistics by itself, sooner or later
+        async with store._database.write() as connection:
+            await connection.execute(sa.text("ANALYZE"))
     floor_s = 0.002  # times below it are noise
     grown = dict[str, str]()
     for name, ask in asked.items():

@@ -78,9 +78,10 @@ async def test_counters_stay_the_same_when_jobs_are_counted_and_removed(store: S
     for job_id in job_ids:
         with pytest.raises(NotFoundError):
             await store.job(job_id)
-    assert after.pop('regroup_rows_removed_total{table="jobs"}') == "3.0"
+    assert after['regroup_rows_removed_total{table="jobs"}'] == "3.0"
     assert (after['regroup_jobs{state="SUCCEEDED"}'], after["regroup_checkpoint_bytes"]) == ("0.0", "0.0")
-    counters = {name for name in before if "_total" in name or "_bucket" in name or "_count" in name or "_sum" in name}
+    kinds = ("_total", "_bucket", "_count", "_sum")
+    counters = {name for name in before if any(kind in name for kind in kinds) and "rows_removed" not in name}
     assert {name: after[name] for name in counters} == {name: before[name] for name in counters}
 
 
