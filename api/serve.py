@@ -31,7 +31,7 @@ def serve(settings: Settings) -> None:
             directory or the token.
         UnavailableError: the database or the cluster does not respond.
     """
-    os.umask(private_files.UMASK)
+    private_files.make_private()
     for name in api_token.VARIABLES:  # Ray's processes would inherit them
         os.environ.pop(name, None)
     private_files.prepare_state_dir(settings.state_dir)

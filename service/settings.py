@@ -10,8 +10,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from regroup.service.domain.topology import DOMAIN_LEVELS
 
-TOKEN_NAME = "api.token"
-"""Name of the token file in the state directory."""
 _MIB = 2**20
 
 
@@ -144,7 +142,7 @@ class Settings(BaseSettings):
     @field_validator("state_dir", "token_file")
     @classmethod
     def _make_absolute(cls, value: Path | None) -> Path | None:
-        return None if value is None else value.expanduser().absolute()
+        return None if value is None or value == Path() else value.expanduser().absolute()
 
     @field_validator("host")
     @classmethod
@@ -179,7 +177,7 @@ class Settings(BaseSettings):
     @property
     def token_path(self) -> Path:
         """File of the token that clients of the API need."""
-        return self.token_file or self.state_dir / TOKEN_NAME
+        return self.token_file or self.state_dir / "api.token"
 
     @property
     def ray_token_path(self) -> Path:

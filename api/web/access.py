@@ -1,4 +1,4 @@
-"""Who may send a request: a pure decision over its host, its origin and its token.
+"""Access to the API: a pure decision over the host, the origin and the token of a request.
 
 The server listens on loopback, which every local user and every web page in a browser on this machine reaches. A page
 must not use it through a name that resolves to 127.0.0.1 (DNS rebinding), nor from another origin, another loopback
@@ -40,7 +40,7 @@ class Sender:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a request is not allowed."""
+    """The reason for which a request is not allowed."""
 
     code: str
     """Code of the problem."""

@@ -50,6 +50,7 @@ _VARIABLES = {
     ),
     "REGROUP_DEVICE_INDEX": ("user code; set in each rank", "index of the rank's CUDA device on its node"),
     "REGROUP_COLLECTIVE_TIMEOUT_S": ("the rank; set by the agent", "timeout of collectives, in seconds"),
+    "REGROUP_UMASK": ("the rank; set by server or agent", "umask of user code; files of the platform are private"),
     "REGROUP_SCRATCH": ("internal", "scratch folder of a job; marks the processes of the job"),
     "REGROUP_LAUNCH": ("internal", "launch record of a rank, from the zygote"),
     "REGROUP_STARTED_BY": ("internal", "mark of the processes that `regroup serve` starts; `regroup down` finds them"),

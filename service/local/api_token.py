@@ -1,4 +1,4 @@
-"""The token of the API: who can read its file may use the server."""
+"""The token of the API: a user who can read its file may use the server."""
 
 import os
 import secrets
@@ -8,13 +8,14 @@ from pathlib import Path
 
 from regroup.service.domain.errors import ConflictError
 from regroup.service.local.private_files import create_private
-from regroup.service.settings import TOKEN_NAME
 
 TOKEN_VARIABLE = "REGROUP_TOKEN"
 """Variable of clients: the token itself."""
 TOKEN_FILE_VARIABLE = "REGROUP_TOKEN_FILE"
 """Variable of clients and of the server: the file with the token."""
 VARIABLES = (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE)
+TOKEN_NAME = "api.token"
+"""Name of the file in the state directory, as in `Settings.token_path`. Clients start faster without that import."""
 _BYTES = 32
 _MIN_CHARACTERS = 20
 

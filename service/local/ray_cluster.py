@@ -24,6 +24,7 @@ from regroup.service.local import api_token, processes
 from regroup.service.local.private_files import prepare_state_dir, write_private
 from regroup.service.local.processes import Process
 from regroup.service.settings import Settings
+from regroup.workers.os import umask
 
 ROLE_LABEL = "regroup.io/role"
 """Node label: `control` carries supervisors, `training` carries ranks."""
@@ -228,8 +229,12 @@ def _ray_start(settings: Settings, cluster: LocalRay, nodes: Sequence[_StartingN
         process = subprocess.run(
             command,
             cwd=settings.state_dir,  # the working directory becomes sys.path[0] of every worker
-            env={**clean, **_DAEMON_ENVIRONMENT, **ray_environment(settings.ray_token_path), _MARK: cluster.id},
+            env={
+                **clean, umask.VARIABLE: f"{umask.user_umask():03o}", **_DAEMON_ENVIRONMENT,
+                **ray_environment(settings.ray_token_path), _MARK: cluster.id,
+            },
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            umask=umask.PRIVATE,
             start_new_session=True,  # Ctrl-C at the server must not reach Ray
             timeout=_START_TIMEOUT_S, check=False,
         )  # fmt: skip

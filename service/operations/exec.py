@@ -99,7 +99,7 @@ def recorded_command(argv: Sequence[str]) -> dict[str, Any]:
 
     An argument may be a password, and the server does not know the secrets of the nodes.
     """
-    return {"command": [argv[0]], "arguments": len(argv) - 1} if argv else {"command": [], "arguments": 0}
+    return {"command": argv[0], "arguments": len(argv) - 1}
 
 
 async def follow_command(cluster: Cluster, command: RunningCommand) -> AsyncGenerator[Output | CommandExit | None]:

@@ -82,7 +82,7 @@ def selects(selector: Manifest, labels: dict[str, str]) -> bool:
 def references(manifests: list[Manifest], kind: str) -> set[str]:
     """Return the names of the Secrets or ConfigMaps that pods refer to."""
     words = {
-        "Secret": r"'(?:secretKeyRef|secretRef)': \{[^}]*'name': '([^']+)'",
+        "Secret": r"'(?:secretKeyRef|secretRef|secret)': \{[^}]*'(?:name|secretName)': '([^']+)'",
         "ConfigMap": r"'configMap': \{'name': '([^']+)'",
     }
     return set(re.findall(words[kind], str([spec for _, spec in pods(manifests)])))
@@ -170,7 +170,7 @@ def test_every_named_port_exists(base: list[Manifest]) -> None:
 def test_config_maps_exist_and_secrets_are_created_as_documented(base: list[Manifest]) -> None:
     assert references(base, "ConfigMap") <= set(named(base, "ConfigMap"))
     secrets = references(base, "Secret") | {named(base, "RayCluster")["regroup"]["spec"]["authOptions"]["secretName"]}
-    assert secrets == {"regroup-database", "regroup-ray-token", "regroup-storage"}
+    assert secrets == {"regroup-api-token", "regroup-database", "regroup-ray-token", "regroup-storage"}
     guide = (ROOT / "docs" / "deploy.md").read_text()
     for secret in secrets:
         assert f"create secret generic {secret}" in guide
@@ -218,6 +218,31 @@ def test_storage_credentials_are_where_storage_is_used(base: list[Manifest]) -> 
         if {"secretRef": {"name": "regroup-storage", "optional": True}} in container.get("envFrom", [])
     }
     assert having == {"control", "ray-worker"}
+
+
+def test_only_the_server_and_prometheus_have_the_token_of_the_api(base: list[Manifest]) -> None:
+    """Check that no container in which Ray runs tasks of jobs mounts it, and that the scraped endpoint sends it."""
+    control = containers(base)["control"]
+    path = next(variable["value"] for variable in control["env"] if variable["name"] == "REGROUP_TOKEN_FILE")
+    mounting = {
+        name for name, container in containers(base).items()
+        if any(path.startswith(mount["mountPath"] + "/") for mount in container.get("volumeMounts", []))
+    }  # fmt: skip
+    assert mounting == {"control"}
+    assert "regroup-api-token" not in str([container.get("env") for container in containers(base).values()])
+    (endpoint,) = [
+        endpoint for endpoint in named(base, "PodMonitor")["regroup-control"]["spec"]["podMetricsEndpoints"]
+        if endpoint["port"] == "metrics"
+    ]  # fmt: skip
+    assert endpoint["authorization"]["credentials"] == {"name": "regroup-api-token", "key": path.rpartition("/")[2]}
+
+
+def test_the_state_directory_is_not_the_mounted_folder_itself(base: list[Manifest]) -> None:
+    """Check the path: a mounted folder belongs to root with an open mode, so the server could not make it private."""
+    control = containers(base)["control"]
+    (folder,) = [variable["value"] for variable in control["env"] if variable["name"] == "REGROUP_STATE_DIR"]
+    mounts = [mount["mountPath"] for mount in control["volumeMounts"]]
+    assert folder not in mounts and any(folder.startswith(f"{mount}/") for mount in mounts)
 
 
 def test_ray_requires_a_token_everywhere_and_has_shared_memory(base: list[Manifest]) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from regroup.service.local.api_token import TOKEN_NAME
 from regroup.service.settings import Settings
 
 
@@ -29,7 +30,7 @@ def test_all_files_are_in_the_state_directory_by_default(tmp_path: Path) -> None
     settings = Settings(state_dir=tmp_path / "s")
     assert settings.database_url == f"sqlite:///{tmp_path}/s/regroup.db"
     assert settings.storage_uri == f"file://{tmp_path}/s/storage"
-    assert settings.token_path == tmp_path / "s" / "api.token"
+    assert settings.token_path == tmp_path / "s" / TOKEN_NAME
     assert Settings(storage_uri="s3://b/p").storage_uri == "s3://b/p"
 
 

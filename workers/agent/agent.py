@@ -29,7 +29,7 @@ from regroup.workers.contract.agent_wire import expose
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import AgentRequest, Join, MirrorDue, Stop, VerifiedShard, from_json, to_json
 from regroup.workers.data.prepare.ray_pipeline import Pipeline
-from regroup.workers.os import procfs
+from regroup.workers.os import procfs, umask
 from regroup.workers.storage import async_storage, fsspec_storage
 from regroup.workers.zygote.client import ZygoteLink
 
@@ -42,6 +42,7 @@ class NodeAgent(AgentApi):
     """One job on one node. `NodeAgentActor` is its Ray actor, whose methods accept and return plain data."""
 
     def __init__(self, config: dict[str, Any]) -> None:
+        umask.make_private()
         agent_config = from_json(config)
         assert isinstance(agent_config, AgentConfig)
         self._config = agent_config

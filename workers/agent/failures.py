@@ -56,7 +56,7 @@ async def guarded(
         text = "".join(traceback.format_exception(error))
         if hide(text) == text:
             raise
-        raise RuntimeError(hide(text)) from None
+        raise (ValueError if isinstance(error, ValueError) else RuntimeError)(hide(text)) from None
 
 
 def failed(failure: AgentFailure, node_name: str, hide: Callable[[str], str]) -> AgentFailedError:

@@ -11,8 +11,11 @@ from regroup.workers.environment.tracker_env import tracker_variables
 from regroup.workers.os import node_facts, orphans
 
 _COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"
-_HIDDEN = ("RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "CUDA_VISIBLE_DEVICES", "PG")
-"""Prefixes of the platform's own variables: credentials of cluster, storage and database, and devices."""
+_HIDDEN = (
+    "RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "REGROUP_TOKEN", "CUDA_VISIBLE_DEVICES", "PG",
+)  # fmt: skip
+"""Prefixes of the platform's own variables: credentials of cluster, storage, database and API, and devices."""
+_FILES_OF_SERVER = ("api.token", "regroup.db")
 
 
 def zygote_environment(config: AgentConfig) -> dict[str, str]:
@@ -94,7 +97,21 @@ def _compile_cache() -> dict[str, str]:
     return {_COMPILE_CACHE: str(folder)} if is_private else {}
 
 
+def _is_of_platform(file: object) -> bool:
+    """Return True if a file is Ray's token, or a file of the server in the same folder, as with a local cluster."""
+    token = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if not token or not file:
+        return False
+    ray, found = Path(token).resolve(), Path(str(file)).resolve()
+    return found == ray or (found.parent == ray.parent and found.name.startswith(_FILES_OF_SERVER))
+
+
 def _secret(name: str, source: Mapping[str, Any]) -> str:
+    if _is_of_platform(source.get("from_file")):
+        raise node_facts.SecretMissing(
+            f"secret {name}: file {source['from_file']} of the node belongs to the platform and is not for ranks; "
+            "write the value to another folder of the node"
+        )
     variable = source.get("from_env")
     if variable and variable.startswith(_HIDDEN):
         raise node_facts.SecretMissing(

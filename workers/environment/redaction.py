@@ -21,6 +21,8 @@ from regroup.workers.os import node_facts
 MASK = "***"
 MIN_CHARACTERS = 4
 """Length below which a value is not removed: it would also be found in words that have nothing to do with it."""
+_CUT_CHARACTERS = 8
+"""Length from which the rest of a cut value is removed at the start or the end of a text."""
 MAX_CHARACTERS = 16 * 1024
 """Length above which a value is only found line by line."""
 _CREDENTIAL = re.compile(r"(AWS|AZURE|GOOGLE|RAY|REGROUP|PG).*(SECRET|TOKEN|PASSWORD|KEY|DATABASE_URL)")
@@ -45,9 +47,17 @@ class Redactor:
         self._bytes = [form.encode(errors="surrogateescape") for form in self._texts]
 
     def hide(self, text: str) -> str:
-        """Return a text without secrets, and without the user and password in URLs."""
+        """Return a text without secrets, and without the user and password in URLs.
+
+        A traceback or the end of an output may have been cut inside a secret: the part at its start or end goes, too.
+        """
         for form in self._texts:
             text = text.replace(form, MASK)
+        for form in self._texts:
+            if cut := _cut_at_start(form, text):
+                text = MASK + text[cut:]
+            if cut := _cut_at_end(form, text):
+                text = text[: len(text) - cut] + MASK
         return _IN_URL.sub(f"://{MASK}@", text)
 
     def hide_all(self, value: Any) -> Any:
@@ -66,10 +76,10 @@ class Redactor:
         changed: Message = message
         match message:
             case Failed(error=error):
-                told = {"kind": self.hide(error.kind), "details": self.hide_all(error.details)}
+                facts = {"kind": self.hide(error.kind), "details": self.hide_all(error.details)}
                 texts = {"message": self.hide(error.message), "traceback": self.hide(error.traceback)}
                 collectives = self.hide_all(message.collectives)
-                changed = replace(message, error=replace(error, **told, **texts), collectives=collectives)
+                changed = replace(message, error=replace(error, **facts, **texts), collectives=collectives)
             case Exited():
                 changed = replace(message, last_output=self.hide(message.last_output))
             case Note():
@@ -163,6 +173,26 @@ def _forms(secret: str) -> set[str]:
         forms |= {repr(part)[1:-1], json.dumps(part)[1:-1], quote(part, safe=""), quote_plus(part), quote(part)}
         forms |= {encoded, encoded.rstrip("="), encoded.replace("+", "-").replace("/", "_").rstrip("=")}
     return forms
+
+
+def _cut_at_start(form: str, text: str) -> int:
+    """Return the length of the end of `form` with which `text` starts, or 0."""
+    at = form.find(text[:_CUT_CHARACTERS], 1) if len(text) >= _CUT_CHARACTERS else -1
+    while at > 0:
+        if text.startswith(form[at:]):
+            return len(form) - at
+        at = form.find(text[:_CUT_CHARACTERS], at + 1)
+    return 0
+
+
+def _cut_at_end(form: str, text: str) -> int:
+    """Return the length of the beginning of `form` with which `text` ends, or 0."""
+    at = form.rfind(text[-_CUT_CHARACTERS:], 0, len(form) - 1) if len(text) >= _CUT_CHARACTERS else -1
+    while at >= 0:
+        if text.endswith(form[: at + _CUT_CHARACTERS]):
+            return at + _CUT_CHARACTERS
+        at = form.rfind(text[-_CUT_CHARACTERS:], 0, at + _CUT_CHARACTERS - 1)
+    return 0
 
 
 def _begun_bytes(form: bytes, data: bytes) -> int:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.os import kill_tree, procfs
+from regroup.workers.os import kill_tree, procfs, umask
 
 NOT_FOUND, NOT_EXECUTABLE, TIMED_OUT = 127, 126, 124
 """Exit codes that a shell and timeout(1) use."""
@@ -64,6 +64,7 @@ def _start(args: dict[str, Any], streams: list[int]) -> subprocess.Popen[bytes]:
         stderr=streams[2],
         start_new_session=True,  # `kill 0` in the command must not reach the agent
         preexec_fn=partial(procfs.die_with_parent, os.getpid()),
+        umask=umask.user_umask(),
     )
 
 

@@ -86,8 +86,9 @@ def _renew_multiprocessing() -> None:
     """Let this process start its own servers and draw its own key, as a fresh interpreter does."""
     processes: Any = multiprocessing.process
     processes.current_process()._config["authkey"] = processes.AuthenticationString(os.urandom(32))
-    if (util := sys.modules.get("multiprocessing.util")) is not None:
-        util._run_after_forkers()  # type: ignore[attr-defined]
+    util: Any = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util._run_after_forkers()
     tracker: Any = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
     if tracker is not None and tracker._fd is not None:
         tracker._fd = tracker._pid = None

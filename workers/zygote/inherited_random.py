@@ -20,7 +20,7 @@ from typing import Any, cast
 class _Found:
     """Generators of this process. A fork copies it, so a child knows those of all processes before it."""
 
-    python: list[weakref.ref[random.Random]] = field(default_factory=list["weakref.ref[random.Random]"])
+    python: list[weakref.ref[random.Random]] = field(default_factory=list[weakref.ref[random.Random]])
     """Private generators of Python that the operating system seeded."""
     python_state: Any = None
     """State of Python's own generator, if a module seeded it."""

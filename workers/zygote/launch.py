@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from regroup.workers.os import procfs, stacks
+from regroup.workers.os import procfs, stacks, umask
 from regroup.workers.zygote import inherited_files, inherited_random
 
 _LAUNCH_VARIABLE = "REGROUP_LAUNCH"
@@ -80,6 +80,8 @@ def begin(launch: Launch) -> int:
         stacks.answer(Path(launch.stacks))
     if launch.lock:
         procfs.lock_device(Path(launch.lock))
+    if launch.kind == "rank":
+        umask.restore()  # after its logs are open
     module, _, name = launch.target.partition(":")
     function = getattr(importlib.import_module(module), name)
     if launch.kind == "task":
@@ -120,7 +122,7 @@ def _renew_inherited(launch: Launch) -> Launch:
 
 def _redirect(stem: str) -> None:
     for fd, suffix in ((1, ".out"), (2, ".err")):
-        file = os.open(stem + suffix, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        file = os.open(stem + suffix, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, fd)
         os.close(file)
     null = os.open(os.devnull, os.O_RDONLY)

@@ -27,7 +27,7 @@ MEANINGS = {
     EXIT_NOT_FOUND: "no such job, checkpoint or log",
     EXIT_UNAVAILABLE: "the server, its database or its cluster does not respond",
     EXIT_CONFLICT: "the request conflicts with the current state",
-    EXIT_FORBIDDEN: "the server does not allow this request",
+    EXIT_FORBIDDEN: "the server does not allow this request, or the client lacks its token",
     INTERRUPTED: "interrupted; a watched job continues",
 }
 """Every exit code, for docs/cli.md."""

@@ -12,7 +12,7 @@ from regroup.service.spec.types import Name
 from regroup.service.store.records import JobRow
 
 ACTOR = "local"
-"""Actor of all requests: whoever has the token, since there are no users yet."""
+"""Actor of all requests that have the token, since there are no users yet."""
 TOKEN = Security(HTTPBearer(scheme_name="token", description="The content of the token file.", auto_error=False))
 """Describes the token in the OpenAPI document. The middleware `Guard` checks it, for every path."""
 

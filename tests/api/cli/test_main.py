@@ -269,10 +269,8 @@ def test_every_command_shows_a_job_with_an_incident(cli, server, story, job) -> 
 
     steps = [json.loads(line) for line in cli("steps", job, "--json").out.splitlines()]
     assert [step["step"] for step in steps] == list(range(1, 151)) and steps[-1]["generation"] == 2
-    assert [json.loads(line)["step"] for line in cli("steps", job, "--json", "--after", 148).out.splitlines()] == [
-        149,
-        150,
-    ]
+    after = cli("steps", job, "--json", "--after", 148).out.splitlines()
+    assert [json.loads(line)["step"] for line in after] == [149, 150]
     assert cli("steps", job).out.splitlines()[0].split() == [
         "STEP", "GENERATION", "LOSS", "HELD-OUT", "TOKENS", "SECONDS", "LR"
     ]  # fmt: skip

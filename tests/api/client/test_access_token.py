@@ -77,13 +77,12 @@ def test_the_option_comes_before_the_variables(
             main([*arguments])
         return ended.value.code
 
-    # In a thread of its own the server of this test answers; here only the lookup is of interest.
     assert run("--token-file", str(tmp_path / "copy"), "--version") == 0
     assert find_token(live.url) == live.token
 
 
 def test_a_refused_token_is_looked_up_again(state: Path) -> None:
-    """A server that lost its state directory has another token after its restart."""
+    # A server that lost its state directory has another token after its restart.
     sent: list[str | None] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -127,6 +126,5 @@ async def test_both_clients_are_refused_without_the_token_and_streams_too(
 
 
 def test_the_record_of_this_process_is_alive() -> None:
-    """The tests above depend on it."""
     process = processes.find_process(os.getpid())
     assert process is not None and process.is_alive

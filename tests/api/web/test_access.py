@@ -161,7 +161,7 @@ def test_another_site_is_refused_even_with_the_token(site: str) -> None:
     "headers", [{"Origin": "http://localhost:3000"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "cross-site"}]
 )
 async def test_a_page_of_another_port_changes_nothing(live: Any, headers: dict[str, str]) -> None:
-    """A browser adds the password that a person typed to requests that other pages send."""
+    # A browser adds the password that a person typed to requests that other pages send.
     job = await live.submit()
     for path in (f"/v1/jobs/{job['id']}/cancel", f"/v1/jobs/{job['id']}/suspend", "/v1/nodes/n1/cordon"):
         answer = await live.http.post(path, headers=headers)

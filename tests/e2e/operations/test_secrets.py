@@ -1,15 +1,19 @@
 """The value of a secret reaches only the ranks: no log, event, returned spec, crash report or database."""
 
+import base64
+import io
 import json
 import os
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from regroup.api.schemas.exec import ExecOutput
 from regroup.service.local import ray_cluster
-from tests.support.servers.regroup_server import Server
+from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
 VALUE = "hunter2-4f1d09c6"
@@ -22,6 +26,21 @@ pathlib.Path(os.environ["REPORT"]).write_text(" ".join(names))
 if os.environ["THEN"] == "raise":
     raise RuntimeError("the preload failed")
 """
+
+
+LEAKS = """
+import base64, os, sys
+secret = os.environ["TOKEN"]
+print("printed", secret, "and more", base64.b64encode(secret.encode()).decode(), flush=True)
+message = f"boom x?key={secret}&y"
+if sys.argv[1] == "raises":
+    raise RuntimeError(message)
+print(message, file=sys.stderr, flush=True)
+if sys.argv[1] == "aborts":
+    os.abort()
+os._exit(3)
+"""
+BASE64 = base64.b64encode(VALUE.encode()).decode()
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +76,57 @@ def test_a_value_is_only_in_the_ranks(mounted: Server, spec: Spec, tmp_path: Pat
     assert cluster is not None
     searched = [mounted.state, mounted.state.parent / "server.log", Path(cluster.temp_dir)]
     assert _files_with(PART, searched) == []
+
+
+@pytest.mark.parametrize("kind", ["raises", "exits", "aborts"])
+def test_a_value_that_a_script_prints_and_raises_leaves_the_node_nowhere(
+    mounted: Server, tmp_path: Path, kind: str
+) -> None:
+    """Check it with a message as many libraries write it: it has the address with the password."""
+    (tmp_path / "train.py").write_text(LEAKS)
+    workload = {"kind": "script", "entrypoint": str(tmp_path / "train.py"), "args": [kind]}
+    secrets = {"TOKEN": {"from_kubernetes": {"name": "tracker", "key": "token"}}}
+    parts = {"layout": {"dp": 1}, "secrets": secrets, "recovery": {"budgets": {"rank_exit": 0}}}
+    job = mounted.run({"name": f"leaks-{kind}", "workload": workload, **parts})
+    assert job.state == "FAILED"
+    eventually(lambda: not mounted.agents(), 30)
+    client = mounted.client
+    output = {stream: "".join(client.logs(job.id, stream=stream, generation=1)) for stream in ("stdout", "stderr")}
+    assert f"printed {'*' * len(VALUE)} and more" in output["stdout"]
+    with zipfile.ZipFile(io.BytesIO(client.evidence(job.id, 1))) as bundle:
+        evidence = {name: bundle.read(name).decode() for name in bundle.namelist()}
+    assert "boom" in str(evidence)
+    shown = {
+        "job": client.get(job.id).model_dump_json(),
+        "why": client.why(job.id).model_dump_json(),
+        "events": [event.model_dump_json() for event in client.events(job.id)],
+        **output,
+        **evidence,
+    }
+    assert [name for name, text in shown.items() if PART in str(text)] == []
+    assert [name for name, text in shown.items() if BASE64 in str(text)] == []
+    kept = [path for path in mounted.state.rglob("*") if path.is_file()]
+    assert [path for path in kept if PART.encode() in path.read_bytes()] == []
+    if kind == "raises":
+        assert "boom x?key=***&y" in str(shown["job"]) and "boom x?key=***&y" in str(shown["why"])
+
+
+def test_output_and_arguments_of_a_command_have_no_value(mounted: Server, tmp_path: Path) -> None:
+    waits = "import time, torch.distributed as dist; dist.init_process_group('gloo'); time.sleep(1000)"
+    (tmp_path / "train.py").write_text(waits)
+    workload = {"kind": "script", "entrypoint": str(tmp_path / "train.py")}
+    secrets = {"TOKEN": {"from_env": "OF_THE_NODE"}}
+    job = mounted.client.submit({"name": "commands", "workload": workload, "layout": {"dp": 1}, "secrets": secrets})
+    eventually(lambda: mounted.client.get(job.id).state == "RUNNING")
+    command = ["sh", "-c", f'echo "my $TOKEN"; echo {VALUE} >&2; env']
+    found = list(mounted.client.exec(job.id, command, rank=0))
+    written = b"".join(event.data for event in found if isinstance(event, ExecOutput))
+    assert b"my " + b"*" * len(VALUE) in written and PART.encode() not in written
+    (event,) = [event for event in mounted.client.events(job.id) if event.type == "exec"]
+    assert (event.data["command"], event.data["arguments"]) == ("sh", 2)
+    assert PART not in event.model_dump_json()
+    mounted.client.cancel(job.id)
+    mounted.client.wait(job.id, timeout_s=60)
 
 
 def test_a_secret_that_is_not_mounted_ends_the_job_with_its_name_and_node(mounted: Server, spec: Spec) -> None:

@@ -68,13 +68,7 @@ def own_state(folder: Path) -> Generator[dict[str, str]]:
     """Yield the variables of an activated environment with its own state folder and port; call `down` at the end."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     typed = {name: value for name, value in os.environ.items() if name not in {*_LEFT_BY_IMPORTS, *api_token.VARIABLES}}
-    own = {
-        **typed,
-        "PATH": path,
-        "REGROUP_STATE_DIR": str(folder / "state"),
-        "REGROUP_PORT": "0",
-        "REGROUP_RAY_DASHBOARD_PORT": "0",
-    }
+    own = {**typed, "PATH": path, "REGROUP_STATE_DIR": str(folder / "state"), "REGROUP_PORT": "0"}
     try:
         yield own
     finally:

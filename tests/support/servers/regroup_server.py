@@ -41,8 +41,7 @@ class Server:
         self.state = state
         self._nodes, self._python, self._cwd = nodes, str(python), cwd
         self._arguments = list(arguments)
-        # Tests start several servers at once: they would race for the usual port of the dashboard.
-        self._environment = {**os.environ, "REGROUP_RAY_DASHBOARD_PORT": "0", **(environment or {})}
+        self._environment = {**os.environ, **(environment or {})}
         self.url = "http://127.0.0.1:1"
         """Address of the server, set when it is ready."""
         self.client = Client(self.url)

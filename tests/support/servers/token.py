@@ -1,4 +1,4 @@
-"""One token for all servers that tests start, and for all clients that they start: both read the same file."""
+"""Variables of all servers and clients that tests start: one token for all, and any port for the Ray dashboard."""
 
 import secrets
 from collections.abc import Iterator
@@ -11,10 +11,11 @@ from regroup.service.local.private_files import create_private
 
 @pytest.fixture(scope="session", autouse=True)
 def token_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Set the variable that names the file; return the token. A test of the default deletes the variable."""
+    """Set the variables; return the token. A test of a default deletes its variable."""
     path, token = tmp_path_factory.mktemp("token") / "api.token", secrets.token_urlsafe(32)
     create_private(path, token)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(TOKEN_VARIABLE, raising=False)
         patch.setenv(TOKEN_FILE_VARIABLE, str(path))
+        patch.setenv("REGROUP_RAY_DASHBOARD_PORT", "0")  # several servers at once would race for the usual one
         yield token

@@ -1,9 +1,11 @@
 """Variables of a rank: those of the job, and no credentials of the platform."""
 
+from pathlib import Path
+
 import pytest
 
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.environment.process_env import is_same_environment, zygote_environment
+from regroup.workers.environment.process_env import data_function_environment, is_same_environment, zygote_environment
 from regroup.workers.os.node_facts import SecretMissing
 
 
@@ -12,12 +14,30 @@ def config(**parts: object) -> AgentConfig:
 
 
 def test_credentials_of_the_platform_do_not_reach_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_SECRET_ACCESS_KEY", "RAY_AUTH_TOKEN_PATH", "PGPASSWORD", "REGROUP_DATABASE_URL"):
+    credentials = (
+        "AWS_SECRET_ACCESS_KEY",
+        "RAY_AUTH_TOKEN_PATH",
+        "PGPASSWORD",
+        "REGROUP_DATABASE_URL",
+        "REGROUP_TOKEN",
+    )
+    for name in (*credentials, "REGROUP_TOKEN_FILE"):
         monkeypatch.setenv(name, "hidden")
-        assert name not in zygote_environment(config())
+        assert name not in zygote_environment(config()) and name not in data_function_environment(config())
         with pytest.raises(SecretMissing, match=f"{name} of the node belongs to the platform") as refused:
             zygote_environment(config(secrets={"MINE": {"from_env": name}}))
         assert "hidden" not in str(refused.value)
+
+
+def test_token_files_of_the_platform_do_not_reach_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ray.token", "api.token", "regroup.db", "licence"):
+        (tmp_path / name).write_text("hidden")
+    (tmp_path / "link").symlink_to(tmp_path / "ray.token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "ray.token"))
+    for name in ("ray.token", "api.token", "regroup.db", "link", "../" + tmp_path.name + "/api.token"):
+        with pytest.raises(SecretMissing, match=f"{name} of the node belongs to the platform"):
+            zygote_environment(config(secrets={"MINE": {"from_file": str(tmp_path / name)}}))
+    assert zygote_environment(config(secrets={"MINE": {"from_file": str(tmp_path / "licence")}}))["MINE"] == "hidden"
 
 
 def test_a_job_receives_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:

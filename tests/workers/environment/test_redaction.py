@@ -68,7 +68,17 @@ def test_the_longest_secret_is_removed_first() -> None:
     assert Redactor(["hunter2", "hunter2-and-more"]).hide("hunter2-and-more hunter2") == "*** ***"
 
 
-def test_a_value_of_few_characters_is_no_secret() -> None:
+@pytest.mark.parametrize("cut", range(8, 24))
+def test_the_rest_of_a_cut_secret_is_removed(cut: int) -> None:
+    secret = "abcabcabcabc-hunter2-4f1d"
+    hide = Redactor([secret]).hide
+    assert hide(f"{secret[-cut:]} and then {secret}") == "*** and then ***"
+    assert hide(f"in the end {secret[:cut]}") == "in the end ***"
+    assert hide(secret[-cut:]) == hide(secret[:cut]) == "***"
+    assert hide(f"x{secret[-cut:]}") == f"x{secret[-cut:]}", "no end of a text is cut in its middle"
+
+
+def test_a_value_of_few_characters_stays() -> None:
     redactor = Redactor(["1", "on", "}\n{\nlong-enough"])
     assert redactor.hide("rank 1 goes on {} long-enough") == "rank 1 goes on {} ***"
 
@@ -118,7 +128,7 @@ def test_a_message_has_no_secret(message: Any) -> None:
 
 
 def test_every_message_that_carries_text_of_user_code_is_covered() -> None:
-    """A new message with text is either in the list above or consists of names that the platform chose."""
+    """Check that a new message is in the list above, or consists of names that the platform chose."""
     of_the_platform = {
         "AgentConfig", "Join", "Stop", "MirrorDue", "Buffers", "FaultGranted", "Joined", "BuffersRequest", "Restored",
         "Pinned", "FaultDue", "VerifiedShard", AgentReport.__name__,

@@ -37,10 +37,13 @@ async def test_output_arrives_as_bytes_before_the_exit_code(live):
 async def test_the_history_contains_actor_and_command(live):
     job_id = await running(live)
     live.cluster.outputs = [{"code": 0, "why": "exited"}]
-    await live.client(lambda client: list(client.exec(job_id, ["env"])))
+    typed = ["curl", "-H", "token=abc123", "https://ann:abc123@host", "abc123"]
+    await live.client(lambda client: list(client.exec(job_id, typed)))
     event = (await live.store.events(job_id))[-1]
     assert (event.type, event.actor) == ("exec", "local")
-    assert event.data == {"command": ["env"], "arguments": 0, "rank": 0, "node": "a"}
+    assert event.data == {"command": "curl", "arguments": 4, "rank": 0, "node": "a"}
+    assert "abc123" not in (await live.http.get(f"/v1/jobs/{job_id}/events")).text
+    assert live.cluster.orders[-1]["command"] == typed
 
 
 async def test_proxies_neither_buffer_nor_store_a_commands_output(live):
