@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 from regroup import __version__
 from regroup.api.web import problems
 from regroup.api.web.http import Guard, PageTokens
+from regroup.api.web.open_streams import EndStreams, OpenStreams
 from regroup.api.web.request_checks import JsonBodies, check_request
 from regroup.api.web.request_limits import RequestLimits
 from regroup.api.web.routes import (
@@ -50,6 +51,8 @@ def create_app(services: Services, token: ApiToken) -> FastAPI:
     app.add_middleware(JsonBodies)
     app.add_middleware(RequestLimits, settings=services.settings)
     app.add_middleware(Guard, token)
+    app.state.open_streams = OpenStreams()
+    app.add_middleware(EndStreams, streams=app.state.open_streams)
     return app
 
 

@@ -6,8 +6,9 @@ import resource
 import signal
 import socket
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import uvicorn
 
@@ -20,6 +21,7 @@ from regroup.service.settings import Settings
 
 _DESCRIPTORS = 65_536
 _OTHER_REQUESTS = 1000  # beside streams; more connections get 503
+T = TypeVar("T")
 _DRAIN_S = 3  # clients that follow streams hold their requests open; they reconnect to the next server
 
 
@@ -58,10 +60,14 @@ async def _serve(settings: Settings, token: ApiToken) -> None:
 async def _run(settings: Settings, token: ApiToken, listener: socket.socket, stopping: asyncio.Event) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    async with control_plane.control_plane(settings) as services:
+    async with AsyncExitStack() as stack:
+        services = await _enter_unless_stopped(stack, control_plane.control_plane(settings), stopping)
+        if services is None:
+            return
         _stop_on_signals(stopping)  # again, because Ray replaced the handlers
+        app = create_app(services, token)
         config = uvicorn.Config(
-            create_app(services, token),
+            app,
             http=connection_class(settings),
             ws="none",
             log_level="warning",
@@ -82,6 +88,7 @@ async def _run(settings: Settings, token: ApiToken, listener: socket.socket, sto
             await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             control_plane.remove_record(settings.state_dir)
+            app.state.open_streams.end()
             web.should_exit = True
             started.cancel()
             stopped.cancel()
@@ -101,6 +108,23 @@ def _allow_descriptors() -> None:
     wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+async def _enter_unless_stopped(
+    stack: AsyncExitStack, context: AbstractAsyncContextManager[T], stopping: asyncio.Event
+) -> T | None:
+    """Enter `context`, which may take long; return None if the server is to stop before that."""
+    entering = asyncio.ensure_future(stack.enter_async_context(context))
+    stopped = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait({entering, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if entering.done():
+            return entering.result()
+        entering.cancel()
+        await asyncio.gather(entering, return_exceptions=True)
+        return None
+    finally:
+        stopped.cancel()
 
 
 def _stop_on_signals(stopping: asyncio.Event) -> None:

@@ -2,6 +2,7 @@
 
 RegroupError
 ├── SpecError            a job spec is invalid (one issue per field): 422
+├── SettingError         a setting of the server is invalid; the server does not start
 ├── NotFoundError        no such job, checkpoint or log: 404
 ├── ConflictError        the request conflicts with the current state: 409
 │   └── IllegalTransitionError  a state change that the table does not allow
@@ -71,6 +72,18 @@ class SpecError(RegroupError, ValueError):
 
     def __reduce__(self) -> tuple[type["SpecError"], tuple[tuple[FieldIssue, ...]]]:
         return (SpecError, (self.issues,))
+
+
+class SettingError(RegroupError):
+    """A setting of the server, or a file that a setting names, is invalid.
+
+    Args:
+        what: the invalid settings, or a message.
+    """
+
+    def __init__(self, what: Sequence[FieldIssue] | str) -> None:
+        self.issues = () if isinstance(what, str) else tuple(what)
+        super().__init__(what if isinstance(what, str) else "; ".join(str(issue) for issue in what))
 
 
 class NotFoundError(RegroupError, LookupError):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from regroup.service.domain.errors import RegroupError
+from regroup.service.domain.errors import UnavailableError
 from regroup.service.local import api_token, processes
 from regroup.service.local.private_files import prepare_state_dir, write_private
 from regroup.service.local.processes import Process
@@ -37,7 +37,7 @@ _START_TIMEOUT_S = 90.0
 _TEMP_DIR_LIMIT = 40  # bytes: Ray appends 65, and the path of a unix socket has at most 107
 
 
-class LocalRayError(RegroupError):
+class LocalRayError(UnavailableError):
     """The local Ray did not start."""
 
 

@@ -24,6 +24,7 @@ from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.retention import RetentionPolicy, run_retention
 from regroup.service.operations.services import Services
 from regroup.service.ports.cluster import Cluster
+from regroup.service.ray_adapter.reach import check_reachable
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
@@ -163,6 +164,8 @@ async def _join(settings: Settings) -> Cluster:
                 slots_per_node=local.slots_per_node,
             )
         os.environ.update(ray_cluster.ray_environment(settings.ray_token_path))
+    else:
+        await check_reachable(address)
     # Ray reads the environment on import, so import after it is set.
     from regroup.service.ray_adapter.cluster import RayCluster
 

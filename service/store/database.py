@@ -22,7 +22,7 @@ from alembic.config import Config
 from sqlalchemy import event, exc
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from regroup.service.domain.errors import ConflictError, DamagedDatabaseError, UnavailableError
+from regroup.service.domain.errors import ConflictError, DamagedDatabaseError, SettingError, UnavailableError
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _MIGRATION_LOCK = 0x7265_6772  # PostgreSQL advisory lock: replicas that start together migrate one after the other
@@ -59,16 +59,15 @@ class Database:
             url: `sqlite:///path/to/file` or `postgresql://user:password@host/database`.
 
         Raises:
-            ConflictError: another process has locked this SQLite file, or the URL is not supported.
+            ConflictError: another process has locked this SQLite file.
+            SettingError: the URL is not supported.
             UnavailableError: the database does not answer.
         """
         address = _async_url(url)
         if address.get_backend_name() == "sqlite":
             file = Path(address.database or "")
             if not address.database or address.database == ":memory:":
-                raise ConflictError(
-                    f"database {url!r}: SQLite needs a file, e.g. sqlite:////var/lib/regroup/regroup.db"
-                )
+                raise SettingError(f"database {url!r}: SQLite needs a file, e.g. sqlite:////var/lib/regroup/regroup.db")
             lock_fd = await asyncio.to_thread(_lock_file, file)
             writer = create_async_engine(address, pool_size=1, max_overflow=0, pool_timeout=60)
             reader = create_async_engine(address)
@@ -227,11 +226,11 @@ def _async_url(url: str) -> sa.URL:
     try:
         address = sa.make_url(url)
     except exc.ArgumentError as error:
-        raise ConflictError(f"database {url!r} is not a URL; use sqlite:///FILE or postgresql://HOST/NAME") from error
+        raise SettingError(f"database {url!r} is not a URL; use sqlite:///FILE or postgresql://HOST/NAME") from error
     drivers = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
     backend = address.drivername.partition("+")[0]
     if backend not in drivers:
-        raise ConflictError(f"database {backend!r} is not supported; use sqlite:///FILE or postgresql://HOST/NAME")
+        raise SettingError(f"database {backend!r} is not supported; use sqlite:///FILE or postgresql://HOST/NAME")
     return address.set(drivername=drivers[backend])
 
 

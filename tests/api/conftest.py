@@ -52,6 +52,9 @@ class Live:
     cluster: FakeCluster
     http: httpx2.AsyncClient
     lease: Lease
+    app: Any
+    stop: Callable[[], Any]
+    """Stops the server, and waits for its end."""
     _sequence: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
@@ -146,9 +149,8 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
     store = await Store.open(settings.database_url)
     cluster = FakeCluster()
     services = Services(store, cluster, settings)
-    config = uvicorn.Config(
-        create_app(services, token), port=0, ws="none", log_config=None, timeout_graceful_shutdown=1
-    )
+    app = create_app(services, token)
+    config = uvicorn.Config(app, port=0, ws="none", log_config=None, timeout_graceful_shutdown=1)
     server = QuietServer(config)
     serving = asyncio.create_task(server.serve())
     await asyncio.wait_for(server.up.wait(), 20)
@@ -156,9 +158,13 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
     url = f"http://127.0.0.1:{port}"
     lease = await store.acquire_lease("test", 3600.0)
     assert lease is not None
+
+    async def stop() -> None:
+        server.should_exit = True
+        await serving
+
     headers = {"Authorization": f"Bearer {token.value}"}
     async with httpx2.AsyncClient(base_url=url, headers=headers, trust_env=False) as http:
-        yield Live(url, token.value, services, cluster, http, lease)
-    server.should_exit = True
-    await serving
+        yield Live(url, token.value, services, cluster, http, lease, app, stop)
+    await stop()
     await store.close()

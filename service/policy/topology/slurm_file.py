@@ -11,14 +11,14 @@ from typing import Any, cast
 
 import yaml
 
-from regroup.service.domain.errors import RegroupError
+from regroup.service.domain.errors import SettingError
 from regroup.service.domain.topology import Level
 
 _MOST_NAMES = 1_000_000
 _TIERS = (Level.RACK, Level.BLOCK, Level.ZONE)
 
 
-class TopologyError(RegroupError):
+class TopologyError(SettingError):
     """An invalid topology file: the place, the problem and the remedy."""
 
 
