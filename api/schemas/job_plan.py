@@ -29,6 +29,9 @@ class Prediction(_Wire):
     ranks: int
     device: str
     """Device of the prediction, as named in the hardware table."""
+    probe_job_id: str | None = None
+    """Probe whose measured values the prediction uses; null if it uses only the hardware table: then it is a rough
+    estimate."""
     predicted: StepMetrics
     """Prediction that was recorded when the generation was formed."""
     measured: StepMetrics

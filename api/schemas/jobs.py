@@ -99,6 +99,8 @@ class JobSummary(_Wire):
     """Number of the newest event; `If-Match` compares it."""
     step: int
     """Number of committed steps."""
+    step_is_estimated: bool = False
+    """True if a script repeated an unknown number of steps after a restart: `step` counts these twice."""
     steps: int | None
     """Number of steps in total; null for a script that does not report it."""
     generation: int

@@ -92,10 +92,12 @@ class Choice(_Wire):
 
     inside: str
     """Smallest domain that contains all ranks."""
-    communication_s: float
-    """Predicted communication time per step."""
+    communication_s: float | None
+    """Predicted communication time per step; null for scripts and functions, whose communication is unknown."""
     axes: list[AxisCost]
-    """Axes in the order of the ranks' physical distance, nearest first."""
+    """Axes in the order of the ranks' physical distance, nearest first; empty if the communication is unknown."""
+    probe_job_id: str | None = None
+    """Probe that measured the links; null if the times are rough estimates from a table."""
     broken: int
     """Change in the number of free devices on partly used nodes; negative if there are fewer."""
     rejected: list[Rejected]

@@ -87,5 +87,6 @@ def _summary_fields(job: JobRow) -> dict[str, Any]:
     names = JobSummary.model_fields.keys() - {"eta_s"}
     eta_s = None
     if job.state is JobState.RUNNING and job.step_duration_s and job.steps is not None:
-        eta_s = job.step_duration_s * max(0, job.steps - job.step)
-    return {**{name: getattr(job, name) for name in names}, "eta_s": eta_s}
+        eta_s = None if job.step_is_estimated else job.step_duration_s * max(0, job.steps - job.step)
+    goodput = job.goodput if job.step else None  # without a step there is nothing that it could measure
+    return {**{name: getattr(job, name) for name in names}, "eta_s": eta_s, "goodput": goodput}

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from regroup.service.domain.states import JobState
+from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.accounting import (
     StateMark,
     TimeClass,
@@ -18,6 +18,8 @@ from regroup.service.store.records import Event, Incident, JobRow
 from regroup.service.store.store import Store
 
 _EVENTS = 1000
+_BEFORE_STEPS = (JobState.STARTING, JobState.RECOVERING, JobState.RESIZING)
+"""States whose time goes on after a script has started, until its first step."""
 _WHY_REFUSED = {"snapshot_damaged": "checksum", "snapshot_refused": "replicas"}
 
 
@@ -74,7 +76,14 @@ class JobAccount:
             if not JobState(event.data["to"]).has_allocations:
                 self.spares.append((event.time_s, 0))
             is_held = bool(self.timeline) and self.timeline[-1].is_held
-            self.timeline.append(StateMark(event.time_s, JobState(event.data["to"]), is_held))
+            state = JobState(event.data["to"])
+            if state is JobState.RUNNING and event.data.get("reason") == Reason.SCRIPT_STARTED:
+                # It imports, loads data and compiles before its first step, which `resumed` reports.
+                before = self.timeline[-1].state if self.timeline else state
+                state = before if before in _BEFORE_STEPS else JobState.STARTING
+            self.timeline.append(StateMark(event.time_s, state, is_held))
+        elif event.type == "resumed" and self.timeline and self.timeline[-1].state in _BEFORE_STEPS:
+            self.timeline.append(StateMark(event.time_s, JobState.RUNNING, self.timeline[-1].is_held))
         elif event.type == "held":
             self.timeline.append(StateMark(event.time_s, self.timeline[-1].state, is_held=True))
         elif event.type == "incident":

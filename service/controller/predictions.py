@@ -65,7 +65,7 @@ class PredictionReconciler(Reconciler):
 def _prediction(
     spec: JobSpec, generation: Generation, nodes: Sequence[Node], probes: Sequence[ProbeResult]
 ) -> dict[str, Any]:
-    """Return `device`, `ranks` and the predicted metrics as plain data, or `why_not` if the nodes are gone."""
+    """Return `device`, `ranks`, `probe_job_id` and the metrics as plain data, or `why_not` if the nodes are gone."""
     layout = Layout(**generation.layout)
     places = Counter(str(rank.get("node_id")) for rank in generation.ranks)
     try:
@@ -76,4 +76,10 @@ def _prediction(
     except Exception as error:  # a fault of the planner must not stop the controller from reconciling the job
         _log.exception("could not predict a generation", generation=generation.number)
         return {"why_not": f"{type(error).__name__}: {error}; please report this"}
-    return {"device": capacity.device.name, "ranks": layout.world_size, **metrics}
+    probe = capacity.hardware.probe
+    return {
+        "device": capacity.device.name,
+        "ranks": layout.world_size,
+        "probe_job_id": None if probe is None else probe.job_id,
+        **metrics,
+    }

@@ -22,6 +22,8 @@ class PredictionComparison:
     ranks: int
     device: str
     """Device type of the prediction."""
+    probe_job_id: str | None
+    """Probe whose measured values the prediction uses; None if it uses only the hardware table."""
     predicted: StepMetrics
     measured: StepMetrics
     relative_error: StepMetrics
@@ -106,7 +108,9 @@ async def _compare(store: Store, job_id: str, generation: Generation, data: Mapp
     error = StepMetrics(
         **{name: relative_error(getattr(predicted, name), getattr(measured, name)) for name in _METRICS}
     )
-    return PredictionComparison(generation.number, data["ranks"], data["device"], predicted, measured, error)
+    return PredictionComparison(
+        generation.number, data["ranks"], data["device"], data.get("probe_job_id"), predicted, measured, error
+    )
 
 
 def _trial(data: Mapping[str, Any]) -> Trial:

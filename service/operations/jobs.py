@@ -21,9 +21,9 @@ from regroup.service.domain.states import JobState
 from regroup.service.operations.auto_layout import LayoutPlanner, PlannedSpec
 from regroup.service.operations.followers import Entry, Followers
 from regroup.service.operations.job_plan import JobPlan, PredictionComparison, compare_generations, get_job_plan
+from regroup.service.operations.placement_explanation import PlacementExplanation, explain_placement
 from regroup.service.operations.projects import apply_project, max_ranks
 from regroup.service.operations.why import Why, explain
-from regroup.service.policy.placement.demand import PlacementChoice
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.history import usable
 from regroup.service.store.records import (
@@ -274,11 +274,16 @@ class Jobs:
             await account.catch_up(self._store, job)
             return account
 
-    async def _choice(self, job: JobRow) -> PlacementChoice | None:
+    async def _choice(self, job: JobRow) -> PlacementExplanation | None:
         """Return the placement decision of the job's current nodes; None if it has no nodes."""
         rows = await self._store.live_allocations(job.id)
         with contextlib.suppress(KeyError, TypeError, ValueError, StopIteration):  # a damaged row
-            return JobAllocations(rows).assignment.choice if rows else None
+            choice = JobAllocations(rows).assignment.choice if rows else None
+            if choice is None:
+                return None
+            predictions = await self._store.predictions.of_job(job.id)
+            probe = predictions.get(job.generation, {}).get("probe_job_id")
+            return explain_placement(choice, job.parsed_spec(), probe)
         return None
 
     async def _find_answer(self, scope: str, key: str, body_hash: str) -> Submission | None:

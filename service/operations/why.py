@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regroup.service.domain.states import JobState, Reason
+from regroup.service.operations.placement_explanation import PlacementExplanation
 from regroup.service.policy.accounting import TimeClass, allocated_s, goodput, mean_recovery_s, steps_lost
-from regroup.service.policy.placement.place import PlacementChoice, Shortage
+from regroup.service.policy.placement.demand import Shortage
 from regroup.service.policy.scheduling.quota import WaitCause
 from regroup.service.store.records import (
     PLATFORM_FAULT,
@@ -78,8 +79,8 @@ class Why:
     seconds: Mapping[TimeClass, float]
     """Seconds by time class. The sum is the job's age."""
     goodput: float | None
-    """Share of the time with devices that went into committed steps; None in the first minute."""
-    choice: PlacementChoice | None = None
+    """Share of the time with devices that went into committed steps; None in the first minute, and without a step."""
+    choice: PlacementExplanation | None = None
     """Placement decision of its nodes; None while it has none."""
 
 
@@ -90,7 +91,7 @@ def explain(
     queue_position: int | None,
     seconds: Mapping[TimeClass, float],
     now: float,
-    choice: PlacementChoice | None = None,
+    choice: PlacementExplanation | None = None,
 ) -> Why:
     """Explain a job.
 
@@ -117,7 +118,7 @@ def explain(
         steps_lost=steps_lost(item.data for item in incidents),
         stall_ratio=stall_ratio,
         seconds=seconds,
-        goodput=None if is_early else goodput(seconds),
+        goodput=None if is_early or job.step == 0 else goodput(seconds),
         choice=choice,
     )
 
@@ -152,7 +153,14 @@ def _summary(job: JobRow, queue_position: int | None, now: float) -> str:
     return f"{job.state} at {_step(job)}, generation {job.generation} ({job.reason}){message}"
 
 
+def _duration(seconds: float) -> str:
+    """Format the time of a step with three digits."""
+    return f"{seconds:.3g} s" if seconds >= 0.1 else f"{seconds * 1000:.3g} ms"
+
+
 def _step(job: JobRow) -> str:
+    if job.step_is_estimated:
+        return f"{job.step} steps, some of them repeated"
     return f"step {job.step}" if job.steps is None else f"step {job.step} of {job.steps}"
 
 
@@ -196,7 +204,7 @@ def _advice(
         newest = sorted(durations[-5:])[2]
         if newest > _SLOW * ordered[len(ordered) // 2]:
             advice.append(
-                f"The newest steps take {newest:.2f} s, earlier steps took {ordered[len(ordered) // 2]:.2f} s. Check "
-                "its nodes for other load."
+                f"The newest steps take {_duration(newest)}, earlier steps took "
+                f"{_duration(ordered[len(ordered) // 2])}. Check its nodes for other load."
             )
     return advice

@@ -32,7 +32,17 @@ from regroup.service.domain.job_events import (
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.store.job_writer import JobWriter
 from regroup.service.store.json_values import finite, number, plain
-from regroup.service.store.records import EVEN_PACE, HELD, MIRRORED, NODE_WELL, TERMINATING, Condition, JobRow, Reported
+from regroup.service.store.records import (
+    EVEN_PACE,
+    HELD,
+    MIRRORED,
+    NODE_WELL,
+    STEPS_COUNTED,
+    TERMINATING,
+    Condition,
+    JobRow,
+    Reported,
+)
 from regroup.service.store.tables import checkpoints, events, generations, incidents, steps
 from regroup.workers.contract.messages import StepRow
 
@@ -288,7 +298,17 @@ async def _resumed(writer: JobWriter, event: Reported, resumed: ScriptResumed) -
         generations.c.job_id == writer.job.id, generations.c.number == event.generation
     )
     await writer.connection.execute(started.values(start_step=resumed.step))
-    changes = {"step": resumed.step} if event.generation == writer.job.generation else None
+    changes: dict[str, Any] = {"step": resumed.step} if event.generation == writer.job.generation else {}
+    others = [condition for condition in writer.job.conditions if condition.type != STEPS_COUNTED]
+    if resumed.has_step_count and len(others) < len(writer.job.conditions):
+        changes["conditions"] = [asdict(each) for each in others]
+    elif not resumed.has_step_count and event.generation > 1:
+        message = (
+            f"the state that the program loaded in generation {event.generation} has no step count: steps that it "
+            "repeated count twice"
+        )
+        uncounted = Condition(STEPS_COUNTED, False, "no_step_count", message, event.time_s)
+        changes["conditions"] = [asdict(each) for each in (*others, uncounted)]
     await _record(writer, event, encode(resumed), changes=changes)
 
 

@@ -20,6 +20,8 @@ START_ESTIMATED = "StartEstimated"
 """Condition of a waiting job with a reserved start: its message is the time, in ISO 8601, to the minute."""
 MIRRORED = "Mirrored"
 """Condition of a running job; false while it has fewer mirrors than configured, because nodes are short of memory."""
+STEPS_COUNTED = "StepsCounted"
+"""Condition of a script; false if it repeated an unknown number of steps, which count twice."""
 WELL_USED = "WellUsed"
 """Condition of a job that trains; false while its device utilization is low."""
 NODES_REQUESTED = "NodesRequested"
@@ -134,6 +136,11 @@ class JobRow:
     def platform_fault(self) -> Condition | None:
         """Condition that says why regroup fails to handle the job; None if it does not."""
         return next((condition for condition in self.conditions if condition.type == PLATFORM_FAULT), None)
+
+    @property
+    def step_is_estimated(self) -> bool:
+        """True if a script repeated an unknown number of steps, so that `step` counts them twice."""
+        return any(condition.type == STEPS_COUNTED for condition in self.conditions)
 
     def parsed_spec(self) -> JobSpec:
         """Return the spec as its model.

@@ -2,7 +2,8 @@
 
 Several optimizers that alternate (generator and discriminator, or nested optimizers) form one step: a new step starts
 when an optimizer repeats. Steps are numbered over the whole job, not per generation. If the optimizer's state contains
-a step count, as Adam's does, that count is used.
+a step count, as Adam's does, that count is used. A program that has loaded no state before its first step starts from
+its beginning.
 """
 
 import threading
@@ -18,6 +19,7 @@ from regroup.workers.contract.progress_page import ProgressPage
 from regroup.workers.rank import own_process
 from regroup.workers.rank.agent_channel import Channel
 from regroup.workers.rank.faults.faults import Faults
+from regroup.workers.rank.state_loads import StateLoads
 
 
 class StepCounter:
@@ -35,11 +37,13 @@ class StepCounter:
         """Start time of this generation's first step, and True if its optimizer already had state."""
         self._loaded: int | None = None
         """Step count of the loaded state, if known."""
+        self._loads = StateLoads()
         self._ended_s: float | None = None
         """Monotonic time of the newest step's end."""
 
     def begin(self) -> None:
         """Start counting."""
+        self._loads.watch()
         register_optimizer_step_pre_hook(self._before)
         register_optimizer_step_post_hook(self._after)
         self._progress.set(self.step + 1, Phase.BUILD)
@@ -91,9 +95,9 @@ class StepCounter:
             self.step = counted - 1
         elif self._loaded is not None:
             self.step = self._loaded
-        elif is_new:
+        elif is_new or not self._loads.count:
             self.step = 0
-        has_count = counted is not None or is_new or self._loaded is not None
+        has_count = counted is not None or is_new or self._loaded is not None or not self._loads.count
         self._channel.send(Restored(self._join.rank, self._join.generation, self.step, began_s, has_count))
 
 

@@ -65,6 +65,11 @@ def axes(layout: Layout, work: TrainingWork) -> tuple[Axis, ...]:
     )
 
 
+def is_work_known(spec: JobSpec) -> bool:
+    """Return True if the spec determines the communication; False for programs and functions."""
+    return spec.training is not None and isinstance(spec.workload, BuiltinWorkload)
+
+
 def work_of(spec: JobSpec, layout: Layout) -> TrainingWork:
     """Return the work of a data rank per step; `UNKNOWN_WORK` if the program controls it."""
     training = spec.training

@@ -9,49 +9,9 @@ from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
 from regroup.service.operations.why import _ADVICE_BY_REASON, Why
 from regroup.service.operations.why import explain as explain_whole
 from regroup.service.policy.accounting import StateMark, TimeClass, seconds_by_class
-from regroup.service.store.records import Condition, Incident, JobRow, Step
+from regroup.service.store.records import STEPS_COUNTED, Condition, Incident, JobRow, Step
+from tests.support.inputs.job_rows import JOB
 
-JOB = JobRow(
-    id="job_1",
-    project="default",
-    name="gpt",
-    owner="",
-    spec={"training": {"steps": 100}},
-    storage_uri="file:///s",
-    resume_uri=None,
-    state=JobState.QUEUED,
-    reason="submitted",
-    message="",
-    error=None,
-    version=1,
-    revision=1,
-    intents={},
-    conditions=(),
-    phase=None,
-    created_at=0.0,
-    queued_at=10.0,
-    started_at=None,
-    finished_at=None,
-    generation=0,
-    layout=None,
-    step=0,
-    step_rows=0,
-    loss=None,
-    validation_loss=None,
-    tokens_per_s=None,
-    step_duration_s=None,
-    stall_s=0.0,
-    mfu=None,
-    exposed_communication=None,
-    peak_bytes=None,
-    pipeline_idle=None,
-    mirrored_step=None,
-    goodput=None,
-    result=None,
-    rank_phases={},
-    supervisor_boot_id="",
-    acked_seq=0,
-)
 RUNNING = dataclasses.replace(JOB, state=JobState.RUNNING, reason="first_step", step=50, generation=2)
 
 
@@ -124,3 +84,24 @@ def test_a_job_that_became_slow_gets_advice():
 
 def test_every_failure_reason_has_advice():
     assert set(_ADVICE_BY_REASON) == set(TERMINAL_BY_REASON) - {Reason.COMPLETED}
+
+
+def test_goodput_needs_a_step() -> None:
+    seconds = {**NO_TIME, TimeClass.STARTING: 50.0, TimeClass.PRODUCTIVE: 50.0}
+    failed = dataclasses.replace(RUNNING, state=JobState.FAILED, reason="user_error")
+    assert explain(failed, [], [], None, now=100.0, seconds=seconds).goodput == 0.5
+    assert explain(dataclasses.replace(failed, step=0), [], [], None, now=100.0, seconds=seconds).goodput is None
+
+
+def test_steps_that_were_counted_twice_are_not_compared_with_the_total() -> None:
+    uncounted = Condition(STEPS_COUNTED, False, "no_step_count", "steps count twice")
+    ended = dataclasses.replace(
+        RUNNING, state=JobState.SUCCEEDED, reason="completed", step=9252, conditions=(uncounted,)
+    )
+    why = explain(ended, [], [], None, now=100.0)
+    assert why.summary == "Ended SUCCEEDED at 9252 steps, some of them repeated (completed)"
+
+
+def test_short_steps_have_digits() -> None:
+    why = explain(RUNNING, [], rows(*[0.003] * 20, *[0.02] * 5), None, now=100.0)
+    assert any("The newest steps take 20 ms, earlier steps took 3 ms." in each for each in why.advice)

@@ -330,3 +330,22 @@ async def test_missing_mirrors_are_a_condition_until_all_are_restored(store: Sto
         (None, [("Mirrored", False, "no_mirror", "n2: short")]),
         (9, []),
     ]
+
+
+async def test_steps_that_a_script_repeats_without_a_count_are_a_condition(
+    store: Store, lease: Lease, queue, walk, emitter
+):
+    job_id = await queue()
+    await walk(job_id, emitter)
+    step = (await store.job(job_id)).step
+    first = emitter.report("resumed", "resumed:1", 1, step=step, has_step_count=False)
+    job = await store.ingest(lease, job_id, emitter.boot_id, [first], {})
+    assert not job.step_is_estimated, "the first generation repeats nothing"
+    restart = [emitter.generation(2, step), emitter.report("resumed", "resumed:2", 2, step=step, has_step_count=False)]
+    job = await store.ingest(lease, job_id, emitter.boot_id, restart, {})
+    assert job.step_is_estimated
+    (condition,) = job.conditions
+    assert (condition.type, condition.status, condition.reason) == ("StepsCounted", False, "no_step_count")
+    again = [emitter.generation(3, step), emitter.report("resumed", "resumed:3", 3, step=0, has_step_count=True)]
+    job = await store.ingest(lease, job_id, emitter.boot_id, again, {})
+    assert not job.step_is_estimated and job.conditions == ()

@@ -110,7 +110,7 @@ async def test_a_project_limits_the_chosen_layout(live: Any) -> None:
 async def ran(live: Any, job_id: str) -> None:
     """Record a prediction of the controller for the job's generation, and report steps."""
     await live.run(job_id)
-    record = {"device": "cpu", "ranks": 1, "step_s": 0.4, "peak_bytes": 2e9, "bubble": None}
+    record = {"device": "cpu", "ranks": 1, "probe_job_id": "job_9", "step_s": 0.4, "peak_bytes": 2e9, "bubble": None}
     await live.store.predictions.put(live.lease, job_id, 1, record)
     extra = {"peak_bytes": 1.6e9}
     rows = [("step", 1, {"step": n, "generation": 1, "duration_s": 0.5, "tokens": 64, "samples": 4,

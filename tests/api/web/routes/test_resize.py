@@ -77,7 +77,7 @@ async def test_the_command(live: Any, capsys: Any) -> None:
         return 0
 
     assert await live.client(lambda _: typed("--dp", "2")) == 0
-    assert "resizing gpt from dp_shard=1 to dp_shard=2 when the capacity is available" in capsys.readouterr().out
+    assert "resizing gpt from 1 rank to dp_shard=2 when the capacity is available" in capsys.readouterr().out
     waiting = asyncio.create_task(live.client(lambda _: typed("--dp", "3", "--wait")))
     async with asyncio.timeout(10):
         while (await live.store.job(job)).intents["resize"]["layout"] != split(3):  # noqa: ASYNC110

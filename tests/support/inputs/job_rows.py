@@ -1,0 +1,47 @@
+"""A row of a job, from which tests make others with `dataclasses.replace`."""
+
+from regroup.service.domain.states import JobState
+from regroup.service.store.records import JobRow
+
+JOB = JobRow(
+    id="job_1",
+    project="default",
+    name="gpt",
+    owner="",
+    spec={"training": {"steps": 100}},
+    storage_uri="file:///s",
+    resume_uri=None,
+    state=JobState.QUEUED,
+    reason="submitted",
+    message="",
+    error=None,
+    version=1,
+    revision=1,
+    intents={},
+    conditions=(),
+    phase=None,
+    created_at=0.0,
+    queued_at=10.0,
+    started_at=None,
+    finished_at=None,
+    generation=0,
+    layout=None,
+    step=0,
+    step_rows=0,
+    loss=None,
+    validation_loss=None,
+    tokens_per_s=None,
+    step_duration_s=None,
+    stall_s=0.0,
+    mfu=None,
+    exposed_communication=None,
+    peak_bytes=None,
+    pipeline_idle=None,
+    mirrored_step=None,
+    goodput=None,
+    result=None,
+    rank_phases={},
+    supervisor_boot_id="",
+    acked_seq=0,
+)
+"""A job that waits, without a generation."""
