@@ -3,12 +3,13 @@
 import ipaddress
 from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from regroup.service.domain.topology import DOMAIN_LEVELS
+from regroup.workers.contract.storage_uri import find_uri_problem
 
 _MIB = 2**20
 
@@ -30,9 +31,11 @@ class Settings(BaseSettings):
     database_url: str = ""
     """Database: `postgresql://…` or `sqlite:///…`. Default: a file in `state_dir`."""
     storage_uri: str = ""
-    """Durable storage of jobs whose spec has no `storage_uri`. Default: a folder in `state_dir`."""
+    """Durable storage of jobs whose spec has no `storage_uri`: an absolute path, `file:///…`, `s3://…` or `gs://…`.
+    Default: a folder in `state_dir`."""
     blob_uri: str = ""
-    """Storage of code archives, readable by every node. Default: a folder in `state_dir`."""
+    """Storage of code archives, readable by every node, in the forms of `storage_uri`. Default: a folder in
+    `state_dir`."""
     upload_limit_bytes: int = Field(default=200 * _MIB, ge=1)
     """Maximum size of a code archive."""
     blob_retention_s: float = Field(default=30 * 86400.0, gt=0)
@@ -154,14 +157,11 @@ class Settings(BaseSettings):
             )
         return value
 
-    @field_validator("blob_uri")
+    @field_validator("storage_uri", "blob_uri")
     @classmethod
-    def _check_absolute_uri(cls, value: str) -> str:
-        if value and not urlsplit(value).scheme and not value.startswith("/"):
-            raise ValueError(
-                f"blob_uri {value!r} is a relative path, which resolves differently on every node; "
-                "use an absolute path or a URI such as s3://bucket/blobs"
-            )
+    def _check_storage(cls, value: str) -> str:
+        if value and (problem := find_uri_problem(value)):
+            raise PydanticCustomError("storage_uri", "{problem}", {"problem": problem})
         return value
 
     @model_validator(mode="after")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regroup.service.domain.errors import ConflictError, RegroupError
+from regroup.workers.contract.storage_uri import checked_uri
 
 _CHUNK_BYTES = 4 * 2**20
 _UPLOAD_RETENTION_S = 24 * 3600.0
@@ -51,7 +52,7 @@ class BlobFolder:
     def __init__(self, uri: str) -> None:
         from fsspec.core import url_to_fs  # imported late: it also imports the storage's package
 
-        self._fs, self._root = url_to_fs(uri, use_listings_cache=False)
+        self._fs, self._root = url_to_fs(checked_uri(uri), use_listings_cache=False)
 
     def next_offset(self, sha256: str, size: int, now_s: float) -> int | None:
         """Return the offset at which the upload of an archive continues.

@@ -13,6 +13,7 @@ from regroup.service.domain.errors import NotFoundError
 from regroup.service.operations.evidence_summary import summary_text
 from regroup.service.store.records import Event, Generation, Incident, JobRow
 from regroup.service.store.store import Store
+from regroup.workers.contract.storage_uri import checked_uri
 
 _EVENTS_BEFORE, _MAX_EVENTS = 20, 500
 """Events of the job's history in the bundle: the number before the incident, and the maximum in all."""
@@ -121,7 +122,7 @@ def _without(evidence: Mapping[str, Any], *excluded: str) -> dict[str, Any]:
 def _read(uri: str) -> dict[str, Any]:
     from fsspec.core import url_to_fs  # imported late: it also imports the storage's package
 
-    fs, path = url_to_fs(uri)
+    fs, path = url_to_fs(checked_uri(uri))
     return json.loads(fs.cat_file(path))
 
 

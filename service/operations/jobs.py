@@ -10,7 +10,6 @@ import json
 import secrets
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
 
 from regroup.service.blobs.store import BlobStore
 from regroup.service.cluster_state.allocations import JobAllocations
@@ -321,13 +320,7 @@ class Jobs:
             raise SpecError([FieldIssue("code.archive", message, spec.code.archive)])
 
     def _storage_of(self, spec: JobSpec, job_id: str) -> str:
-        base = spec.storage_uri or self._storage_uri
-        if not urlsplit(base).scheme and not base.startswith("/"):
-            message = (
-                "relative paths resolve differently on every node; use an absolute path or a URI such as s3://bucket/x"
-            )
-            raise SpecError([FieldIssue("storage_uri", message, base)])
-        return f"{base.rstrip('/')}/jobs/{job_id}"
+        return f"{(spec.storage_uri or self._storage_uri).rstrip('/')}/jobs/{job_id}"
 
     async def _resume_uri(self, spec: JobSpec) -> str | None:
         if spec.resume_from is None:

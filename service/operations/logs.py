@@ -13,6 +13,7 @@ from regroup.service.domain.errors import NotFoundError, UnavailableError
 from regroup.service.ports.cluster import Cluster, LogChunk
 from regroup.service.store.records import JobRow
 from regroup.service.store.store import Store
+from regroup.workers.contract.storage_uri import checked_uri
 
 _CHUNK_BYTES = 64 * 1024
 _SPLIT_BYTES = 8 * 2**20
@@ -167,7 +168,7 @@ def _read_archive(uri: str, offset: int, limit: int) -> tuple[bytes, int, int]:
     """
     from fsspec.core import url_to_fs  # imported late: it also imports the storage's package
 
-    fs, path = url_to_fs(uri)
+    fs, path = url_to_fs(checked_uri(uri))
     size = int(fs.info(path)["size"])
     if offset + limit < size or size < _SPLIT_BYTES:
         data = fs.cat_file(path, start=offset, end=min(size, offset + limit)) if offset < size else b""

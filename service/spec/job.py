@@ -122,7 +122,8 @@ class JobSpec(SpecModel):
     checkpoint: CheckpointSpec = CheckpointSpec()
     recovery: Recovery = Recovery()
     storage_uri: StorageUri | None = None
-    """Storage for checkpoints and prepared data: file, s3 or gs. Default: the server's storage."""
+    """Storage for checkpoints and prepared data: an absolute path, `file:///…`, `s3://…` or `gs://…`. Default: the
+    server's storage."""
     resume_from: Annotated[str, Field(max_length=100, pattern=CHECKPOINT)] | None = None
     """Checkpoint of another job to start from: `job@step` or `job@latest`."""
     max_duration: Duration | None = None

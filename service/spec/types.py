@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
 from pydantic_core import PydanticCustomError
 
+from regroup.workers.contract.storage_uri import find_uri_problem
+
 MAX_RANKS = 131_072
 """Largest world size of a job."""
 MAX_STEPS = 10**12
@@ -46,7 +48,6 @@ FORMS = {
     LABEL_NAME: "must not contain '=' or white space",
 }
 """Pattern → the accepted form, for messages."""
-_STORAGE = re.compile(r"(?:(?:file|s3|gs)://|/)[^#?]*")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)[ ]?([A-Za-z]*)")
 """A number of bounded length, and a unit."""
@@ -102,9 +103,9 @@ def _absolute(path: str) -> str:
     return path
 
 
-def _storage(uri: str) -> str:
-    if "::" in uri or _STORAGE.fullmatch(uri) is None:
-        raise PydanticCustomError("storage", "must be an absolute path, or a URI of file://, s3:// or gs://")
+def _accepted_storage(uri: str) -> str:
+    if problem := find_uri_problem(uri):
+        raise PydanticCustomError("storage_uri", "{problem}", {"problem": problem})
     return uri
 
 
@@ -192,7 +193,9 @@ Location = Annotated[str, Field(min_length=1, max_length=MAX_PATH_CHARACTERS), A
 """A path, glob or URI."""
 AbsolutePath = Annotated[Location, AfterValidator(_absolute)]
 """A path that is the same on every node."""
-StorageUri = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(check_line), AfterValidator(_storage)]
+StorageUri = Annotated[
+    str, Field(min_length=1, max_length=1024), AfterValidator(check_line), AfterValidator(_accepted_storage)
+]
 """An absolute path, or a URI of a storage that nodes can share."""
 ModuleName = Annotated[str, Field(pattern=_MODULE, max_length=256)]
 """Name of a Python module."""

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fsspec.core import url_to_fs
 
+from regroup.workers.contract.storage_uri import checked_uri
 from regroup.workers.storage import fsspec_storage
 
 DIRECTORY = "code"
@@ -111,7 +112,7 @@ def fetch(archive: str, blob_uri: str, cache: Path) -> Path:
 
 def _download(uri: str, target: Path) -> None:
     try:
-        fs, path = url_to_fs(uri, use_listings_cache=False)
+        fs, path = url_to_fs(checked_uri(uri), use_listings_cache=False)
         with fs.open(path, "rb") as reader, target.open("wb") as writer:
             while chunk := reader.read(_CHUNK_BYTES):
                 writer.write(chunk)

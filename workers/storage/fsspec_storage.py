@@ -14,6 +14,8 @@ from typing import Any
 import fsspec
 from fsspec.core import url_to_fs
 
+from regroup.workers.contract.storage_uri import checked_uri
+
 _CHUNK_BYTES = 4 * 1024 * 1024
 
 
@@ -23,6 +25,16 @@ class StorageError(Exception):
 
 class StorageUnavailable(OSError):
     """Durable storage did not answer. Its content may be intact."""
+
+
+def open_storage(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """Return the file system of a URI, and the path in it.
+
+    Raises:
+        StorageUriError: the URI has none of the accepted forms.
+    """
+    fs, path = url_to_fs(checked_uri(uri))
+    return fs, path
 
 
 def join(uri: str, *parts: str) -> str:
@@ -59,7 +71,7 @@ def check_writable(uri: str) -> None:
     probe = join(uri, f".regroup-write-probe-{uuid.uuid4().hex}")  # nodes probe at the same time
     try:
         write_bytes(probe, b"regroup")
-        fs, path = url_to_fs(probe)
+        fs, path = open_storage(probe)
         fs.rm(path)
     except Exception as error:
         raise StorageError(f"storage_uri {uri!r} is not writable: {type(error).__name__}: {error}") from error
@@ -67,7 +79,7 @@ def check_writable(uri: str) -> None:
 
 def write_bytes(uri: str, data: bytes) -> None:
     """Write one small file, and create its folder if the storage has folders."""
-    fs, path = url_to_fs(uri)
+    fs, path = open_storage(uri)
     _make_folder(fs, posixpath.dirname(path))
     fs.pipe_file(path, data)
 
@@ -75,7 +87,7 @@ def write_bytes(uri: str, data: bytes) -> None:
 @contextmanager
 def writing(uri: str) -> Generator[Any]:
     """Open a file for writing bytes, and create its folder if the storage has folders."""
-    fs, path = url_to_fs(uri)
+    fs, path = open_storage(uri)
     _make_folder(fs, posixpath.dirname(path))
     with fs.open(path, "wb") as file:
         yield file
@@ -88,7 +100,7 @@ def publish(source: Path, uri: str) -> None:
         StorageError: The storage refused; the message gives its reason.
     """
     try:
-        fs, path = url_to_fs(uri)
+        fs, path = open_storage(uri)
         _make_folder(fs, posixpath.dirname(path))
         if "file" not in _protocols(fs):
             fs.put_file(str(source), path)  # object storage shows an object only when it is complete
@@ -119,7 +131,7 @@ def publish_bytes(uri: str, data: bytes) -> None:
 
 def read_bytes(uri: str) -> bytes | None:
     """Return the content of a small file, or None if it does not exist."""
-    fs, path = url_to_fs(uri)
+    fs, path = open_storage(uri)
     try:
         return fs.cat_file(path)
     except FileNotFoundError:
@@ -128,7 +140,7 @@ def read_bytes(uri: str) -> bytes | None:
 
 def upload(source: Path, uri: str) -> list[dict[str, Any]]:
     """Copy every file of a local folder below `uri`; return name, size_bytes and crc32 of each."""
-    fs, root = url_to_fs(uri)
+    fs, root = open_storage(uri)
     _make_folder(fs, root)
     entries: list[dict[str, Any]] = []
     for file in sorted(path for path in source.rglob("*") if path.is_file()):
@@ -151,7 +163,7 @@ def download(uri: str, target: Path, files: Iterable[Mapping[str, Any]]) -> None
     Raises:
         StorageError: A file is missing, short or altered.
     """
-    fs, root = url_to_fs(uri)
+    fs, root = open_storage(uri)
     target.mkdir(parents=True, exist_ok=True)
     for entry in files:
         path = posixpath.join(root, entry["name"])
@@ -180,7 +192,7 @@ def fetch(uri: str, target: Path) -> None:
         StorageError: The storage refused; the message gives its reason.
     """
     try:
-        fs, path = url_to_fs(uri)
+        fs, path = open_storage(uri)
         fs.get_file(path, str(target))
     except Exception as error:
         raise StorageError(f"{uri} cannot be read: {type(error).__name__}: {error}") from error
@@ -188,7 +200,7 @@ def fetch(uri: str, target: Path) -> None:
 
 def folders(uri: str) -> list[str]:
     """Return the names of the folders directly below `uri`; empty if it does not exist."""
-    fs, root = url_to_fs(uri)
+    fs, root = open_storage(uri)
     try:
         listing: list[dict[str, Any]] = fs.ls(root, detail=True, refresh=True)
     except FileNotFoundError:
@@ -203,7 +215,7 @@ def remove(uri: str) -> None:
         StorageUnavailable: Storage did not answer.
     """
     with answering(uri):
-        fs, root = url_to_fs(uri)
+        fs, root = open_storage(uri)
         if fs.exists(root):
             fs.rm(root, recursive=True)
 
@@ -219,13 +231,13 @@ def missing_files(uri: str, files: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def has_vanished(uri: str) -> bool:
     """Return True if a folder that was created is missing. Object storage has no folders."""
-    fs, path = url_to_fs(uri)
+    fs, path = open_storage(uri)
     return "file" in _protocols(fs) and not fs.exists(path)
 
 
 def local_path(uri: str) -> Path | None:
     """Return the path of a `file:` URI or a plain path; None for object storage."""
-    fs, path = url_to_fs(uri)
+    fs, path = open_storage(uri)
     return Path(path) if "file" in _protocols(fs) else None
 
 

@@ -123,7 +123,7 @@ async def test_an_upload_without_new_bytes_for_a_day_is_removed(blobs: BlobStore
     assert list((tmp_path / "blobs" / "uploads").iterdir()) == []
 
 
-async def test_storage_without_a_driver_is_unavailable(clock: Clock) -> None:
+async def test_storage_of_an_unsupported_scheme_is_unavailable(clock: Clock) -> None:
     nowhere = BlobStore("no-such-scheme://bucket", limit_bytes=10_000, retention_s=1.0, clock=clock)
     with pytest.raises(UnavailableError, match="no-such-scheme"):
         await nowhere.start_upload(archive_key(DATA))

@@ -70,6 +70,7 @@ async def test_one_key_one_job(live, make_spec):
         ({"training": {"global_batch": 4, "micro_batch": 3, "sequence": 1, "steps": 1}}, "/training", None),
         ({"resources": {"cpus": 0}}, "/resources/cpus", 0),
         ({"storage_uri": "here/and/there"}, "/storage_uri", "here/and/there"),
+        ({"storage_uri": "http://h/x"}, "/storage_uri", "http://h/x"),
         ({"resume_from": "nobody@latest"}, "/resume_from", "nobody@latest"),
         ({"secrets": {"TOKEN": "s3cr3t"}}, "/secrets/TOKEN", None),
         ({"args": {"rate": "\x00"}}, "/args/rate", None),
