@@ -16,6 +16,7 @@ from regroup.api.app import create_app
 from regroup.api.web.connections import connection_class
 from regroup.service.local import api_token, private_files
 from regroup.service.local.api_token import ApiToken
+from regroup.service.local.data_marker import mark_data_folders
 from regroup.service.server import control_plane
 from regroup.service.settings import Settings
 
@@ -37,6 +38,7 @@ def serve(settings: Settings) -> None:
     for name in api_token.VARIABLES:  # Ray's processes would inherit them
         os.environ.pop(name, None)
     private_files.prepare_state_dir(settings.state_dir)
+    mark_data_folders(settings.state_dir, settings.storage_uri, settings.blob_uri)
     _allow_descriptors()
     control_plane.refuse_second(settings.state_dir)
     token = api_token.ensure_token(settings.token_path, create=settings.token_file is None)

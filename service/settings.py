@@ -37,7 +37,7 @@ class Settings(BaseSettings):
     """Storage of code archives, readable by every node, in the forms of `storage_uri`. Default: a folder in
     `state_dir`."""
     upload_limit_bytes: int = Field(default=200 * _MIB, ge=1)
-    """Maximum size of a code archive."""
+    """Maximum size of a code archive, packed and unpacked."""
     blob_retention_s: float = Field(default=30 * 86400.0, gt=0)
     """Time after its last use at which a code archive is removed."""
     allow_faults: bool = False

@@ -7,7 +7,7 @@ async with AsyncClient("http://127.0.0.1:8500") as client:
     assert (await client.wait(job.id)).state == "SUCCEEDED"
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -246,7 +246,13 @@ class AsyncClient:
     # ------------------------------------------------------------ code
 
     async def upload_working_dir(
-        self, path: str | Path, *, on_progress: uploads.Progress | None = None, extra_folder: Path | None = None
+        self,
+        path: str | Path,
+        *,
+        on_progress: uploads.Progress | None = None,
+        extra_folder: Path | None = None,
+        data_folders: Collection[Path] = (),
+        on_left_out: uploads.LeftOut | None = None,
     ) -> str:
         """Pack a folder of code, upload what the server lacks, and return the address for `code.archive`.
 
@@ -254,11 +260,16 @@ class AsyncClient:
             path: The folder.
             on_progress: Called with the bytes uploaded and the bytes in total.
             extra_folder: Another folder, whose content is added to the archive.
+            data_folders: Folders to leave out, such as the job's storage. Folders that a server marked as its own are
+                always left out.
+            on_left_out: Called with the folders that were left out, if there are any.
 
         Raises:
             ArchiveError: The folder cannot be packed, or is larger than the server accepts.
         """
-        return await self._transport.run(uploads.upload_folder(Path(path), on_progress, extra_folder))
+        return await self._transport.run(
+            uploads.upload_folder(Path(path), on_progress, extra_folder, data_folders, on_left_out)
+        )
 
     async def upload_archive(self, path: str | Path, *, on_progress: uploads.Progress | None = None) -> str:
         """Upload a tar file of code and return its address. Raises ArchiveError if the file cannot be read."""

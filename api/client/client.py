@@ -10,7 +10,7 @@ Requests are repeated while the server is unavailable. A repeated submission cre
 continue where they were interrupted. Imports neither torch nor ray.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -248,7 +248,13 @@ class Client:
     # ------------------------------------------------------------ code
 
     def upload_working_dir(
-        self, path: str | Path, *, on_progress: uploads.Progress | None = None, extra_folder: Path | None = None
+        self,
+        path: str | Path,
+        *,
+        on_progress: uploads.Progress | None = None,
+        extra_folder: Path | None = None,
+        data_folders: Collection[Path] = (),
+        on_left_out: uploads.LeftOut | None = None,
     ) -> str:
         """Pack a folder of code, upload what the server lacks, and return the address for `code.archive`.
 
@@ -256,11 +262,16 @@ class Client:
             path: The folder.
             on_progress: Called with the bytes uploaded and the bytes in total.
             extra_folder: Another folder, whose content is added to the archive.
+            data_folders: Folders to leave out, such as the job's storage. Folders that a server marked as its own are
+                always left out.
+            on_left_out: Called with the folders that were left out, if there are any.
 
         Raises:
             ArchiveError: The folder cannot be packed, or is larger than the server accepts.
         """
-        return self._transport.run(uploads.upload_folder(Path(path), on_progress, extra_folder))
+        return self._transport.run(
+            uploads.upload_folder(Path(path), on_progress, extra_folder, data_folders, on_left_out)
+        )
 
     def upload_archive(self, path: str | Path, *, on_progress: uploads.Progress | None = None) -> str:
         """Upload a tar file of code and return its address. Raises ArchiveError if the file cannot be read."""

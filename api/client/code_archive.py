@@ -10,11 +10,13 @@ import os
 import posixpath
 import stat
 import tarfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from regroup.service.blobs.limits import ArchiveLimits
 from regroup.service.domain.errors import RegroupError
+from regroup.service.local.data_marker import is_data_folder
 
 IGNORE_FILE = ".regroupignore"
 ALWAYS_IGNORED = (
@@ -24,7 +26,7 @@ ALWAYS_IGNORED = (
 """Patterns that precede those of the ignore file. The ignore file can negate one: `!venv/`."""
 _TIME_S = 315532800  # 1980: wheels and zip files cannot represent an earlier time
 _SHOWN = 5
-_CHUNK_BYTES = 4 * 2**20
+_LIMITS = ArchiveLimits()
 
 
 class ArchiveError(RegroupError):
@@ -49,6 +51,8 @@ class Archive:
     file: Path
     sha256: str
     size_bytes: int
+    left_out: tuple[str, ...] = ()
+    """Folders of regroup's own data that are not in the archive, relative to the packed folder."""
 
     @property
     def address(self) -> str:
@@ -56,7 +60,13 @@ class Archive:
         return f"sha256:{self.sha256}"
 
 
-def pack(folder: Path, file: Path, limit_bytes: int | None = None, extra_folder: Path | None = None) -> Archive:
+def pack(
+    folder: Path,
+    file: Path,
+    limit_bytes: int | None = None,
+    extra_folder: Path | None = None,
+    data_folders: Collection[Path] = (),
+) -> Archive:
     """Write the archive of `folder` to `file`.
 
     Args:
@@ -64,12 +74,14 @@ def pack(folder: Path, file: Path, limit_bytes: int | None = None, extra_folder:
         file: File to write.
         limit_bytes: Largest size of the archive; None for no limit.
         extra_folder: Another folder, whose content is added.
+        data_folders: Folders to leave out, in addition to those that a server marked as its own.
 
     Raises:
-        ArchiveError: the archive would be empty or larger than `limit_bytes`, a symbolic link leads outside, a file
-            cannot be read, or both folders contain the same name.
+        ArchiveError: the archive would be empty or larger than the server accepts, a symbolic link leads outside, a
+            file cannot be read, or both folders contain the same name.
     """
-    entries = list(list_entries(folder))
+    tree = _Tree(folder, data_folders)
+    entries = list(tree.entries())
     if extra_folder is not None:
         entries += _extra_entries(folder, entries, extra_folder)
     if not any(stat.S_ISREG(entry.mode) for entry in entries):
@@ -81,7 +93,7 @@ def pack(folder: Path, file: Path, limit_bytes: int | None = None, extra_folder:
                 _add(tar, entry)
     except OSError as error:
         raise ArchiveError(f"{folder} cannot be packed: {error}") from error
-    archive = archive_of(file)
+    archive = replace(archive_of(file), left_out=tuple(tree.left_out))
     if limit_bytes is not None and archive.size_bytes > limit_bytes:
         raise _too_large(folder, entries, archive.size_bytes, limit_bytes)
     return archive
@@ -93,50 +105,89 @@ def archive_of(file: Path) -> Archive:
         return Archive(file, hashlib.file_digest(reader, "sha256").hexdigest(), file.stat().st_size)
 
 
-def list_entries(folder: Path) -> Iterator[Entry]:
-    """List the entries of `folder` in the archive's order, without those below ignored folders.
+class _Tree:
+    """The entries of a folder in the archive's order, without ignored ones and without regroup's own data.
 
     Raises:
-        ArchiveError: `folder` is not a folder, or contains an entry that cannot be archived.
+        ArchiveError: `folder` is not a folder, or is one of regroup's own.
     """
-    from pathspec import GitIgnoreSpec
 
-    root = folder.resolve()
-    if not root.is_dir():
-        raise ArchiveError(f"{folder} is not a folder: name the folder that contains the code")
-    own = root / IGNORE_FILE
-    lines = own.read_text(errors="replace").splitlines() if own.is_file() else []
-    ignored = GitIgnoreSpec.from_lines([*ALWAYS_IGNORED, *lines])
-    yield from _below(root, "", ignored.match_file)
+    def __init__(self, folder: Path, data_folders: Collection[Path] = ()) -> None:
+        from pathspec import GitIgnoreSpec
+
+        self.left_out: list[str] = []
+        """Folders of regroup's own data, once the entries were listed."""
+        self._root = folder.resolve()
+        self._data_folders = {each.resolve() for each in data_folders}
+        if not self._root.is_dir():
+            raise ArchiveError(f"{folder} is not a folder: name the folder that contains the code")
+        if self._is_data(self._root):
+            raise ArchiveError(
+                f"{folder} is a folder of regroup's own data (state directory, storage or archives): put the code, or "
+                "the data, in another folder"
+            )
+        own = self._root / IGNORE_FILE
+        lines = own.read_text(errors="replace").splitlines() if own.is_file() else []
+        self._is_ignored: Callable[[str], bool] = GitIgnoreSpec.from_lines([*ALWAYS_IGNORED, *lines]).match_file
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield the entries.
+
+        Raises:
+            ArchiveError: an entry cannot be archived, or there are too many.
+        """
+        counts: dict[str, int] = {}
+        for number, entry in enumerate(self._below("", 1), 1):
+            above = posixpath.dirname(entry.name)
+            counts[above] = counts.get(above, 0) + 1
+            if number > _LIMITS.members:
+                most = max(counts, key=lambda name: counts[name])
+                raise ArchiveError(
+                    f"{self._root} has more than {_LIMITS.members} files and folders, the limit of an archive; "
+                    f"{most or '.'}/ alone has {counts[most]}. List what the code does not need in {IGNORE_FILE}"
+                )
+            yield entry
+
+    def _below(self, prefix: str, depth: int) -> Iterator[Entry]:
+        try:
+            names = sorted(os.listdir(self._root / prefix))
+        except OSError as error:
+            raise ArchiveError(
+                f"{self._root / prefix} cannot be read: {error.strerror}; add it to {IGNORE_FILE}"
+            ) from error
+        for name in names:
+            relative = prefix + name
+            path = self._root / relative
+            found = path.lstat()
+            is_folder = stat.S_ISDIR(found.st_mode)
+            if self._is_ignored(relative + "/" if is_folder else relative):
+                continue
+            if is_folder and self._is_data(path):
+                self.left_out.append(relative)
+                continue
+            if depth > _LIMITS.depth or len(os.fsencode(relative)) > _LIMITS.path_bytes:
+                raise ArchiveError(
+                    f"{self._root / prefix} is too deep: an archive has paths of at most {_LIMITS.depth} names and "
+                    f"{_LIMITS.path_bytes} bytes; add it to {IGNORE_FILE}"
+                )
+            if stat.S_ISLNK(found.st_mode):
+                _check_link(self._root, relative)
+            elif not is_folder and not stat.S_ISREG(found.st_mode):
+                raise ArchiveError(f"{path} is not a file, folder or symbolic link: add it to {IGNORE_FILE}")
+            yield Entry(relative, path, found.st_mode, found.st_size if stat.S_ISREG(found.st_mode) else 0)
+            if is_folder:
+                yield from self._below(relative + "/", depth + 1)
+
+    def _is_data(self, folder: Path) -> bool:
+        return is_data_folder(folder) or folder in self._data_folders
 
 
-def _extra_entries(folder: Path, entries: list[Entry], extra_folder: Path) -> list[Entry]:
+def _extra_entries(folder: Path, entries: Sequence[Entry], extra_folder: Path) -> list[Entry]:
     taken = {entry.name for entry in entries}
-    more = list(list_entries(extra_folder))
+    more = list(_Tree(extra_folder).entries())
     if twice := sorted(taken & {entry.name for entry in more}):
         raise ArchiveError(f"{folder} contains {twice[0]}, but regroup needs this name: rename it")
     return more
-
-
-def _below(root: Path, prefix: str, is_ignored: Callable[[str], bool]) -> Iterator[Entry]:
-    try:
-        names = sorted(os.listdir(root / prefix))
-    except OSError as error:
-        raise ArchiveError(f"{root / prefix} cannot be read: {error.strerror}; add it to {IGNORE_FILE}") from error
-    for name in names:
-        relative = prefix + name
-        path = root / relative
-        found = path.lstat()
-        is_folder = stat.S_ISDIR(found.st_mode)
-        if is_ignored(relative + "/" if is_folder else relative):
-            continue
-        if stat.S_ISLNK(found.st_mode):
-            _check_link(root, relative)
-        elif not is_folder and not stat.S_ISREG(found.st_mode):
-            raise ArchiveError(f"{path} is not a file, folder or symbolic link: add it to {IGNORE_FILE}")
-        yield Entry(relative, path, found.st_mode, found.st_size if stat.S_ISREG(found.st_mode) else 0)
-        if is_folder:
-            yield from _below(root, relative + "/", is_ignored)
 
 
 def _check_link(root: Path, name: str) -> None:

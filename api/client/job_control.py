@@ -22,7 +22,7 @@ def submit(spec: JobSpec | Mapping[str, Any], idempotency_key: str | None) -> Op
     body = _as_json(spec)
     folder = uploads.working_dir_of(body)
     if folder is not None:
-        address = yield from uploads.upload_folder(folder)
+        address = yield from uploads.upload_folder(folder, data_folders=uploads.storage_of(body))
         body = {**body, "code": {"archive": address}}
     headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
     return (yield from send(Request("POST", url_path("jobs"), to_model(Job), body=body, headers=headers)))

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import httpx2
 from regroup.api.client.code_archive import Archive, ArchiveError, archive_of, pack
 from regroup.api.client.requests import FileWork, Operation, Request, send, to_model, url_path
 from regroup.api.schemas.jobs import Upload, UploadLimits
+from regroup.service.local.data_marker import local_folder
 
 PIECE_BYTES = 4 * 2**20
 """Size of one piece: small enough that a broken connection costs little."""
@@ -19,6 +20,8 @@ _PIECE_TIMEOUT_S = 120.0
 _CONFLICT = 409
 Progress = Callable[[int, int], None]
 """Called with the bytes uploaded and the bytes in total."""
+LeftOut = Callable[[Sequence[str]], None]
+"""Called with the folders of regroup's own data that are not in the archive, relative to the packed folder."""
 
 
 def upload_limits() -> Request[UploadLimits]:
@@ -48,9 +51,20 @@ def append(upload_id: str, offset_bytes: int, data: bytes) -> Request[Upload | N
 
 
 def upload_folder(
-    folder: Path, on_progress: Progress | None = None, extra_folder: Path | None = None
+    folder: Path,
+    on_progress: Progress | None = None,
+    extra_folder: Path | None = None,
+    data_folders: Collection[Path] = (),
+    on_left_out: LeftOut | None = None,
 ) -> Operation[str]:
     """Pack `folder`, with the content of `extra_folder`, and upload it. The result is the address of the archive.
+
+    Args:
+        folder: Folder to pack.
+        on_progress: Called with the bytes uploaded and the bytes in total.
+        extra_folder: Another folder, whose content is added.
+        data_folders: Folders to leave out, in addition to those that a server marked as its own.
+        on_left_out: Called with the folders that were left out, if there are any.
 
     Raises:
         ArchiveError: The folder cannot be packed, or is larger than the server accepts.
@@ -58,7 +72,11 @@ def upload_folder(
     limits = yield from send(upload_limits())
     scratch = Path(tempfile.mkdtemp(prefix="regroup-code-"))
     try:
-        archive = yield FileWork(lambda: pack(folder, scratch / "code.tar", limits.archive_bytes, extra_folder))
+        archive = yield FileWork(
+            lambda: pack(folder, scratch / "code.tar", limits.archive_bytes, extra_folder, data_folders)
+        )
+        if archive.left_out and on_left_out is not None:
+            on_left_out(archive.left_out)
         return (yield from _upload(archive, on_progress))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -97,10 +115,22 @@ def _piece_reader(file: Path, offset_bytes: int) -> Callable[[], bytes]:
     return read
 
 
-def with_code_uploaded(spec: Mapping[str, Any], upload: Callable[[Path], str]) -> dict[str, Any]:
-    """Upload the folder of `code.working_dir`, and return `spec` with the archive's address instead."""
+def with_code_uploaded(spec: Mapping[str, Any], upload: Callable[[Path, Collection[Path]], str]) -> dict[str, Any]:
+    """Upload the folder of `code.working_dir`, and return `spec` with the archive's address instead.
+
+    Args:
+        spec: The spec.
+        upload: Uploads a folder without the spec's own storage, and returns the address of the archive.
+    """
     folder = working_dir_of(spec)
-    return dict(spec) if folder is None else {**spec, "code": {"archive": upload(folder)}}
+    return dict(spec) if folder is None else {**spec, "code": {"archive": upload(folder, storage_of(spec))}}
+
+
+def storage_of(spec: Mapping[str, Any]) -> Collection[Path]:
+    """Return the folder of a spec's own storage; empty if it names none, or object storage."""
+    uri: object = spec.get("storage_uri")
+    folder = local_folder(uri) if isinstance(uri, str) else None
+    return () if folder is None else (folder,)
 
 
 def working_dir_of(spec: Mapping[str, Any]) -> Path | None:

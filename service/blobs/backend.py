@@ -17,15 +17,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from regroup.service.domain.errors import ConflictError, RegroupError
+from regroup.workers.contract.archive_rules import ArchiveLimits, ArchiveRefused, check_archive
 from regroup.workers.contract.storage_uri import checked_uri
 
 _CHUNK_BYTES = 4 * 2**20
 _UPLOAD_RETENTION_S = 24 * 3600.0
+_MOST_PARTS = 4096
+_LARGE_PART_BYTES = 2**20
 _PART = re.compile(r"(\d+)-(\d+)-(\d+)")
 
 
 class DamagedUploadError(RegroupError):
     """The uploaded bytes do not match the announced size or checksum."""
+
+
+class RefusedArchiveError(RegroupError):
+    """The uploaded archive breaks a rule for archives of code, or is not an archive."""
 
 
 class OffsetError(ConflictError):
@@ -47,11 +54,17 @@ class _Part:
 
 
 class BlobFolder:
-    """One blob store. Each instance reads the storage again: it caches nothing of another instance."""
+    """One blob store. Each instance reads the storage again: it caches nothing of another instance.
 
-    def __init__(self, uri: str) -> None:
+    Args:
+        uri: the folder.
+        limits: largest archive to store.
+    """
+
+    def __init__(self, uri: str, limits: ArchiveLimits) -> None:
         from fsspec.core import url_to_fs  # imported late: it also imports the storage's package
 
+        self._limits = limits
         self._fs, self._root = url_to_fs(checked_uri(uri), use_listings_cache=False)
 
     def next_offset(self, sha256: str, size: int, now_s: float) -> int | None:
@@ -70,7 +83,9 @@ class BlobFolder:
 
         Raises:
             OffsetError: the upload continues at another offset.
-            DamagedUploadError: there are too many bytes, or the checksum is wrong and the upload was discarded.
+            DamagedUploadError: there are too many bytes or pieces, or the checksum is wrong and the upload was
+                discarded.
+            RefusedArchiveError: the archive breaks a rule, and the upload was discarded.
         """
         expected = self.next_offset(sha256, size, now_s)
         if expected is None:
@@ -80,6 +95,12 @@ class BlobFolder:
         if offset + len(data) > size:
             raise DamagedUploadError(
                 f"upload too long: got {offset + len(data)} bytes, announced {size}; announce the actual size"
+            )
+        if len(self._parts(self._upload(sha256, size))) >= max(_MOST_PARTS, size // _LARGE_PART_BYTES):
+            self._remove(self._upload(sha256, size))
+            raise DamagedUploadError(
+                f"upload in more than {_MOST_PARTS} pieces of less than 1 MiB, the limit; discarded, restart the "
+                "upload with larger pieces"
             )
         try:
             if data:
@@ -137,7 +158,8 @@ class BlobFolder:
                     while chunk := reader.read(_CHUNK_BYTES):
                         digest.update(chunk)
                         whole.write(chunk)
-        if digest.hexdigest() == sha256:
+        problem = self._find_problem(draft) if digest.hexdigest() == sha256 else ""
+        if digest.hexdigest() == sha256 and not problem:
             self._mark_used(sha256, now_s)
             self._make_folder(f"{self._root}/sha256")
             self._fs.mv(draft, self._blob(sha256))
@@ -147,6 +169,17 @@ class BlobFolder:
                 f"upload checksum mismatch for {size} bytes: got sha256 {digest.hexdigest()}, expected {sha256}; "
                 "discarded, restart the upload"
             )
+        if problem:
+            raise RefusedArchiveError(f"archive sha256:{sha256} is refused: {problem}")
+
+    def _find_problem(self, path: str) -> str:
+        """Return the rule that a complete archive breaks; empty if it breaks none."""
+        try:
+            with self._fs.open(path, "rb") as file:
+                check_archive(file, self._limits)
+        except ArchiveRefused as error:
+            return str(error)
+        return ""
 
     def _contiguous_parts(self, sha256: str, size: int) -> list[_Part]:
         """Return the parts that follow each other without a gap, from the first byte."""

@@ -9,10 +9,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from regroup.service.blobs.backend import BlobFolder, DamagedUploadError, OffsetError
+from regroup.service.blobs.backend import BlobFolder, DamagedUploadError, OffsetError, RefusedArchiveError
 from regroup.service.domain.errors import RegroupError, UnavailableError
+from regroup.workers.contract.archive_rules import ArchiveLimits
 
-__all__ = ["ArchiveKey", "BlobStore", "DamagedUploadError", "OffsetError", "TooLargeError", "Upload"]
+__all__ = [
+    "ArchiveKey",
+    "BlobStore",
+    "DamagedUploadError",
+    "OffsetError",
+    "RefusedArchiveError",
+    "TooLargeError",
+    "Upload",
+]
 _PREFIX = "sha256:"
 T = TypeVar("T")
 
@@ -62,7 +71,7 @@ class BlobStore:
 
     Args:
         uri: folder that only this store uses.
-        limit_bytes: maximum size of an archive.
+        limit_bytes: maximum size of an archive, packed and unpacked.
         retention_s: time after its last use at which an archive is removed.
         clock: Unix seconds.
     """
@@ -89,7 +98,9 @@ class BlobStore:
         Raises:
             TooLargeError: the archive is larger than the limit.
             OffsetError: the upload continues at another offset.
-            DamagedUploadError: there are too many bytes, or the checksum is wrong and the upload was discarded.
+            DamagedUploadError: there are too many bytes or pieces, or the checksum is wrong and the upload was
+                discarded.
+            RefusedArchiveError: the archive breaks a rule, and the upload was discarded.
         """
         self._check_size(key)
         sha256, size = key.sha256, key.size_bytes
@@ -127,7 +138,7 @@ class BlobStore:
     async def _in_thread(self, call: Callable[[BlobFolder], T]) -> T:
         def run() -> T:
             try:
-                return call(BlobFolder(self.uri))
+                return call(BlobFolder(self.uri, ArchiveLimits(unpacked_bytes=self.limit_bytes)))
             except RegroupError:
                 raise
             except Exception as error:  # each storage has its own error classes

@@ -148,6 +148,7 @@ def _start_config(
         "datasets_uri": job.storage_uri.removesuffix(f"/jobs/{job.id}") + "/datasets",
         "nodes": [node.to_json() for node in _start_nodes(allocations, devices)],
         "blob_uri": settings.blob_uri,
+        "code_limit_bytes": settings.upload_limit_bytes,
         "layout": layout.to_json(),
         "attempt": assignment.attempt,
         "allow_faults": settings.allow_faults,

@@ -49,6 +49,7 @@ ERROR_CODES: Sequence[ErrorCode] = (
     ErrorCode("invalid_spec", 422, "Invalid job spec", EXIT_INVALID),
     ErrorCode("invalid_request", 422, "Invalid field in the request", EXIT_INVALID),
     ErrorCode("damaged_upload", 422, "Upload checksum mismatch", EXIT_INVALID),
+    ErrorCode("archive_refused", 422, "Archive of code refused", EXIT_INVALID),
     ErrorCode("idempotency_key_reused", 422, "The idempotency key belongs to another request", EXIT_INVALID),
     ErrorCode("too_many_streams", 429, "Too many streams", EXIT_UNAVAILABLE),
     ErrorCode("internal", 500, "Internal server error"),

@@ -20,6 +20,7 @@ from regroup.service.supervisor.outcomes import Shape, shape_of
 from regroup.service.supervisor.rank_config import rank_config
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import DataSources
+from regroup.workers.contract.archive_rules import ArchiveLimits
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Join, Restore
 from regroup.workers.contract.rank_config import WarmupConfig
@@ -66,6 +67,7 @@ class JobConfig:
     storage_uri: str
     datasets_uri: str
     blob_uri: str
+    code_limit_bytes: int
     allow_faults: bool
     attempt: int
     """Number of times that the job has released its gang and queued again."""
@@ -97,6 +99,7 @@ class JobConfig:
             data["storage_uri"],
             data["datasets_uri"],
             data.get("blob_uri") or "",
+            int(data.get("code_limit_bytes", ArchiveLimits.unpacked_bytes)),
             bool(data.get("allow_faults")),
             int(data.get("attempt", 0)),
             SavedCheckpoint(resume["uri"], 0, int(resume["step"])) if resume else None,
@@ -257,6 +260,7 @@ class JobConfig:
                 datasets_uri=self.datasets_uri,
                 code=spec.code.archive if spec.code else "",
                 blob_uri=self.blob_uri,
+                code_limit_bytes=self.code_limit_bytes,
                 interpreter=spec.environment.interpreter or "",
                 requirements=tuple(spec.environment.requirements),
                 base=spec.environment.base,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.archive_rules import ArchiveLimits
 from regroup.workers.environment import code_archive
 from regroup.workers.environment.interpreter import JobPython
 from regroup.workers.environment.process_env import zygote_environment
@@ -77,6 +78,7 @@ class JobZygote:
                 self._config.blob_uri,
                 code_archive.node_cache(),
                 self._scratch / code_archive.DIRECTORY,
+                ArchiveLimits(unpacked_bytes=self._config.code_limit_bytes),
             )
         had_spare, link = self._spare is not None, self.acquire()
         if not await link.exists(_TEMPLATE_TIMEOUT_S):

@@ -34,6 +34,8 @@ class AgentConfig:
     """Content address of the job's own code, `sha256:…`; none if empty."""
     blob_uri: str = ""
     """Folder of code archives in durable storage."""
+    code_limit_bytes: int = 200 * 2**20
+    """Largest size of unpacked code."""
     preload: tuple[str, ...] = ()
     warmup: dict[str, Any] = field(default_factory=dict[str, Any])
     """Function that the zygote calls once before it forks: `target` (`module:function`) and `args`; may be empty."""

@@ -1,23 +1,24 @@
 """A job's own code on this node: fetched by content address, cached for other jobs, unpacked once for this job.
 
 The archive is not trusted, and the agent that unpacks it has credentials. So the agent checks all members before it
-writes one: only plain files, folders, and links within the archive are allowed. Blocking.
+writes one (`workers/contract/archive_rules.py`), as the server did. Blocking.
 """
 
 import contextlib
 import hashlib
 import os
 import platform
-import posixpath
 import re
 import tarfile
 import tempfile
 import time
 import uuid
+import zlib
 from pathlib import Path
 
 from fsspec.core import url_to_fs
 
+from regroup.workers.contract.archive_rules import ArchiveLimits, ArchiveRefused, open_archive
 from regroup.workers.contract.storage_uri import checked_uri
 from regroup.workers.storage import fsspec_storage
 
@@ -25,6 +26,7 @@ DIRECTORY = "code"
 """Name of the folder of unpacked code in a job's scratch folder."""
 _CHUNK_BYTES = 4 * 2**20
 _UNUSED_S = 7 * 86400.0
+_LIMITS = ArchiveLimits()
 _ADDRESS = re.compile("sha256:([0-9a-f]{64})")
 
 
@@ -47,7 +49,7 @@ def node_cache() -> Path:
     return folder
 
 
-def unpack(archive: str, blob_uri: str, cache: Path, directory: Path) -> Path:
+def unpack(archive: str, blob_uri: str, cache: Path, directory: Path, limits: ArchiveLimits = _LIMITS) -> Path:
     """Return `directory` with the contents of the archive. It appears complete or not at all, and is never replaced.
 
     Args:
@@ -55,17 +57,19 @@ def unpack(archive: str, blob_uri: str, cache: Path, directory: Path) -> Path:
         blob_uri: Folder of blobs in durable storage.
         cache: Archives of this node; see `node_cache`.
         directory: Folder of the job. Its ranks may write there.
+        limits: Largest archive to unpack.
 
     Raises:
-        CodeError: This node cannot read the archive, or the archive is damaged or unsafe.
+        CodeError: This node cannot read the archive, or the archive is damaged, unsafe or too large.
     """
     if directory.is_dir():
         return directory
     draft = directory.with_name(f"{directory.name}.{uuid.uuid4().hex}")
     try:
-        with tarfile.open(fetch(archive, blob_uri, cache)) as tar:
-            members = tar.getmembers()
-            _refuse_unsafe(archive, members)
+        with (
+            fetch(archive, blob_uri, cache, limits).open("rb") as file,
+            open_archive(file, limits) as (tar, members),
+        ):
             tar.extractall(draft, members, filter="data")
         _refuse_links_outside(archive, draft)
         try:
@@ -74,18 +78,20 @@ def unpack(archive: str, blob_uri: str, cache: Path, directory: Path) -> Path:
             if not directory.is_dir():
                 raise
             # Another call was faster: an agent prepares at its start, and again on request.
-    except (tarfile.TarError, OSError) as error:
+    except ArchiveRefused as error:
+        raise CodeError(f"{archive} is refused: {error}") from error
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise CodeError(f"{archive} cannot be unpacked on node {platform.node()} in {directory}: {error}") from error
     finally:
         fsspec_storage.remove_local(draft)
     return directory
 
 
-def fetch(archive: str, blob_uri: str, cache: Path) -> Path:
+def fetch(archive: str, blob_uri: str, cache: Path, limits: ArchiveLimits = _LIMITS) -> Path:
     """Return the archive as a file of `cache`, and verify it. Remove archives that were unused for a week.
 
     Raises:
-        CodeError: This node cannot read the archive, or the archive is damaged.
+        CodeError: This node cannot read the archive, or the archive is damaged or too large.
     """
     address = _ADDRESS.fullmatch(archive)
     if address is None:
@@ -98,7 +104,7 @@ def fetch(archive: str, blob_uri: str, cache: Path) -> Path:
             return file
     draft = cache / f"{address[1]}.{uuid.uuid4().hex}"
     try:
-        _download(f"{blob_uri.rstrip('/')}/sha256/{address[1]}", draft)
+        _download(f"{blob_uri.rstrip('/')}/sha256/{address[1]}", draft, limits.whole_bytes)
         if (digest := _digest(draft)) != address[1]:
             raise CodeError(
                 f"{archive} is damaged in {blob_uri}: node {platform.node()} received data with sha256 {digest}; "
@@ -110,12 +116,16 @@ def fetch(archive: str, blob_uri: str, cache: Path) -> Path:
     return file
 
 
-def _download(uri: str, target: Path) -> None:
+def _download(uri: str, target: Path, limit_bytes: int) -> None:
     try:
         fs, path = url_to_fs(checked_uri(uri), use_listings_cache=False)
         with fs.open(path, "rb") as reader, target.open("wb") as writer:
             while chunk := reader.read(_CHUNK_BYTES):
                 writer.write(chunk)
+                if writer.tell() > limit_bytes:
+                    raise CodeError(f"{uri} has more than {limit_bytes} bytes, the limit of a code archive")
+    except CodeError:
+        raise
     except FileNotFoundError as error:
         remedy = "start the server with a --blob-uri that every node reaches, such as s3://bucket/blobs"
         if fsspec_storage.local_path(uri) is None:
@@ -140,31 +150,6 @@ def _remove_unused(cache: Path) -> None:
                 file.unlink()
 
 
-def _refuse_unsafe(archive: str, members: list[tarfile.TarInfo]) -> None:
-    """Refuse members outside the folder, duplicates, and members below links: then no order of unpacking is unsafe."""
-    seen: dict[str, tarfile.TarInfo] = {}
-    for member in members:
-        name = posixpath.normpath(member.name)
-        if not (member.isreg() or member.isdir() or member.issym()):
-            raise _unsafe(archive, member, "is not a file, a folder or a symbolic link")
-        if member.name.startswith("/") or name.split("/")[0] == "..":
-            raise _unsafe(archive, member, "is outside the archive")
-        if member.issym() and (
-            member.linkname.startswith("/")
-            or posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname)).split("/")[0] == ".."
-        ):
-            raise _unsafe(archive, member, f"is a link to {member.linkname}, outside the archive")
-        if name in seen:
-            raise _unsafe(archive, member, "is listed twice")
-        seen[name] = member
-    for name, member in seen.items():
-        above = posixpath.dirname(name)
-        while above:
-            if above in seen and not seen[above].isdir():
-                raise _unsafe(archive, member, f"is below {above}, which is not a folder")
-            above = posixpath.dirname(above)
-
-
 def _refuse_links_outside(archive: str, directory: Path) -> None:
     """Refuse links that lead outside through other links."""
     root = Path(os.path.realpath(directory))
@@ -174,7 +159,3 @@ def _refuse_links_outside(archive: str, directory: Path) -> None:
                 raise CodeError(
                     f"{archive} is refused: {path.relative_to(directory)} leads outside the archive through other links"
                 )
-
-
-def _unsafe(archive: str, member: tarfile.TarInfo, reason: str) -> CodeError:
-    return CodeError(f"{archive} is refused: {member.name!r} {reason}")

@@ -161,11 +161,13 @@ def download(uri: str, target: Path, files: Iterable[Mapping[str, Any]]) -> None
     """Copy the named files of `uri` into a local folder, verifying size and crc32 of each.
 
     Raises:
-        StorageError: A file is missing, short or altered.
+        StorageError: A file is missing, short or altered, or its name leads out of the folder.
     """
     fs, root = open_storage(uri)
     target.mkdir(parents=True, exist_ok=True)
     for entry in files:
+        if ".." in entry["name"].split("/") or entry["name"].startswith("/"):
+            raise StorageError(f"{uri} names the file {entry['name'][:80]!r}, which is outside of it")
         path = posixpath.join(root, entry["name"])
         local = target / entry["name"]
         local.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,7 +77,12 @@ def upload_code(client: "Client", data: Mapping[str, Any]) -> dict[str, Any]:
     """
     from regroup.api.client.uploads import with_code_uploaded
 
-    return with_code_uploaded(data, lambda folder: client.upload_working_dir(folder, on_progress=_progress_printer()))
+    return with_code_uploaded(
+        data,
+        lambda folder, storage: client.upload_working_dir(
+            folder, on_progress=_progress_printer(), data_folders=storage, on_left_out=_print_left_out
+        ),
+    )
 
 
 def with_code_address(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +95,12 @@ def with_code_address(data: Mapping[str, Any]) -> dict[str, Any]:
     from regroup.api.client.uploads import with_code_uploaded
 
     with tempfile.TemporaryDirectory(prefix="regroup-code-") as scratch:
-        return with_code_uploaded(data, lambda folder: pack(folder, Path(scratch) / "code.tar").address)
+        file = Path(scratch) / "code.tar"
+        return with_code_uploaded(data, lambda folder, storage: pack(folder, file, data_folders=storage).address)
+
+
+def _print_left_out(folders: Sequence[str]) -> None:
+    print_message(f"code: left out {', '.join(folders)}: regroup's own data (state directory, storage or archives)")
 
 
 def _progress_printer() -> Callable[[int, int], None]:

@@ -58,7 +58,10 @@ async def append(
     blobs: TheBlobStore,
     upload_offset: Annotated[int, Header(ge=0, lt=2**53)],
 ) -> Upload | Response:
-    """Append bytes at `Upload-Offset`. The last bytes complete the upload.
+    """Append bytes at `Upload-Offset`. The last bytes complete the upload: the server checks the archive and stores it.
+
+    A 422 is a wrong checksum (`damaged_upload`) or an archive that breaks a rule (`archive_refused`). The server then
+    discards the upload.
 
     If all bytes were sent but no answer arrived, repeat the request with an empty body. The `Upload-Offset` of a 409 is
     the offset at which to continue.

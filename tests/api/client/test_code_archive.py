@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from regroup.api.client.code_archive import ArchiveError, pack
+from regroup.service.local.data_marker import MARKER, mark_data_folders
 
 Pack = Callable[..., list[str]]
 
@@ -120,3 +121,42 @@ def test_a_folder_without_code_is_rejected(tree: Path, names: Pack, tmp_path: Pa
         sock.bind(str(tree / "s"))
         with pytest.raises(ArchiveError, match=r"/s is not a file, folder or symbolic link"):
             names(tree)
+
+
+def test_data_of_a_server_is_left_out_and_named(tree: Path, tmp_path: Path) -> None:
+    state, storage, blobs = tree / ".regroup", tree / "deep" / "storage", tree / "blobs"
+    mark_data_folders(state, storage.as_uri(), str(blobs))
+    for folder in (state / "storage" / "jobs", storage, blobs):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "large").write_bytes(bytes(100_000))
+    (tree / "own").mkdir()
+    (tree / "own" / "checkpoint").write_bytes(bytes(100_000))
+    packed = pack(tree, tmp_path / "code.tar", data_folders=[tree / "own"])
+    assert packed.left_out == (".regroup", "blobs", "deep/storage", "own") and packed.size_bytes < 20_000
+    with tarfile.open(packed.file) as tar:
+        assert tar.getnames() == ["data", "deep", "model", "model/net.py", "run.sh", "train.py"]
+    assert pack(tree, tmp_path / "again.tar", data_folders=[tree / "own"]).address == packed.address
+
+
+def test_a_folder_of_the_server_itself_is_rejected(tree: Path, names: Pack) -> None:
+    (tree / MARKER).touch()
+    with pytest.raises(ArchiveError, match="is a folder of regroup's own data"):
+        names(tree)
+
+
+def test_storage_elsewhere_is_not_marked(tmp_path: Path) -> None:
+    mark_data_folders(tmp_path / "state", "s3://bucket/x", "/proc/regroup")
+    assert [path.name for path in tmp_path.rglob("*")] == ["state", MARKER]
+
+
+def test_too_many_or_too_deep_entries_are_rejected_by_name(tree: Path, names: Pack) -> None:
+    deep = tree / "a" / "/".join("a" * 70)
+    deep.mkdir(parents=True)
+    with pytest.raises(ArchiveError, match=r"is too deep: an archive has paths of at most 64 names .*\.regroupignore"):
+        names(tree)
+    (tree / ".regroupignore").write_text("/a/\n")
+    (tree / "many").mkdir()
+    for number in range(20_001):
+        (tree / "many" / str(number)).touch()
+    with pytest.raises(ArchiveError, match=r"more than 20000 files and folders.*; many/ alone has \d+\. List"):
+        names(tree)

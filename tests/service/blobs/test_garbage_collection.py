@@ -17,6 +17,7 @@ from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import NewJob
 from regroup.service.store.store import Store
 from tests.support.doubles.fake_clock import Clock
+from tests.support.inputs.archives import tar_of
 
 RETENTION_S = 3600.0
 
@@ -28,7 +29,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def blobs(tmp_path: Path, clock: Clock) -> BlobStore:
-    return BlobStore(str(tmp_path / "blobs"), limit_bytes=100, retention_s=RETENTION_S, clock=clock)
+    return BlobStore(str(tmp_path / "blobs"), limit_bytes=20_000, retention_s=RETENTION_S, clock=clock)
 
 
 @pytest.fixture
@@ -38,7 +39,8 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     await opened.close()
 
 
-async def upload(blobs: BlobStore, data: bytes) -> str:
+async def upload(blobs: BlobStore, name: str) -> str:
+    data = tar_of({name: b""})
     key = ArchiveKey(hashlib.sha256(data).hexdigest(), len(data))
     await blobs.append(key, 0, data)
     return key.archive
@@ -58,7 +60,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
 
 
 async def test_code_outlives_every_job_that_needs_it(store: Store, blobs: BlobStore, clock: Clock) -> None:
-    unused, needed = await upload(blobs, b"unused"), await upload(blobs, b"needed")
+    unused, needed = await upload(blobs, "unused"), await upload(blobs, "needed")
     job_id = await submit(store, "long", code={"archive": needed})
     await submit(store, "plain")
     clock.now_s += RETENTION_S + 1
@@ -79,7 +81,7 @@ async def test_code_outlives_every_job_that_needs_it(store: Store, blobs: BlobSt
 async def test_garbage_collection_continues_after_an_outage_of_the_storage(
     store: Store, blobs: BlobStore, clock: Clock, tmp_path: Path
 ) -> None:
-    archive = await upload(blobs, b"unused")
+    archive = await upload(blobs, "unused")
     clock.now_s += RETENTION_S + 1
     (tmp_path / "blobs").rename(tmp_path / "away")
     (tmp_path / "blobs").touch()

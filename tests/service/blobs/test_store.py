@@ -6,12 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.blobs.store import ArchiveKey, BlobStore, DamagedUploadError, OffsetError, TooLargeError
+from regroup.service.blobs import backend
+from regroup.service.blobs.store import (
+    ArchiveKey,
+    BlobStore,
+    DamagedUploadError,
+    OffsetError,
+    RefusedArchiveError,
+    TooLargeError,
+)
 from regroup.service.domain.errors import UnavailableError
 from tests.support.doubles.fake_clock import Clock
+from tests.support.inputs.archives import FILE, bomb, tar_of, tar_of_members
 
 DAY_S = 86400.0
-DATA = b"print('hello')\n" * 100
+DATA = tar_of({"train.py": b"print('hello')\n" * 100})
 
 
 @pytest.fixture
@@ -21,7 +30,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def blobs(tmp_path: Path, clock: Clock) -> BlobStore:
-    return BlobStore(f"file://{tmp_path}/blobs", limit_bytes=10_000, retention_s=30 * DAY_S, clock=clock)
+    return BlobStore(f"file://{tmp_path}/blobs", limit_bytes=20_000, retention_s=30 * DAY_S, clock=clock)
 
 
 def archive_key(data: bytes) -> ArchiveKey:
@@ -42,7 +51,7 @@ async def test_an_archive_is_stored_under_its_address(blobs: BlobStore, tmp_path
 
 
 async def test_another_server_continues_an_upload(blobs: BlobStore, tmp_path: Path, clock: Clock) -> None:
-    other = BlobStore(blobs.uri, limit_bytes=10_000, retention_s=1.0, clock=clock)
+    other = BlobStore(blobs.uri, limit_bytes=20_000, retention_s=1.0, clock=clock)
     await blobs.append(archive_key(DATA), 0, DATA[:100])
     assert (await other.start_upload(archive_key(DATA))).offset_bytes == 100
     with pytest.raises(OffsetError) as refused:
@@ -78,13 +87,13 @@ async def test_clients_that_send_the_same_archive_share_one_upload(blobs: BlobSt
             except OffsetError:
                 state = await blobs.start_upload(archive_key(DATA))
 
-    await asyncio.wait_for(asyncio.gather(*(upload(piece) for piece in (7, 50, 64, 100, 500))), 60)
+    await asyncio.wait_for(asyncio.gather(*(upload(piece) for piece in (70, 500, 640, 1000, 5000))), 60)
     assert await blobs.touch(archive_key(DATA).archive)
 
 
 async def test_bytes_that_do_not_match_the_key_are_refused(blobs: BlobStore, tmp_path: Path) -> None:
-    with pytest.raises(TooLargeError, match="10001 bytes, limit 10000"):
-        await blobs.start_upload(ArchiveKey("0" * 64, 10_001))
+    with pytest.raises(TooLargeError, match="20001 bytes, limit 20000"):
+        await blobs.start_upload(ArchiveKey("0" * 64, 20_001))
     with pytest.raises(DamagedUploadError, match="discarded, restart"):
         await blobs.append(archive_key(DATA), 0, DATA[::-1])
     assert list((tmp_path / "blobs").rglob("*-*")) == []
@@ -124,6 +133,32 @@ async def test_an_upload_without_new_bytes_for_a_day_is_removed(blobs: BlobStore
 
 
 async def test_storage_of_an_unsupported_scheme_is_unavailable(clock: Clock) -> None:
-    nowhere = BlobStore("no-such-scheme://bucket", limit_bytes=10_000, retention_s=1.0, clock=clock)
+    nowhere = BlobStore("no-such-scheme://bucket", limit_bytes=20_000, retention_s=1.0, clock=clock)
     with pytest.raises(UnavailableError, match="no-such-scheme"):
         await nowhere.start_upload(archive_key(DATA))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (bomb(2**22), r"unpacks to more than the limit of 0\.0 MiB"),
+        (tar_of_members([("../x", FILE, "")]), "is outside the archive"),
+        (b"print('hello')\n", "it is not a tar archive"),
+    ],
+)
+async def test_an_archive_that_breaks_a_rule_is_refused_and_deleted(
+    blobs: BlobStore, tmp_path: Path, data: bytes, reason: str
+) -> None:
+    with pytest.raises(RefusedArchiveError, match=rf"archive sha256:[0-9a-f]{{64}} is refused: .*{reason}"):
+        await blobs.append(archive_key(data), 0, data)
+    assert not await blobs.touch(archive_key(data).archive)
+    assert not list((tmp_path / "blobs" / "uploads").iterdir())
+
+
+async def test_an_upload_in_very_many_pieces_is_refused(blobs: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "_MOST_PARTS", 3)
+    for offset in range(3):
+        await blobs.append(archive_key(DATA), offset, DATA[offset : offset + 1])
+    with pytest.raises(DamagedUploadError, match=r"in more than 3 pieces .* with larger pieces"):
+        await blobs.append(archive_key(DATA), 3, DATA[3:4])
+    assert (await blobs.append(archive_key(DATA), 0, DATA)).complete

@@ -8,9 +8,10 @@ import pytest
 
 from regroup.service.blobs.store import ArchiveKey, BlobStore, DamagedUploadError, OffsetError
 from regroup.workers.environment.code_archive import CodeError, fetch
+from tests.support.inputs.archives import tar_of
 from tests.support.servers.s3 import ObjectStorage
 
-DATA = bytes(range(256)) * 30_000
+DATA = tar_of({"weights.bin": bytes(range(256)) * 30_000})
 DAY_S = 86400.0
 now_s = [1_000_000.0]
 

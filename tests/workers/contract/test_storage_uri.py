@@ -1,4 +1,4 @@
-"""URIs of durable storage: what the spec, the settings and every call of fsspec accept."""
+"""URIs of durable storage: the forms that the spec, the settings and every call of fsspec accept."""
 
 import pytest
 from hypothesis import given

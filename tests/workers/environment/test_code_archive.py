@@ -1,7 +1,6 @@
 """A job's code on a node: fetched by its address, verified, and never written outside its folder."""
 
 import hashlib
-import io
 import os
 import tarfile
 import threading
@@ -11,11 +10,10 @@ from typing import Any
 import pytest
 
 from regroup.api.client.code_archive import pack
+from regroup.workers.contract.archive_rules import ArchiveLimits
 from regroup.workers.environment import code_archive
 from regroup.workers.environment.code_archive import CodeError, fetch, unpack
-
-Member = tuple[str, bytes, str]
-"""Name, tar's type, target of a link."""
+from tests.support.inputs.archives import FILE, FOLDER, LINK, Member, bomb, tar_of_members
 
 
 class Blobs:
@@ -32,14 +30,7 @@ class Blobs:
         return f"sha256:{digest}"
 
     def put_members(self, *members: Member) -> str:
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as tar:
-            for name, kind, target in members:
-                member = tarfile.TarInfo(name)
-                member.type, member.linkname = kind, target
-                member.size = 3 if kind == tarfile.REGTYPE else 0
-                tar.addfile(member, io.BytesIO(b"abc"))
-        return self.put(buffer.getvalue())
+        return self.put(tar_of_members(members))
 
 
 @pytest.fixture
@@ -143,9 +134,6 @@ def test_an_unreadable_blob_store_is_named_with_the_remedy(blobs: Blobs, tmp_pat
         unpack("../../etc/passwd", uri, blobs.cache, tmp_path / "job")
 
 
-FILE, FOLDER, LINK = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE
-
-
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
@@ -154,8 +142,8 @@ FILE, FOLDER, LINK = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE
         ([("a/../../x", FILE, "")], "is outside"),
         ([("out", LINK, "/etc")], "outside the archive"),
         ([("a/out", LINK, "../../etc")], "outside the archive"),
-        ([("out", LINK, "."), ("out/x", FILE, "")], "is below out"),
-        ([("x/y", FILE, ""), ("x", LINK, ".")], "is below x"),
+        ([("out", LINK, "."), ("out/x", FILE, "")], "is below 'out'"),
+        ([("x/y", FILE, ""), ("x", LINK, ".")], "is below 'x'"),
         ([("x", LINK, "y"), ("x", FILE, "")], "is listed twice"),
         ([("x", LINK, "y"), ("./x", FILE, "")], "is listed twice"),
         ([("x", tarfile.LNKTYPE, "/etc/passwd")], "is not a file"),
@@ -179,8 +167,26 @@ def test_members_that_could_be_written_outside_are_refused(
 
 
 def test_a_file_other_than_an_archive_is_refused(blobs: Blobs, tmp_path: Path) -> None:
-    with pytest.raises(CodeError, match="cannot be unpacked on node"):
+    with pytest.raises(CodeError, match="is refused: it is not a tar archive"):
         unpack(blobs.put(b"not a tar file"), blobs.uri, blobs.cache, tmp_path / "job")
+
+
+def test_a_bomb_is_refused_on_the_node_before_anything_is_written(blobs: Blobs, tmp_path: Path) -> None:
+    inside = tmp_path / "jobs" / "job"
+    inside.parent.mkdir()
+    archive = blobs.put(bomb(2**28))
+    with pytest.raises(CodeError, match=r"is refused: it unpacks to more than the limit of 200\.0 MiB"):
+        unpack(archive, blobs.uri, blobs.cache, inside)
+    assert list(inside.parent.iterdir()) == []
+    small, limits = blobs.put(bomb(2**22)), ArchiveLimits(unpacked_bytes=2**22)
+    assert (unpack(small, blobs.uri, blobs.cache, inside, limits) / "zeros").stat().st_size == 2**22
+
+
+def test_an_archive_above_the_limit_is_not_fetched_to_its_end(blobs: Blobs, tmp_path: Path) -> None:
+    limits = ArchiveLimits(unpacked_bytes=1000, members=1)
+    with pytest.raises(CodeError, match=r"has more than 5096 bytes, the limit"):
+        unpack(blobs.put(bytes(10_000)), blobs.uri, blobs.cache, tmp_path / "job", limits)
+    assert list(blobs.cache.iterdir()) == []
 
 
 def test_a_linked_cache_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

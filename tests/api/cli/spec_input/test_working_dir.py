@@ -15,6 +15,7 @@ from regroup.api.cli.main import main
 from regroup.api.cli.spec_input import working_dir as directory
 from regroup.api.cli.spec_input.working_dir import for_program, with_working_dir
 from regroup.service.domain.errors import SpecError
+from regroup.service.local.data_marker import mark_data_folders
 
 Cli = Callable[..., Awaitable[tuple[int, str, str]]]
 
@@ -101,6 +102,26 @@ async def test_an_invalid_folder_is_rejected_before_submission(
     done, out, err = await cli("submit", spec(), "--working-dir", project)
     assert (done, out) == (1, "") and "out is a symbolic link to /etc" in err
     assert (await cli("get", "gpt"))[0] == 4
+
+
+async def test_storage_in_the_folder_is_left_out_and_named(
+    live: Any, cli: Cli, spec: Callable[..., Path], project: Path
+) -> None:
+    state, own = project / "state", project / "own"
+    mark_data_folders(state)
+    own.mkdir()
+    addresses: list[str] = []
+    for number in range(2):  # the second archive does not contain what the first job left
+        (state / f"archive-{number}").write_bytes(bytes(50_000))
+        (own / f"checkpoint-{number}").write_bytes(bytes(50_000))
+        done, out, err = await cli(
+            "submit", spec(name=f"n{number}", storage_uri=own.as_uri()), "--working-dir", project, "--json"
+        )
+        (project / "spec.yaml").unlink()
+        assert done == 0 and err.splitlines()[0].startswith("code: left out own, state: regroup's own data")
+        addresses.append(json.loads(out)["spec"]["code"]["archive"])
+    folder = Path(live.services.settings.blob_uri.removeprefix("file://")) / "sha256"
+    assert all((folder / each.removeprefix("sha256:")).stat().st_size < 20_000 for each in addresses)
 
 
 async def test_validate_packs_the_folder_but_uploads_nothing(

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-CODE = bytes(range(256)) * 4000
+from tests.support.inputs.archives import bomb, tar_of
+
+CODE = tar_of({"weights.bin": bytes(range(256)) * 4000})
 SHA256 = hashlib.sha256(CODE).hexdigest()
 NEW = {"sha256": SHA256, "size_bytes": len(CODE)}
 PATH = f"/v1/uploads/{SHA256}-{len(CODE)}"
@@ -64,6 +66,15 @@ async def test_an_archive_above_the_limit_is_rejected_before_its_upload(live: An
     assert (sent.status_code, sent.json()["code"]) == (413, "archive_too_large")
     piece = await append(live, 0, bytes(8 * 2**20 + 1))
     assert (piece.status_code, piece.json()["code"]) == (413, "body_too_large")
+
+
+async def test_a_bomb_is_rejected_with_the_limit_and_deleted(live: Any) -> None:
+    data = bomb(2**30)
+    path = f"/v1/uploads/{hashlib.sha256(data).hexdigest()}-{len(data)}"
+    refused = await append(live, 0, data, path)
+    assert (refused.status_code, refused.json()["code"]) == (422, "archive_refused")
+    assert "unpacks to more than the limit of 200.0 MiB" in refused.json()["detail"]
+    assert (await live.http.get(path)).json()["offset_bytes"] == 0
 
 
 @pytest.mark.parametrize("path", ["/v1/uploads/../jobs", "/v1/uploads/x-1", f"/v1/uploads/{SHA256}-0"])
