@@ -100,8 +100,8 @@ async def _run(settings: Settings, token: ApiToken, listener: socket.socket, sto
 def _ready_line(settings: Settings, url: str, dashboard: str | None) -> str:
     if dashboard is None:
         return f"regroup serves at {url}"
-    asks = "" if settings.ray_address else f" (it asks for the token in {settings.ray_token_path})"
-    return f"regroup serves at {url}, Ray dashboard at {dashboard}{asks}"
+    token = "" if settings.ray_address else f" (it asks for the token in {settings.ray_token_path})"
+    return f"regroup serves at {url}, Ray dashboard at {dashboard}{token}"
 
 
 def _allow_descriptors() -> None:

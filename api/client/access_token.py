@@ -48,7 +48,7 @@ def find_token(url: str) -> str | None:
 
 
 class TokenAuth(httpx2.Auth):
-    """Adds the token to requests. After a refusal it looks for the token again: the server may have restarted."""
+    """Adds the token to requests. After a refusal it reads the token again: the server may have restarted."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self._url = url

@@ -10,6 +10,8 @@ from regroup.service.domain.errors import FieldIssue
 from regroup.service.spec.types import FORMS, INSIDE
 
 Location = tuple[str | int, ...]
+_MAX_WHOLE = 1e15
+"""Size below which a whole number of a bound is shown with all digits."""
 _MAX_SHOWN = 120
 """Most characters of a value in a message."""
 _MESSAGES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
@@ -133,7 +135,9 @@ def _simple(value: object) -> object:
 
 
 def _number(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < _MAX_WHOLE):
+        return f"{value:,.0f}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _count(number: int, noun: str) -> str:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.states import JobState
+from regroup.service.spec.issues import describe_error
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.workload import requested_steps
 
@@ -151,9 +152,9 @@ class JobRow:
         try:
             return JobSpec.model_validate(self.spec)
         except ValidationError as error:
-            issue = error.errors()[0]
+            issue = error.errors(include_url=False)[0]
             place = ".".join(str(part) for part in issue["loc"])
-            message = f"the stored spec of job {self.id} is not valid: {issue['msg']}"
+            message = f"the stored spec of job {self.id} is not valid: {describe_error(issue)}"
             raise SpecError([FieldIssue(place, message)]) from error
 
 

@@ -46,7 +46,7 @@ from regroup.workers.contract.messages import (
 )
 from regroup.workers.environment.interpreter import JobPython
 from regroup.workers.environment.process_env import rank_variables
-from regroup.workers.environment.redaction import Redactor, known_secrets
+from regroup.workers.environment.redaction import Redactor, secrets_on_node
 from regroup.workers.os import node_facts, orphans, procfs, scratch_dir
 from regroup.workers.os.start_errors import start_error
 from regroup.workers.zygote.client import ZygoteLink
@@ -88,7 +88,7 @@ class JobHost:
         self.buffers = BufferPool(BUFFERS_PER_RANK + (BUFFERS_FOR_MIRRORS if config.mirror else 0))
         self.mirroring = Mirroring(config, self.buffers)
         self.scratch = scratch_dir.path_of(config.job_id, config.node_id)
-        self.redactor = Redactor(known_secrets(config))
+        self.redactor = Redactor(secrets_on_node(config))
         """Removes the secrets of this node from everything that leaves it."""
         self._has_remains = self.scratch.exists()
         """An earlier agent of the job ran here and did not shut down."""
@@ -128,7 +128,7 @@ class JobHost:
             ZygoteDied: the zygote died for another reason.
         """
         procfs.become_subreaper()
-        self.redactor.learn(known_secrets(self.config))
+        self.redactor.learn(secrets_on_node(self.config))
         if self._has_remains:
             self._has_remains = False
             if stuck := await asyncio.to_thread(orphans.kill_remains, self.scratch):
@@ -177,7 +177,7 @@ class JobHost:
         """
         generation = joins[0].generation
         self._accept(generation)
-        self.redactor.learn(known_secrets(self.config))  # a mounted Secret may have changed
+        self.redactor.learn(secrets_on_node(self.config))  # a mounted Secret may have changed
         zygote = self._zygote.acquire()
         await zygote.ready()
         self._restore, ranks = joins[0].restore, [join.rank for join in joins]

@@ -22,7 +22,7 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.environment import venvs
 from regroup.workers.environment.installer import Installer, InstallFailed
 from regroup.workers.environment.process_env import zygote_environment
-from regroup.workers.environment.redaction import Redactor, known_secrets
+from regroup.workers.environment.redaction import Redactor, secrets_on_node
 from regroup.workers.os.start_errors import start_error
 
 MIN_PYTHON = (3, 11)
@@ -151,7 +151,7 @@ class JobPython:
         """Acquire the environment of the job's requirements; return True if it had to be created."""
         config = self._config
         env = _installer_environment(zygote_environment(config))
-        hide = Redactor(known_secrets(config)).hide
+        hide = Redactor(secrets_on_node(config)).hide
         names = {*config.env, *config.secrets}
         installer = self._installer = Installer(env, names, hide, self._log, self._report_progress)
         if self._closed.is_set():

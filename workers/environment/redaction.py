@@ -128,7 +128,7 @@ class StreamRedactor:
         return shown
 
 
-def known_secrets(config: AgentConfig, environment: Mapping[str, str] | None = None) -> list[str]:
+def secrets_on_node(config: AgentConfig, environment: Mapping[str, str] | None = None) -> list[str]:
     """Return the values that must not leave this node: the job's secrets, and the platform's credentials.
 
     A secret that this node does not have is skipped: it cannot appear anywhere.

@@ -188,8 +188,8 @@ def test_an_argument_that_json_cannot_represent_is_refused_by_its_place(path: st
         ("seed", "0x10", "must be an integer"),
         ("labels", {"a=b": "c"}, "must not contain '='"),
         ("owner", "a\x1b[2Jb", "must be one line of text without control characters"),
-        ("storage_uri", "https://host/x", "must be an absolute path, or a URI of file://, s3:// or gs://"),
-        ("storage_uri", "file:///x::memory://y", "must be an absolute path, or a URI"),
+        ("storage_uri", "https://host/x", "has the unsupported scheme 'https'; use an absolute path, file:///"),
+        ("storage_uri", "file:///x::memory://y", "chains protocols with '::'"),
     ],
 )  # fmt: skip
 def test_no_value_is_converted_to_another_type(path: str, value: Any, message: str) -> None:

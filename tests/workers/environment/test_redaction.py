@@ -21,7 +21,7 @@ from regroup.workers.contract.messages import (
     encode,
 )
 from regroup.workers.contract.rank_error import ErrorClass, RankError
-from regroup.workers.environment.redaction import Redactor, StreamRedactor, known_secrets
+from regroup.workers.environment.redaction import Redactor, StreamRedactor, secrets_on_node
 
 SECRET = "hunter2-4f1d/09+c6 \u00e9\"'"
 PART = "4f1d"
@@ -80,7 +80,7 @@ def test_the_rest_of_a_cut_secret_is_removed(cut: int) -> None:
 
 def test_a_value_of_few_characters_stays() -> None:
     redactor = Redactor(["1", "on", "}\n{\nlong-enough"])
-    assert redactor.hide("rank 1 goes on {} long-enough") == "rank 1 goes on {} ***"
+    assert redactor.hide("rank 1 is on {} long-enough") == "rank 1 is on {} ***"
 
 
 def test_what_a_redactor_has_learned_stays() -> None:
@@ -155,4 +155,4 @@ def test_the_jobs_secrets_and_the_credentials_of_the_platform_are_known(tmp_path
         "RAY_AUTH_TOKEN_PATH": str(tmp_path / "ray.token"), "AWS_SECRET_ACCESS_KEY": "of-storage", "PATH": "/bin",
         "REGROUP_SECRETS_DIR": "/mounts", "AWS_REGION": "eu-west-1",
     }  # fmt: skip
-    assert sorted(known_secrets(config, environment)) == ["of-ray", "of-storage", "of-the-file", "of-the-node"]
+    assert sorted(secrets_on_node(config, environment)) == ["of-ray", "of-storage", "of-the-file", "of-the-node"]
