@@ -82,7 +82,7 @@ class GenerationMonitor:
             case Exited() if message.rank >= 0 and (message.terminated or self.killed_at_s is not None):
                 self.ended.add(message.rank)
             case Failed() | Exited() if self.killed_at_s is not None:
-                return  # it ends by plan: errors are consequences
+                return  # the end is planned: errors are consequences
             case Failed() if Detector.EXCEPTION in self.disable_detectors:
                 return
             case Exited() if Detector.EXIT in self.disable_detectors:

@@ -308,7 +308,7 @@ class Lifecycle:
             await _wait_for_change(monitor)
 
     async def _terminate_ranks(self, end: Finished) -> None:
-        """Let ranks that still run end by themselves, because somebody requested the end of the job."""
+        """Let ranks that still run end by themselves, because a user or a limit ends the job."""
         monitor = self._monitor
         if monitor is not None and not (monitor.is_broken or monitor.is_complete):
             await self._termination.run(monitor, self.payload.spec.termination_grace, str(end))

@@ -62,14 +62,14 @@ class StorageProof:
             self._recheck = asyncio.get_running_loop().create_task(self._check_again(deferred))
 
     async def _prove(self, nodes: Sequence[str], *, may_defer: bool) -> None:
-        seen = await self._look(nodes, may_defer=may_defer)
+        seen = await self._inspect(nodes, may_defer=may_defer)
         waiting = [node for node in nodes if node not in seen and node not in self._facts.storage_deferred]
         if waiting and not self._facts.storage_seen:
             await self._write(waiting, may_defer=may_defer)
             waiting = [node for node in waiting if node not in self._facts.storage_deferred]
         deadline = time.monotonic() + _VISIBLE_WITHIN_S
         while waiting:
-            seen = await self._look(waiting, may_defer=may_defer)
+            seen = await self._inspect(waiting, may_defer=may_defer)
             waiting = [node for node in waiting if node not in seen and node not in self._facts.storage_deferred]
             if waiting and time.monotonic() > deadline:
                 raise self._not_shared(waiting)
@@ -86,7 +86,7 @@ class StorageProof:
             else:
                 return
 
-    async def _look(self, nodes: Sequence[str], *, may_defer: bool) -> Collection[str]:
+    async def _inspect(self, nodes: Sequence[str], *, may_defer: bool) -> Collection[str]:
         """Return the nodes that see the proof. A node whose storage fails is deferred, or its error is raised."""
 
         async def one(node: str) -> bool:

@@ -67,7 +67,7 @@ class Termination:
 
     async def _request(self, generation: int) -> None:
         async def one(agent: AgentApi) -> None:
-            with contextlib.suppress(AgentError, AgentLostError):  # its ranks are killed when the time is over
+            with contextlib.suppress(AgentError, AgentLostError):  # ranks there are killed when the time has passed
                 await agent.terminate_ranks(generation)
 
         agents = [self._gang.agents.agent(node, timeout_s=CALL_TIMEOUT_S) for node in self._gang.configs]

@@ -6,8 +6,8 @@ import os
 _OF_THE_PROGRAM = {
     errno.ENOENT: "it does not exist there",
     errno.EACCES: "it cannot be executed there",
-    errno.ENOEXEC: "it is no program for this machine",
-    errno.ENOTDIR: "a part of its path is no folder",
+    errno.ENOEXEC: "it is not a program for this machine",
+    errno.ENOTDIR: "a part of its path is not a folder",
     errno.ELOOP: "its path is a loop of links",
 }
 """Error of the operating system about the program that the spec names → what is wrong with it."""
@@ -46,7 +46,7 @@ def start_error(what: str, error: OSError | ValueError, program: str = "") -> St
     name with `=` in the environment.
 
     Args:
-        what: the process, for people.
+        what: name of the process, for people.
         error: the error of the call that starts it.
         program: the program that the spec names; empty if it names none.
     """

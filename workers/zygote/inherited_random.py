@@ -82,11 +82,11 @@ class _PythonSeeds:
         self._is_own_seeded = False
         original = self._of_class
 
-        def seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
-            original(generator, a, version)
-            _found.python = [each for each in _found.python if each() not in (None, generator)]
+        def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
+            original(self, a, version)
+            _found.python = [each for each in _found.python if each() not in (None, self)]
             if a is None:
-                _found.python.append(weakref.ref(generator))
+                _found.python.append(weakref.ref(self))
 
         cast(Any, random.Random).seed, random.seed = seed, self._seed_own
 

@@ -1,4 +1,4 @@
-"""Nobody seeds: ranks of a node, their loader workers and restarts draw different numbers, as under torchrun."""
+"""Without a seed, ranks of a node, loader workers and restarts draw different numbers, as under torchrun."""
 
 from pathlib import Path
 

@@ -117,7 +117,8 @@ def test_a_cancelled_function_saves(served: Server, tmp_path: Path) -> None:
 def test_a_drained_script_saves_within_its_notice(served: Server, tmp_path: Path) -> None:
     job = served.client.submit(saving(tmp_path, "leaves"))
     wait_until_up(tmp_path)
-    (node, *_) = sorted({rank.node_name for rank in served.client.generations(job.id)[0].ranks})
+    formed = eventually(lambda: served.client.generations(job.id), 20)
+    node = min(rank.node_name for rank in formed[0].ranks)
     served.client.drain(node, deadline_s=120)
     try:
         wait_until_up(tmp_path, 2)

@@ -44,7 +44,7 @@ async def test_a_job_whose_storage_the_server_does_not_share_is_ended_with_the_n
     assert end(await reconciled(Row(tmp_path), 0.0, 4.0)) is None, "folders of network file systems are cached"
     row = Row(tmp_path)
     made = await reconciled(row, 0.0)
-    row.step = 3  # the job may train before the time is over
+    row.step = 3  # the job may train before the time has passed
     await made.reconcile(cast(JobRow, row), PROVEN, 6.0)
     ended = end(made)
     assert ended.reason is Reason.INVALID_INPUT

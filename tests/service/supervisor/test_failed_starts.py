@@ -56,7 +56,7 @@ def failure(kind: AgentErrorKind, message: str = "no") -> AgentError:
 @pytest.mark.parametrize(
     "error", [AgentLostError("node-1", "agent on node-1 is gone"), failure(AgentErrorKind.NODE, "the disk is full")]
 )
-async def test_a_node_that_fails_again_and_again_ends_the_job_within_its_budget(error: Exception) -> None:
+async def test_a_node_that_fails_repeatedly_ends_the_job_within_its_budget(error: Exception) -> None:
     starts = Starts(error)
     budget = parse_spec(SPEC).recovery.budgets.node_loss
     for _ in range(budget):

@@ -46,7 +46,7 @@ async def notes(journal: Journal) -> list[tuple[bool, str]]:
 
 
 @pytest.mark.parametrize("sigterm", ["dies", "exits", "fails"])
-async def test_a_suspended_script_ends_by_itself_and_that_is_no_incident_of_its_ranks(
+async def test_a_suspended_script_ends_by_itself_without_an_incident_of_its_ranks(
     rig: PlannedRig, sigterm: str
 ) -> None:
     rig.nodes.sigterm, rig.nodes.save_s = sigterm, 0.3
@@ -64,7 +64,7 @@ async def test_a_suspended_script_ends_by_itself_and_that_is_no_incident_of_its_
 
 
 @pytest.mark.parametrize("rig", [SHORT], indirect=True)
-async def test_ranks_that_ignore_sigterm_are_killed_when_their_time_is_over(rig: PlannedRig) -> None:
+async def test_ranks_that_ignore_sigterm_are_killed_when_their_time_has_passed(rig: PlannedRig) -> None:
     rig.nodes.sigterm = "ignores"
     await rig.wait_for_steps()
     suspend(rig)
@@ -134,7 +134,7 @@ async def test_a_failure_is_killed_at_once(rig: PlannedRig) -> None:
     assert rig.nodes.terminated == {}
 
 
-async def test_what_fails_after_sigterm_is_no_failure(rig: PlannedRig) -> None:
+async def test_an_error_after_sigterm_is_not_a_failure(rig: PlannedRig) -> None:
     rig.nodes.sigterm, rig.nodes.save_s = "exits", 0.4
     await rig.wait_for_steps()
     suspend(rig)
@@ -147,7 +147,7 @@ async def test_what_fails_after_sigterm_is_no_failure(rig: PlannedRig) -> None:
     assert {incident["reason"] for incident in rig.events("incident")} == {"suspended"}
 
 
-async def test_a_supervisor_that_restarts_meanwhile_lets_the_ranks_save(rig: PlannedRig) -> None:
+async def test_a_restarted_supervisor_lets_the_ranks_save(rig: PlannedRig) -> None:
     rig.nodes.sigterm, rig.nodes.save_s = "exits", 1.0
     await rig.wait_for_steps()
     suspend(rig)

@@ -27,7 +27,7 @@ async def test_only_nodes_with_the_same_storage_see_the_proof(tmp_path: Path) ->
     assert [path.name for path in (tmp_path / "shared").iterdir()] == [".regroup-shared-j-0"]
 
 
-async def test_storage_that_does_not_answer_is_no_missing_proof(tmp_path: Path) -> None:
+async def test_storage_that_does_not_answer_is_not_a_missing_proof(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(AgentFailedError) as raised:
         await agent("n1", tmp_path / "file" / "storage").check_storage("j-0")

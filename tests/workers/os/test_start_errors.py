@@ -14,7 +14,7 @@ from regroup.workers.os.start_errors import start_error
         (OSError(errno.EMSGSIZE, "a request of 200000 bytes"), False, "shorten args, env or preload"),
         (OSError(errno.ENOENT, "No such file or directory", "/job/python"), False, "it does not exist there"),
         (OSError(errno.EACCES, "Permission denied", "/job/python"), False, "it cannot be executed there"),
-        (OSError(errno.ENOEXEC, "Exec format error", "/job/python"), False, "no program for this machine"),
+        (OSError(errno.ENOEXEC, "Exec format error", "/job/python"), False, "not a program for this machine"),
         (ValueError("illegal environment variable name"), False, "correct env, secrets or args"),
         (ValueError("embedded null byte"), False, "embedded null byte"),
         (OSError(errno.ENOENT, "No such file or directory", "/scratch"), True, "(/scratch)"),

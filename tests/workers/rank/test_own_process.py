@@ -1,4 +1,4 @@
-"""Processes that a rank forks: what happens to them is not the rank's fate."""
+"""The fate of a process that a rank forks is not the fate of the rank."""
 
 import json
 import os

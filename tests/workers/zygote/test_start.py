@@ -46,8 +46,8 @@ def test_an_impossible_environment_is_an_error_of_the_spec(
     [
         (lambda folder: str(folder / "missing"), "it does not exist there"),
         (not_executable, "it cannot be executed there"),
-        (of_another_machine, "it is no program for this machine"),
-        (lambda folder: str(folder / "log" / "python"), "a part of its path is no folder"),
+        (of_another_machine, "it is not a program for this machine"),
+        (lambda folder: str(folder / "log" / "python"), "a part of its path is not a folder"),
     ],
 )
 def test_a_python_that_cannot_run_is_an_error_of_the_spec(

@@ -253,7 +253,7 @@ class RankGroup:
             case Report():
                 self._on_message(message)
             case Failed() if self.is_terminating:
-                return  # it is in the rank's output
+                return  # the rank's output has the error
             case Done() if self.is_terminating:
                 self._retain(replace(message, stopped=True))
             case _:
