@@ -21,7 +21,7 @@ from regroup.service.server import control_plane
 from regroup.service.settings import Settings
 
 _DESCRIPTORS = 65_536
-_OTHER_REQUESTS = 1000  # beside streams; more connections get 503
+_OTHER_REQUESTS = 1000  # in addition to streams; more connections get 503
 T = TypeVar("T")
 _DRAIN_S = 3  # clients that follow streams hold their requests open; they reconnect to the next server
 
@@ -107,9 +107,9 @@ def _ready_line(settings: Settings, url: str, dashboard: str | None) -> str:
 def _allow_descriptors() -> None:
     """Raise the limit of open files as far as this user may: each connection needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    requested = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < requested:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (requested, hard))
 
 
 async def _enter_unless_stopped(

@@ -226,7 +226,7 @@ def without_allocated(nodes: Sequence[Node], rows: Sequence[Allocation]) -> list
     """Return the nodes with the resources that are free in the cluster and in the allocations.
 
     Either source may lag behind the other, so the smaller amount counts. A node with a reservation that cannot be read
-    is closed, because nobody knows what is free there.
+    is closed, because the free resources are unknown.
     """
     cpus, gpus, memory = Counter[str](), Counter[str](), Counter[str]()
     closed: dict[str, str] = {}

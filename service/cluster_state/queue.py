@@ -146,7 +146,7 @@ def held(
 ) -> list[RunningJob]:
     """Convert all jobs that have devices.
 
-    A job whose record or spec is not valid counts with the devices of its reservations, and nobody can preempt it.
+    A job whose record or spec is not valid counts with the devices of its reservations, and no job can preempt it.
 
     Args:
         faults: receives the errors of such jobs, by job id.
@@ -179,7 +179,7 @@ def _parts(job: JobRow, reservations: Sequence[Allocation], specs: Specs, now: f
 
 
 def _opaque(job: JobRow, reservations: Sequence[Allocation], now: float) -> list[RunningJob]:
-    """Convert a job without a look at its spec."""
+    """Convert a job without its spec."""
     readable = [row for row in reservations if isinstance(row.data.get("ranks"), int)]
     if not readable:
         return []

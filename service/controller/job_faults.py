@@ -44,7 +44,7 @@ class JobFaults:
         """Log and count a failure, and show it as a condition of the job.
 
         Args:
-            doing: what failed, for example `to schedule it`.
+            doing: Name of the action that failed, for example `to schedule it`.
 
         Raises:
             PreconditionError: another controller leads.

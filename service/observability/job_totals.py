@@ -1,4 +1,4 @@
-"""What one job adds to the counters and histograms of the server.
+"""The share of one job in the counters and histograms of the server.
 
 When a job has ended, its numbers are added to stored sums, once. A scrape adds those of all other jobs. Its cost thus
 does not grow with the history, and the sums survive the removal of old jobs.

@@ -124,9 +124,9 @@ class Metrics:
         return _gauge(names.PROJECT_SPARES, samples)
 
     async def _catch_up(self, totals: Totals) -> list[JobAccount]:
-        known, self._accounts = self._accounts, {}
+        cached, self._accounts = self._accounts, {}
         for job in totals.uncounted:
-            account = self._accounts[job.id] = known.get(job.id) or JobAccount(job)
+            account = self._accounts[job.id] = cached.get(job.id) or JobAccount(job)
             await account.catch_up(self._store, job)
         return list(self._accounts.values())
 

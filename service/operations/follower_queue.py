@@ -47,7 +47,7 @@ class FollowerQueue(Generic[ItemT]):
         self._is_ended = True
         self._wake.set()
 
-    async def take(self, timeout_s: float) -> ItemT | None:
+    async def read(self, timeout_s: float) -> ItemT | None:
         """Return the next entry; None if there is none within `timeout_s`.
 
         Raises:
@@ -71,4 +71,4 @@ class FollowerQueue(Generic[ItemT]):
 
 
 class EndOfQueue(Exception):
-    """The job has ended, and all its entries were taken."""
+    """The job has ended, and the queue is empty."""

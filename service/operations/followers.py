@@ -50,7 +50,7 @@ class _Feed(Generic[RowT]):
     """Reads entries of a job above a number, up to a limit."""
     newest: Callable[[JobPosition], int]
     position: int | None = None
-    """Number of the newest entry that was passed on; None before the first follower has looked."""
+    """Number of the newest entry that was passed on; None before the first follower has come."""
     queues: set[FollowerQueue[Entry[RowT]]] = field(default_factory=set["FollowerQueue[Entry[RowT]]"])
 
     async def catch_up(self, at: JobPosition) -> None:
@@ -80,7 +80,7 @@ class Followers:
         self._events: dict[str, _Feed[Event]] = {}
         self._steps: dict[str, _Feed[Step]] = {}
         self._changed: set[str] = set()
-        """Followed jobs that changed since the reader looked."""
+        """Followed jobs that changed since the last read."""
         self._wake = asyncio.Event()
         self._reader = SupervisedTask("reader for followers", self._read)
         self._reading: asyncio.Task[None] | None = None
@@ -122,7 +122,7 @@ class Followers:
                 queue.is_current = not queue.has_missed
             while True:
                 try:
-                    entry = await queue.take(IDLE_S)
+                    entry = await queue.read(IDLE_S)
                 except EndOfQueue:
                     return
                 if entry is None:
@@ -156,16 +156,16 @@ class Followers:
         polled_s = -float("inf")
         while True:
             self._wake.clear()
-            looked, followed = self._changed, self._events.keys() | self._steps.keys()
+            polled, followed = self._changed, self._events.keys() | self._steps.keys()
             if time.monotonic() - polled_s >= _POLL_S:
-                looked, polled_s = set(followed), time.monotonic()
+                polled, polled_s = set(followed), time.monotonic()
             self._changed = set()
             try:
-                positions = await self._store.positions(looked & followed)
-                for job_id in looked & followed:
+                positions = await self._store.positions(polled & followed)
+                for job_id in polled & followed:
                     await self._pass_on(job_id, positions.get(job_id))
             except UnavailableError:  # the server reports it, and followers wait
-                self._changed |= looked
+                self._changed |= polled
             await asyncio.sleep(_PAUSE_S)
             try:
                 async with asyncio.timeout(_POLL_S):

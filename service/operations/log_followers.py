@@ -21,7 +21,7 @@ _POLL_S = 0.5  # the store emits no event for rank output
 _QUEUE_LIMIT = 64
 """Number of pieces that a follower may lag behind. A piece has at most 64 KiB."""
 _MAX_PIECES = 16
-"""Number of pieces that the reader reads of one output before it looks at the others."""
+"""Number of pieces that the reader reads of one output before it reads the others."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class LogFollowers:
                 self._start_reader()
                 yield None
                 try:
-                    while (piece := await queue.take(IDLE_S)) is None or piece.position <= position:
+                    while (piece := await queue.read(IDLE_S)) is None or piece.position <= position:
                         if piece is None:
                             yield None
                         elif piece.position == position:

@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """How long history is kept after the end of its job, in seconds; 0 keeps it."""
+    """Time for which history is kept after the end of its job, in seconds; 0 keeps it."""
 
     events_s: float
     steps_s: float

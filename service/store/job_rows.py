@@ -1,4 +1,4 @@
-"""Conversion of stored rows into job records. A damaged row never raises an error: it becomes a record that says so."""
+"""Conversion of stored rows into job records. A damaged row raises no error: its record shows the damage."""
 
 import math
 from collections.abc import Mapping

@@ -18,7 +18,7 @@ from regroup.service.store.tables import LIVE, events, idempotency, jobs, keys, 
 _PER_STATEMENT = 500
 """Number of ids in one statement. SQLite and PostgreSQL limit the number of parameters."""
 _LABELLED = 2000
-"""Number of jobs with a label that one page looks at."""
+"""Number of jobs with a label that one page reads."""
 _TERMINAL = [state for state in JobState if state.is_terminal]
 
 
@@ -135,7 +135,7 @@ async def page(connection: AsyncConnection, job_filter: JobFilter, after: str | 
     """Return up to `limit` jobs with ids below `after`, the newest first. Ids grow with time.
 
     The cost does not grow with the number of jobs. Without labels, an index holds the ids of each state in order, for
-    each combination of the other filters. With labels, one page looks at a limited number of jobs with the first label,
+    each combination of the other filters. With labels, one page reads a limited number of jobs with the first label,
     so it may be shorter than `limit` and still have a next page.
     """
     if job_filter.labels:
@@ -172,9 +172,9 @@ async def _labelled_ids(
     if after is not None:
         first = first.where(labels.c.job_id < after)
     first = first.order_by(labels.c.job_id.desc()).limit(_LABELLED)
-    looked = list((await connection.execute(first)).scalars())
+    inspected = list((await connection.execute(first)).scalars())
     found = list[str]()
-    for some in batched(looked, _PER_STATEMENT):
+    for some in batched(inspected, _PER_STATEMENT):
         query = sa.select(jobs.c.id).where(jobs.c.id.in_(some))
         if job_filter.states:
             query = query.where(jobs.c.state.in_(sorted(job_filter.states)))
@@ -182,13 +182,13 @@ async def _labelled_ids(
             query = query.where(jobs.c.project == job_filter.project)
         if job_filter.name is not None:
             query = query.where(jobs.c.name == job_filter.name)
-        for other, wanted in others:
-            has = sa.and_(labels.c.job_id == jobs.c.id, labels.c.key == other, labels.c.value == wanted)
+        for other, desired in others:
+            has = sa.and_(labels.c.job_id == jobs.c.id, labels.c.key == other, labels.c.value == desired)
             query = query.where(sa.select(sa.literal(1)).where(has).exists())
         found += (await connection.execute(query.order_by(jobs.c.id.desc()).limit(limit + 1))).scalars()
         if len(found) > limit:
             return found[:limit], found[limit - 1]
-    return found, looked[-1] if len(looked) == _LABELLED else None
+    return found, inspected[-1] if len(inspected) == _LABELLED else None
 
 
 async def remembered(connection: AsyncConnection, scope: str, key: str, since: float) -> tuple[str, Any] | None:

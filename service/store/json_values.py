@@ -6,7 +6,7 @@ from typing import Any, cast
 
 
 class CorruptJson(dict[str, Any]):
-    """The value of a column whose text is not JSON: an empty object that says so."""
+    """The value of a column whose text is not JSON: an empty object of a type of its own."""
 
 
 def plain(value: Any) -> Any:

@@ -32,7 +32,7 @@ class NodeStore:
         return [
             NodeEvent(**{name: row[name] for name in _FIELDS if name != "kind"}, kind=NodeEventKind(row["kind"]))
             for row in rows
-            if row["kind"] in _KINDS  # a newer server may have written others, and a damaged row is no event
+            if row["kind"] in _KINDS  # a newer server may have written others, and a damaged row has no kind
         ]
 
     async def record_faults(

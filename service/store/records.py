@@ -135,7 +135,7 @@ class JobRow:
 
     @property
     def platform_fault(self) -> Condition | None:
-        """Condition that says why regroup fails to handle the job; None if it does not."""
+        """Condition with the reason why regroup fails to handle the job; None if it does not."""
         return next((condition for condition in self.conditions if condition.type == PLATFORM_FAULT), None)
 
     @property
@@ -160,7 +160,7 @@ class JobRow:
 
 @dataclass(frozen=True)
 class JobPosition:
-    """How far a job is, for those who follow it."""
+    """Position of a job in its history, for those who follow it."""
 
     state: JobState
     version: int
@@ -285,8 +285,8 @@ class Allocation:
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> "Allocation":
         """Build an allocation from a row of the database."""
-        known = set(AllocationKind)
-        kind = AllocationKind(row["kind"]) if row["kind"] in known else AllocationKind.RESERVATION
+        kinds = set(AllocationKind)
+        kind = AllocationKind(row["kind"]) if row["kind"] in kinds else AllocationKind.RESERVATION
         return replace(cls(**row), kind=kind)
 
     @property

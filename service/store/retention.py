@@ -68,11 +68,11 @@ class RetentionStore:
         """Return jobs that ended before this time and have their steps."""
         return await self._jobs(jobs.c.steps_removed_at.is_(None), finished_before, limit)
 
-    async def old_jobs(self, finished_before: float, limit: int, keep: Collection[str]) -> list[str]:
-        """Return jobs that ended before this time, without those in `keep` and those with pinned checkpoints."""
+    async def old_jobs(self, finished_before: float, limit: int, retain: Collection[str]) -> list[str]:
+        """Return jobs that ended before this time, without those in `retain` and those with pinned checkpoints."""
         mine = sa.and_(checkpoints.c.job_id == jobs.c.id, checkpoints.c.pinned.is_(True))
         pinned = sa.select(sa.literal(1)).where(mine).exists()
-        return await self._jobs(sa.and_(~pinned, jobs.c.id.not_in(keep)), finished_before, limit)
+        return await self._jobs(sa.and_(~pinned, jobs.c.id.not_in(retain)), finished_before, limit)
 
     async def remove_events(self, job_id: str, now: float) -> bool:
         """Remove a batch of a job's events, except changes of its state; return whether there are more.
@@ -131,9 +131,8 @@ class RetentionStore:
     async def _jobs(self, condition: Any, finished_before: float, limit: int) -> list[str]:
         query = sa.select(jobs.c.id).where(
             condition,
-            jobs.c.finished_at < finished_before,
+            jobs.c.finished_at < finished_before,  # only jobs that have ended have a time
             jobs.c.counted_at.is_not(None),
-            jobs.c.state.in_(_TERMINAL),
         )
         async with self._database.read() as connection:
             return list((await connection.execute(query.order_by(jobs.c.finished_at).limit(limit))).scalars())

@@ -22,7 +22,6 @@ RETAINED_TABLES = ("events", "idempotency", "jobs", "node_events", "steps")
 """Tables from which rows are removed after their retention."""
 _MOST_UNCOUNTED = 10_000
 """Number of jobs that one scrape reads at most: those that have not ended, and the newest that have."""
-_TERMINAL = [state for state in JobState if state.is_terminal]
 
 
 class TotalsStore:
@@ -59,7 +58,9 @@ class TotalsStore:
     async def uncounted(self, finished_before: float, limit: int) -> list[JobRow]:
         """Return jobs that ended before this time and are in no sum yet."""
         query = sa.select(*JOB_COLUMNS).where(
-            jobs.c.counted_at.is_(None), jobs.c.state.in_(_TERMINAL), jobs.c.finished_at < finished_before
+            # Only jobs that have ended have a time. Without the sum, SQLite would search all of them by it.
+            jobs.c.counted_at.is_(None),
+            jobs.c.finished_at + 0 < finished_before,
         )
         async with self._database.read() as connection:
             rows = (await connection.execute(query.order_by(jobs.c.id).limit(limit))).mappings()

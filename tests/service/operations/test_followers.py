@@ -193,16 +193,16 @@ async def test_an_entry_is_written_once_for_all_followers(store: Store) -> None:
     assert [entry.render(write), entry.render(write)] == [b"frame", b"frame"] and written == [1]
 
 
-async def test_a_queue_that_overflows_while_the_past_is_read_drops_nobody() -> None:
+async def test_a_queue_that_overflows_while_the_past_is_read_drops_no_follower() -> None:
     queue = FollowerQueue[int](3)
     queue.put([1, 2, 3])
     queue.put([4])
     assert queue.has_missed
     queue.is_current = True
     queue.end()
-    assert await queue.take(0) == 4
+    assert await queue.read(0) == 4
     with pytest.raises(EndOfQueue):
-        await queue.take(0)
+        await queue.read(0)
 
 
 async def test_100_followers_of_a_rank_read_its_output_as_often_as_one(

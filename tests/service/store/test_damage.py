@@ -1,4 +1,4 @@
-"""Damaged records and a damaged database: each job stands alone, and the store says what is wrong."""
+"""Damaged records and a damaged database: each job stands alone, and the store reports the damage."""
 
 from collections.abc import Callable
 from pathlib import Path

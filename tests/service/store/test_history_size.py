@@ -94,12 +94,12 @@ def questions(store: Store) -> dict[str, Callable[[], Awaitable[Any]]]:
     }
 
 
-async def measure(ask: Callable[[], Awaitable[Any]]) -> float:
+async def measure(request: Callable[[], Awaitable[Any]]) -> float:
     """Return the shortest time of several."""
     times: list[float] = []
     for _ in range(5):
         began_s = time.perf_counter()
-        await ask()
+        await request()
         times.append(time.perf_counter() - began_s)
     return min(times)
 
@@ -108,12 +108,12 @@ async def test_no_question_costs_more_after_20000_jobs(store: Store, queue: Call
     for number in range(LIVE):
         await queue(f"live-{number}")
     await add_ended_jobs(store, 10_000_000, 100)
-    asked, counted = questions(store), Queries(store)
+    requests, counted = questions(store), Queries(store)
     before, statements = {}, {}
-    for name, ask in asked.items():
-        before[name] = await measure(ask)
+    for name, request in requests.items():
+        before[name] = await measure(request)
         counted.statements = 0
-        await ask()
+        await request()
         statements[name] = counted.statements
     await add_ended_jobs(store, 20_000_000, ENDED)
     if not store._database.single_process:  # PostgreSQL collects statistics by itself, sooner or later
@@ -121,10 +121,10 @@ async def test_no_question_costs_more_after_20000_jobs(store: Store, queue: Call
             await connection.execute(sa.text("ANALYZE"))
     floor_s = 0.002  # times below it are noise
     grown = dict[str, str]()
-    for name, ask in asked.items():
-        after_s = await measure(ask)
+    for name, request in requests.items():
+        after_s = await measure(request)
         counted.statements = 0
-        await ask()
+        await request()
         assert counted.statements <= statements[name] + 4, f"{name}: {counted.statements} statements"
         if after_s > _RATIO * max(floor_s, before[name]):
             grown[name] = f"{1e3 * before[name]:.1f} ms became {1e3 * after_s:.1f} ms"
@@ -146,8 +146,8 @@ async def test_pages_contain_each_job_once(store: Store, queue: Callable[..., An
                 break
         assert found == sorted(set(found), reverse=True)
         key, modulus = ("project", 3) if "project" in fields else ("name", 7)
-        wanted = int(str(fields[key])[-1])
-        assert found == [f"job_{n:08}" for n in range(10_004_999, 9_999_999, -1) if n % modulus == wanted]
+        remainder = int(str(fields[key])[-1])
+        assert found == [f"job_{n:08}" for n in range(10_004_999, 9_999_999, -1) if n % modulus == remainder]
 
 
 async def test_a_filter_without_matches_ends(store: Store, queue: Callable[..., Any]) -> None:
@@ -161,7 +161,7 @@ async def test_a_filter_without_matches_ends(store: Store, queue: Callable[..., 
         pages, after = pages + 1, page.next_after
         if after is None:
             break
-    assert pages == 3, "each page looks at 2,000 jobs with the label"
+    assert pages == 3, "each page reads 2,000 jobs with the label"
 
 
 async def test_jobs_that_ended_are_counted_in_batches(store: Store, queue: Callable[..., Any]) -> None:
