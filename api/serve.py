@@ -115,7 +115,7 @@ def _allow_descriptors() -> None:
 async def _enter_unless_stopped(
     stack: AsyncExitStack, context: AbstractAsyncContextManager[T], stopping: asyncio.Event
 ) -> T | None:
-    """Enter `context`, which may take long; return None if the server is to stop before that."""
+    """Enter `context`, which may take long; return None if the server must stop before that."""
     entering = asyncio.ensure_future(stack.enter_async_context(context))
     stopped = asyncio.create_task(stopping.wait())
     try:

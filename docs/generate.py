@@ -20,9 +20,9 @@ The server checks a spec's `layout` by these rules at submission. `make docs` wr
 strategy. Sizes between `layout.dp.min` and `max` that break a rule are not in the job's size ladder. `target` must keep
 all rules; `min` and `max` may use a smaller part of the micro-batch.
 
-If the range has more than 257 degrees, the ladder has all degrees up to 128, and above them multiples of powers of two
-that differ by at most 1.6 %, the divisors of the number of micro-batches, `min`, `target` and `max`. A resize on
-request can use every legal degree of the range.
+If the range has more than 257 degrees, the ladder has all degrees up to 128. Above them it has multiples of powers of
+two that differ by at most 1.6 %. It also has the divisors of the number of micro-batches, `min`, `target` and `max`. A
+resize on request can use every legal degree of the range.
 
 {render_rules()}
 """

@@ -31,7 +31,7 @@ class OpenStreams:
             task.cancel()
 
     def discard(self, task: asyncio.Task[object]) -> None:
-        """Remove a task whose request is over."""
+        """Remove a task whose request has ended."""
         self._tasks.discard(task)
 
 

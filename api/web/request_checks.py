@@ -115,8 +115,8 @@ async def check_request(request: Request) -> None:
         for name, value in dict(given).items()
         if not lists.get(name, True) and names.count(name) > 1
     ]
-    takes_body = route.body_field is not None or "requestBody" in (route.openapi_extra or {})
-    if not takes_body and request.method not in ("GET", "HEAD") and await request.body():
+    accepts_body = route.body_field is not None or "requestBody" in (route.openapi_extra or {})
+    if not accepts_body and request.method not in ("GET", "HEAD") and await request.body():
         errors.append({"type": "unexpected_body", "loc": ("body",), "msg": "this request takes no body", "input": None})
     if errors:
         raise RequestValidationError(errors)

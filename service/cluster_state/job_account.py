@@ -19,7 +19,7 @@ from regroup.service.store.store import Store
 
 _EVENTS = 1000
 _BEFORE_STEPS = (JobState.STARTING, JobState.RECOVERING, JobState.RESIZING)
-"""States whose time goes on after a script has started, until its first step."""
+"""States whose time continues after a script has started, until its first step."""
 _WHY_REFUSED = {"snapshot_damaged": "checksum", "snapshot_refused": "replicas"}
 
 
@@ -78,7 +78,7 @@ class JobAccount:
             is_held = bool(self.timeline) and self.timeline[-1].is_held
             state = JobState(event.data["to"])
             if state is JobState.RUNNING and event.data.get("reason") == Reason.SCRIPT_STARTED:
-                # It imports, loads data and compiles before its first step, which `resumed` reports.
+                # The script imports, loads data and compiles before its first step, which `resumed` reports.
                 before = self.timeline[-1].state if self.timeline else state
                 state = before if before in _BEFORE_STEPS else JobState.STARTING
             self.timeline.append(StateMark(event.time_s, state, is_held))

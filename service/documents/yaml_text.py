@@ -51,7 +51,7 @@ _AMBIGUOUS: tuple[tuple[re.Pattern[str], str], ...] = (
         "a date: quote it",
     ),
 )
-"""Plain scalars that versions of YAML read differently; what some read, and the remedy."""
+"""Plain scalars that versions of YAML read differently, with another reading and the remedy."""
 
 
 def parse_yaml(

@@ -78,12 +78,12 @@ class SettingError(RegroupError):
     """A setting of the server, or a file that a setting names, is invalid.
 
     Args:
-        what: the invalid settings, or a message.
+        issues: list of the invalid settings, or a message.
     """
 
-    def __init__(self, what: Sequence[FieldIssue] | str) -> None:
-        self.issues = () if isinstance(what, str) else tuple(what)
-        super().__init__(what if isinstance(what, str) else "; ".join(str(issue) for issue in what))
+    def __init__(self, issues: Sequence[FieldIssue] | str) -> None:
+        self.issues = () if isinstance(issues, str) else tuple(issues)
+        super().__init__(issues if isinstance(issues, str) else "; ".join(str(issue) for issue in issues))
 
 
 class NotFoundError(RegroupError, LookupError):

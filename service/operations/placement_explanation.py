@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from regroup.service.policy.placement.communication_cost import AxisCost
 from regroup.service.policy.placement.demand import PlacementChoice, RejectedPlacement
-from regroup.service.policy.placement.traffic import is_work_known
+from regroup.service.policy.placement.traffic import has_work_figures
 from regroup.service.spec.job import JobSpec
 
 _SHARE = re.compile(r"\d+% (more communication)")
@@ -39,14 +39,14 @@ def explain_placement(choice: PlacementChoice, spec: JobSpec, probe_job_id: str 
         spec: the job's spec.
         probe_job_id: probe that measured the links of the job's nodes, or None.
     """
-    is_known = is_work_known(spec)
+    has_figures = has_work_figures(spec)
     rejected = choice.rejected
-    if not is_known:
+    if not has_figures:
         rejected = tuple(replace(each, why=_SHARE.sub(r"\1", each.why)) for each in rejected)
     return PlacementExplanation(
         choice.inside,
-        choice.communication_s if is_known else None,
-        choice.axes if is_known else (),
+        choice.communication_s if has_figures else None,
+        choice.axes if has_figures else (),
         choice.broken,
         rejected,
         probe_job_id,

@@ -42,10 +42,10 @@ async def check_reachable(address: str, *, wait_s: float = WAIT_S, answer_s: flo
             f"no Ray cluster answers at {address} within {wait_s:.0f} s ({refused}); correct --ray-address, or "
             "start the head of the cluster"
         )
-    failure = await _ask(address, answer_s)
+    failure = await _query(address, answer_s)
     if failure is not None:
         raise UnavailableError(
-            f"what listens at {address} does not answer as a Ray cluster ({failure}); correct --ray-address, or "
+            f"the process at {address} does not answer as a Ray cluster ({failure}); correct --ray-address, or "
             "the token of the cluster"
         )
 
@@ -79,7 +79,7 @@ async def _wait_for_port(host: str, port: int, address: str, wait_s: float) -> s
         await asyncio.sleep(_POLL_S)
 
 
-async def _ask(address: str, answer_s: float) -> str | None:
+async def _query(address: str, answer_s: float) -> str | None:
     """Ask the cluster from another process. Return None if it answers as Ray, else the reason."""
     environment = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
     process = await asyncio.create_subprocess_exec(

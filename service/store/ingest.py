@@ -36,13 +36,11 @@ from regroup.service.store.records import (
     EVEN_PACE,
     HELD,
     MIRRORED,
-    NODE_WELL,
     STEPS_COUNTED,
-    TERMINATING,
     Condition,
-    JobRow,
     Reported,
 )
+from regroup.service.store.reported_conditions import condition_of_node, condition_of_termination
 from regroup.service.store.tables import checkpoints, events, generations, incidents, steps
 from regroup.workers.contract.messages import StepRow
 
@@ -240,29 +238,10 @@ async def _record(
 async def _note(writer: JobWriter, event: Reported, note: NoteRecorded) -> None:
     changes = None
     if note.kind == "condition":
-        changes = _of_a_node(writer.job, event, note.data)
+        changes = condition_of_node(writer.job, event, note.data)
     elif note.kind == "terminating":
-        changes = _of_termination(writer.job, event, note.data)
+        changes = condition_of_termination(writer.job, event, note.data)
     await _record(writer, event, encode(note), changes=changes)
-
-
-def _of_a_node(job: JobRow, event: Reported, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Set or remove the condition of a node that is short of a resource or has a fault."""
-    what, place, message = data["what"], f"node {data['node']}: ", data["message"]
-    others = [
-        condition
-        for condition in job.conditions
-        if not (condition.type == NODE_WELL and condition.reason == what and condition.message.startswith(place))
-    ]
-    unwell = [Condition(NODE_WELL, False, what, f"{place}{message}", event.time_s)] if message else []
-    return {"conditions": [asdict(each) for each in (*others, *unwell)]}
-
-
-def _of_termination(job: JobRow, event: Reported, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Set the condition of ranks that got SIGTERM, or remove it when they have ended."""
-    others = [condition for condition in job.conditions if condition.type != TERMINATING]
-    mine = [] if data["is_over"] else [Condition(TERMINATING, True, "sigterm", data["message"], event.time_s)]
-    return {"conditions": [asdict(each) for each in (*others, *mine)]}
 
 
 async def _state(writer: JobWriter, event: Reported, changed: StateChanged) -> None:

@@ -144,11 +144,7 @@ class JobRow:
         return any(condition.type == STEPS_COUNTED for condition in self.conditions)
 
     def parsed_spec(self) -> JobSpec:
-        """Return the spec as its model.
-
-        Raises:
-            SpecError: the stored spec is damaged, or no longer valid.
-        """
+        """Return the spec as its model. Raise SpecError if the stored spec is damaged, or no longer valid."""
         try:
             return JobSpec.model_validate(self.spec)
         except ValidationError as error:

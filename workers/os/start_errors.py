@@ -39,25 +39,25 @@ class StartError(Exception):
         self.is_of_node = is_of_node
 
 
-def start_error(what: str, error: OSError | ValueError, program: str = "") -> StartError:
+def start_error(process: str, error: OSError | ValueError, program: str = "") -> StartError:
     """Return the classified error of a process that did not start.
 
     An unknown error of the operating system counts as the node's. Only the spec can cause a wrong value, for example a
     name with `=` in the environment.
 
     Args:
-        what: name of the process, for people.
+        process: the process, by a name for people.
         error: the error of the call that starts it.
         program: the program that the spec names; empty if it names none.
     """
     if not isinstance(error, OSError) or error.errno is None:
-        return StartError(f"{what} does not start: {error}; correct env, secrets or args", is_of_node=False)
+        return StartError(f"{process} does not start: {error}; correct env, secrets or args", is_of_node=False)
     number, text = error.errno, error.strerror or os.strerror(error.errno)
     if (remedy := _OF_THE_SPEC.get(number)) is not None:
-        return StartError(f"{what} does not start: {text}: {remedy}", is_of_node=False)
+        return StartError(f"{process} does not start: {text}: {remedy}", is_of_node=False)
     if program and (fault := _OF_THE_PROGRAM.get(number)) is not None and error.filename in (None, program):
-        message = f"{what} does not start: {program}: {text}: {fault}; set environment.interpreter to a Python there"
+        message = f"{process} does not start: {program}: {text}: {fault}; set environment.interpreter to a Python there"
         return StartError(message, is_of_node=False)
     cause = _OF_THE_NODE.get(number, "the node's operating system refuses")
     place = f" ({error.filename})" if error.filename else ""
-    return StartError(f"{what} does not start: {text}{place}: {cause}", is_of_node=True)
+    return StartError(f"{process} does not start: {text}{place}: {cause}", is_of_node=True)

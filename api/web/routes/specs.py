@@ -22,7 +22,7 @@ async def schema() -> dict[str, Any]:
 async def validate(spec: JobSpec, jobs: TheJobs) -> ValidatedSpec:
     """Validate a spec as a submission does, and return it with its defaults and its layout. Submits nothing.
 
-    The name may be that of another job, and the code archive need not be uploaded yet.
+    The name may be that of another job, and the code archive may be missing.
     """
     valid = await jobs.validate(spec)
     return ValidatedSpec(spec=valid, ladder=list(valid.ladder))

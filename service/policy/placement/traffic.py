@@ -65,7 +65,7 @@ def axes(layout: Layout, work: TrainingWork) -> tuple[Axis, ...]:
     )
 
 
-def is_work_known(spec: JobSpec) -> bool:
+def has_work_figures(spec: JobSpec) -> bool:
     """Return True if the spec determines the communication; False for programs and functions."""
     return spec.training is not None and isinstance(spec.workload, BuiltinWorkload)
 

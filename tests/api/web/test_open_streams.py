@@ -29,7 +29,7 @@ async def test_the_end_of_the_server_completes_open_streams_without_an_error_in_
     await asyncio.wait_for(begun.wait(), 20)
     live.app.state.open_streams.end()
     text = await asyncio.wait_for(following, 10)
-    assert "event: end" not in text, "the job goes on: the client must reconnect"
+    assert "event: end" not in text, "the job continues: the client must reconnect"
     late = await asyncio.wait_for(live.http.get(f"/v1/jobs/{job_id}/{what}?follow=true"), 10)
     assert late.status_code == 200, "a stream that begins now ends at once, too"
     await live.stop()

@@ -34,7 +34,7 @@ STARTED = (10.0, "state", {"to": "STARTING", "reason": "reserved"})
 SCRIPT_RUNS = (20.0, "state", {"to": "RUNNING", "reason": "script_started"})
 
 
-def test_the_imports_of_a_script_are_no_productive_time() -> None:
+def test_the_imports_of_a_script_are_not_productive() -> None:
     failed = (70.0, "state", {"to": "FAILED", "reason": "user_error"})
     seconds = states(STARTED, SCRIPT_RUNS, failed)
     assert seconds[TimeClass.PRODUCTIVE] == 0 and seconds[TimeClass.STARTING] == 60

@@ -126,7 +126,7 @@ def _fuzz(source: str | bytes) -> None:
     except DocumentError as error:
         assert error.issues[0].message
         return
-    assert repr(json.loads(source)) == repr(value), "what the strict reader takes means the same to everybody"
+    assert repr(json.loads(source)) == repr(value), "other readers read the same value"
 
 
 test_any_text_is_read_like_the_standard_library_or_refused = _with_seeds(_fuzz)

@@ -1,4 +1,4 @@
-"""Strict YAML: what versions of YAML read differently is refused by line, column and path."""
+"""Strict YAML: a text that versions of YAML read differently is refused by line, column and path."""
 
 import time
 from typing import Any

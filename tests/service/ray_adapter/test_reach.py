@@ -18,7 +18,7 @@ def children() -> set[str]:
     return {child for task in tasks for child in (task / "children").read_text().split()}
 
 
-async def test_an_address_where_nothing_listens_is_given_up_after_the_wait() -> None:
+async def test_an_address_where_nothing_listens_is_refused_after_the_wait() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -29,11 +29,11 @@ async def test_an_address_where_nothing_listens_is_given_up_after_the_wait() -> 
         assert time.monotonic() - began_s < 10
 
 
-async def test_a_port_where_something_else_listens_is_given_up_and_its_check_is_ended() -> None:
+async def test_a_port_where_something_else_listens_is_refused_and_its_check_is_ended() -> None:
     before = children()
     with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        with pytest.raises(UnavailableError, match=f"what listens at {address} does not answer as a Ray cluster"):
+        with pytest.raises(UnavailableError, match=f"the process at {address} does not answer as a Ray cluster"):
             await check_reachable(address, answer_s=3.0)
         assert children() <= before
 

@@ -111,7 +111,7 @@ def test_a_value_beyond_its_bound_is_refused_with_the_bound(
         ("momentum", -0.1), ("weight_decay", -1), ("weight_decay", 1000), ("clip_norm", 0), ("clip_norm", float("inf")),
     ],
 )  # fmt: skip
-def test_a_number_of_the_optimizer_that_nobody_means_is_refused_by_its_field(field: str, value: Any) -> None:
+def test_a_number_of_the_optimizer_without_a_meaning_is_refused_by_its_field(field: str, value: Any) -> None:
     path, message = refused(BUILTIN, f"training.optimizer.{field}", value)
     assert path.startswith(f"training.optimizer.{field}") and message.startswith("must")
 
@@ -120,7 +120,7 @@ def test_a_number_of_the_optimizer_that_nobody_means_is_refused_by_its_field(fie
     ("field", "value"),
     [("warmup_steps", -1), ("warmup_steps", 0.5), ("warmup_steps", True), ("min_lr_ratio", 2), ("min_lr_ratio", -1)],
 )  # fmt: skip
-def test_a_number_of_the_schedule_that_nobody_means_is_refused_by_its_field(field: str, value: Any) -> None:
+def test_a_number_of_the_schedule_without_a_meaning_is_refused_by_its_field(field: str, value: Any) -> None:
     path, message = refused(BUILTIN, f"training.schedule.{field}", value)
     assert path == f"training.schedule.{field}" and message.startswith("must")
 
@@ -155,7 +155,7 @@ def test_a_variable_that_cannot_exist_is_refused_by_name(env: dict[str, Any], pa
 
 
 def test_values_keep_their_white_space() -> None:
-    """A parser that strips texts changes variables and arguments."""
+    """Refuse to strip texts: that would change variables and arguments."""
     spec = parse_spec({**SCRIPT, "env": {"A": " x\n"}, "workload": {**SCRIPT["workload"], "args": [" ", "a "]}})
     assert spec.env == {"A": " x\n"} and spec.model_dump()["workload"]["args"] == [" ", "a "]
 

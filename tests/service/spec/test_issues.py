@@ -50,8 +50,8 @@ PATHS = paths(JobSpec.model_json_schema())
 def set_at(data: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
     name, *rest = path
     inner = data.get(name)
-    known = inner if isinstance(inner, dict) else {}
-    return {**data, name: set_at(known, tuple(rest), value) if rest else value}
+    inner_fields = inner if isinstance(inner, dict) else {}
+    return {**data, name: set_at(inner_fields, tuple(rest), value) if rest else value}
 
 
 BASES: tuple[dict[str, Any], ...] = (
@@ -115,7 +115,7 @@ def test_a_long_value_is_shortened() -> None:
     assert len(str(issue)) < 500
 
 
-class Odd(BaseModel):
+class Unusual(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     word: Literal["a", "b"] = "a"
@@ -132,12 +132,12 @@ class Odd(BaseModel):
 
 def test_errors_of_other_validators_lose_the_prefix_of_the_library() -> None:
     with pytest.raises(ValidationError) as error:
-        Odd.model_validate(data := {"word": "b", "count": 4})
+        Unusual.model_validate(data := {"word": "b", "count": 4})
     messages = [str(issue.message) for issue in find_issues(error.value, data)]
     assert messages == ["b is not open today", "must be a multiple of 3"]
 
 
-def test_a_path_quotes_keys_that_are_no_names() -> None:
+def test_a_path_quotes_keys_that_are_not_names() -> None:
     assert format_path(("env", "A=B")) == 'env["A=B"]'
     assert format_path(("a", "", 0, "b.c")) == 'a[""].0["b.c"]'
     assert format_path(("a",) * 40).endswith("…") and len(format_path(("x" * 1000,) * 3)) < 300

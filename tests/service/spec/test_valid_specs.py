@@ -80,10 +80,10 @@ def _check_ladder(spec: JobSpec) -> None:
 
 
 def _check_scheduling(stored: dict[str, Any]) -> None:
-    known = Specs()
-    job = waiting(queued_row(stored), known, after=(), now=20.0, start_s=30.0)
+    specs_of_jobs = Specs()
+    job = waiting(queued_row(stored), specs_of_jobs, after=(), now=20.0, start_s=30.0)
     first = dataclasses.replace(queued_row(OTHER, "job_2"), queued_at=1.0)
-    other = waiting(first, known, after=(), now=20.0, start_s=30.0)
+    other = waiting(first, specs_of_jobs, after=(), now=20.0, start_s=30.0)
     decisions = decide([job, other], NODES, [], {"default": Quota(4, None, 30)}, now_s=20.0)
     by_job = {each.job_id: each for each in decisions}
     assert isinstance(by_job["job_2"], Admission), "the pass decided about the job ahead"
