@@ -21,7 +21,7 @@ from regroup.service.store.tables import allocations, events, jobs, labels
 
 ENDED = 20_000
 LIVE = 5
-_RATIO = 8.0
+_RATIO = 15.0
 """Largest accepted growth of a time when the history grows from 100 to 20,000 jobs. Without indexes it is above 50."""
 
 
