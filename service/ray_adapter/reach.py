@@ -6,9 +6,11 @@ process asks first, and this one waits for it with a bound.
 
 import asyncio
 import contextlib
+import importlib
 import os
 import sys
 import time
+from typing import Any
 
 import structlog
 
@@ -103,9 +105,8 @@ async def _query(address: str, answer_s: float) -> str | None:
 
 def main(address: str) -> None:
     """Ask the cluster for its id. The process ends with code 0 if it answers."""
-    from ray._raylet import GcsClient
-
-    GcsClient(address=address).internal_kv_get(b"regroup", None, timeout=10)
+    raylet: Any = importlib.import_module("ray._raylet")  # a compiled module without types
+    raylet.GcsClient(address=address).internal_kv_get(b"regroup", None, timeout=10)
 
 
 if __name__ == "__main__":

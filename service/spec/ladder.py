@@ -41,7 +41,8 @@ class LadderRules:
     @property
     def _constant_fields(self) -> Mapping[str, Any]:
         assert self.training is not None
-        return _constant_fields(self.layout, self.training, self.model)
+        fields: Callable[..., Mapping[str, Any]] = _constant_fields  # frozen models are hashable
+        return fields(self.layout, self.training, self.model)
 
     def legal_layouts(self, dp: int) -> Iterator[Layout]:
         """Yield the legal layouts at a data-parallel degree, those with the largest micro-batch first.

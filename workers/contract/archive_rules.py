@@ -9,7 +9,7 @@ import gzip
 import io
 import posixpath
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, cast
@@ -59,7 +59,9 @@ def check_archive(file: IO[bytes], limits: ArchiveLimits) -> None:
 
 
 @contextmanager
-def open_archive(file: IO[bytes], limits: ArchiveLimits) -> Iterator[tuple[tarfile.TarFile, Sequence[tarfile.TarInfo]]]:
+def open_archive(
+    file: IO[bytes], limits: ArchiveLimits
+) -> Generator[tuple[tarfile.TarFile, Sequence[tarfile.TarInfo]]]:
     """Open the archive in a seekable file, with its members, all of which are checked.
 
     Raises:

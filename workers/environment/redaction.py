@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import Done, Exited, Failed, Message, Note, Report, StepRow
+from regroup.workers.contract.messages import Done, Exited, Failed, Message, Note, Report, StateDigest, StepRow
 from regroup.workers.os import node_facts
 
 MASK = "***"
@@ -88,6 +88,8 @@ class Redactor:
                 changed = replace(message, result=self.hide_all(message.result))
             case StepRow() if message.extra:
                 changed = replace(message, extra=self.hide_all(message.extra))
+            case StateDigest():
+                changed = replace(message, parts=self.hide_all(message.parts))
             case Report():
                 changed = replace(message, metrics=self.hide_all(message.metrics))
             case _:

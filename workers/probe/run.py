@@ -79,7 +79,7 @@ class _Probe:
         inside = gathered(device_topology.read())
         nodes = [{"ranks": list(ranks), "inside": inside[ranks[0]]} for ranks in self._rank_map.nodes]
         self.measured.found.update(
-            device=", ".join(names), kind=run.device.type, torch=torch.__version__, nodes=nodes, matmuls=[],
+            device=", ".join(names), kind=run.device.type, torch=str(torch.__version__), nodes=nodes, matmuls=[],
             collectives=[], rings={}, pairs=[], blocks=[], steps=[], loads=[],
             alone_flops=None, rank_bytes=None,
         )  # fmt: skip

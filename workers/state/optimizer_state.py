@@ -98,7 +98,9 @@ class OptimizerState:
             raise StateError(f"{sharded} is a sharded tensor inside a list or dict, so it cannot be saved")
         return OptimizerContent(tensors, lifted)
 
-    def add_groups(self, groups: Sequence[Mapping[str, Any]], parameters: Mapping[str, nn.Parameter]) -> None:
+    def add_groups(
+        self, groups: Sequence[Mapping[str, Any]], parameters: Mapping[str, nn.Parameter], *, is_stage: bool
+    ) -> None:
         """Add the parameter groups that training code had added before the state was saved.
 
         Code that adds such a group again is not an error: it may not know that it runs for the second time.
@@ -111,7 +113,7 @@ class OptimizerState:
             raise self._other_groups(len(groups))
         for number, group in enumerate(self._groups()):
             members = groups[number].get("members")
-            if members is not None and members != self._members(group, names):
+            if not is_stage and members is not None and members != self._members(group, names):
                 raise StateError(
                     f"parameter group {number} of {self.name!r} has {len(group['params'])} parameters here and "
                     f"{len(members)} in the saved state, or others: create the optimizer as before"

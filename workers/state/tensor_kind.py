@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from torch.nn import parameter
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 _ROWS_COMPRESSED = (torch.sparse_csr, torch.sparse_bsr)
@@ -24,7 +24,7 @@ def compressed_parts(tensor: Tensor) -> dict[str, Tensor]:
 
 def reason_to_refuse(tensor: Tensor) -> str:
     """Return what a tensor is and the remedy if a snapshot cannot hold it; otherwise the empty string."""
-    if isinstance(tensor, parameter.UninitializedTensorMixin):
+    if is_lazy(tensor):
         return "a lazy parameter without a shape: run one forward pass before track()"
     if tensor.is_meta:
         return "on the meta device and has no values: materialize it before track()"

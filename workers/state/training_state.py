@@ -176,7 +176,8 @@ class TrainingState:
         lifted = self._lifted_targets(saved, plain, contents)
         for name, optimizer in self._optimizers.items():
             # Before the state of their parameters: the code of this run has not added the later groups yet.
-            optimizer.add_groups(put_back(plain[name]["groups"], lifted), contents.parameters)
+            groups = put_back(plain[name]["groups"], lifted)
+            optimizer.add_groups(groups, contents.parameters, is_stage=self._is_stage)
             targets |= optimizer.restore_targets(
                 saved, contents.parameters, plain[name]["host"], is_stage=self._is_stage
             )

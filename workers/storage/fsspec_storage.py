@@ -27,7 +27,7 @@ class StorageUnavailable(OSError):
     """Durable storage did not answer. Its content may be intact."""
 
 
-def open_storage(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+def open_storage(uri: str) -> tuple[Any, str]:
     """Return the file system of a URI, and the path in it.
 
     Raises:

@@ -18,7 +18,7 @@ def blobs_of(request: Request) -> BlobStore:
 
 
 TheBlobStore = Annotated[BlobStore, Depends(blobs_of)]
-UploadId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}-[1-9]\d{0,14}$")]
+UploadId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}-[1-9]\d{0,14}$", max_length=80)]
 _STORED = {200: {"model": Upload, "description": "The archive is already stored"}}
 _BYTES = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}, "required": True}
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"], responses=responses("archive_too_large"))

@@ -17,6 +17,7 @@ from regroup.workers.contract.messages import (
     Message,
     Note,
     Report,
+    StateDigest,
     StepRow,
     encode,
 )
@@ -39,6 +40,7 @@ SENT_BY_USER_CODE: list[Any] = [
     Done(0, 1, 4, stopped=False, result={"answer": {"key": SECRET}}),
     StepRow(1, 1, 0.0, 0.1, 1.0, 8, 4, 0, 0.1, 1.0, extra={f"loss{SECRET}": 1.0}),
     Report(1, 1, 0.0, {f"accuracy{SECRET}": 1.0}),
+    StateDigest(0, 1, 3, {f"stateful {SECRET}": "0"}),
 ]
 
 
