@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from regroup.service.domain.layout import Layout
 from regroup.service.spec.layout import LayoutSpec
@@ -41,8 +41,8 @@ class LadderRules:
     @property
     def _constant_fields(self) -> Mapping[str, Any]:
         assert self.training is not None
-        fields: Callable[..., Mapping[str, Any]] = _constant_fields  # frozen models are hashable
-        return fields(self.layout, self.training, self.model)
+        sections = cast(tuple[Any, Any], (self.layout, self.training))  # frozen models are hashable
+        return _constant_fields(*sections, self.model)
 
     def legal_layouts(self, dp: int) -> Iterator[Layout]:
         """Yield the legal layouts at a data-parallel degree, those with the largest micro-batch first.
