@@ -29,7 +29,7 @@ def function(name: str, **parts: Any) -> dict[str, Any]:
 def digests(served: Server, job: Job) -> list[list[str]]:
     """Return the last lines of each rank, which contain a digest of each model."""
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
-    newest = max(formed.generation for formed in served.client.generations(job.id))
+    newest = max(formed.number for formed in served.client.generations(job.id))
     logs = ["".join(served.client.logs(job.id, rank=rank, generation=newest)) for rank in range(2)]
     return [log.splitlines()[-5:] for log in logs]
 

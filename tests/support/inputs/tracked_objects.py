@@ -168,7 +168,7 @@ class Everything:
     """A state with every type that a snapshot keeps."""
 
     def __init__(self) -> None:
-        self.state: dict[str, Any] = {
+        self.state: Any = {
             "array": np.arange(6, dtype=np.float32).reshape(2, 3)[:, ::-1],
             "scalar": np.float64(2.5),
             "set": {1, 2},
