@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import typer
 
@@ -27,12 +27,12 @@ from regroup.api.cli.commands import (
     topology,
     watch,
 )
-from regroup.api.cli.common import exit_codes
+from regroup.api.cli.common import environment, exit_codes, groups, output
 
 app = typer.Typer(
     name="regroup",
+    cls=groups.GroupedCommands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -77,6 +77,10 @@ for _group, _name, _subcommands in GROUPS:
     app.add_typer(_subcommands, name=_name, rich_help_panel=_group)
 
 
+app.command("help", hidden=True)(groups.show_help)
+app.command("version", hidden=True)(groups.show_version)
+
+
 @app.callback(invoke_without_command=True)
 def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
@@ -95,19 +99,49 @@ def _root(
         os.environ.pop("REGROUP_TOKEN", None)
         os.environ["REGROUP_TOKEN_FILE"] = str(token_file)
     if version:
-        from regroup import __version__
-
-        print(f"regroup {__version__}")
+        groups.show_version()
         raise typer.Exit
+
+
+@runtime_checkable
+class _UsageError(Protocol):
+    """What the parser raises about an invalid command line."""
+
+    exit_code: int
+
+    def format_message(self) -> str: ...
+
+    def show(self) -> None: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code (`exit_codes.MEANINGS`)."""
     from regroup.service.domain.errors import RegroupError
 
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    output.forget_json()
+    environment.warn_of_unknown_variables()
     try:
-        app(args=arguments)
+        code = app(args=words, standalone_mode=False)
     except RegroupError as error:
-        sys.exit(exit_codes.report(error))
-    except KeyboardInterrupt:
+        sys.exit(exit_codes.report(error, as_json=output.is_json_requested()))
+    except typer.Abort:
         sys.exit(exit_codes.INTERRUPTED)
+    except KeyboardInterrupt:
+        output.print_message("\ninterrupted")
+        sys.exit(exit_codes.INTERRUPTED)
+    except Exception as error:
+        if not isinstance(error, _UsageError):
+            raise
+        sys.exit(_report_usage(error, words))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _report_usage(error: _UsageError, words: Sequence[str]) -> int:
+    """Print an invalid command line's error. The parser may have stopped before it reached `--json`."""
+    own = words[: words.index("--")] if "--" in words else words
+    if output.is_json_requested() or ("--json" in own and own[0] not in ("run", "chaos")):
+        failure = exit_codes.Failure("invalid_command_line", exit_codes.USAGE, error.format_message())
+        return exit_codes.print_failure(failure, as_json=True)
+    error.show()
+    return error.exit_code

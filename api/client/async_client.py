@@ -14,6 +14,7 @@ from typing import Any, Self
 import httpx2
 
 from regroup.api.client import job_control, job_queries, nodes, plans, projects, server, uploads
+from regroup.api.client.address import server_url
 from regroup.api.client.client import DEFAULT_URL, PATIENCE_S
 from regroup.api.client.transport import AsyncTransport
 from regroup.api.schemas import jobs as schemas
@@ -36,7 +37,7 @@ class AsyncClient:
     A job is given by its id or its name. A name means the live job of that name in `project`, else its newest.
 
     Args:
-        url: URL of the server, e.g. `http://127.0.0.1:8500`.
+        url: URL of the server, e.g. `http://127.0.0.1:8500`, or `HOST:PORT`.
         token: Token of the server. Default: `REGROUP_TOKEN`, the file that `REGROUP_TOKEN_FILE` names, or the token of
             this machine's server.
         patience_s: Time for which a request is repeated while the server is unavailable.
@@ -51,8 +52,8 @@ class AsyncClient:
         patience_s: float = PATIENCE_S,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url = url
-        self._transport = AsyncTransport(url, token, patience_s, transport)
+        self.url = server_url(url)
+        self._transport = AsyncTransport(self.url, token, patience_s, transport)
 
     async def __aenter__(self) -> Self:
         return self
@@ -225,6 +226,10 @@ class AsyncClient:
         if follow:
             return self._transport.follow(job_queries.follow_steps(job, project, after))
         return self._transport.pages(job_queries.steps(job, project, after))
+
+    async def step_page(self, job: str, *, after: int, limit: int, project: str = "default") -> list[schemas.Step]:
+        """Return the first committed steps above step `after`, at most `limit` of them and at most 1000."""
+        return await self._transport.run(job_queries.step_page(job, project, after, limit))
 
     async def logs(
         self,

@@ -17,6 +17,8 @@ from typing import Any, Self
 import httpx2
 
 from regroup.api.client import job_control, job_queries, nodes, plans, projects, server, uploads
+from regroup.api.client.address import server_url
+from regroup.api.client.contact import Contact
 from regroup.api.client.transport import SyncTransport
 from regroup.api.schemas import jobs as schemas
 from regroup.api.schemas.drains import Drain
@@ -41,11 +43,12 @@ class Client:
     A job is given by its id or its name. A name means the live job of that name in `project`, else its newest.
 
     Args:
-        url: URL of the server, e.g. `http://127.0.0.1:8500`.
+        url: URL of the server, e.g. `http://127.0.0.1:8500`, or `HOST:PORT`.
         token: Token of the server. Default: `REGROUP_TOKEN`, the file that `REGROUP_TOKEN_FILE` names, or the token of
             this machine's server.
         patience_s: Time for which a request is repeated while the server is unavailable.
         transport: Replaces the network in tests.
+        contact: Learns when the server does not answer, and when it answers again.
     """
 
     def __init__(
@@ -55,9 +58,10 @@ class Client:
         token: str | None = None,
         patience_s: float = PATIENCE_S,
         transport: httpx2.BaseTransport | None = None,
+        contact: Contact | None = None,
     ) -> None:
-        self.url = url
-        self._transport = SyncTransport(url, token, patience_s, transport)
+        self.url = server_url(url)
+        self._transport = SyncTransport(self.url, token, patience_s, transport, contact)
 
     def __enter__(self) -> Self:
         return self
@@ -228,6 +232,10 @@ class Client:
         if follow:
             return self._transport.follow(job_queries.follow_steps(job, project, after))
         return self._transport.pages(job_queries.steps(job, project, after))
+
+    def step_page(self, job: str, *, after: int, limit: int, project: str = "default") -> list[schemas.Step]:
+        """Return the first committed steps above step `after`, at most `limit` of them and at most 1000."""
+        return self._transport.run(job_queries.step_page(job, project, after, limit))
 
     def logs(
         self,

@@ -4,9 +4,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from regroup.api.client.access_token import server_record, state_dir
+from regroup.api.client.address import server_url
 from regroup.api.client.client import Client
+from regroup.api.client.contact import Contact
 from regroup.api.live.follow import Feed
+from regroup.api.live.output import OutputSource
 from regroup.service.domain.errors import UnavailableError
+from regroup.service.local.processes import find_process
 
 _PATIENCE_S = 3.0
 """Retry time of a single request, short because a user waits for the answer."""
@@ -17,15 +21,21 @@ _FOLLOW_PATIENCE_S = 120.0
 def address(server: str | None) -> str | None:
     """Return the given URL, else the URL of this machine's server, else None."""
     if server:
-        return server
+        return server_url(server)
     record = server_record(state_dir())
     return None if record is None or "url" not in record else str(record["url"])
 
 
-def connect(server: str | None, *, token: str | None = None, patient: bool = False) -> Client:
+def connect(
+    server: str | None, *, token: str | None = None, patient: bool = False, contact: Contact | None = None
+) -> Client:
     """Return a client of the server. A `patient` client retries long enough to outlast a restart of the server.
 
-    Without `token`, the client finds the token itself (`access_token.find_token`).
+    Args:
+        server: URL of the server; None for the server of this machine.
+        token: Token of the server; None to find it (`access_token.find_token`).
+        patient: The caller follows a job.
+        contact: Learns when the server does not answer.
 
     Raises:
         UnavailableError: no server was given, and none was started on this machine.
@@ -36,7 +46,21 @@ def connect(server: str | None, *, token: str | None = None, patient: bool = Fal
             f"no server was started with the state directory {state_dir()}: "
             "start one with `regroup serve`, or set --server or REGROUP_SERVER"
         )
-    return Client(url, token=token, patience_s=_FOLLOW_PATIENCE_S if patient else _PATIENCE_S)
+    patience_s = _FOLLOW_PATIENCE_S if patient else _PATIENCE_S
+    return Client(url, token=token, patience_s=patience_s, contact=contact)
+
+
+def describe_absence(failure: str) -> str:
+    """Return what this machine knows about its server that did not respond; empty if `failure` is about another one."""
+    record = server_record(state_dir()) or {}
+    try:
+        pid, url = int(record["pid"]), str(record["url"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+    process = find_process(pid)
+    if url not in failure or (process is not None and process.started == record.get("started", process.started)):
+        return ""
+    return f"its process {pid} has ended: `regroup serve` starts the server again, and jobs continue meanwhile"
 
 
 class _ClientFeed:
@@ -52,6 +76,9 @@ class _ClientFeed:
 
     def steps(self) -> Iterator[Mapping[str, Any]]:
         return (step.model_dump(mode="json") for step in self._client.steps(self._job_id, follow=True))
+
+    def output(self, source: OutputSource) -> Iterator[str]:
+        return self._client.logs(self._job_id, rank=source.rank, stream=source.stream, generation=None, follow=True)
 
 
 def feed(client: Client, job_id: str) -> Feed:

@@ -5,7 +5,8 @@ from typing import Any
 
 from regroup.api.client.discovery import connect, feed
 from regroup.api.client.notebook import NotebookCell, is_notebook
-from regroup.api.live.follow import display, follow
+from regroup.api.live.display import display
+from regroup.api.live.follow import follow
 from regroup.api.live.job_view import JobView
 from regroup.api.schemas import jobs
 from regroup.service.domain.errors import RegroupError
@@ -83,7 +84,8 @@ class Job:
 
     def watch(self) -> None:
         """Show the job live until it ends: in a notebook cell, on a terminal screen, or else as lines."""
-        view = JobView(self.id, self.name, self.details.steps)
+        details = self.details
+        view = JobView(self.id, self.name, details.steps, workload=details.spec.workload.kind)
         with NotebookCell() if is_notebook() else display() as out:
             follow(feed(self._client, self.id), view, out)
 

@@ -115,6 +115,16 @@ def steps(job: str, project: str, after: int) -> Listing[schemas.Step]:
     return Listing(lambda cursor: Request("GET", path, parse, params={"project": project, "after": cursor}), str(after))
 
 
+def step_page(job: str, project: str, after: int, limit: int) -> Request[list[schemas.Step]]:
+    """Get the first committed steps above `after`."""
+
+    def parse(response: httpx2.Response) -> list[schemas.Step]:
+        return to_model(schemas.StepList)(response).steps
+
+    params: Params = {"project": project, "after": after, "limit": limit}
+    return Request("GET", url_path("jobs", job, "steps"), parse, params=params)
+
+
 def follow_steps(job: str, project: str, after: int) -> EventStream[schemas.Step]:
     """Follow the step rows numbered above `after`."""
     path, parse = url_path("jobs", job, "steps"), schemas.Step.model_validate_json

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from regroup.api.live.job_view import JobView
+from regroup.api.live.output import OutputSource
 from regroup.api.live.screen import screen
 
 _WIDTH = 110
@@ -40,6 +41,10 @@ class NotebookCell(AbstractContextManager["NotebookCell"]):
         self._view = view
         if time.monotonic() - self._rendered_s >= _INTERVAL_S:
             self._render()
+
+    def write(self, source: OutputSource, text: str) -> None:
+        """Print more output of a rank below the screen."""
+        print(text, end="")
 
     def _render(self) -> None:
         from IPython.display import display

@@ -16,6 +16,7 @@ import httpx2
 from pydantic import BaseModel
 from pydantic_core import PydanticCustomError
 
+from regroup.api.client.contact import Contact, NoContact, describe_failure
 from regroup.api.client.errors import ServerUnreachableError, error_from
 from regroup.service.documents.document import MAX_BYTES, MAX_VALUES
 from regroup.service.domain.errors import FieldIssue, SpecError
@@ -27,6 +28,8 @@ Params = Mapping[str, str | int | bool | Sequence[str] | None]
 
 TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
+EXPECTED_ANSWER_S = 5.0
+"""Time after which a missing answer is shown to people who watch. The request continues."""
 RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 _FIRST_DELAY_S = 0.1
 _MAX_DELAY_S = 2.0
@@ -99,8 +102,9 @@ class Listing(Generic[T]):
 class Retry:
     """Exponential backoff with jitter, until `patience_s` have passed without success."""
 
-    def __init__(self, patience_s: float) -> None:
+    def __init__(self, patience_s: float, contact: Contact | None = None) -> None:
         self._patience_s = patience_s
+        self.contact: Contact = contact or NoContact()
         self.reset()
 
     def reset(self) -> None:
@@ -108,8 +112,13 @@ class Retry:
         self._deadline_s = time.monotonic() + self._patience_s
         self._delay_s = _FIRST_DELAY_S
 
-    def next_delay_s(self) -> float | None:
-        """Return the delay before the next attempt, or None if the patience is exhausted."""
+    def next_delay_s(self, reason: str) -> float | None:
+        """Return the delay before the next attempt, or None if the patience is exhausted.
+
+        Args:
+            reason: why the last attempt failed, for the observer of the contact.
+        """
+        self.contact.lost(reason, max(0.0, self._deadline_s - time.monotonic()))
         if time.monotonic() + self._delay_s > self._deadline_s:
             return None
         delay_s = self._delay_s * random.uniform(0.5, 1.0)
@@ -147,19 +156,26 @@ def send_with_retries(request: Request[Any], retry: Retry, server: object) -> Op
     while True:
         response: httpx2.Response | None = None
         unreachable: httpx2.TransportError | None = None
+        if request.content is None:  # an upload takes as long as its bytes
+            retry.contact.expect(EXPECTED_ANSWER_S)
         try:
             response = yield request
         except httpx2.TransportError as error:
             unreachable = error
+        finally:
+            retry.contact.done()
         if response is not None and (response.is_success or response.status_code in request.accepted_statuses):
+            retry.contact.answered()
             return response
         if response is not None and response.status_code not in RETRIED_STATUSES:
+            retry.contact.answered()
             raise error_from(response)
-        delay_s = retry.next_delay_s()
+        reason = describe_failure(unreachable) if response is None else f"HTTP {response.status_code}"
+        delay_s = retry.next_delay_s(reason)
         if delay_s is None:
             if response is not None:
                 raise error_from(response)
-            raise ServerUnreachableError(f"no response from {server}: {unreachable}") from unreachable
+            raise ServerUnreachableError(f"no response from {server}: {reason}") from unreachable
         yield Sleep(delay_s)
 
 

@@ -1,19 +1,32 @@
 """Streams of server-sent events: requests, parsing, and reconnection."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import httpx2
 
+from regroup.api.client.contact import Contact, describe_failure
 from regroup.api.client.errors import ServerUnreachableError, error_from
-from regroup.api.client.requests import CONNECT_TIMEOUT_S, RETRIED_STATUSES, Params, Retry, without_empty
+from regroup.api.client.requests import (
+    CONNECT_TIMEOUT_S,
+    EXPECTED_ANSWER_S,
+    RETRIED_STATUSES,
+    Params,
+    Retry,
+    without_empty,
+)
 from regroup.api.schemas.exec import EVENTS, ExecEvent
 from regroup.service.domain.errors import UnavailableError
 
 T = TypeVar("T")
 _HEARTBEAT_S = 15.0
 STREAM_TIMEOUT = httpx2.Timeout(3 * _HEARTBEAT_S, connect=CONNECT_TIMEOUT_S)
+SILENCE_S = _HEARTBEAT_S + 5.0
+"""Silence of an open stream after which people who watch are told. The server sends something every 15 s."""
+_STABLE_S = 5.0
+"""Age of a connection that counts as a success, even if it carried nothing: the next loss begins a new patience."""
 _TERMINATED = "the server stops the command within 30 s"
 
 
@@ -32,17 +45,22 @@ class EventStream(Generic[T]):
 class Follower(Generic[T]):
     """Reads an `EventStream` to its end over as many connections as necessary."""
 
-    def __init__(self, stream: EventStream[T], patience_s: float, server: object) -> None:
+    def __init__(
+        self, stream: EventStream[T], patience_s: float, server: object, contact: Contact | None = None
+    ) -> None:
         self.is_ended = False
         self._stream = stream
         self._last_event_id = stream.last_event_id
-        self._retry = Retry(patience_s)
+        self._retry = Retry(patience_s, contact)
         self._server = server
+        self._connecting_s = time.monotonic()
         self._parser = EventParser()
 
     def connect_options(self) -> dict[str, Any]:
         """Return the arguments of httpx2's `stream` for the next connection."""
         self._parser = EventParser()
+        self._connecting_s = time.monotonic()
+        self._retry.contact.expect(EXPECTED_ANSWER_S)
         last = self._last_event_id
         return {
             "method": "GET",
@@ -55,6 +73,10 @@ class Follower(Generic[T]):
     def feed(self, chunk: bytes) -> list[T]:
         """Return the items that `chunk` completes."""
         items: list[T] = []
+        self._retry.contact.answered()
+        self._retry.contact.expect(SILENCE_S)
+        if time.monotonic() - self._connecting_s > _STABLE_S:
+            self._retry.reset()
         for event in self._parser.feed(chunk):
             if event.kind == "end":
                 self.is_ended = True
@@ -82,10 +104,16 @@ class Follower(Generic[T]):
         Raises:
             ServerUnreachableError: The patience is exhausted.
         """
-        delay_s = self._retry.next_delay_s()
+        self._retry.contact.done()
+        delay_s = self._retry.next_delay_s(describe_failure(reason))
         if delay_s is None:
-            raise ServerUnreachableError(f"lost the stream {self._stream.path} of {self._server}: {reason}")
+            failure = describe_failure(reason)
+            raise ServerUnreachableError(f"lost the stream {self._stream.path} of {self._server}: {failure}")
         return delay_s
+
+    def close(self) -> None:
+        """Stop waiting: the stream ended, or nobody reads it any more."""
+        self._retry.contact.done()
 
 
 @dataclass(frozen=True)

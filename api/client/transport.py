@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from regroup.api.client.access_token import TokenAuth
+from regroup.api.client.contact import Contact
 from regroup.api.client.errors import error_from
 from regroup.api.client.requests import (
     CONNECT_TIMEOUT_S,
@@ -33,8 +34,15 @@ _TIMEOUT = httpx2.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
 class SyncTransport:
     """Blocks the calling thread."""
 
-    def __init__(self, url: str, token: str | None, patience_s: float, transport: httpx2.BaseTransport | None) -> None:
-        self._patience_s = patience_s
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        patience_s: float,
+        transport: httpx2.BaseTransport | None,
+        contact: Contact | None = None,
+    ) -> None:
+        self._patience_s, self._contact = patience_s, contact
         self._http = httpx2.Client(
             base_url=url, auth=TokenAuth(url, token), timeout=_TIMEOUT, transport=transport, trust_env=False
         )
@@ -57,22 +65,23 @@ class SyncTransport:
 
     def follow(self, stream: EventStream[T]) -> Iterator[T]:
         """Yield the items of a stream until its end. Reconnects."""
-        follower = Follower(stream, self._patience_s, self._http.base_url)
-        while True:
-            reason: object = "the stream ended early"
-            try:
-                with self._http.stream(**follower.connect_options()) as response:
-                    if response.is_success:
-                        for chunk in response.iter_bytes():
-                            yield from follower.feed(chunk)
-                            if follower.is_ended:
-                                return
-                    else:
-                        response.read()
-                        reason = follower.check_refusal(response)
-            except httpx2.TransportError as error:
-                reason = error
-            time.sleep(follower.reconnect_delay_s(reason))
+        follower = Follower(stream, self._patience_s, self._http.base_url, self._contact)
+        with closing(follower):
+            while True:
+                reason: object = "the stream ended early"
+                try:
+                    with self._http.stream(**follower.connect_options()) as response:
+                        if response.is_success:
+                            for chunk in response.iter_bytes():
+                                yield from follower.feed(chunk)
+                                if follower.is_ended:
+                                    return
+                        else:
+                            response.read()
+                            reason = follower.check_refusal(response)
+                except httpx2.TransportError as error:
+                    reason = error
+                time.sleep(follower.reconnect_delay_s(reason))
 
     def exec(self, call: ExecCall) -> Iterator[ExecEvent]:
         """Yield the events of a command until it exits."""
@@ -91,7 +100,7 @@ class SyncTransport:
         raise connection_lost(None)
 
     def _send(self, request: Request[Any]) -> httpx2.Response:
-        attempts = send_with_retries(request, Retry(self._patience_s), self._http.base_url)
+        attempts = send_with_retries(request, Retry(self._patience_s, self._contact), self._http.base_url)
         return self._drive(attempts, self._attempt)
 
     def _attempt(self, request: Request[Any]) -> httpx2.Response:

@@ -1,6 +1,7 @@
 """Formatting of numbers, sizes and times for people. Pure."""
 
 import math
+from collections.abc import Sequence
 
 _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -51,3 +52,27 @@ def layout_text(layout: dict[str, int]) -> str:
     degrees = {name: degree for name, degree in layout.items() if name != "micro_batch" and degree > 1}
     split = " × ".join(f"{name}={degree}" for name, degree in degrees.items()) or "1 rank"
     return f"{split}, micro-batch {layout['micro_batch']}" if layout.get("micro_batch") else split
+
+
+def size_text(layout: dict[str, int], workload: str) -> str:
+    """Format the size of a job: `4 ranks` for code that divides its work itself, otherwise the degrees.
+
+    Args:
+        layout: the degrees.
+        workload: kind of the job's workload.
+    """
+    ranks = math.prod(degree for name, degree in layout.items() if name not in ("micro_batch", "ep"))
+    if workload in ("script", "ray_train"):
+        return f"{ranks} rank{'' if ranks == 1 else 's'}"
+    return layout_text(layout)
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Format sorted numbers as ranges, e.g. `0-3,6`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -1,11 +1,12 @@
 """View of a job for the watch screen: a value that events update. Pure: no clock, no client, no terminal."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from regroup.api.live.formatting import duration
+from regroup.api.live.formatting import duration, size_text
 
 INCIDENT_PHASES = (
     ("seen", "seen_s"),
@@ -101,6 +102,12 @@ class JobView:
     name: str
     steps_total: int | None
     """Number of steps in total; None for a script that does not report it."""
+    workload: str = ""
+    """Kind of the workload, e.g. `script`; empty if unknown."""
+    device: str = ""
+    """Kind of the devices, `cpu` or `cuda`; empty if unknown."""
+    is_step_estimated: bool = False
+    """True if steps were repeated and it is unknown how many, so that `step` counts some of them twice."""
     state: str = "QUEUED"
     reason: str = ""
     message: str = ""
@@ -140,7 +147,7 @@ class JobView:
     @property
     def tokens_per_s(self) -> float | None:
         """Rate over the last steps of the newest generation, so that recoveries do not reduce it."""
-        recent = [s for s in self.steps[-_RATE_STEPS:] if s.generation == self.steps[-1].generation]
+        recent = self._recent
         tokens = [s.tokens for s in recent[1:] if s.tokens is not None]
         if not tokens or recent[-1].time_s <= recent[0].time_s:
             return None
@@ -148,14 +155,30 @@ class JobView:
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation of the newest step."""
-        return self.steps[-1].mfu if self.steps else None
+        """Median model FLOPs utilisation of the last steps; None on CPUs, which have no stated peak."""
+        recent = [s.mfu for s in self._recent if s.mfu is not None]
+        return statistics.median(recent) if recent and self.device == "cuda" else None
+
+    @property
+    def has_loss(self) -> bool:
+        """True if a step reported a finite loss."""
+        return any(s.loss is not None and math.isfinite(s.loss) for s in self.steps)
+
+    @property
+    def size(self) -> str:
+        """Describe the ranks: the degrees of the layout, or only their number for code that divides its work itself."""
+        return size_text(dict(self.layout), self.workload)
+
+    @property
+    def _recent(self) -> list[Step]:
+        """Last steps of the newest generation, so that recoveries do not count."""
+        return [s for s in self.steps[-_RATE_STEPS:] if s.generation == self.steps[-1].generation]
 
     @property
     def eta_s(self) -> float | None:
         """Time to the last step at the current rate, in seconds; None if unknown, or if the job has ended."""
-        recent = [s for s in self.steps[-_RATE_STEPS:] if s.generation == self.steps[-1].generation]
-        if self.is_over or len(recent) < 2 or self.steps_total is None:
+        recent = self._recent
+        if self.is_over or len(recent) < 2 or self.steps_total is None or self.is_step_estimated:
             return None
         return max(0, self.steps_total - self.step) * (recent[-1].time_s - recent[0].time_s) / (len(recent) - 1)
 
@@ -178,8 +201,14 @@ def ended_text(formed_s: float | None) -> str:
     )
 
 
-def step_text(step: int, total: int | None) -> str:
-    """Format a step: `step 3/10`, or `step 3` if the total is unknown."""
+def step_text(step: int, total: int | None, *, is_estimated: bool = False) -> str:
+    """Format a step: `step 3/10`, or `step 3` if the total is unknown.
+
+    Args:
+        is_estimated: it is unknown how many of the steps were repeated. Then the number is not compared with the total.
+    """
+    if is_estimated:
+        return f"{step} steps, some repeated" + ("" if total is None else f" (of {total})")
     return f"step {step}" if total is None else f"step {step}/{total}"
 
 
@@ -200,7 +229,8 @@ def apply_event(view: JobView, event: Mapping[str, Any]) -> JobView:
         case "incident":
             return _incident(view, data)
         case "resumed":  # a script's own checkpoint was older than its last step
-            return replace(view, steps=tuple(s for s in view.steps if s.step <= int(data["step"])))
+            kept = tuple(s for s in view.steps if s.step <= int(data["step"]))
+            return replace(view, steps=kept, is_step_estimated=is_count_unknown(event))
         case "checkpoint":
             return replace(view, checkpoint_step=int(data["step"]))
         case "phase":
@@ -228,6 +258,15 @@ def apply_steps(view: JobView, rows: Sequence[Mapping[str, Any]]) -> JobView:
     if newest >= view.generation and not dying and any(not r.is_alive for r in ranks):
         ranks = tuple(replace(r, is_alive=True, phase="training") for r in ranks)
     return replace(view, steps=tuple(steps), ranks=ranks, activity="")
+
+
+def is_count_unknown(resumed: Mapping[str, Any]) -> bool:
+    """Return True if a script's restart lost the count of its steps.
+
+    Args:
+        resumed: an event `resumed`. The one of generation 1 is a start: nothing was repeated.
+    """
+    return not (resumed.get("data") or {}).get("has_step_count", True) and int(resumed.get("generation") or 0) > 1
 
 
 def _step(row: Mapping[str, Any]) -> Step:
@@ -262,7 +301,16 @@ def apply_job(view: JobView, job: Mapping[str, Any]) -> JobView:
         for r in view.ranks
     )
     ranks, prediction = view.ranks if view.is_over else ranks, job.get("prediction")
-    return replace(view, job_id=str(job["id"]), name=str(job["name"]), ranks=ranks, prediction=prediction)
+    spec: Mapping[str, Any] = job.get("spec") or {}
+    return replace(
+        view,
+        job_id=str(job["id"]),
+        name=str(job["name"]),
+        ranks=ranks,
+        prediction=prediction,
+        workload=str((spec.get("workload") or {}).get("kind") or view.workload),
+        device=str((spec.get("resources") or {}).get("device") or view.device),
+    )
 
 
 def _state(view: JobView, data: Mapping[str, Any]) -> JobView:

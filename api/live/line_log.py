@@ -2,9 +2,9 @@
 
 import math
 
-from regroup.api.live.formatting import duration, layout_text, number
+from regroup.api.live.formatting import duration, number
 from regroup.api.live.job_view import INCIDENT_PHASES, Incident, JobView, Step, step_text
-from regroup.api.live.predictions import format_comparisons
+from regroup.api.live.predictions import format_measured
 
 _STEP_LINES = 20
 """Approximate number of step lines per run, in addition to the first, the last and those with a held-out loss."""
@@ -35,7 +35,7 @@ def describe_changes(before: JobView, after: JobView) -> list[str]:
 
 
 def _figures(view: JobView) -> list[str]:
-    return [] if view.prediction is None else format_comparisons(view.prediction)
+    return [] if view.prediction is None else format_measured(view.prediction)
 
 
 def _state(view: JobView) -> str:
@@ -62,7 +62,7 @@ def _is_printed(step: Step, total: int | None) -> bool:
 
 
 def _step(step: Step, view: JobView) -> str:
-    parts = [step_text(step.step, view.steps_total)]
+    parts = [step_text(step.step, view.steps_total, is_estimated=view.is_step_estimated)]
     if step.loss is not None:
         parts.append(f"loss {step.loss:.4f}")
     if step.validation_loss is not None:
@@ -75,7 +75,7 @@ def _step(step: Step, view: JobView) -> str:
 def _generation(view: JobView) -> list[str]:
     nodes = dict.fromkeys(rank.node for rank in view.ranks)
     board = "; ".join(f"{node}: ranks {', '.join(str(r.rank) for r in view.ranks if r.node == node)}" for node in nodes)
-    return [f"generation {view.generation} · {layout_text(dict(view.layout))} · {board}"]
+    return [f"generation {view.generation} · {view.size} · {board}"]
 
 
 def _incident(before: Incident | None, after: Incident) -> list[str]:

@@ -18,6 +18,7 @@ writes this page from `service/observability/metric_names.py`.
 _EXIT_CODES = """# Exit codes
 
 The command line exits with these codes. `make docs` writes this page from `api/cli/common/exit_codes.py`.
+`regroup exec` exits with the code of its command: 124 after `--timeout`, and 128 + N after signal N.
 
 | code | meaning |
 |---|---|

@@ -33,19 +33,19 @@ class ErrorCode:
 
 
 ERROR_CODES: Sequence[ErrorCode] = (
-    ErrorCode("malformed_json", 400, "Malformed JSON in the request body"),
-    ErrorCode("bad_request", 400, "Invalid request"),
+    ErrorCode("malformed_json", 400, "Malformed JSON in the request body", EXIT_INVALID),
+    ErrorCode("bad_request", 400, "Invalid request", EXIT_INVALID),
     ErrorCode("unauthorized", 401, "Token missing or wrong", EXIT_FORBIDDEN),
     ErrorCode("forbidden", 403, "Not allowed by this server", EXIT_FORBIDDEN),
     ErrorCode("not_found", 404, "Not found", EXIT_NOT_FOUND),
-    ErrorCode("method_not_allowed", 405, "Method not allowed"),
+    ErrorCode("method_not_allowed", 405, "Method not allowed", EXIT_INVALID),
     ErrorCode("request_timeout", 408, "The request did not arrive in time", EXIT_UNAVAILABLE),
     ErrorCode("conflict", 409, "Conflict with the current state", EXIT_CONFLICT),
     ErrorCode("precondition_failed", 412, "The version in If-Match is outdated", EXIT_CONFLICT),
-    ErrorCode("body_too_large", 413, "Request body too large"),
-    ErrorCode("archive_too_large", 413, "Archive too large"),
-    ErrorCode("unsupported_media_type", 415, "The request body must be application/json"),
-    ErrorCode("host_not_allowed", 421, "Host not allowed"),
+    ErrorCode("body_too_large", 413, "Request body too large", EXIT_INVALID),
+    ErrorCode("archive_too_large", 413, "Archive too large", EXIT_INVALID),
+    ErrorCode("unsupported_media_type", 415, "The request body must be application/json", EXIT_INVALID),
+    ErrorCode("host_not_allowed", 421, "Host not allowed", EXIT_FORBIDDEN),
     ErrorCode("invalid_spec", 422, "Invalid job spec", EXIT_INVALID),
     ErrorCode("invalid_request", 422, "Invalid field in the request", EXIT_INVALID),
     ErrorCode("damaged_upload", 422, "Upload checksum mismatch", EXIT_INVALID),
@@ -75,10 +75,15 @@ def error_code(code: str) -> ErrorCode:
     return _BY_CODE[code]
 
 
+def error_code_name(error: RegroupError) -> str:
+    """Return the code of an error raised on this machine; `error` if it has none of its own."""
+    return next((code for kind, code in CODE_BY_ERROR if isinstance(error, kind)), "error")
+
+
 def exit_code_for(error: RegroupError) -> int:
     """Return the exit code for an error raised on this machine."""
-    code = next((code for kind, code in CODE_BY_ERROR if isinstance(error, kind)), "internal")
-    return error_code(code).exit_code
+    code = error_code_name(error)
+    return error_code(code).exit_code if code in _BY_CODE else EXIT_OTHER
 
 
 def exit_code_for_response(code: str, status: int) -> int:

@@ -9,12 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
+from regroup.api.cli.common.groups import GroupedCommands
 from regroup.api.cli.common.options import AsJson
 from regroup.api.cli.common.output import exit_with, print_json, print_message, print_table
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.errors import FieldIssue, SpecError
 
 app = typer.Typer(
+    cls=GroupedCommands,
     help="Inject faults into a local service that the command starts and stops, and check the invariants afterwards.",
     no_args_is_help=True,
     rich_markup_mode=None,

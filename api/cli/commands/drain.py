@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regroup.api.cli.common.action import run_action
-from regroup.api.cli.common.options import AsJson, Server
+from regroup.api.cli.common.options import AsJson, Node, Server
 from regroup.api.cli.common.output import print_message
 
 if TYPE_CHECKING:
     from regroup.api.client.client import Client
     from regroup.api.schemas.drains import Drain
 
-Node = Annotated[str, typer.Argument(metavar="NODE", help="Name or id of the node.")]
 Deadline = Annotated[
     str, typer.Option("--deadline", metavar="TIME", help="Time until the node goes away, e.g. 120s or 15m.")
 ]
@@ -47,6 +46,7 @@ def drain(
         _describe,
         as_json=as_json,
         wait=wait_for_drain if wait else None,
+        describe_interrupt=lambda started: f"{started.node} is still drained: `regroup undrain {started.node}` ends it",
     )
     if wait and found.jobs:
         raise RegroupError(

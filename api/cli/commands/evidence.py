@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regroup.api.cli.common.options import AsJson, Job, Server
+from regroup.api.cli.common.options import AsJson, Job, Project, Server
 from regroup.api.cli.common.output import print_json
 
 Number = Annotated[
@@ -23,15 +23,20 @@ Target = Annotated[
 
 
 def evidence(
-    job: Job, number: Number = None, output: Target = None, server: Server = None, as_json: AsJson = False
+    job: Job,
+    number: Number = None,
+    output: Target = None,
+    project: Project = "default",
+    server: Server = None,
+    as_json: AsJson = False,
 ) -> None:
     """Save all evidence of an incident as a zip file: stacks, collectives, output, resources, history."""
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
     from regroup.api.live.formatting import size
     from regroup.service.domain.errors import NotFoundError
 
     with connect(server) as client:
-        found = client.get(job)
+        found = client.get(job, project=project)
         if not found.incidents:
             raise NotFoundError(f"job {found.id} has had no incident")
         number = number or len(found.incidents)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from regroup.api.cli.common.options import AsJson, Job, Server
+from regroup.api.cli.common.options import AsJson, Job, Project, Server
 from regroup.api.cli.common.output import exit_with, print_json_lines, print_message
 
 Command = Annotated[
@@ -31,17 +31,18 @@ def exec(
     rank: Rank = 0,
     timeout: Timeout = None,
     stdin: Stdin = False,
+    project: Project = "default",
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a command on the node of a rank, with its environment and in its folder; exit with the command's code."""
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
     from regroup.api.schemas.exec import ExecExit, ExecOutput
 
     given = sys.stdin.buffer.read() if stdin else b""
     code = 1
     with connect(server) as client:
-        for event in client.exec(job, command, rank=rank, timeout=timeout, stdin=given):
+        for event in client.exec(job, command, rank=rank, timeout=timeout, stdin=given, project=project):
             if isinstance(event, ExecExit):
                 code = event.code
                 if event.why != "exited":

@@ -5,19 +5,39 @@ import sys
 import time
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regroup.api.cli.common.options import AsJson, Job, Server
-from regroup.api.cli.common.output import print_json, print_json_lines, print_table, to_json
+from regroup.api.cli.common.completion import complete_project, complete_state
+from regroup.api.cli.common.options import AsJson, Job, Project, Server
+from regroup.api.cli.common.output import fit_to_terminal, print_json, print_json_lines, print_table, to_json
 
-State = Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only jobs in this state, e.g. RUNNING.")]
+if TYPE_CHECKING:
+    from regroup.api.schemas.jobs import JobSummary
+
+State = Annotated[
+    str | None,
+    typer.Option(
+        "--state",
+        metavar="STATE",
+        autocompletion=complete_state,
+        help="Only jobs in this state, e.g. RUNNING; upper or lower case.",
+    ),
+]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only jobs of this name.")]
-Project = Annotated[str | None, typer.Option("--project", metavar="NAME", help="Only jobs of this project.")]
+OnlyProject = Annotated[
+    str | None,
+    typer.Option("--project", metavar="NAME", autocompletion=complete_project, help="Only jobs of this project."),
+]
 Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Largest number of jobs to list.")]
 StackRank = Annotated[int | None, typer.Option("--rank", "-r", metavar="N", min=0, help="Only this rank.")]
 After = Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only entries with a higher number.")]
+AfterStep = Annotated[
+    int | None, typer.Option("--after", metavar="N", min=0, help="Print every step with a higher number.")
+]
+Last = Annotated[int | None, typer.Option("--last", "-n", metavar="N", min=1, help="Print each of the last N steps.")]
+All = Annotated[bool, typer.Option("--all", help="Print every step.")]
 
 Checkpointed = Annotated[
     str, typer.Argument(metavar="JOB[@STEP]", help="Job, and step of its checkpoint.  [default step: the newest]")
@@ -28,17 +48,18 @@ Target = Annotated[Path, typer.Argument(metavar="FILE", help="File to write, e.g
 def jobs(
     state: State = None,
     name: Name = None,
-    project: Project = None,
+    project: OnlyProject = None,
     limit: Limit = 50,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first."""
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
     from regroup.api.live.formatting import ago
 
+    states = [_state(state)] if state else []
     with connect(server) as client:
-        found = client.jobs(state=[state] if state else [], name=name, project=project)
+        found = client.jobs(state=states, name=name, project=project)
         newest = list(islice(found, limit))
     if as_json:
         print_json(newest)
@@ -49,7 +70,7 @@ def jobs(
             job.id,
             job.name,
             str(job.state),
-            str(job.step) if job.steps is None else f"{job.step}/{job.steps}",
+            _progress(job),
             _loss(job.loss),
             ago(job.created_at, now),
             job.reason,
@@ -59,50 +80,40 @@ def jobs(
     print_table(("JOB", "NAME", "STATE", "STEP", "LOSS", "CREATED", "REASON"), rows)
 
 
-def get(job: Job, server: Server = None, as_json: AsJson = False) -> None:
+def get(job: Job, project: Project = "default", server: Server = None, as_json: AsJson = False) -> None:
     """Show one job."""
-    from regroup.api.client.discovery import connect
-    from regroup.api.live.formatting import layout_text
-    from regroup.api.live.predictions import format_comparisons
+    from regroup.api.cli.common.connection import connect
+    from regroup.api.cli.render.job import render_job
 
     with connect(server) as client:
-        found = client.get(job)
+        found = client.get(job, project=project)
     if as_json:
         print_json(found)
-        return
-    data: dict[str, Any] = to_json(found)
-    hidden = ("spec", "conditions", "incidents", "error", "layout", "digest", "prediction")
-    rows = [
-        (key, _cell(key, value)) for key, value in data.items() if key not in hidden and value not in (None, "", {}, [])
-    ]
-    if data.get("layout"):
-        rows.append(("layout", layout_text(data["layout"])))
-    if data.get("prediction"):
-        rows += [("predicted", line) for line in format_comparisons(data["prediction"])]
-    rows += [(f"digest {key}", str(value)) for key, value in (data.get("digest") or {}).items()]
-    rows.append(("incidents", str(len(data.get("incidents") or ()))))
-    print_table(("FIELD", "VALUE"), rows)
+    else:
+        print_table(("FIELD", "VALUE"), render_job(to_json(found)))
 
 
-def why(job: Job, server: Server = None, as_json: AsJson = False) -> None:
+def why(job: Job, project: Project = "default", server: Server = None, as_json: AsJson = False) -> None:
     """Explain a job that is pending, failed or slow."""
+    from regroup.api.cli.common.connection import connect
     from regroup.api.cli.render.why import render_why
-    from regroup.api.client.discovery import connect
 
     with connect(server) as client:
-        answer = client.why(job)
+        answer = client.why(job, project=project)
     if as_json:
         print_json(answer)
     else:
         print("\n".join(render_why(to_json(answer))))
 
 
-def stacks(job: Job, rank: StackRank = None, server: Server = None, as_json: AsJson = False) -> None:
+def stacks(
+    job: Job, rank: StackRank = None, project: Project = "default", server: Server = None, as_json: AsJson = False
+) -> None:
     """Show the stack of every thread of a job's ranks now, even if a rank hangs."""
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
 
     with connect(server) as client:
-        found = [item for item in client.stacks(job) if rank is None or item.rank == rank]
+        found = [item for item in client.stacks(job, project=project) if rank is None or item.rank == rank]
     if as_json:
         print_json_lines(found)
         return
@@ -111,54 +122,72 @@ def stacks(job: Job, rank: StackRank = None, server: Server = None, as_json: AsJ
         print(f"rank {item.rank} on {item.node} (process {item.pid}){place}\n{item.text.rstrip()}\n")
 
 
-def steps(job: Job, after: After = 0, server: Server = None, as_json: AsJson = False) -> None:
-    """Print a job's steps: loss, held-out loss, tokens, time. With --json: one line per step."""
-    from regroup.api.client.discovery import connect
+def steps(
+    job: Job,
+    after: AfterStep = None,
+    last: Last = None,
+    everything: All = False,
+    project: Project = "default",
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Summarize a job's steps: loss, held-out loss, tokens, time. With --json: one line per step, all of them.
+
+    Without --after, --last and --all: figures of the whole job, and at most 20 steps from its first to its last.
+    """
+    from regroup.api.cli.common.connection import connect
+    from regroup.api.cli.render.steps import HEADER, NEWEST, sampled_steps, step_row, summarize_steps
 
     with connect(server) as client:
-        found = client.steps(job, after=after)
-        if as_json:
-            print_json_lines(found)
+        found = client.get(job, project=project)
+        start = after or 0
+        if last is not None:
+            start = max(start, found.step - last)
+        if as_json or everything or after is not None or last is not None:
+            rows = client.steps(found.id, after=start)
+            if as_json:
+                print_json_lines(rows)
+            else:
+                print_table(HEADER, [step_row(row) for row in rows])
             return
-        header = ("STEP", "GENERATION", "LOSS", "HELD-OUT", "TOKENS", "SECONDS", "LR")
-        print_table(
-            header,
-            [
-                (
-                    str(s.step),
-                    str(s.generation),
-                    _loss(s.loss),
-                    _loss(s.validation_loss),
-                    "-" if s.tokens is None else str(s.tokens),
-                    "-" if s.duration_s is None else f"{s.duration_s:.3f}",
-                    "-" if s.learning_rate is None else f"{s.learning_rate:.2e}",
-                )
-                for s in found
-            ],
-        )
+        newest = client.step_page(found.id, after=max(0, found.step - NEWEST), limit=NEWEST)
+        known = {row.step: row for row in newest}
+        shown: list[Any] = []
+        for number in sampled_steps(found.step):
+            shown += [known[number]] if number in known else client.step_page(found.id, after=number - 1, limit=1)
+    print("\n".join(summarize_steps(to_json(found), shown, newest)))
+    if shown:
+        print()
+        print_table(HEADER, [step_row(row) for row in shown])
+        if found.step > len(shown):
+            print(f"\n{len(shown)} of {found.step} steps; --last N or --all prints each")
 
 
-def events(job: Job, after: After = 0, server: Server = None, as_json: AsJson = False) -> None:
+def events(
+    job: Job, after: After = 0, project: Project = "default", server: Server = None, as_json: AsJson = False
+) -> None:
     """Print a job's history. With --json: one line per event."""
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
+    from regroup.api.cli.render.events import describe_event
 
     with connect(server) as client:
-        found = client.events(job, after=after)
+        found = client.events(job, after=after, project=project)
         if as_json:
             print_json_lines(found)
             return
         for event in found:
             when = time.strftime("%H:%M:%S", time.localtime(event.time_s))
-            print(f"{event.number:5d}  {when}  g{event.generation}  {event.type:<12}  {_brief(event.type, event.data)}")
+            about = describe_event(event.type, event.data)
+            print(fit_to_terminal(f"{event.number:5d}  {when}  g{event.generation}  {event.type:<12}  {about}"))
 
 
-def checkpoints(job: Job, server: Server = None, as_json: AsJson = False) -> None:
+def checkpoints(job: Job, project: Project = "default", server: Server = None, as_json: AsJson = False) -> None:
     """List a job's checkpoints."""
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
     from regroup.api.live.formatting import ago, size
 
     with connect(server) as client:
-        found = client.checkpoints(job)
+        found = client.checkpoints(job, project=project)
     if as_json:
         print_json(found)
         return
@@ -170,18 +199,20 @@ def checkpoints(job: Job, server: Server = None, as_json: AsJson = False) -> Non
     print_table(("STEP", "GENERATION", "SIZE", "HELD-OUT", "SAVED", "URI"), rows)
 
 
-def export(job: Checkpointed, path: Target, server: Server = None, as_json: AsJson = False) -> None:
+def export(
+    job: Checkpointed, path: Target, project: Project = "default", server: Server = None, as_json: AsJson = False
+) -> None:
     """Save the parameters of a checkpoint as one safetensors file, checked against its manifest.
 
     Needs torch on this machine.
     """
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
     from regroup.api.live.formatting import size
     from regroup.service.domain.errors import NotFoundError, RegroupError
 
     reference, _, step = job.partition("@")
     with connect(server) as client:
-        found = [c for c in client.checkpoints(reference) if step in ("", "latest", str(c.step))]
+        found = [c for c in client.checkpoints(reference, project=project) if step in ("", "latest", str(c.step))]
     if not found:
         raise NotFoundError(
             f"job {reference} has no checkpoint{f' of step {step}' if step else ''}; `regroup checkpoints` lists them"
@@ -205,46 +236,20 @@ def export(job: Checkpointed, path: Target, server: Server = None, as_json: AsJs
         print(f"{path}: step {newest.step}, {size(path.stat().st_size)}")
 
 
+def _progress(job: "JobSummary") -> str:
+    if job.step_is_estimated:
+        return f"{job.step} (some repeated)"
+    return str(job.step) if job.steps is None else f"{job.step}/{job.steps}"
+
+
+def _state(text: str) -> str:
+    """Return the name of a state that was typed in any case."""
+    from regroup.service.domain.states import JobState
+
+    if text.upper() not in JobState.__members__:
+        raise typer.BadParameter(f"--state: {text!r} is not a state; the states are {', '.join(JobState)}")
+    return text.upper()
+
+
 def _loss(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
-
-
-def _cell(key: str, value: object) -> str:
-    if key.endswith("_at") and isinstance(value, int | float):
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value))
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _brief(kind: str, data: dict[str, Any]) -> str:
-    from regroup.api.live.formatting import layout_text
-
-    match kind:
-        case "state":
-            return " ".join(str(data[key]) for key in ("to", "reason", "message") if data.get(key))
-        case "generation":
-            return (
-                f"{data['number']}: {data['world_size']} ranks from step {data['start_step']}, {data.get('cause', '')}"
-            )
-        case "incident":
-            return f"{data.get('cause')} rank {data.get('rank')} at step {data.get('at_step')}"
-        case "relocated":
-            left = ", ".join(data["former"].values())
-            return f"to {', '.join(node['name'] for node in data['nodes'])}" + (f", from {left}" if left else "")
-        case "trial" if "kept" in data:
-            return f"{'chosen: ' + layout_text(data['kept']) if data['kept'] else 'stopped'}: {data['why']}"
-        case "trial":
-            took = "not tried" if data["measured_s"] is None else f"{data['measured_s']:.3g} s per step"
-            return f"{data['number']} of {data['of']}, {layout_text(data['layout'])}: {took}"
-        case "checkpoint" | "checkpoint_removed":
-            return f"step {data['step']}"
-        case "stragglers":
-            named = [f"rank {each['rank']} {each['work_s']:.3g} s per step" for each in data["ranks"]]
-            return ", ".join(named) + f", others {data['ranks'][0]['usual_s']:.3g} s" if named else "none any more"
-        case "note" if "launcher" in data:
-            slower = f": {data['why']}" if data.get("why") else ""
-            return f"{data.get('host')}: imports {data['import_s']:.1f} s, launcher {data['launcher']}{slower}"
-        case "note" if data.get("kind") == "environment":
-            how = "installed" if data["installed"] else "found"
-            return f"{data['node']} {how} {data['python']} in {data['seconds']:.1f} s"
-        case _:
-            return " ".join(f"{key}={value}" for key, value in data.items())[:120]

@@ -6,13 +6,13 @@ import typer
 
 from regroup.api.cli.common.action import run_action
 from regroup.api.cli.common.options import AsJson, Server
+from regroup.api.cli.common.options import Node as NodeName
 from regroup.api.cli.common.output import print_json, print_table
 
 if TYPE_CHECKING:
     from regroup.api.client.client import Client
     from regroup.api.schemas.nodes import Node, NodeHealth
 
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node, as `regroup nodes` shows it.")]
 Reason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Text shown with the node and with jobs that wait for it.")
 ]
@@ -20,7 +20,7 @@ Reason = Annotated[
 
 def nodes(server: Server = None, as_json: AsJson = False) -> None:
     """List the nodes: free capacity, jobs, health."""
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
 
     with connect(server) as client:
         found = client.nodes()

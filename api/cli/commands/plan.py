@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regroup.api.cli.common.options import AsJson, Server
+from regroup.api.cli.common.completion import complete_job
+from regroup.api.cli.common.options import AsJson, Project, Server
 from regroup.api.cli.common.output import print_json, print_message
 
 if TYPE_CHECKING:
@@ -17,7 +18,12 @@ ModelName = Annotated[
 ]
 JobReference = Annotated[
     str | None,
-    typer.Option("--job", metavar="JOB", help="Show the plan of a submitted job instead: its id or its name."),
+    typer.Option(
+        "--job",
+        metavar="JOB",
+        autocompletion=complete_job,
+        help="Show the plan of a submitted job instead: its id or its name.",
+    ),
 ]
 Device = Annotated[str | None, typer.Option("--device", metavar="NAME", help="Device type, e.g. A100, H100 or cpu.")]
 Gpus = Annotated[int | None, typer.Option("--gpus", metavar="N", help="Number of devices. The plan uses all of them.")]
@@ -67,6 +73,7 @@ def plan(
     top: Top = 5,
     picture: Picture = None,
     page: Page = None,
+    project: Project = "default",
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -78,7 +85,7 @@ def plan(
     if job is not None:
         if conflicting := [name for name, value in given.items() if value is not None]:
             raise typer.BadParameter(f"--job shows the plan of a submitted job: leave out {', '.join(conflicting)}")
-        _show_job_plan(job, server, as_json=as_json)
+        _show_job_plan(job, project, server, as_json=as_json)
         return
     missing = [name for name, value in given.items() if value is None]
     if model is None or missing:
@@ -113,12 +120,12 @@ def plan(
             print_message(f"wrote {written}")
 
 
-def _show_job_plan(job: str, server: str | None, *, as_json: bool) -> None:
+def _show_job_plan(job: str, project: str, server: str | None, *, as_json: bool) -> None:
+    from regroup.api.cli.common.connection import connect
     from regroup.api.cli.render.plan_report import print_job_plan
-    from regroup.api.client.discovery import connect
 
     with connect(server) as client:
-        found = client.job_plan(job)
+        found = client.job_plan(job, project=project)
     if as_json:
         print_json(found)
     else:
@@ -138,7 +145,7 @@ def _request_plan(question: dict[str, Any], server: str | None) -> "PlanReport":
     """Return the plan of the given server, or of this version's own planner if no server is given."""
     from pydantic import ValidationError
 
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
     from regroup.api.schemas.plans import PlanReport
     from regroup.service.domain.errors import SpecError
     from regroup.service.operations.plans import PlanRequest

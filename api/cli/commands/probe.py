@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regroup.api.cli.common.completion import complete_project
+from regroup.api.cli.common.groups import GroupedCommands
 from regroup.api.cli.common.options import AsJson, Server
 from regroup.api.cli.common.output import print_json, print_message, print_table
 from regroup.api.live.formatting import duration, number, size
@@ -13,7 +15,7 @@ from regroup.api.live.formatting import duration, number, size
 if TYPE_CHECKING:
     from regroup.api.schemas.probes import Probe
 
-app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+app = typer.Typer(cls=GroupedCommands, invoke_without_command=True, rich_markup_mode=None)
 Device = Annotated[
     str | None, typer.Option("--device", metavar="KIND", help="cpu or cuda.  [default: cuda if the cluster has GPUs]")
 ]
@@ -24,7 +26,12 @@ Ranks = Annotated[
 Cpus = Annotated[
     int, typer.Option("--cpus", metavar="N", help="Cores per rank. Use the value of the jobs that you want to predict.")
 ]
-Project = Annotated[str, typer.Option("--project", metavar="NAME", help="Project whose devices the probe uses.")]
+Project = Annotated[
+    str,
+    typer.Option(
+        "--project", metavar="NAME", autocompletion=complete_project, help="Project whose devices the probe uses."
+    ),
+]
 
 
 @app.callback()
@@ -42,17 +49,21 @@ def probe(
         return
     from regroup.api.cli.commands.watch import first_view
     from regroup.api.cli.common import exit_codes
+    from regroup.api.cli.common.connection import connect
+    from regroup.api.cli.common.interrupt import continuing
     from regroup.api.cli.common.output import exit_with
-    from regroup.api.client.discovery import connect, feed
-    from regroup.api.live.follow import display, follow
+    from regroup.api.client.discovery import feed
+    from regroup.api.live.display import display
+    from regroup.api.live.follow import follow
 
     request: dict[str, Any] = {"device": device, "ranks": ranks, "cpus": cpus, "project": project}
     with connect(server, patient=True) as client:
         job = client.probe(**{name: value for name, value in request.items() if value is not None})
-        if not as_json:
-            with display() as out:
-                follow(feed(client, job.id), first_view(job), out)
-        job = client.wait(job.id)
+        with continuing(job):
+            if not as_json:
+                with display() as out:
+                    follow(feed(client, job.id), first_view(job), out)
+            job = client.wait(job.id)
         if job.state != "SUCCEEDED":
             print_message(f"{job.id} {job.state}; regroup why {job.id}")
             exit_with(exit_codes.JOB_NOT_SUCCEEDED)
@@ -61,7 +72,7 @@ def probe(
 
 def probe_show(server: Server = None, as_json: AsJson = False) -> None:
     """Show the newest measured values of each device type."""
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
 
     with connect(server) as client:
         found = client.probes()

@@ -1,10 +1,13 @@
 """Commands of `regroup projects`: quotas, limits and defaults of projects."""
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regroup.api.cli.common.action import run_action
+from regroup.api.cli.common.completion import complete_project
+from regroup.api.cli.common.groups import GroupedCommands
 from regroup.api.cli.common.options import AsJson, Server
 from regroup.api.cli.common.output import print_json, print_table
 
@@ -13,12 +16,15 @@ if TYPE_CHECKING:
     from regroup.api.schemas.projects import Project as ProjectModel
 
 app = typer.Typer(
+    cls=GroupedCommands,
     help="Set quotas, limits and defaults of projects; see docs/guides/queue.md.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Project = Annotated[str, typer.Argument(metavar="PROJECT", help="Name of the project.")]
+Project = Annotated[
+    str, typer.Argument(metavar="PROJECT", autocompletion=complete_project, help="Name of the project.")
+]
 Changes = Annotated[
     list[str],
     typer.Argument(
@@ -31,7 +37,7 @@ Changes = Annotated[
 
 def projects_list(server: Server = None, as_json: AsJson = False) -> None:
     """List projects that have settings or unfinished jobs."""
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
 
     with connect(server) as client:
         found = client.projects()
@@ -52,7 +58,7 @@ def projects_list(server: Server = None, as_json: AsJson = False) -> None:
 
 def projects_get(project: Project, server: Server = None, as_json: AsJson = False) -> None:
     """Show all fields of a project."""
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
 
     with connect(server) as client:
         found = client.project(project)
@@ -89,7 +95,9 @@ def _describe_settings(project: "ProjectModel") -> str:
 
 
 def _or(value: object, none: str) -> str:
-    return none if value is None else str(value)
+    if value is None:
+        return none
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list | bool) else str(value)
 
 
 _VERBS = {"list": projects_list, "get": projects_get, "set": projects_set, "delete": projects_delete}

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regroup.api.cli.common.action import run_action
-from regroup.api.cli.common.options import AsJson, Job, Server
+from regroup.api.cli.common.options import AsJson, Job, Project, Server
 
 if TYPE_CHECKING:
     from regroup.api.client.client import Client
     from regroup.api.schemas.jobs import Job as JobModel
+    from regroup.service.domain.layout import Layout
 
 DP = Annotated[
     int | None, typer.Option("--dp", metavar="N", min=1, help="Data-parallel degree, within the range of the spec.")
@@ -34,17 +35,19 @@ def resize(
     pp: PP = None,
     ranks: Ranks = None,
     wait: Wait = False,
+    project: Project = "default",
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
     """Resize a running or queued job. It continues from its current step: no step is lost."""
     from regroup.api.client.job_control import requested_layout
+    from regroup.api.live.formatting import size_text
     from regroup.service.domain.errors import RegroupError
 
     requested: list[JobModel] = []
 
     def call(client: "Client") -> "JobModel":
-        requested.append(client.resize(job, dp, tp=tp, pp=pp, ranks=ranks))
+        requested.append(client.resize(job, dp, tp=tp, pp=pp, ranks=ranks, project=project))
         return requested[0]
 
     def wait_for_resize(client: "Client", pending: "JobModel") -> "JobModel":
@@ -52,14 +55,24 @@ def resize(
         return client.get(pending.id)
 
     def describe(found: "JobModel") -> str:
+        def size(layout: "Layout | None") -> str:
+            return "the queue" if layout is None else size_text(layout.to_json(), found.spec.workload.kind)
+
         before, target = requested[0].layout, requested_layout(requested[0])
         if target is None:
-            return f"{found.name} already has this size: {found.layout}"
+            return f"{found.name} already has this size: {size(found.layout)}"
         if not wait:
-            return f"resizing {found.name} from {before or 'the queue'} to {target} when the capacity is available"
-        return f"{found.name} runs at {found.layout}"
+            return f"resizing {found.name} from {size(before)} to {size(target)} when the capacity is available"
+        return f"{found.name} runs at {size(found.layout)}"
 
-    found = run_action(server, call, describe, as_json=as_json, wait=wait_for_resize if wait else None)
+    found = run_action(
+        server,
+        call,
+        describe,
+        as_json=as_json,
+        wait=wait_for_resize if wait else None,
+        describe_interrupt=lambda pending: f"{pending.name} will still be resized: `regroup why {pending.id}` shows it",
+    )
     target = requested_layout(requested[0])
     if wait and target is not None and found.layout != target:
         raise RegroupError(f"job {found.name} was not resized to {target}: see `regroup why {found.name}`")

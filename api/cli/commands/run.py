@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from regroup.api.cli.common.interrupt import stating
 from regroup.api.cli.common.options import AsJson, Server, Settings
 from regroup.api.cli.common.output import print_message
 from regroup.api.cli.spec_input import requirements
@@ -93,11 +94,16 @@ def run(
     master_port: Ignored = None,
     standalone: IgnoredFlag = False,
 ) -> None:
-    """Submit a job and watch it until it ends. Accepts a spec file, or a program with torchrun's flags."""
+    """Submit a job and watch it until it ends. Accepts a spec file, or a program with torchrun's flags.
+
+    The output of rank 0 is shown as it arrives. Without a terminal, standard output has only that output.
+    """
     from regroup.api.cli.commands.watch import watch_to_the_end
+    from regroup.api.cli.common.connection import connect
     from regroup.api.cli.spec_input.field_places import add_places
+    from regroup.api.cli.spec_input.program_file import check_program, check_sent_entrypoint
     from regroup.api.cli.spec_input.spec_file import read_spec, set_value
-    from regroup.api.client.discovery import connect
+    from regroup.api.live.output import RANK_0
 
     given: dict[str, Any] = {
         "nnodes": nnodes,
@@ -132,10 +138,16 @@ def run(
         spec = requirements.with_requirements(
             directory.for_program(spec, working_dir, Path.cwd()), requirements_file, Path.cwd()
         )
-    with connect(server, patient=True) as client:
-        with add_places(Path(what[0]), settings or ()) if is_file else contextlib.nullcontext():
-            submitted = client.submit(directory.upload_code(client, spec))
-        watch_to_the_end(client, submitted, as_json=as_json)
+        if not module and not any(setting.startswith("workload.entrypoint=") for setting in settings or ()):
+            check_program(what[0], Path.cwd())
+    places = add_places(Path(what[0]), settings or ()) if is_file else contextlib.nullcontext()
+    may_exist = "interrupted; `regroup jobs` shows whether the job was submitted"
+    with connect(server, patient=True) as client, stating(may_exist):
+        with places:
+            check_sent_entrypoint(spec)
+            job = client.submit(directory.upload_code(client, spec))
+        sources = () if job.spec.workload.kind == "builtin" else RANK_0
+        watch_to_the_end(client, job, as_json=as_json, sources=sources)
 
 
 def is_spec(word: str) -> bool:

@@ -1,5 +1,7 @@
 """Commands for a server on this machine: serve and down; and demo, which starts its own server."""
 
+import os
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -117,19 +119,31 @@ def _settings(**given: Any) -> Any:
     """Return the server's settings from the given values and the environment.
 
     Raises:
-        SpecError: a setting is invalid.
+        SettingError: a setting is invalid.
     """
     from pydantic import ValidationError
+    from pydantic_settings import SettingsError
 
-    from regroup.service.domain.errors import FieldIssue, SpecError
+    from regroup.service.domain.errors import FieldIssue, SettingError
     from regroup.service.settings import Settings
     from regroup.service.spec.issues import describe_error
 
+    flags = {name: value for name, value in given.items() if value is not None}
+
+    def name(place: tuple[int | str, ...]) -> str:
+        """Return the flag or the variable that has the value."""
+        field = str(place[0]) if place else "settings"
+        return "--" + field.replace("_", "-") if field in flags else f"REGROUP_{field.upper()}"
+
     try:
-        return Settings(**{name: value for name, value in given.items() if value is not None})
+        return Settings(**flags)
     except ValidationError as error:
         issues = [
-            FieldIssue("--" + "-".join(map(str, item["loc"])).replace("_", "-"), describe_error(item), item["input"])
+            FieldIssue(name(item["loc"]), describe_error(item), item["input"])
             for item in error.errors(include_url=False)
         ]
-        raise SpecError(issues) from error
+        raise SettingError(issues) from error
+    except SettingsError as error:  # a variable that should be JSON
+        found = re.search(r'field "(\w+)"', str(error))
+        variable = f"REGROUP_{found[1].upper()}" if found else "an environment variable"
+        raise SettingError([FieldIssue(variable, "must be JSON", os.environ.get(variable))]) from error

@@ -6,8 +6,10 @@ import typer
 
 from regroup.api.cli.common import exit_codes
 from regroup.api.cli.common.action import run_action
-from regroup.api.cli.common.options import AsJson, Job, Server, Settings, Spec
+from regroup.api.cli.common.interrupt import continuation_text
+from regroup.api.cli.common.options import AsJson, Job, Project, Server, Settings, Spec
 from regroup.api.cli.common.output import exit_with, print_json, print_message
+from regroup.api.cli.spec_input.program_file import check_sent_entrypoint
 from regroup.api.cli.spec_input.requirements import Requirements, with_requirements
 from regroup.api.cli.spec_input.working_dir import WorkingDir, upload_code, with_code_address, with_working_dir
 
@@ -48,12 +50,14 @@ def submit(
         return client.wait(submitted.id)
 
     with add_places(spec, settings or ()):
+        check_sent_entrypoint(data)
         job = run_action(
             server,
             lambda client: client.submit(upload_code(client, data), idempotency_key=key),
             _describe_end if wait else lambda submitted: submitted.id,
             as_json=as_json,
             wait=wait_for_end if wait else None,
+            describe_interrupt=continuation_text,
         )
     if wait and job.state != "SUCCEEDED":
         exit_with(exit_codes.JOB_NOT_SUCCEEDED)
@@ -63,16 +67,17 @@ def submit(
 
 def validate(spec: Spec, settings: Settings = None, server: Server = None, as_json: AsJson = False) -> None:
     """Check a spec without submitting it. Without a server, check it against the rules of this version."""
+    from regroup.api.cli.common.connection import connect
     from regroup.api.cli.spec_input.field_places import add_places
     from regroup.api.cli.spec_input.spec_file import read_spec
-    from regroup.api.client.discovery import address, connect
+    from regroup.api.client.discovery import address
     from regroup.service.spec.job import parse_spec
 
-    data = with_code_address(
-        with_requirements(with_working_dir(read_spec(spec, settings or ()), None, spec.parent), None, spec.parent)
-    )
+    read = with_requirements(with_working_dir(read_spec(spec, settings or ()), None, spec.parent), None, spec.parent)
     checked: object
     with add_places(spec, settings or ()):
+        check_sent_entrypoint(read)
+        data = with_code_address(read)
         if address(server) is None:
             spec_with_defaults = parse_spec(data)
             checked = {"spec": spec_with_defaults, "ladder": spec_with_defaults.ladder}
@@ -85,21 +90,21 @@ def validate(spec: Spec, settings: Settings = None, server: Server = None, as_js
         print(f"{spec} is a valid spec")
 
 
-def cancel(job: Job, server: Server = None, as_json: AsJson = False) -> None:
+def cancel(job: Job, project: Project = "default", server: Server = None, as_json: AsJson = False) -> None:
     """Cancel a job. Its devices are released when every rank has ended."""
     run_action(
         server,
-        lambda client: client.cancel(job),
+        lambda client: client.cancel(job, project=project),
         lambda found: f"{found.id} {found.state}" + ("" if found.state.is_terminal else "; cancelling"),
         as_json=as_json,
     )
 
 
-def release(job: Job, server: Server = None, as_json: AsJson = False) -> None:
+def release(job: Job, project: Project = "default", server: Server = None, as_json: AsJson = False) -> None:
     """Release the nodes of a failed job that holds them (`hold_on_failure`)."""
     run_action(
         server,
-        lambda client: client.release(job),
+        lambda client: client.release(job, project=project),
         lambda found: f"{found.id} {found.state}; releasing its nodes",
         as_json=as_json,
     )

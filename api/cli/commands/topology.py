@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from regroup.api.cli.common.options import AsJson, Server
 from regroup.api.cli.common.output import print_json
+from regroup.api.live.formatting import ranges
 
 if TYPE_CHECKING:
     from regroup.api.schemas.topology import Domain, Island
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 def topology(server: Server = None, as_json: AsJson = False) -> None:
     """Show the topology: zones, blocks, racks and GPU domains with their free capacity, and inconsistencies."""
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
 
     with connect(server) as client:
         found = client.topology()
@@ -43,17 +44,6 @@ def _where(island: "Island") -> str:
     joined = {"nvswitch": "NVSwitch, ", "nvlink": "NVLink, ", "numa": ""}[island.link]
     cores = f", cores {island.cores}" if island.cores else ""
     return f"{joined}NUMA {ranges(island.numa) or 'unknown'}{cores}"
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Format sorted numbers as ranges, e.g. `0-3,6`."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _free(domain: "Domain") -> str:

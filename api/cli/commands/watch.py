@@ -1,49 +1,68 @@
 """Commands that can follow a job: watch and logs."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from threading import Timer
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from regroup.api.cli.common import exit_codes
-from regroup.api.cli.common.options import AsJson, Job, Server
+from regroup.api.cli.common.interrupt import continuing, stating
+from regroup.api.cli.common.options import AsJson, Job, Project, Server
 from regroup.api.cli.common.output import exit_with, print_json, print_json_lines, print_message
 
 if TYPE_CHECKING:
     from regroup.api.client.client import Client
     from regroup.api.live.job_view import JobView
+    from regroup.api.live.output import OutputSource
     from regroup.api.schemas.jobs import Job as JobModel
 
-Rank = Annotated[int, typer.Option("--rank", metavar="N", help="Rank whose log is printed.")]
+StreamName = Literal["stdout", "stderr"]
+Rank = Annotated[int, typer.Option("--rank", "-r", metavar="N", min=0, help="Rank whose log is printed.")]
 Generation = Annotated[
-    int | None, typer.Option("--generation", metavar="N", help="Generation of the rank.  [default: the newest]")
+    int | None, typer.Option("--generation", metavar="N", min=1, help="Generation of the rank.  [default: the newest]")
 ]
-Stream = Annotated[str, typer.Option("--stream", metavar="NAME", help="stdout or stderr.")]
+Stream = Annotated[StreamName, typer.Option("--stream", metavar="NAME", case_sensitive=False, help="stdout or stderr.")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Continue until the job ends.")]
+_QUIET_S = 3.0
+"""Time without output after which `logs -f` states that there is none yet."""
 
 
-def watch(job: Job, server: Server = None, as_json: AsJson = False) -> None:
+def watch(job: Job, project: Project = "default", server: Server = None, as_json: AsJson = False) -> None:
     """Show a job live: progress, loss, nodes and ranks, incidents. Without a terminal: one line per event."""
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
 
-    with connect(server, patient=True) as client:
-        watch_to_the_end(client, client.get(job), as_json=as_json)
+    with connect(server, patient=True) as client, stating("interrupted; jobs continue"):
+        watch_to_the_end(client, client.get(job, project=project), as_json=as_json)
 
 
-def watch_to_the_end(client: "Client", job: "JobModel", *, as_json: bool) -> None:
-    """Show `job` until it ends; exit 0 only if it SUCCEEDED. With `as_json`, print only the final job."""
+def watch_to_the_end(
+    client: "Client", job: "JobModel", *, as_json: bool, sources: "Sequence[OutputSource]" = ()
+) -> None:
+    """Show `job` until it ends; exit 0 only if it SUCCEEDED.
+
+    Args:
+        client: Client of the job's server.
+        job: The job.
+        as_json: Print only the final job.
+        sources: Output of ranks that is shown too.
+    """
     from regroup.api.client.discovery import feed
-    from regroup.api.live.follow import display, follow
+    from regroup.api.live.display import display
+    from regroup.api.live.follow import follow
 
-    if as_json:
-        job = client.wait(job.id)
-        print_json(job)
-        state = str(job.state)
-    else:
-        with display() as out:
-            view = follow(feed(client, job.id), first_view(job), out)
-        state = view.state
-        print_message(f"{job.id} {state}" + ("" if state == "SUCCEEDED" else f"; regroup why {job.id}"))
+    with continuing(job):
+        if as_json:
+            job = client.wait(job.id)
+            print_json(job)
+            state = str(job.state)
+        else:
+            with display(output=bool(sources)) as out:
+                view = follow(feed(client, job.id), first_view(job), out, sources)
+            state = view.state
+            print_message(f"{job.id} {state}" + ("" if state == "SUCCEEDED" else f"; regroup why {job.id}"))
     if state != "SUCCEEDED":
         exit_with(exit_codes.JOB_NOT_SUCCEEDED)
 
@@ -52,7 +71,7 @@ def first_view(job: "JobModel") -> "JobView":
     """Return the view of a job before its first event."""
     from regroup.api.live.job_view import JobView
 
-    return JobView(job.id, job.name, job.steps)
+    return JobView(job.id, job.name, job.steps, workload=job.spec.workload.kind, device=job.spec.resources.device)
 
 
 def logs(
@@ -61,16 +80,65 @@ def logs(
     generation: Generation = None,
     stream: Stream = "stdout",
     follow: Follow = False,
+    project: Project = "default",
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the output of a rank."""
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
 
-    with connect(server, patient=follow) as client:
-        for text in client.logs(job, rank=rank, generation=generation, stream=stream, follow=follow):
-            if as_json:
-                print_json_lines([{"rank": rank, "stream": stream, "text": text}])
-            else:
-                sys.stdout.write(text)
-                sys.stdout.flush()
+    with connect(server, patient=follow) as client, stating("interrupted; jobs continue"):
+        found = client.get(job, project=project)
+        silence = silence_text(found, rank, generation, stream)
+        with continuing(found), _stating_silence(silence, follow and not as_json) as heard:
+            for text in client.logs(found.id, rank=rank, generation=generation, stream=stream, follow=follow):
+                if not text:
+                    continue
+                heard()
+                if as_json:
+                    print_json_lines([{"rank": rank, "stream": stream, "text": text}])
+                else:
+                    sys.stdout.write(text)
+                    sys.stdout.flush()
+
+
+class _Heard:
+    """Remembers whether there was output."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def __call__(self) -> None:
+        """Note that there was some."""
+        self.is_set = True
+
+
+@contextmanager
+def _stating_silence(silence: str, is_waiting: bool) -> Generator[_Heard]:
+    """State on standard error that there is no output: at the end, and if `is_waiting` also after a few seconds."""
+    heard = _Heard()
+
+    def state_so_far() -> None:
+        if not heard.is_set:
+            print_message(f"{silence}; waiting for output")
+
+    timer = Timer(_QUIET_S, state_so_far)
+    timer.daemon = True
+    if is_waiting:
+        timer.start()
+    try:
+        yield heard
+    finally:
+        timer.cancel()
+    if not heard.is_set:
+        print_message(silence)
+
+
+def silence_text(job: "JobModel", rank: int, generation: int | None, stream: StreamName) -> str:
+    """Return the message for a rank that has printed nothing, with the place where there may be something."""
+    where = "" if generation is None else f" in generation {generation}"
+    text = f"rank {rank} of {job.name} printed nothing to {stream}{where} ({job.state})"
+    if job.spec.workload.kind == "builtin":
+        return f"{text}. The built-in trainer prints nothing: `regroup watch {job.id}` shows its progress"
+    other = "stderr" if stream == "stdout" else "stdout"
+    return f"{text}; see also --stream {other}"

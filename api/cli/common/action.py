@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from regroup.api.cli.common.interrupt import stating
 from regroup.api.cli.common.output import print_json
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ def run_action(
     *,
     as_json: bool,
     wait: "Callable[[Client, T], T] | None" = None,
+    describe_interrupt: Callable[[T], str] | None = None,
 ) -> T:
     """Call the server, wait for the outcome if `wait` is given, print the result, and return it.
 
@@ -27,13 +29,15 @@ def run_action(
         describe: Returns the text for people.
         as_json: Print the result as JSON instead.
         wait: Waits for the outcome and returns it. The client then outlasts a restart of the server.
+        describe_interrupt: Returns the text after Ctrl-C during the wait: what continues, and how to end it.
     """
-    from regroup.api.client.discovery import connect
+    from regroup.api.cli.common.connection import connect
 
     with connect(server, patient=wait is not None) as client:
         result = call(client)
         if wait is not None:
-            result = wait(client, result)
+            with stating("interrupted" if describe_interrupt is None else describe_interrupt(result)):
+                result = wait(client, result)
     if as_json:
         print_json(result)
     else:

@@ -1,7 +1,9 @@
-"""Exit codes of the command line, and errors as lines on standard error."""
+"""Exit codes of the command line, and errors on standard error: one line per problem, or one JSON document."""
 
+import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from regroup.service.domain.error_codes import (
     EXIT_CONFLICT,
@@ -10,10 +12,11 @@ from regroup.service.domain.error_codes import (
     EXIT_NOT_FOUND,
     EXIT_OTHER,
     EXIT_UNAVAILABLE,
+    error_code_name,
     exit_code_for,
     exit_code_for_response,
 )
-from regroup.service.domain.errors import FieldIssue, RegroupError, SpecError
+from regroup.service.domain.errors import FieldIssue, RegroupError, SettingError, SpecError
 
 JOB_NOT_SUCCEEDED = EXIT_OTHER
 USAGE = 2
@@ -21,38 +24,76 @@ INTERRUPTED = 130
 
 MEANINGS = {
     0: "success; with `--wait`, `run` and `watch`: the job SUCCEEDED",
-    JOB_NOT_SUCCEEDED: "the job ended FAILED or CANCELLED, or an error without a code of its own",
-    USAGE: "invalid command line",
+    JOB_NOT_SUCCEEDED: "the job ended FAILED or CANCELLED, a wait ended without its result, or an error without a code "
+    "of its own",
+    USAGE: "invalid command line, or an invalid setting of the server",
     EXIT_INVALID: "invalid spec or request; each invalid field is named",
-    EXIT_NOT_FOUND: "no such job, checkpoint or log",
+    EXIT_NOT_FOUND: "no such job, checkpoint, log, node or project",
     EXIT_UNAVAILABLE: "the server, its database or its cluster does not respond",
     EXIT_CONFLICT: "the request conflicts with the current state",
     EXIT_FORBIDDEN: "the server does not allow this request, or the client lacks its token",
     INTERRUPTED: "interrupted; a watched job continues",
 }
-"""Every exit code, for docs/cli.md."""
+"""Every exit code, for the documentation. `regroup exec` exits with the code of its command instead."""
 
 
-def report(error: RegroupError) -> int:
-    """Print `error` on standard error, one line per invalid field, and return its exit code."""
+@dataclass(frozen=True)
+class Failure:
+    """An error as the command line reports it."""
+
+    code: str
+    """Stable name, e.g. `not_found`."""
+    exit_code: int
+    message: str
+    fields: tuple[FieldIssue, ...] = ()
+    """Invalid fields, if the error names some."""
+
+    def lines(self) -> list[str]:
+        """Return one line per invalid field, or the message."""
+        return [_issue(issue) for issue in self.fields] or [self.message]
+
+    def to_json(self) -> str:
+        """Return the error as one JSON document on one line."""
+        fields = [{"path": each.path, "message": each.message, "value": each.value} for each in self.fields]
+        body = {"code": self.code, "exit_code": self.exit_code, "message": self.message, "fields": fields}
+        return json.dumps({"error": body}, ensure_ascii=False, default=str)
+
+
+def report(error: RegroupError, *, as_json: bool = False) -> int:
+    """Print `error` on standard error and return its exit code."""
+    return print_failure(failure_of(error), as_json=as_json)
+
+
+def print_failure(failure: Failure, *, as_json: bool) -> int:
+    """Print a failure on standard error, as one JSON document or as lines, and return its exit code."""
+    for line in [failure.to_json()] if as_json else [f"error: {line}" for line in failure.lines()]:
+        print(line, file=sys.stderr)
+    return failure.exit_code
+
+
+def failure_of(error: RegroupError) -> Failure:
+    """Return what the command line reports about `error`."""
+    from regroup.api.client.code_archive import ArchiveError
+    from regroup.api.client.discovery import describe_absence
     from regroup.api.client.errors import ApiError, ServerUnreachableError
 
-    issues: Sequence[FieldIssue] = ()
     if isinstance(error, ApiError):
         problem = error.problem
         issues = [
             FieldIssue(field.pointer.strip("/").replace("/", "."), field.detail, field.value)
             for field in problem.errors
         ]
-        code = exit_code_for_response(problem.code, problem.status)
-    elif isinstance(error, ServerUnreachableError):
-        code = EXIT_UNAVAILABLE
-    else:
-        issues = error.issues if isinstance(error, SpecError) else ()
-        code = exit_code_for(error)
-    for line in [_issue(issue) for issue in issues] or [str(error)]:
-        print(f"error: {line}", file=sys.stderr)
-    return code
+        exit_code = exit_code_for_response(problem.code, problem.status)
+        return Failure(problem.code, exit_code, f"{problem.title}: {problem.detail}", tuple(issues))
+    if isinstance(error, ServerUnreachableError):
+        known = describe_absence(str(error))
+        return Failure("unavailable", EXIT_UNAVAILABLE, f"{error}{'; ' if known else ''}{known}")
+    if isinstance(error, SettingError):
+        return Failure("invalid_setting", USAGE, str(error), error.issues)
+    if isinstance(error, ArchiveError):
+        return Failure("invalid_archive", EXIT_INVALID, str(error))
+    fields: Sequence[FieldIssue] = error.issues if isinstance(error, SpecError) else ()
+    return Failure(error_code_name(error), exit_code_for(error), str(error), tuple(fields))
 
 
 def _issue(issue: FieldIssue) -> str:
@@ -61,5 +102,5 @@ def _issue(issue: FieldIssue) -> str:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 120 else text[:117] + "..."

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
@@ -12,6 +13,26 @@ import typer
 @runtime_checkable
 class _Model(Protocol):
     def model_dump(self, *, mode: str) -> dict[str, Any]: ...
+
+
+_requested = {"json": False}
+"""True under `json` if the command in progress was given `--json`: then its errors are JSON too."""
+
+
+def note_json(value: bool) -> bool:
+    """Remember that `--json` was given, and return `value`. Callback of the option."""
+    _requested["json"] = _requested["json"] or value
+    return value
+
+
+def forget_json() -> None:
+    """Begin a command that was not given `--json`."""
+    _requested["json"] = False
+
+
+def is_json_requested() -> bool:
+    """Return True if the command in progress was given `--json`."""
+    return _requested["json"]
 
 
 def to_json(value: object) -> Any:
@@ -44,6 +65,14 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     for line in lines:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def fit_to_terminal(line: str) -> str:
+    """Return a line shortened to the terminal's width; unchanged if standard output is not a terminal."""
+    if not sys.stdout.isatty():
+        return line
+    width = shutil.get_terminal_size().columns
+    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def print_message(text: str) -> None:

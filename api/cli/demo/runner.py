@@ -17,7 +17,8 @@ from typing import Any
 from regroup.api.cli.demo.report import Run, summary, unigram_entropy, write
 from regroup.api.cli.spec_input.spec_file import read_spec
 from regroup.api.client.discovery import connect, feed
-from regroup.api.live.follow import Lines, Screen, display, follow
+from regroup.api.live.display import Lines, Screen, display
+from regroup.api.live.follow import follow
 from regroup.api.live.job_view import JobView, initial_view
 from regroup.service.domain.errors import RegroupError, UnavailableError
 from regroup.service.local.api_token import own_token

@@ -10,10 +10,16 @@ _HEAD = """# Command line
 
 `regroup COMMAND --help` prints the same text. Every command that shows or changes a job accepts `--json`: standard
 output then contains only JSON, and messages go to standard error. `steps`, `events` and `logs` print one JSON document
-per line.
+per line. An error is one JSON document on standard error:
+`{"error": {"code": …, "exit_code": …, "message": …, "fields": […]}}`.
+
+`regroup --install-completion` installs completion for your shell: commands, options, and the names of jobs, nodes and
+projects, which the server must return within a second.
 
 The server is the one in `--server URL`, else in `REGROUP_SERVER`, else the one that `regroup serve` started on this
 machine. Its address is in `server.json` in the state directory: `REGROUP_STATE_DIR`, or `~/.regroup` if unset.
+`HOST:PORT` is accepted, too. While a server does not answer, commands that follow a job state it on standard error
+and try again for two minutes.
 
 Every server asks for its token. Commands find the token of this machine's server by themselves. For another server,
 give them a copy of its token file: `regroup --token-file FILE COMMAND`, or the variables `REGROUP_TOKEN_FILE` or
@@ -29,6 +35,7 @@ def render() -> str:
     assert isinstance(command, TyperGroup)
     parts = [_HEAD, "## Exit codes\n\n| code | meaning |\n|---|---|"]
     parts[-1] += "".join(f"\n| {code} | {meaning} |" for code, meaning in sorted(MEANINGS.items())) + "\n"
+    parts.append("`regroup exec` exits with its command's code: 124 after `--timeout`, and 128 + N after signal N.\n")
     for group, verbs in VERBS:
         parts.append(f"## {group}\n")
         parts += [_verb(command, verb.__name__) for verb in verbs]

@@ -78,6 +78,8 @@ def print_job_plan(found: "JobPlan") -> None:
         for each in found.generations
     ]
     print_table(header, rows)
+    if any(each.probe_job_id is None for each in found.generations):
+        print("estimated: from the hardware table, not from measurements; `regroup probe` measures this cluster")
     if found.why_not:
         print(f"no prediction for the newest generation: {found.why_not}")
 

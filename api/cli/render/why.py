@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from regroup.api.live.formatting import duration
-from regroup.api.live.job_view import ended_text, steps_lost_text
+from regroup.api.live.job_view import TERMINAL, ended_text, steps_lost_text
+from regroup.api.live.predictions import format_seconds
 
 _TRACEBACK_LINES = 25
 _INCIDENTS_SHOWN = 5
@@ -19,16 +20,18 @@ def render_why(why: Mapping[str, Any]) -> list[str]:
     lines += _choice(why.get("choice") or {})
     lines += _error(why["error"] or {})
     lines += _incidents(why)
-    lines += _time(why["goodput"], why["seconds"])
+    lines += _time(why)
     return lines + [f"→ {advice}" for advice in why["advice"]]
 
 
-def _time(goodput: float | None, seconds: Mapping[str, float]) -> list[str]:
+def _time(why: Mapping[str, Any]) -> list[str]:
     """Return the time spent, largest part first, with the goodput if it is available."""
-    spent = sorted(((kind, value) for kind, value in seconds.items() if value > 0), key=lambda item: -item[1])
+    goodput = why["goodput"]
+    spent = sorted(((kind, value) for kind, value in why["seconds"].items() if value > 0), key=lambda item: -item[1])
     if not spent:
         return []
-    share = "so far" if goodput is None else f"goodput {goodput:.0%}"
+    unknown = "time" if why["state"] in TERMINAL else "so far"
+    share = unknown if goodput is None else f"goodput {goodput:.0%}"
     return [f"  {share}: {', '.join(f'{kind} {duration(value)}' for kind, value in spent)}"]
 
 
@@ -41,20 +44,19 @@ def _choice(choice: Mapping[str, Any]) -> list[str]:
     if not choice:
         return []
     lines = [f"  placed in {choice['inside']}"]
-    if choice["axes"]:
+    if choice["axes"] and choice.get("probe_job_id") is None:
+        scopes = ", ".join(f"{axis['name']} {_axis_scope(axis)}" for axis in choice["axes"])
+        lines[0] += f": {scopes}"
+    elif choice["axes"]:
         parts = ", ".join(
-            f"{axis['name']} {_milliseconds(axis['seconds'])} {_axis_scope(axis)}" for axis in choice["axes"]
+            f"{axis['name']} {format_seconds(axis['seconds'])} {_axis_scope(axis)}" for axis in choice["axes"]
         )
-        lines[0] += f": predicted communication {_milliseconds(choice['communication_s'])} per step ({parts})"
+        lines[0] += f": predicted communication {format_seconds(choice['communication_s'])} per step ({parts})"
     return lines + [f"    not {each['what']}: {each['why']}" for each in choice["rejected"]]
 
 
 def _axis_scope(axis: Mapping[str, Any]) -> str:
     return "within nodes" if axis["leaves"] == "device" else f"between {axis['leaves']}s"
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"
 
 
 def _error(error: Mapping[str, Any]) -> list[str]:

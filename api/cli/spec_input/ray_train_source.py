@@ -75,16 +75,24 @@ def ray_train_spec(
         name: Name of the job.
 
     Raises:
-        SpecError: neither the source nor a flag sets a required value.
+        SpecError: neither the source nor a flag sets a required value; the error names all of them.
     """
     spec = script_spec(program, flags, cwd=cwd, name=name)
     spec["workload"]["kind"] = "ray_train"
+    missing: list[FieldIssue] = []
     if not _is_overridden("layout.dp", overridden):
-        low, high = _require(declared.workers, "num_workers", "--nproc-per-node N, with --nnodes MIN:MAX for a range")
-        spec["layout"]["dp"] = {"min": low, "target": high, "max": high}
+        if declared.workers is None:
+            missing.append(_undeclared("num_workers", "--nproc-per-node N, with --nnodes MIN:MAX for a range"))
+        else:
+            low, high = declared.workers
+            spec["layout"]["dp"] = {"min": low, "target": high, "max": high}
     if not _is_overridden("resources", overridden):
-        use_gpu = _require(declared.use_gpu, "use_gpu", "--set resources.device=cpu or cuda")
-        spec["resources"] = _resources(use_gpu, declared.resources or {})
+        if declared.use_gpu is None:
+            missing.append(_undeclared("use_gpu", "--set resources.device=cpu or --set resources.device=cuda"))
+        else:
+            spec["resources"] = _resources(declared.use_gpu, declared.resources or {})
+    if missing:
+        raise SpecError(missing)
     if not _is_overridden("recovery", overridden) and declared.max_failures is not None:
         allowed = UNLIMITED_FAILURES if declared.max_failures < 0 else declared.max_failures
         spec["recovery"] = {"budgets": {"user_error": allowed}}
@@ -98,11 +106,9 @@ def _resources(use_gpu: bool, of_a_worker: Mapping[str, float]) -> dict[str, Any
     return found
 
 
-def _require(value: Any, argument: str, flag: str) -> Any:
-    if value is None:
-        message = f"is neither a literal nor a constant in the program's source: use {flag}"
-        raise SpecError([FieldIssue(f"ScalingConfig({argument})", message)])
-    return value
+def _undeclared(argument: str, flag: str) -> FieldIssue:
+    message = f"is neither a literal nor a constant in the program's source: use {flag}"
+    return FieldIssue(f"ScalingConfig({argument})", message)
 
 
 def _is_overridden(field: str, overridden: Collection[str]) -> bool:

@@ -1,145 +1,20 @@
 """The command line with the real app: uvicorn in this process, SQLite, and a cluster in memory."""
 
 import asyncio
-import itertools
 import json
+import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 import yaml
 
-from regroup.api.app import create_app
-from regroup.api.cli.main import main
-from regroup.service.domain.states import JobState, Reason, check_transition
-from regroup.service.local.api_token import ensure_token
-from regroup.service.operations.services import Services
 from regroup.service.ports.cluster import Node
-from regroup.service.ports.sync import SupervisorEvent
-from regroup.service.settings import Settings
-from regroup.service.store.records import Condition, Lease
-from regroup.service.store.store import Store
-from tests.support.doubles.fake_cluster import FakeCluster
-from tests.support.inputs.job_events import event_data
-
-SPEC: dict[str, Any] = {
-    "name": "gpt",
-    "workload": {"kind": "builtin", "data": {"train": ["/data/*.txt"]}},
-    "layout": {"dp": 4},
-    "training": {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 300},
-}
-
-
-class Serving:
-    """A server in a separate thread, with methods that write what a controller and a supervisor would."""
-
-    def __init__(self, state_dir: Path) -> None:
-        self._settings = Settings(state_dir=state_dir, allow_faults=False)
-        self._token = ensure_token(self._settings.token_path, create=False)
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
-        self._thread.start()
-        assert self._ready.wait(20), "the server did not start"
-
-    async def _serve(self) -> None:
-        self.store = await Store.open(self._settings.database_url)
-        lease = await self.store.acquire_lease("test", 600.0)
-        assert lease is not None
-        self.lease: Lease = lease
-        self.cluster = FakeCluster()
-        app = create_app(Services(self.store, self.cluster, self._settings), self._token)
-        self._server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
-        serving = asyncio.create_task(self._server.serve())
-        while not self._server.started:  # noqa: ASYNC110  # uvicorn has a flag, no event
-            await asyncio.sleep(0.01)
-        self.url = f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
-        self._ready.set()
-        await serving
-        await self.store.close()
-
-    def do(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
-
-    def stop(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(20)
-        self._loop.close()
-
-    def start_job(self, job_id: str) -> None:
-        for source, target, reason in (
-            (JobState.QUEUED, JobState.PLACING, Reason.PLACED), (JobState.PLACING, JobState.STARTING, Reason.RESERVED),
-        ):  # fmt: skip
-            self.do(self.store.apply(self.lease, check_transition(job_id, source, target, reason), now=1000.0))
-
-    def report(self, job_id: str, events: list[dict[str, Any]]) -> None:
-        """Report `events` of the story as the supervisor would."""
-        reported: list[SupervisorEvent] = []
-        for seq, event in enumerate(events, 1):
-            data = dict(event["data"])
-            if event["type"] == "state":
-                data["state"] = data.pop("to")
-            if event["type"] == "generation":
-                data |= {"world_size": 4}
-            if event["type"] == "step":
-                data |= {"samples": 4, "samples_hash": 1, "duration_s": 0.1}
-            generation = int(data.get("number") or data.get("generation") or 1)
-            kind, time_s = str(event["type"]), 1000.0 + seq
-            data = event_data(kind, generation, time_s, data)
-            reported.append(SupervisorEvent(seq, f"k{seq}", kind, generation, time_s, data))
-        self.do(self.store.ingest(self.lease, job_id, "boot", reported, {}))
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    serving = Serving(tmp_path_factory.mktemp("state"))
-    yield serving
-    serving.stop()
-
-
-@dataclass(frozen=True)
-class Done:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def cli(server: Serving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    monkeypatch.setenv("REGROUP_SERVER", server.url)
-
-    def run(*arguments: object) -> Done:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return Done(int(ended.value.code or 0), out, err)
-
-    return run
-
-
-names = (f"gpt-{number}" for number in itertools.count())
-
-
-@pytest.fixture
-def spec(tmp_path: Path) -> Path:
-    path = tmp_path / "spec.yaml"
-    path.write_text(yaml.safe_dump({**SPEC, "name": next(names)}))
-    return path
-
-
-@pytest.fixture
-def job(cli: Callable[..., Done], spec: Path) -> str:
-    return cli("submit", spec).out.strip()
+from regroup.service.store.records import Condition
 
 
 def test_submit_prints_only_the_id_and_the_hint_on_standard_error(cli, spec) -> None:
@@ -179,9 +54,12 @@ def test_one_idempotency_key_creates_one_job(cli, spec) -> None:
 )
 def test_an_invalid_spec_names_field_value_and_valid_values(cli, spec, setting: str, line: str) -> None:
     for verb in ("submit", "validate", "run"):
-        done = cli(verb, spec, "--json", "--set", setting)
+        done = cli(verb, spec, "--set", setting)
         assert done.code == 3 and done.out == "" and line in done.err
         assert all(each.startswith("error: ") for each in done.err.splitlines())
+        error = json.loads(cli(verb, spec, "--json", "--set", setting).err)["error"]
+        assert (error["code"], error["exit_code"]) == ("invalid_spec", 3)
+        assert any(line.removeprefix("error: ").startswith(each["path"]) for each in error["fields"])
 
 
 def test_a_server_rejects_faults_unless_it_allows_them(cli, spec) -> None:
@@ -211,9 +89,14 @@ def test_jobs_and_get_find_a_job_by_id_and_name(cli, spec, job) -> None:
 
 @pytest.mark.parametrize("verb", ["get", "why", "steps", "events", "checkpoints", "cancel", "watch", "logs", "stacks"])
 def test_an_unknown_job_gives_one_line_and_its_exit_code(cli, verb: str) -> None:
-    done = cli(verb, "no-such-job", "--json")
+    done = cli(verb, "no-such-job")
     assert done.code == 4 and done.out == "" and done.err.startswith("error: ") and "no-such-job" in done.err
     assert len(done.err.splitlines()) == 1
+    as_json = cli(verb, "no-such-job", "--json")
+    assert as_json.code == 4 and as_json.out == ""
+    error = json.loads(as_json.err)["error"]
+    assert (error["code"], error["exit_code"], error["fields"]) == ("not_found", 4, [])
+    assert "no-such-job" in error["message"]
 
 
 def test_cancel_and_wait(cli, spec, job) -> None:
@@ -271,9 +154,16 @@ def test_every_command_shows_a_job_with_an_incident(cli, server, story, job) -> 
     assert [step["step"] for step in steps] == list(range(1, 151)) and steps[-1]["generation"] == 2
     after = cli("steps", job, "--json", "--after", 148).out.splitlines()
     assert [json.loads(line)["step"] for line in after] == [149, 150]
-    assert cli("steps", job).out.splitlines()[0].split() == [
-        "STEP", "GENERATION", "LOSS", "HELD-OUT", "TOKENS", "SECONDS", "LR"
-    ]  # fmt: skip
+    header = ["STEP", "GENERATION", "LOSS", "HELD-OUT", "TOKENS", "SECONDS", "LR"]
+    everything = cli("steps", job, "--all").out.splitlines()
+    assert everything[0].split() == header and len(everything) == 151
+    assert [line.split()[0] for line in cli("steps", job, "--last", 2).out.splitlines()[1:]] == ["149", "150"]
+    summary = cli("steps", job).out.splitlines()
+    assert summary[0].endswith(": step 150/300, SUCCEEDED") and summary[1].startswith("loss 5.414 at step 1, 2.082 at")
+    assert "0.1 s per step (median of the last 100 steps), 20.5k tokens/s" in summary
+    table = summary[summary.index("") + 1 : summary.index("", summary.index("") + 1)]
+    assert table[0].split() == header and len(table) == 21 and table[-1].split()[0] == "150"
+    assert summary[-1] == "20 of 150 steps; --last N or --all prints each"
 
     events = [json.loads(line) for line in cli("events", job, "--json").out.splitlines()]
     assert [event["number"] for event in events] == list(range(1, len(events) + 1))
@@ -287,6 +177,8 @@ def test_every_command_shows_a_job_with_an_incident(cli, server, story, job) -> 
     assert "1 incident" in cli("why", job).out
     shown = cli("get", job).out
     assert "SUCCEEDED" in shown and "digest parameters" in shown
+    assert "node-1: ranks 0-1; node-2: ranks 2-3" in shown and "dp_shard=4" in shown
+    assert not re.search(r"\bNone\b|\{'|\[\{|Layout\(", shown), "a Python repr"
 
 
 def test_wait_returns_the_final_job(cli, server, story, spec) -> None:
@@ -390,7 +282,7 @@ def test_nodes_are_listed_cordoned_and_uncordoned(cli, server) -> None:
     assert missing.code != 0 and "no node 'local-7'; nodes: local-1" in missing.err
 
 
-def test_projects_are_set_field_by_field(cli: Callable[..., Done]) -> None:
+def test_projects_are_set_field_by_field(cli: Callable[..., Any]) -> None:
     assert cli("projects", "set", "small", "limit=4", "admits.devices=[cpu]").out == "small saved\n"
     assert cli("projects", "set", "small", "guaranteed=2").code == 0
     shown = cli("projects", "get", "small", "--json").json

@@ -10,6 +10,7 @@ import pytest
 from regroup.api.cli.common import exit_codes
 from regroup.api.cli.main import VERBS, main
 from regroup.api.client.discovery import address
+from regroup.service.domain.error_codes import ERROR_CODES
 from regroup.service.domain.errors import FieldIssue, NotFoundError, SpecError
 
 HEAVY = ("torch", "ray", "numpy", "fastapi", "matplotlib")
@@ -72,7 +73,7 @@ def test_an_invalid_spec_gives_one_line_per_field_on_standard_error(
 ) -> None:
     spec = tmp_path / "bad.yaml"
     spec.write_text("name: Bad\nworkload: {kind: builtin, data: {train: [x]}}\ntraning: {}\n")
-    assert run("validate", str(spec), "--json", "--set", "layout.dp=0") == 3
+    assert run("validate", str(spec), "--set", "layout.dp=0") == 3
     out, err = capsys.readouterr()
     assert out == ""
     lines = err.splitlines()
@@ -85,7 +86,7 @@ def test_an_invalid_spec_gives_one_line_per_field_on_standard_error(
 
 
 def test_an_invalid_setting_of_the_server_names_its_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("serve", "--host", "0.0.0.0") == 3
+    assert run("serve", "--host", "0.0.0.0") == exit_codes.USAGE
     err = capsys.readouterr().err
     assert err.startswith("error: --host: ") and "loopback" in err and "(got '0.0.0.0')" in err
 
@@ -117,3 +118,47 @@ def test_an_error_without_a_server_tells_how_to_start_one(
     assert run("jobs", "--json") == 5
     out, err = capsys.readouterr()
     assert out == "" and "regroup serve" in err and str(tmp_path) in err
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments", "line"),
+    [
+        ({"REGROUP_PORT": "abc"}, [], "error: REGROUP_PORT: must be an integer (got 'abc')"),
+        ({}, ["--database-url", "mysql://host/name"], "error: database 'mysql' is not supported"),
+        ({"REGROUP_LEASE_S": "0.5"}, [], "error: REGROUP_LEASE_S: must be more than 1.0 (got '0.5')"),
+        ({"REGROUP_TOPOLOGY_LABELS": "rack"}, [], "error: REGROUP_TOPOLOGY_LABELS: must be JSON (got 'rack')"),
+        ({}, ["--ray-address", "nowhere"], "error: --ray-address 'nowhere' is not HOST:PORT"),
+    ],
+)
+def test_an_invalid_setting_is_named_as_it_was_given_and_in_plain_words(
+    variables: dict[str, str],
+    arguments: list[str],
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("REGROUP_STATE_DIR", str(tmp_path))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    port = [] if "REGROUP_PORT" in variables else ["--port", "0"]
+    assert run("serve", *port, *arguments) == exit_codes.USAGE
+    assert capsys.readouterr().err.splitlines()[-1].startswith(line)
+
+
+def test_an_error_of_the_command_line_is_json_under_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("jobs", "--bogus", "--json") == exit_codes.USAGE
+    error = json.loads(capsys.readouterr().err)["error"]
+    assert error == {"code": "invalid_command_line", "exit_code": 2, "message": "No such option: --bogus", "fields": []}
+    assert run("jobs", "--state", "runing", "--json") == exit_codes.USAGE
+    assert json.loads(capsys.readouterr().err)["error"]["code"] == "invalid_command_line"
+    assert run("jobs", "--bogus") == exit_codes.USAGE
+    assert "No such option: --bogus" in capsys.readouterr().err
+
+
+def test_every_code_of_an_error_is_in_the_table() -> None:
+    codes = {entry.exit_code for entry in ERROR_CODES} | {exit_codes.USAGE, exit_codes.INTERRUPTED, 0}
+    assert codes == set(exit_codes.MEANINGS)
+    invalid = [entry.code for entry in ERROR_CODES if 400 <= entry.status < 500 and entry.exit_code == 1]
+    assert invalid == [], "a refused request has a code of its own"

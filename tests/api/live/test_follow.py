@@ -6,8 +6,11 @@ import pytest
 from rich.console import Console
 
 from regroup.api.client.errors import ServerUnreachableError
-from regroup.api.live.follow import Lines, Screen, follow
+from regroup.api.live.display import Lines, Screen
+from regroup.api.live.follow import follow
 from regroup.api.live.job_view import JobView
+from regroup.api.live.output import OutputSource
+from regroup.service.domain.errors import NotFoundError
 
 
 class FakeFeed:
@@ -46,6 +49,9 @@ class RecordedViews:
         with self.shown:
             self.views.append(view)
             self.shown.notify_all()
+
+    def write(self, source: OutputSource, text: str) -> None:
+        raise AssertionError("no output was asked for")
 
     def until(self, is_there: Callable[[JobView], bool]) -> None:
         with self.shown:
@@ -101,3 +107,30 @@ def test_a_terminal_shows_the_screen_and_the_last_view_remains(story) -> None:
         out.show(story.view([]))
         out.show(story.view([*story.until_the_kill, *story.the_return]))
     assert "recovered in 0.8 s, 0 steps lost" in console.export_text()
+
+
+class Speaking(FakeFeed):
+    """A job whose rank 0 prints, and whose rank 1 has no log."""
+
+    def output(self, source: OutputSource) -> Iterator[str]:
+        if source.rank:
+            raise NotFoundError("no log of rank 1")
+        yield "one\n"
+        assert self.go.wait(20)
+        yield "two\n"
+
+
+def test_the_output_of_ranks_is_passed_on_and_a_missing_one_does_not_end_the_view(story, whole) -> None:
+    written: list[tuple[int, str]] = []
+
+    class Out(RecordedViews):
+        def write(self, source: OutputSource, text: str) -> None:
+            written.append((source.rank, text))
+            if text == "one\n":
+                feed.go.set()
+
+    feed = Speaking(whole, first=len(whole))
+    last = follow(feed, story.view([]), Out(), [OutputSource(0), OutputSource(1)])
+    assert last.is_over
+    assert [text for rank, text in written if rank == 0] == ["one\n", "two\n"]
+    assert (1, "[no more stdout of rank 1: no log of rank 1]\n") in written

@@ -86,20 +86,25 @@ def rendered(view: JobView) -> str:
 def test_the_error_of_the_prediction_is_logged_at_the_end(story) -> None:
     foretold = {"step_s": 0.09, "peak_bytes": 2.0**30, "bubble": None}
     found = {"step_s": 0.1, "peak_bytes": None, "bubble": None}
-    prediction = {"predicted": foretold, "measured": found, "relative_error": {"step_s": -0.1, "peak_bytes": None}}
+    prediction = {
+        "probe_job_id": "job_9",
+        "predicted": foretold,
+        "measured": found,
+        "relative_error": {"step_s": -0.1, "peak_bytes": None},
+    }
     view = story.view([*story.until_the_kill, *story.the_return])
     there = apply_job(view, {"id": "job_1", "name": "gpt", "prediction": prediction})
     assert describe_changes(view, there) == []
     ended = story.after(there, story.state("SUCCEEDED", "completed"))
     assert describe_changes(there, ended) == [
-        "measured: step 0.1 s, 0.09 s predicted (-10%)",
+        "measured: step 0.1 s, 90 ms predicted (-10%)",
         "state SUCCEEDED (completed)",
     ]
     assert describe_changes(ended, ended) == []
     unknown = story.after(view, story.state("SUCCEEDED", "completed"))
     assert describe_changes(unknown, apply_job(unknown, {"id": "job_1", "name": "gpt", "prediction": prediction})) == [
-        "measured: step 0.1 s, 0.09 s predicted (-10%)"
+        "measured: step 0.1 s, 90 ms predicted (-10%)"
     ], "the prediction arrived after the end of the job"
     console = Console(width=160, file=io.StringIO(), color_system=None)
     console.print(screen(there, now_s=200.0, width=160))
-    assert "step 0.1 s, 0.09 s predicted (-10%)" in console.file.getvalue()  # pyright: ignore
+    assert "step 0.1 s, 90 ms predicted (-10%)" in console.file.getvalue()  # pyright: ignore

@@ -20,8 +20,6 @@ SESSION = uuid.uuid4().hex
 
 
 _SHARED = "/dev/shm/"
-_DATABASE = "PostgreSQL."
-"""Prefix of the segments of a database server. It keeps some that none of its processes has mapped."""
 _outlived = pytest.StashKey[list[str]]()
 
 
@@ -140,12 +138,7 @@ def _session_processes() -> dict[int, str]:
 
 def _shared_memory() -> frozenset[str]:
     names = {path.name for path in Path("/dev/shm").iterdir()}
-    if not names:
-        return frozenset()
-    elsewhere = _in_use_elsewhere()
-    if any(name.startswith(_DATABASE) for name in elsewhere):
-        elsewhere |= {name for name in names if name.startswith(_DATABASE)}
-    return frozenset(names - elsewhere)
+    return frozenset(names - _in_use_elsewhere()) if names else frozenset()
 
 
 def _in_use_elsewhere() -> set[str]:

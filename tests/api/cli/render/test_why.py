@@ -61,3 +61,18 @@ def test_a_hang_shows_the_stack_of_the_outlier_rank() -> None:
         "    rank 1 on n1, step 3, forward, newest call first:",
         '      File "t.py", line 9 in think',
     ]
+
+
+AXIS = {"name": "dp_shard", "seconds": 5.01, "leaves": "node"}
+CHOICE = {"inside": "rack r1", "communication_s": 5.01, "axes": [AXIS], "rejected": [], "probe_job_id": "job_9"}
+
+
+def test_a_predicted_time_is_shown_only_with_a_probe() -> None:
+    measured = "  placed in rack r1: predicted communication 5.01 s per step (dp_shard 5.01 s between nodes)"
+    assert text(choice=CHOICE)[1] == measured
+    assert text(choice={**CHOICE, "probe_job_id": None})[1] == "  placed in rack r1: dp_shard between nodes"
+    assert text(choice={**CHOICE, "communication_s": None, "axes": []})[1] == "  placed in rack r1"
+
+
+def test_the_time_of_an_ended_job_without_steps_has_no_goodput() -> None:
+    assert text(state="FAILED", seconds={"starting": 50.0})[1:] == ["  time: starting 50 s"]

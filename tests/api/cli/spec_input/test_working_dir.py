@@ -100,7 +100,7 @@ async def test_an_invalid_folder_is_rejected_before_submission(
 ) -> None:
     (project / "out").symlink_to("/etc")
     done, out, err = await cli("submit", spec(), "--working-dir", project)
-    assert (done, out) == (1, "") and "out is a symbolic link to /etc" in err
+    assert (done, out) == (3, "") and "out is a symbolic link to /etc" in err
     assert (await cli("get", "gpt"))[0] == 4
 
 
@@ -130,7 +130,7 @@ async def test_validate_packs_the_folder_but_uploads_nothing(
     done, out, _ = await cli("validate", spec(code={"working_dir": "."}), "--json")
     assert done == 0 and json.loads(out)["spec"]["code"]["archive"].startswith("sha256:")
     assert "blobs" not in os.listdir(live.services.settings.state_dir)
-    assert (await cli("validate", spec(code={"working_dir": "nowhere"})))[0] == 1
+    assert (await cli("validate", spec(code={"working_dir": "nowhere"})))[0] == 3
 
 
 async def test_a_long_upload_shows_its_progress(
