@@ -105,7 +105,7 @@ def _root(
 
 @runtime_checkable
 class _UsageError(Protocol):
-    """What the parser raises about an invalid command line."""
+    """The error of the parser about an invalid command line."""
 
     exit_code: int
 

@@ -60,7 +60,7 @@ def describe_absence(failure: str) -> str:
     process = find_process(pid)
     if url not in failure or (process is not None and process.started == record.get("started", process.started)):
         return ""
-    return f"its process {pid} has ended: `regroup serve` starts the server again, and jobs continue meanwhile"
+    return f"its process {pid} has ended: `regroup serve` starts the server again; jobs continue without it"
 
 
 class _ClientFeed:

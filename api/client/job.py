@@ -85,7 +85,7 @@ class Job:
     def watch(self) -> None:
         """Show the job live until it ends: in a notebook cell, on a terminal screen, or else as lines."""
         details = self.details
-        view = JobView(self.id, self.name, details.steps, workload=details.spec.workload.kind)
+        view = JobView(self.id, self.name, details.steps, workload=details.workload_kind)
         with NotebookCell() if is_notebook() else display() as out:
             follow(feed(self._client, self.id), view, out)
 

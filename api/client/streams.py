@@ -24,7 +24,7 @@ T = TypeVar("T")
 _HEARTBEAT_S = 15.0
 STREAM_TIMEOUT = httpx2.Timeout(3 * _HEARTBEAT_S, connect=CONNECT_TIMEOUT_S)
 SILENCE_S = _HEARTBEAT_S + 5.0
-"""Silence of an open stream after which people who watch are told. The server sends something every 15 s."""
+"""Silence of an open stream after which a client reports it. The server sends something every 15 s."""
 _STABLE_S = 5.0
 """Age of a connection that counts as a success, even if it carried nothing: the next loss begins a new patience."""
 _TERMINATED = "the server stops the command within 30 s"
@@ -112,7 +112,7 @@ class Follower(Generic[T]):
         return delay_s
 
     def close(self) -> None:
-        """Stop waiting: the stream ended, or nobody reads it any more."""
+        """Stop waiting: the stream ended, or the caller stopped reading it."""
         self._retry.contact.done()
 
 

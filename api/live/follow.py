@@ -54,7 +54,7 @@ class Display(Protocol):
 
 @dataclass(frozen=True)
 class _Arrived:
-    """What the streams delivered within one interval."""
+    """The items that the streams delivered within one interval."""
 
     events: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
     steps: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
@@ -138,7 +138,7 @@ class _StreamReader:
                 self._queue.put((kind, "item", item))
             self._queue.put((kind, "end", None))
         except RegroupError as error:
-            if isinstance(kind, OutputSource):  # the job goes on, and so does its view
+            if isinstance(kind, OutputSource):  # the job continues, and so does its view
                 shown = replace(kind, stream="stderr")
                 self._queue.put((shown, "item", f"[no more {kind.stream} of rank {kind.rank}: {error}]\n"))
                 self._queue.put((kind, "end", None))

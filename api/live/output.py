@@ -16,7 +16,7 @@ class OutputSource:
 
 
 RANK_0: Sequence[OutputSource] = (OutputSource(0, "stdout"), OutputSource(0, "stderr"))
-"""Both streams of rank 0, without prefixes: what `regroup run` shows by default."""
+"""Both streams of rank 0, without prefixes, as `regroup run` shows them by default."""
 
 
 _TEED: Mapping[int, Sequence[str]] = {0: (), 1: ("stdout",), 2: ("stderr",), 3: ("stdout", "stderr")}

@@ -1,7 +1,7 @@
 """Formatting of predictions with the measured values, for people. Pure.
 
 A prediction from values that a probe measured on this cluster is called one. Without a probe it is an estimate from the
-hardware table: it is shown only where a plan is asked for.
+hardware table: it is shown only in the answer to a request for a plan.
 """
 
 from collections.abc import Mapping

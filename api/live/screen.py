@@ -28,7 +28,7 @@ _POINTS = 500
 _INCIDENTS_SHOWN = 4
 _NODES_SHOWN = 12
 _TWO_COLUMNS = 100
-"""Width of a terminal from which the ranks are beside the curve, not below it."""
+"""Width of a terminal from which the ranks are next to the curve, not below it."""
 _FRAME = 6
 """Characters of a panel's frame and of the spaces around its columns."""
 _BAR_WIDTH = 10

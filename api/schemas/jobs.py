@@ -152,6 +152,16 @@ class Job(JobSummary):
     """Spec as submitted, with the chosen layout if it was `auto`. Secrets are references. Null if the stored spec is
     damaged or no longer valid; the condition `PlatformFault` then gives the reason."""
 
+    @property
+    def workload_kind(self) -> str:
+        """Kind of the workload, e.g. `script`; empty if the stored spec is damaged."""
+        return "" if self.spec is None else self.spec.workload.kind
+
+    @property
+    def device_kind(self) -> str:
+        """Kind of the devices, `cpu` or `cuda`; empty if the stored spec is damaged."""
+        return "" if self.spec is None else self.spec.resources.device
+
 
 class JobList(_Wire):
     """A page of jobs, newest first."""

@@ -45,11 +45,11 @@ def unknown_variables(present: Iterable[str], settings: Collection[str]) -> list
         present: names of variables of a process.
         settings: names of the variables that are settings of the control plane.
     """
-    known = [*VARIABLES, *settings]
-    endings = [name.removeprefix(PREFIX) for name in known]
+    names = [*VARIABLES, *settings]
+    endings = [name.removeprefix(PREFIX) for name in names]
     found: list[tuple[str, str | None]] = []
     for name in sorted(present):
-        if name.startswith(PREFIX) and name not in known and not name.startswith(_OF_TESTS):
+        if name.startswith(PREFIX) and name not in names and not name.startswith(_OF_TESTS):
             similar = difflib.get_close_matches(name.removeprefix(PREFIX), endings, 1, 0.7)
             found.append((name, PREFIX + similar[0] if similar else None))
     return found

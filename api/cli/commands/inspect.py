@@ -151,10 +151,14 @@ def steps(
                 print_table(HEADER, [step_row(row) for row in rows])
             return
         newest = client.step_page(found.id, after=max(0, found.step - NEWEST), limit=NEWEST)
-        known = {row.step: row for row in newest}
+        row_by_step = {row.step: row for row in newest}
         shown: list[Any] = []
         for number in sampled_steps(found.step):
-            shown += [known[number]] if number in known else client.step_page(found.id, after=number - 1, limit=1)
+            shown += (
+                [row_by_step[number]]
+                if number in row_by_step
+                else client.step_page(found.id, after=number - 1, limit=1)
+            )
     print("\n".join(summarize_steps(to_json(found), shown, newest)))
     if shown:
         print()

@@ -56,7 +56,7 @@ def resize(
 
     def describe(found: "JobModel") -> str:
         def size(layout: "Layout | None") -> str:
-            return "the queue" if layout is None else size_text(layout.to_json(), found.spec.workload.kind)
+            return "the queue" if layout is None else size_text(layout.to_json(), found.workload_kind)
 
         before, target = requested[0].layout, requested_layout(requested[0])
         if target is None:

@@ -146,7 +146,7 @@ def run(
         with places:
             check_sent_entrypoint(spec)
             job = client.submit(directory.upload_code(client, spec))
-        sources = () if job.spec.workload.kind == "builtin" else RANK_0
+        sources = () if job.workload_kind == "builtin" else RANK_0
         watch_to_the_end(client, job, as_json=as_json, sources=sources)
 
 

@@ -71,7 +71,7 @@ def first_view(job: "JobModel") -> "JobView":
     """Return the view of a job before its first event."""
     from regroup.api.live.job_view import JobView
 
-    return JobView(job.id, job.name, job.steps, workload=job.spec.workload.kind, device=job.spec.resources.device)
+    return JobView(job.id, job.name, job.steps, workload=job.workload_kind, device=job.device_kind)
 
 
 def logs(
@@ -90,11 +90,11 @@ def logs(
     with connect(server, patient=follow) as client, stating("interrupted; jobs continue"):
         found = client.get(job, project=project)
         silence = silence_text(found, rank, generation, stream)
-        with continuing(found), _stating_silence(silence, follow and not as_json) as heard:
+        with continuing(found), _stating_silence(silence, follow and not as_json) as received:
             for text in client.logs(found.id, rank=rank, generation=generation, stream=stream, follow=follow):
                 if not text:
                     continue
-                heard()
+                received()
                 if as_json:
                     print_json_lines([{"rank": rank, "stream": stream, "text": text}])
                 else:
@@ -102,7 +102,7 @@ def logs(
                     sys.stdout.flush()
 
 
-class _Heard:
+class _Received:
     """Remembers whether there was output."""
 
     def __init__(self) -> None:
@@ -114,12 +114,12 @@ class _Heard:
 
 
 @contextmanager
-def _stating_silence(silence: str, is_waiting: bool) -> Generator[_Heard]:
+def _stating_silence(silence: str, is_waiting: bool) -> Generator[_Received]:
     """State on standard error that there is no output: at the end, and if `is_waiting` also after a few seconds."""
-    heard = _Heard()
+    received = _Received()
 
     def state_so_far() -> None:
-        if not heard.is_set:
+        if not received.is_set:
             print_message(f"{silence}; waiting for output")
 
     timer = Timer(_QUIET_S, state_so_far)
@@ -127,10 +127,10 @@ def _stating_silence(silence: str, is_waiting: bool) -> Generator[_Heard]:
     if is_waiting:
         timer.start()
     try:
-        yield heard
+        yield received
     finally:
         timer.cancel()
-    if not heard.is_set:
+    if not received.is_set:
         print_message(silence)
 
 
@@ -138,7 +138,7 @@ def silence_text(job: "JobModel", rank: int, generation: int | None, stream: Str
     """Return the message for a rank that has printed nothing, with the place where there may be something."""
     where = "" if generation is None else f" in generation {generation}"
     text = f"rank {rank} of {job.name} printed nothing to {stream}{where} ({job.state})"
-    if job.spec.workload.kind == "builtin":
+    if job.workload_kind == "builtin":
         return f"{text}. The built-in trainer prints nothing: `regroup watch {job.id}` shows its progress"
     other = "stderr" if stream == "stdout" else "stdout"
     return f"{text}; see also --stream {other}"

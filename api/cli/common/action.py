@@ -29,7 +29,7 @@ def run_action(
         describe: Returns the text for people.
         as_json: Print the result as JSON instead.
         wait: Waits for the outcome and returns it. The client then outlasts a restart of the server.
-        describe_interrupt: Returns the text after Ctrl-C during the wait: what continues, and how to end it.
+        describe_interrupt: Returns the text after Ctrl-C during the wait: the job that continues, and how to end it.
     """
     from regroup.api.cli.common.connection import connect
 

@@ -25,18 +25,18 @@ def complete_job(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
         for job in islice(client.jobs(project=project), _JOBS):
             yield job.id if incomplete.startswith("job_") else job.name, str(job.state)
 
-    return _matching(_ask(ctx, lambda client: list(read(client))), incomplete)
+    return _matching(_request(ctx, lambda client: list(read(client))), incomplete)
 
 
 def complete_node(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return the names of nodes that begin with `incomplete`."""
-    found = _ask(ctx, lambda client: [(node.name, node.health.status) for node in client.nodes()])
+    found = _request(ctx, lambda client: [(node.name, node.health.status) for node in client.nodes()])
     return _matching(found, incomplete)
 
 
 def complete_project(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return the names of projects that begin with `incomplete`."""
-    found = _ask(ctx, lambda client: [(each.name, f"{each.running} running") for each in client.projects()])
+    found = _request(ctx, lambda client: [(each.name, f"{each.running} running") for each in client.projects()])
     return _matching(found, incomplete)
 
 
@@ -48,7 +48,7 @@ def complete_state(incomplete: str) -> list[str]:
     return [name.lower() for name in found] if incomplete.islower() else found
 
 
-def _ask(ctx: typer.Context, read: "Callable[[Client], list[T]]") -> list[T]:
+def _request(ctx: typer.Context, read: "Callable[[Client], list[T]]") -> list[T]:
     """Return what `read` returns, or nothing if the server does not answer in time."""
     server: Any = ctx.params.get("server")
     found: list[T] = []

@@ -1,4 +1,4 @@
-"""Warnings about environment variables that look like regroup's but that nothing reads."""
+"""Warnings about environment variables that have regroup's prefix but that nothing reads."""
 
 import os
 from collections.abc import Mapping

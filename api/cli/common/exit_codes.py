@@ -86,8 +86,8 @@ def failure_of(error: RegroupError) -> Failure:
         exit_code = exit_code_for_response(problem.code, problem.status)
         return Failure(problem.code, exit_code, f"{problem.title}: {problem.detail}", tuple(issues))
     if isinstance(error, ServerUnreachableError):
-        known = describe_absence(str(error))
-        return Failure("unavailable", EXIT_UNAVAILABLE, f"{error}{'; ' if known else ''}{known}")
+        absence = describe_absence(str(error))
+        return Failure("unavailable", EXIT_UNAVAILABLE, f"{error}{'; ' if absence else ''}{absence}")
     if isinstance(error, SettingError):
         return Failure("invalid_setting", USAGE, str(error), error.issues)
     if isinstance(error, ArchiveError):

@@ -1,4 +1,4 @@
-"""Ctrl-C while a command follows a job: the command ends, the job continues, and a message states how to go on."""
+"""Ctrl-C while a command follows a job: the command ends, the job continues, and a message states the next commands."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

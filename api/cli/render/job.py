@@ -1,8 +1,8 @@
-"""One job as a table for people: units, names instead of ids, and no number without a basis. Pure."""
+"""One job as a table for people: units, names instead of ids, and only numbers that have a basis. Pure."""
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from regroup.api.live.formatting import duration, number, ranges, size, size_text
@@ -128,7 +128,7 @@ def _device(job: Mapping[str, Any]) -> str:
     return str((job.get("spec") or {}).get("resources", {}).get("device", ""))
 
 
-def _figure(job: Mapping[str, Any], name: str, describe: Any) -> str:
+def _figure(job: Mapping[str, Any], name: str, describe: Callable[[Any], object]) -> str:
     value = job.get(name)
     return "" if value is None else str(describe(value))
 

@@ -1,4 +1,4 @@
-"""What a newcomer types before a server runs, in terminals of two widths. Real processes on real terminals."""
+"""A new user's first commands, before a server runs, in terminals of two widths. Real processes, real terminals."""
 
 import json
 import os
@@ -123,7 +123,8 @@ def test_an_entrypoint_that_the_folder_lacks_is_refused_before_it_is_sent(dead_s
     spec.write_text("name: a\nworkload: {kind: script, entrypoint: train.py}\ncode: {working_dir: code}\n")
     for command in ("run", "submit", "validate"):
         shown = re.sub(r"\s+", " ", typed(200, command, str(spec), code=3))
-        assert "workload.entrypoint: is not in the folder that is sent to the nodes" in shown
+        assert f"workload.entrypoint: {spec}: line 2, column " in shown
+        assert "is not in the folder that is sent to the nodes" in shown
 
 
 def test_a_misspelt_variable_is_named_with_the_nearest_one(state: Path) -> None:

@@ -1,6 +1,7 @@
 """The command line before its first request: imports, usage errors, and discovery of the server."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from regroup.api.cli.main import VERBS, main
 from regroup.api.client.discovery import address
 from regroup.service.domain.error_codes import ERROR_CODES
 from regroup.service.domain.errors import FieldIssue, NotFoundError, SpecError
+from regroup.service.local import api_token
 
 HEAVY = ("torch", "ray", "numpy", "fastapi", "matplotlib")
 
@@ -27,7 +29,8 @@ except SystemExit:
 loaded = [name for name in {(*HEAVY, "pydantic", "httpx2", "yaml")!r} if name in sys.modules]
 assert not loaded, loaded
 """
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("REGROUP_")}
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, env=environment)
 
 
 def test_a_client_command_imports_neither_torch_nor_ray(tmp_path: Path) -> None:
@@ -125,7 +128,7 @@ def test_an_error_without_a_server_tells_how_to_start_one(
     [
         ({"REGROUP_PORT": "abc"}, [], "error: REGROUP_PORT: must be an integer (got 'abc')"),
         ({}, ["--database-url", "mysql://host/name"], "error: database 'mysql' is not supported"),
-        ({"REGROUP_LEASE_S": "0.5"}, [], "error: REGROUP_LEASE_S: must be more than 1.0 (got '0.5')"),
+        ({"REGROUP_LEASE_S": "0.5"}, [], "error: REGROUP_LEASE_S: must be > 1 (got '0.5')"),
         ({"REGROUP_TOPOLOGY_LABELS": "rack"}, [], "error: REGROUP_TOPOLOGY_LABELS: must be JSON (got 'rack')"),
         ({}, ["--ray-address", "nowhere"], "error: --ray-address 'nowhere' is not HOST:PORT"),
     ],
@@ -139,6 +142,8 @@ def test_an_invalid_setting_is_named_as_it_was_given_and_in_plain_words(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("REGROUP_STATE_DIR", str(tmp_path))
+    for name in api_token.VARIABLES:  # serve removes them from its environment, which is that of the tests here
+        monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)

@@ -34,7 +34,7 @@ def test_a_quiet_stream_that_is_lost_late_has_its_whole_patience(clock: Clock) -
         follower.reconnect_delay_s("the server was restarted")
 
 
-def test_a_server_that_accepts_and_closes_again_is_given_up(clock: Clock) -> None:
+def test_a_client_stops_retrying_a_server_that_accepts_and_closes_again(clock: Clock) -> None:
     follower = Follower(EventStream("/logs", str), 10.0, "server")
     with pytest.raises(ServerUnreachableError):
         for _ in range(100):

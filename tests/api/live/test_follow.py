@@ -51,7 +51,7 @@ class RecordedViews:
             self.shown.notify_all()
 
     def write(self, source: OutputSource, text: str) -> None:
-        raise AssertionError("no output was asked for")
+        raise AssertionError("no output was requested")
 
     def until(self, is_there: Callable[[JobView], bool]) -> None:
         with self.shown:

@@ -1,4 +1,4 @@
-"""A newcomer's first ten minutes with a server, in terminals of two widths: what is typed, and what is shown."""
+"""A new user's first ten minutes with a server, in terminals of two widths: commands, and their output."""
 
 import os
 import re
@@ -96,9 +96,9 @@ def test_ctrl_c_leaves_the_job_running_and_states_it(
         terminal.wait_for("epoch 1", 120)
         terminal.interrupt()
         assert terminal.end() == 130
-        said = squeeze(terminal.screen.text)
-    assert squeeze(f"job {name} continues: `regroup watch {name}` shows it, `regroup cancel {name}` ends it") in said
-    assert "Traceback" not in said
+        output = squeeze(terminal.screen.text)
+    assert squeeze(f"job {name} continues: `regroup watch {name}` shows it, `regroup cancel {name}` ends it") in output
+    assert "Traceback" not in output
     assert served.client.get(name).state == "RUNNING"
     with Terminal([*REGROUP, "watch", name], columns=columns, environment=environment) as terminal:
         terminal.wait_for("RUNNING")
@@ -141,7 +141,7 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
     server.down()
 
 
-def test_down_while_somebody_follows_prints_no_traceback(own_server: Server, program: Path) -> None:
+def test_down_while_a_client_follows_prints_no_traceback(own_server: Server, program: Path) -> None:
     environment = {"REGROUP_STATE_DIR": str(own_server.state)}
     job = own_server.client.submit(
         {"name": "long", "workload": {"kind": "script", "entrypoint": str(program), "args": ["100000"]}}
