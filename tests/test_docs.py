@@ -38,7 +38,7 @@ def found(*languages: str) -> list[Block]:
 def parsed(path: Path) -> JobSpec:
     """Return the spec of a file as the command line would send it. Code and requirements are read but not uploaded."""
     read = requirements.with_requirements(read_spec(path), None, path.parent)
-    return parse_spec(with_code_uploaded(read, lambda folder: f"sha256:{0:064x}"))
+    return parse_spec(with_code_uploaded(read, lambda folder, excluded: f"sha256:{0:064x}"))
 
 
 @pytest.mark.parametrize("block", [block for block in found("yaml") if OF_KUSTOMIZE not in block.text], ids=str)

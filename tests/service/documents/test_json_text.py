@@ -126,7 +126,8 @@ def _fuzz(source: str | bytes) -> None:
     except DocumentError as error:
         assert error.issues[0].message
         return
-    assert repr(json.loads(source)) == repr(value), "other readers read the same value"
+    plain = source.removeprefix("\ufeff") if isinstance(source, str) else source  # the library accepts it only in bytes
+    assert repr(json.loads(plain)) == repr(value), "other readers read the same value"
 
 
 test_any_text_is_read_like_the_standard_library_or_refused = _with_seeds(_fuzz)

@@ -12,7 +12,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import event
 
-from regroup.service.domain.errors import ConflictError, PreconditionError, UnavailableError
+from regroup.service.domain.errors import ConflictError, PreconditionError, SettingError, UnavailableError
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.store.database import _MIGRATIONS, Database
 from regroup.service.store.records import Lease
@@ -76,7 +76,7 @@ async def test_sqlite_readers_cannot_write(tmp_path: Path):
 
 @pytest.mark.parametrize("url", ["sqlite://", "mysql://h/x", "no url"])
 async def test_an_unsupported_database_is_refused_with_supported_urls(url: str):
-    with pytest.raises(ConflictError, match="sqlite:///"):
+    with pytest.raises(SettingError, match="sqlite:///"):
         await Store.open(url)
 
 
