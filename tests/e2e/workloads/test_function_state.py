@@ -18,7 +18,7 @@ def function(name: str, **parts: Any) -> dict[str, Any]:
         "name": name,
         "workload": {"kind": "function", "function": "kept_state:train"},
         "code": {"working_dir": str(FOLDER)},
-        "training": {"steps": STEPS},
+        "training": {"steps": STEPS, "global_batch": 8, "micro_batch": 4},
         "layout": {"dp": 2, "data_parallel": "ddp"},
         "snapshot": {"every_steps": 1},
         "checkpoint": {"every_steps": SAVED},
