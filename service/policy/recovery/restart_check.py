@@ -21,7 +21,8 @@ class StateDifference:
     def __str__(self) -> str:
         named = ", ".join(self.names[:_NAMED]) + (", …" if len(self.names) > _NAMED else "")
         ranks = f"rank{'' if len(self.ranks) == 1 else 's'} {', '.join(map(str, self.ranks))}"
-        return f"after step {self.step}, {len(self.names)} parts of the state of {ranks} differ: {named}"
+        parts = "1 part" if len(self.names) == 1 else f"{len(self.names)} parts"
+        return f"after step {self.step}, {parts} of the state of {ranks} changed: {named}"
 
 
 def find_difference(before: Digests, after: Digests) -> StateDifference | None:

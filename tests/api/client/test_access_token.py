@@ -1,4 +1,4 @@
-"""Where clients find the token, and what they do when it changes."""
+"""Sources of a client's token, and requests after the token has changed."""
 
 import json
 import os

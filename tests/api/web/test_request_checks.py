@@ -97,8 +97,8 @@ async def test_validation_refuses_what_a_submission_refuses(live, make_spec):
     for fields in (
         {"faults": [{"at": {"rank": 0, "step": 1}}]},
         {"disable_detectors": ["hang"]},
-        {"depends_on": ["nobody"]},
-        {"resume_from": "nobody@latest"},
+        {"depends_on": ["absent"]},
+        {"resume_from": "absent@latest"},
         {"storage_uri": "here"},
         {"layout": {"dp": {"min": 1, "target": 1, "max": 2_000_000}}},
         {"env": {"A=B": "1"}},

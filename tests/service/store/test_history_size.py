@@ -85,7 +85,7 @@ def questions(store: Store) -> dict[str, Callable[[], Awaitable[Any]]]:
         "queued of a project": page(states=frozenset({JobState.QUEUED}), project="p1"),
         "failed of a name": page(states=frozenset({JobState.FAILED}), name="nightly-1"),
         "a name in a project": page(name="nightly-1", project="p2"),
-        "a project without jobs": page(project="nobody"),
+        "a project without jobs": page(project="absent"),
         "a label": page(labels={"team": "vision"}),
         "a label and a state": page(labels={"team": "vision"}, states=frozenset({JobState.QUEUED})),
         "unfinished counts": lambda: store.totals.uncounted(5000.0, 50),

@@ -64,7 +64,7 @@ async def test_the_first_generation_ends_by_plan_and_equal_steps_are_noted() -> 
 async def test_a_difference_ends_the_job_and_names_the_part() -> None:
     checked = Checked()
     checked.check.find_end(train_steps(monitor(1), stops=True))
-    with pytest.raises(Finished, match="after step 3, 1 parts of the state of ranks 0, 1 differ: w") as ended:
+    with pytest.raises(Finished, match="after step 3, 1 part of the state of ranks 0, 1 changed: w") as ended:
         checked.check.poll(train_steps(monitor(2, MEMORY), "b", stops=False))
     assert ended.value.reason is Reason.STATE_NOT_RESTORED
 

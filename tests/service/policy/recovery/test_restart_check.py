@@ -18,12 +18,12 @@ def test_a_part_that_only_one_of_the_states_has_is_a_difference() -> None:
     lacking = {**EQUAL, 4: {0: {"w": "c"}, 1: {"w": "c", "new": "n"}}}
     difference = find_difference(EQUAL, lacking)
     assert difference == StateDifference(4, (0, 1), ("b", "new"))
-    assert str(difference) == "after step 4, 2 parts of the state of ranks 0, 1 differ: b, new"
+    assert str(difference) == "after step 4, 2 parts of the state of ranks 0, 1 changed: b, new"
 
 
 def test_a_message_names_at_most_five_parts() -> None:
     difference = StateDifference(3, (1,), tuple("abcdefg"))
-    assert str(difference) == "after step 3, 7 parts of the state of rank 1 differ: a, b, c, d, e, …"
+    assert str(difference) == "after step 3, 7 parts of the state of rank 1 changed: a, b, c, d, e, …"
 
 
 def test_digests_are_complete_with_those_of_every_rank_for_every_step() -> None:
