@@ -11,7 +11,7 @@ import pytest
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.jobs.invariant_checks import check_all_invariants
-from tests.support.servers.regroup_server import Server, eventually, parent
+from tests.support.servers.regroup_server import Server, agent_of, eventually
 
 pytestmark = pytest.mark.slow
 FLAPPED = Expected(
@@ -57,7 +57,7 @@ def _flaps(own: Server, job: Job) -> tuple[str, str]:
         eventually(lambda number=generation: trains(number), 60)
         time.sleep(max(0.0, killed_s + APART_S - time.monotonic()))
         first = next(stack for stack in own.client.stacks(job.id) if stack.rank == 0)
-        os.kill(parent(parent(first.pid)), signal.SIGKILL)
+        os.kill(agent_of(first.pid), signal.SIGKILL)
         killed_s = time.monotonic()
     eventually(lambda: trains(4), 60)
     bad, good = sorted(own.client.nodes(), key=lambda node: -node.health.score)

@@ -14,7 +14,7 @@ import pytest
 from regroup.api.schemas.jobs import Job
 from tests.support.checks.job_leaks import nothing_left_by_jobs
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.regroup_server import Server, assert_same_result, called, eventually, parent
+from tests.support.servers.regroup_server import Server, agent_of, assert_same_result, called, eventually
 
 Spec = Callable[..., dict[str, Any]]
 NO_MIRROR = {"mirror": "off"}
@@ -97,7 +97,7 @@ def test_steps_of_a_checkpoint_are_recorded_even_if_the_reporting_agent_dies(
     gates = Gates(tmp_path, 9)
     job = served.client.submit(spec("row-teller", snapshot=NO_MIRROR, **gates.parts))
     eventually(lambda: [saved.step for saved in served.client.checkpoints(job.id)] == [8], 120, every_s=0.01)
-    os.kill(parent(parent(gates.ranks_at(9)[0])), signal.SIGKILL)
+    os.kill(agent_of(gates.ranks_at(9)[0]), signal.SIGKILL)
     gates.open(9)
     done = served.client.wait(job.id, timeout_s=240)
     assert_same_result(served, done, control)

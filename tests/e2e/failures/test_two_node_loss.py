@@ -16,7 +16,7 @@ from regroup.service.chaos.invariants import Expected
 from regroup.service.policy.recovery.mirror_pairs import PairingNode, pair_nodes
 from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.regroup_server import Server, end, eventually, parent
+from tests.support.servers.regroup_server import Server, agent_of, end, eventually
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.slow
@@ -65,7 +65,7 @@ def test_two_agents_at_once(which: str, four: Server, calm: Job, spec: Spec, tmp
         held_by[one] if which == "of one pair" else next(node for node in held_by if node not in (one, held_by[one]))
     )
     pids = gates.ranks_at(LAST_GATE)
-    agents = [parent(parent(pids[place.rank])) for place in first.ranks if place.node_id in (one, other)]
+    agents = [agent_of(pids[place.rank]) for place in first.ranks if place.node_id in (one, other)]
     with check_all_invariants(four, job, LOST, calm) as record_fault:
         record_fault("kill_agent")
         for agent in agents:

@@ -15,7 +15,7 @@ from regroup.service.chaos.invariants import Expected
 from regroup.service.local.ray_cluster import load, ray_environment
 from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.regroup_server import Server, assert_same_result, eventually, parent
+from tests.support.servers.regroup_server import Server, agent_of, assert_same_result, eventually, parent
 
 Spec = Callable[..., dict[str, Any]]
 _DRAINED = (frozenset({"drained"}),)
@@ -139,7 +139,7 @@ def test_a_node_that_receives_sigterm_charges_no_budget(
     """Send SIGTERM to the raylet. The agent ends with it at once, before it can act."""
     gates = Gates(tmp_path, 3)
     job = held_at_3(three, spec("sigterm", **gates.parts), gates)
-    agent = parent(parent(gates.ranks_at(3)[0]))
+    agent = agent_of(gates.ranks_at(3)[0])
     os.kill(parent(agent), signal.SIGTERM)
     # At first the record shows a lost agent: the ranks end before the supervisor queries Ray for the node's state.
     eventually(lambda: [each.reason for each in three.client.get(job.id).incidents] == ["drained"], 60)

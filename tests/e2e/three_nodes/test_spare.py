@@ -14,7 +14,7 @@ from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.jobs.step_gates import Gates
-from tests.support.servers.regroup_server import Server, eventually, parent
+from tests.support.servers.regroup_server import Server, agent_of, eventually, parent
 
 Spec = Callable[..., dict[str, Any]]
 TOOK_OVER = Expected(
@@ -45,7 +45,7 @@ def test_a_spare_replaces_a_lost_node(three: Server, undisturbed: Job, spec: Spe
         eventually(lambda: not ready(three, job), 60)
         came = three.join()
         assert eventually(lambda: ready(three, job), 90) == came
-        agent = parent(parent(gates.ranks_at(3)[0]))
+        agent = agent_of(gates.ranks_at(3)[0])
         os.kill(parent(agent), signal.SIGKILL)  # a node to Ray: every process of the node ends with it
         eventually(lambda: three.client.get(job.id).state == "RECOVERING", 60)
         gates.open(3)
@@ -69,7 +69,7 @@ def test_another_node_replaces_a_lost_one(three: Server, undisturbed: Job, spec:
     eventually(lambda: len(gates.ranks_at(7)) == 4 and mirrored(), 120)
     (first,) = three.client.generations(job.id)
     lost = first.ranks[0].node_name
-    agent = parent(parent(gates.ranks_at(7)[0]))
+    agent = agent_of(gates.ranks_at(7)[0])
     with check_all_invariants(three, job, TOOK_OVER, undisturbed):
         os.kill(parent(agent), signal.SIGKILL)  # a node to Ray: every process of the node ends with it
         # Until then its remaining ranks may train.

@@ -27,6 +27,7 @@ _DATABASES = "PostgreSQL."
 """Prefixes in shared memory of databases that other tests on this machine use at the same time; no job has one."""
 _LONG_LIVED = ("gcs_server", "raylet")
 _KEPT_CONNECTIONS = 2
+"""Connections that two processes may open at the first call that needs them, and keep."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,9 @@ class DaemonResources:
     """Descriptors of the long-lived processes at one moment, by kind, and the names in shared memory."""
 
     by_process: Mapping[int, Counter[str]]
+    """Process → kind → number, without connections."""
+    connections: Mapping[int, Counter[frozenset[int]]]
+    """Process → processes at the other end (none: unknown or ended) → number of connections."""
     shared_memory: frozenset[str]
 
     def beyond(self, before: "DaemonResources") -> list[str]:
@@ -49,16 +53,51 @@ class DaemonResources:
         ]
 
 
+class ConnectionGrowth:
+    """Connections between long-lived processes since the first test of a cluster.
+
+    Ray opens some late and keeps them, so one job says nothing. Connections that grow with the jobs are a leak.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[int, frozenset[int]], int] = {}
+        self._jobs_at: dict[int, int] = {}
+
+    def record(self, now: DaemonResources, jobs: int) -> None:
+        """Record the state before a test of a cluster that has had this number of jobs."""
+        for pid, others in now.connections.items():
+            if pid not in self._jobs_at:
+                self._jobs_at[pid] = jobs
+                self._first |= {(pid, other): count for other, count in others.items()}
+
+    def leaks(self, now: DaemonResources, jobs: int) -> list[str]:
+        """Return a line for each pair of processes whose connections grow at least as fast as the number of jobs."""
+        lines: list[str] = []
+        for pid, others in now.connections.items():
+            since = jobs - self._jobs_at.get(pid, jobs)
+            for other, count in others.items():
+                growth = count - self._first.get((pid, other), 0)
+                if growth > _KEPT_CONNECTIONS and growth >= since:
+                    names = " and ".join(f"{_name(end)} ({end})" for end in sorted(other)) or "no process"
+                    lines.append(f"{growth} more connections of {_name(pid)} ({pid}) to {names} after {since} jobs")
+        return lines
+
+
+_growth = ConnectionGrowth()
+
+
 @contextlib.contextmanager
 def nothing_left_by_jobs(served: Server) -> Generator[None]:
     """Fail if the jobs that are submitted in the block leave anything, after some time to close it."""
     earlier, before = {job.id for job in served.client.jobs()}, inspect_daemons(served)
+    _growth.record(before, len(earlier))
     yield
     jobs = [job.id for job in served.client.jobs() if job.id not in earlier]
     deadline = time.monotonic() + _CLOSED_WITHIN_S
 
     def inspect() -> list[str]:
-        return [*find_traces(served, jobs), *inspect_daemons(served).beyond(before)]
+        now = inspect_daemons(served)
+        return [*find_traces(served, jobs), *now.beyond(before), *_growth.leaks(now, len(earlier) + len(jobs))]
 
     while (left := inspect()) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -89,31 +128,29 @@ def inspect_daemons(served: Server) -> DaemonResources:
     snapshot = Snapshot()
     long_lived = _long_lived(served)
     pool = str(served.state / "regroup.db")  # the pool of connections to the database grows to its size, and stays
+    own = {
+        pid: [found for found in snapshot.of(pid) if found.others <= long_lived and not found.target.startswith(pool)]
+        for pid in long_lived
+    }
     return DaemonResources(
-        {
-            pid: count_kinds(
-                [
-                    found
-                    for found in snapshot.of(pid)
-                    if found.others <= long_lived and not found.target.startswith(pool)
-                ]
-            )
-            for pid in long_lived
-        },
+        {pid: count_kinds(found) for pid, found in own.items()},
+        {pid: count_connections(found) for pid, found in own.items()},
         frozenset(name for name in held().shared_memory if not name.startswith(_DATABASES)),
     )
 
 
 def count_kinds(descriptors: Sequence[Descriptor]) -> Counter[str]:
-    """Count descriptors by kind, without two sockets for each process at the other end.
+    """Count descriptors by kind, without connections."""
+    return Counter("listening port" if found.port else found.kind for found in descriptors if not _connects(found))
 
-    Ray opens a connection between a driver and a raylet, one in each direction, at the first call that needs it. It
-    keeps both.
-    """
-    connections = Counter(found.others for found in descriptors if found.kind == "socket" and found.others)
-    others = (found for found in descriptors if found.kind != "socket" or not found.others)
-    kinds = Counter("listening port" if found.port else found.kind for found in others)
-    return kinds + Counter(socket=sum(max(0, count - _KEPT_CONNECTIONS) for count in connections.values()))
+
+def count_connections(descriptors: Sequence[Descriptor]) -> Counter[frozenset[int]]:
+    """Count connections by the processes at the other end."""
+    return Counter(found.others for found in descriptors if _connects(found))
+
+
+def _connects(descriptor: Descriptor) -> bool:
+    return descriptor.kind == "socket" and not descriptor.port
 
 
 def find_traces(served: Server, jobs: Sequence[str]) -> list[str]:

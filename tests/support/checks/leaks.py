@@ -20,6 +20,8 @@ SESSION = uuid.uuid4().hex
 
 
 _SHARED = "/dev/shm/"
+_DATABASE = "PostgreSQL."
+"""Prefix of the segments of a database server. It keeps some that none of its processes has mapped."""
 _outlived = pytest.StashKey[list[str]]()
 
 
@@ -138,7 +140,12 @@ def _session_processes() -> dict[int, str]:
 
 def _shared_memory() -> frozenset[str]:
     names = {path.name for path in Path("/dev/shm").iterdir()}
-    return frozenset(names - _in_use_elsewhere()) if names else frozenset()
+    if not names:
+        return frozenset()
+    elsewhere = _in_use_elsewhere()
+    if any(name.startswith(_DATABASE) for name in elsewhere):
+        elsewhere |= {name for name in names if name.startswith(_DATABASE)}
+    return frozenset(names - elsewhere)
 
 
 def _in_use_elsewhere() -> set[str]:

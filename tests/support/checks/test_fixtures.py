@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from regroup.service.local.leftovers import find_processes
+from tests.support.checks import leaks
 from tests.support.checks.descriptors import Descriptor, Snapshot
-from tests.support.checks.job_leaks import count_kinds
+from tests.support.checks.job_leaks import ConnectionGrowth, DaemonResources, count_connections, count_kinds
 from tests.support.checks.leaks import SESSION_VARIABLE, held
 
 pytest_plugins = ["pytester"]
@@ -75,19 +77,28 @@ def test_leaks_fail_their_test_and_what_outlives_the_session_fails_the_run(
     outlived.stdout.fnmatch_lines(["*outlived the tests*", "*: sleep 78"])
 
 
-def test_shared_memory_of_other_sessions_is_not_a_leak() -> None:
-    shared = Path(f"/dev/shm/regroup-test-{os.urandom(4).hex()}")
+@pytest.mark.parametrize("is_database", [False, True])
+def test_shared_memory_of_other_sessions_is_not_a_leak(is_database: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefix = f"regroup-test-{os.urandom(4).hex()}"
+    if is_database:  # databases of other tests may run at the same time
+        monkeypatch.setattr(leaks, "_DATABASE", prefix)
+    shared, unmapped = Path(f"/dev/shm/{prefix}"), Path(f"/dev/shm/{prefix}-unmapped")
     elsewhere = {**os.environ, SESSION_VARIABLE: "another"}
     opens = ["python3", "-c", f"open({str(shared)!r}, 'w'); held = open({str(shared)!r}); print(flush=True); input()"]
     other = subprocess.Popen(opens, env=elsewhere, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        unmapped.touch()
         assert other.stdout is not None and other.stdout.readline() == b"\n"
         assert shared.name not in held().shared_memory
+        assert (unmapped.name in held().shared_memory) != is_database, (
+            "a database keeps segments that no process has mapped"
+        )
         other.communicate(b"\n")
         assert shared.name in held().shared_memory, "no other session uses it any more"
     finally:
         other.kill()
         shared.unlink()
+        unmapped.unlink()
 
 
 # Opens a memory file, a port, both ends of a TCP connection, and one end of a pipe and of a unix socket of ours.
@@ -119,12 +130,35 @@ def test_descriptors_of_a_process_are_listed_with_the_processes_at_their_other_e
     assert Snapshot().of(holder.pid) == []
 
 
-def test_two_connections_to_a_process_do_not_count_and_each_further_one_does() -> None:
+def test_connections_are_counted_by_their_other_end_and_not_by_kind() -> None:
     file, port = Descriptor(3, "/dev/null", frozenset(), None), Descriptor(4, "socket:[1]", frozenset(), 80)
-    one, two, three, elsewhere = (Descriptor(5, "socket:[2]", frozenset({pid}), None) for pid in (7, 7, 7, 8))
-    own = {"/dev/null": 1, "listening port": 1}
-    assert count_kinds([file, port, one, two, elsewhere]) == count_kinds([file, port]) == own
-    assert count_kinds([one, two, three, elsewhere]) == {"socket": 1}
+    one, two, elsewhere, ended = (Descriptor(5, "socket:[2]", frozenset(pids), None) for pids in ([7], [7], [8], []))
+    assert count_kinds([file, port, one, two, elsewhere, ended]) == {"/dev/null": 1, "listening port": 1}
+    assert count_connections([file, port, one, two, elsewhere, ended]) == {
+        frozenset({7}): 2,
+        frozenset({8}): 1,
+        frozenset(): 1,
+    }
+
+
+NOBODY = 2**22 + 1
+"""An id above the largest that Linux gives."""
+
+
+def test_connections_that_grow_with_the_jobs_are_a_leak() -> None:
+    def resources(count: int) -> DaemonResources:
+        return DaemonResources({}, {NOBODY: Counter({frozenset({NOBODY}): count})}, frozenset())
+
+    kept, growth = ConnectionGrowth(), ConnectionGrowth()
+    for jobs in range(1, 7):
+        kept.record(resources(2), jobs - 1)
+        assert kept.leaks(resources(4), jobs) == [], "two that are opened late and kept"
+    for jobs in range(1, 3):
+        growth.record(resources(1 + jobs), jobs - 1)
+        assert growth.leaks(resources(2 + jobs), jobs) == []
+    assert growth.leaks(resources(5), 3) == [
+        f"3 more connections of a process that has ended ({NOBODY}) to a process that has ended ({NOBODY}) after 3 jobs"
+    ]
 
 
 def test_a_detached_process_is_found_by_a_job_that_its_environment_or_folder_names(tmp_path: Path) -> None:

@@ -17,9 +17,12 @@ from regroup.api.schemas.jobs import Job
 from regroup.service.local import ray_cluster
 from regroup.service.settings import Settings
 from regroup.workers.os.proc_environ import arguments
+from tests.support.checks.descriptors import Snapshot
 
 START_S = 120.0
 JOB_S = 240.0
+_AGENT_TITLES = ("ray::NodeAgent", "ray::StandbyAgent")
+"""Titles of the processes of agents. Ray shows a standby that became an agent under either name."""
 
 
 class Server:
@@ -119,7 +122,7 @@ class Server:
         A title alone does not identify them. Ray shows a standby that became an agent under either name, and idle
         standbys have the same titles. Idle standbys have no shared memory of ranks.
         """
-        titled = self.processes("ray::NodeAgent", "ray::StandbyAgent")
+        titled = self.processes(*_AGENT_TITLES)
         return [pid for pid in titled if any("memfd:regroup-" in target for target in _descriptors(pid))]
 
     def join(self) -> str:
@@ -162,6 +165,16 @@ def _descriptors(pid: int) -> list[str]:
 def parent(pid: int) -> int:
     """Return the process id of the parent."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def agent_of(rank: int) -> int:
+    """Return the agent of a rank's process: it has the other end of a socket of the rank's zygote.
+
+    It is not always the parent of the zygote, which may be a fork of the node's template.
+    """
+    ends = {pid for found in Snapshot().of(parent(rank)) if found.kind == "socket" for pid in found.others}
+    (agent,) = [pid for pid in ends if _title(pid).startswith(_AGENT_TITLES)]
+    return agent
 
 
 def called(title: str) -> list[int]:
