@@ -153,13 +153,17 @@ class RankGroup:
                     continue  # the rank is dying: its exit follows
 
     def terminate(self) -> None:
-        """Send SIGTERM to the process of every live rank, once. Their descendants get no signal, as under torchrun."""
+        """Send SIGTERM to the process of every live rank, once. Their descendants get no signal, as under torchrun.
+
+        SIGCONT follows, because a process that is stopped does not receive SIGTERM.
+        """
         if self.is_terminating:
             return
         self.is_terminating = True
         live = [local.child for local in self.ranks.values() if local.exit_code is None]
         with contextlib.suppress(ZygoteDied):  # then the ranks are dead
             self._zygote.signal(live, signal.SIGTERM)
+            self._zygote.signal(live, signal.SIGCONT)
 
     def messages_for_replay(self) -> list[Message]:
         """Return all messages, but only the first and the newest step row."""

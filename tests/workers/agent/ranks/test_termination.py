@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 import time
 import uuid
@@ -45,7 +46,7 @@ def main(fds):
         signal.signal(signal.SIGTERM, save)
     helper = "import signal, sys, time; signal.signal(15, lambda *_: open(sys.argv[1], 'w')); time.sleep(99)"
     subprocess.Popen([sys.executable, "-c", helper, str(folder / f"helper-{join.rank}")])
-    (folder / f"up-{join.rank}").touch()
+    (folder / f"up-{join.rank}").write_text(str(os.getpid()))
     while True:
         time.sleep(0.01)
 """
@@ -115,6 +116,15 @@ async def test_ranks_end_by_themselves_and_report_nothing_but_that(node: Node, c
     assert saved == ([] if code == -15 else ["15 ", "15 "])
     assert await node.host.kill_ranks(1) == []
     assert list(node.folder.glob("helper-*")) == [], "only the rank's own process gets the signal"
+
+
+@pytest.mark.parametrize("node", ["exits"], indirect=True)
+async def test_a_stopped_rank_continues_and_saves_too(node: Node) -> None:
+    await node.until(lambda: (node.folder / "up-1").read_text())
+    os.kill(int((node.folder / "up-1").read_text()), signal.SIGSTOP)
+    await node.host.terminate_ranks(1)
+    await node.until(lambda: len(node.of(Exited)) == 2)
+    assert {path.read_text() for path in node.folder.glob("saved-*")} == {"15 "}
 
 
 @pytest.mark.parametrize("node", ["ignores"], indirect=True)
