@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all test-slow test-waiting check format docs docs-site dist dist-check test-pythons bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction clean
+.PHONY: help setup demo test test-all test-alone test-waiting check format docs docs-site dist dist-check test-pythons bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -19,25 +19,25 @@ demo: $(STAMP) ## train on text, kill a rank half-way, compare with an undisturb
 # The processes of tests read compiled modules, as those of an installed package do.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Fast end-to-end tests run two files at a time, in order: each process starts servers and clusters of its own. Slow ones cut links, freeze
-# nodes and shift clocks, and need the machine for themselves. Two of them wait most of the time and run at the same time as the others.
-E2E_FAST := -m "not slow and not soak" -n 2 --dist loadfile --no-loadscope-reorder tests/e2e
-E2E_WAITING := tests/e2e/failures/test_chaos.py tests/e2e/failures/test_disabled_detectors.py
+# End-to-end tests run two files at a time, in order: each process starts servers and clusters of its own. Those marked `alone` cut links,
+# freeze nodes, shift clocks or measure times. They run one after the other, next to the injected faults of one file that waits most of the time.
+E2E := -n 2 --dist loadfile --no-loadscope-reorder tests/e2e
+E2E_WAITING := tests/e2e/failures/test_chaos.py
 
 test: $(STAMP) ## run the tests that are not marked slow
 	@$(BIN)/python -m pytest -m "not slow" -n 3 --dist worksteal --ignore tests/e2e
-	@$(BIN)/python -m pytest $(E2E_FAST)
+	@$(BIN)/python -m pytest -m "not slow and not soak" $(E2E)
 
 # The coverage of the first part is measured: the percentage is printed, and build/coverage/index.html shows every line.
 test-all: $(STAMP) ## run all tests except soaks (`pytest -m soak` runs those); report coverage
 	@$(BIN)/python -m pytest -m "not soak" -n 3 --dist worksteal --ignore tests/e2e --cov --cov-report=html
 	@echo "coverage of the test processes, without tests/e2e: $$($(BIN)/coverage report --format=total) % of lines"
-	@$(BIN)/python -m pytest $(E2E_FAST)
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target test-slow test-waiting
+	@$(BIN)/python -m pytest -m "not alone and not soak" $(E2E) $(E2E_WAITING:%=--ignore %)
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target test-alone test-waiting
 
-test-slow test-waiting: $(STAMP)
-test-slow:
-	@$(BIN)/python -m pytest -m "slow and not soak" $(E2E_WAITING:%=--ignore %) tests/e2e
+test-alone test-waiting: $(STAMP)
+test-alone:
+	@$(BIN)/python -m pytest -m "alone and not soak" tests/e2e
 test-waiting:
 	@$(BIN)/python -m pytest -m "slow and not soak" $(E2E_WAITING)
 

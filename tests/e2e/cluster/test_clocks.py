@@ -15,7 +15,7 @@ from tests.support.machines.wall_clock import Clock
 from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
-pytestmark = [pytest.mark.slow, pytest.mark.compiler]
+pytestmark = [pytest.mark.slow, pytest.mark.compiler, pytest.mark.alone]
 HOUR_S = 3600
 SET_AT = {4: HOUR_S, 12: 0, 20: -HOUR_S}
 """Step at whose commit the job waits → seconds by which the clock is ahead from then on."""

@@ -24,7 +24,7 @@ ANSWERS_WITHIN_S = 45.0
 RANKS = {0, 1, 2, 3}
 ONE_EXIT = Expected(incidents=(frozenset({"rank_exit"}),))
 
-pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture

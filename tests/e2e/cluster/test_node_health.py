@@ -13,7 +13,7 @@ from regroup.service.chaos.invariants import Expected
 from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.servers.regroup_server import Server, agent_of, eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 FLAPPED = Expected(
     "CANCELLED", "cancelled_by_user", (frozenset({"agent_lost"}),) * 3, detect_s=6.0, total_s=25.0, steps_lost=4000
 )

@@ -25,7 +25,7 @@ from tests.support.machines.namespaces import SPARES, TRAINING, Cluster, Machine
 from tests.support.servers.regroup_server import eventually
 
 Spec = Callable[..., dict[str, Any]]
-pytestmark = [pytest.mark.wires, pytest.mark.slow]
+pytestmark = [pytest.mark.wires, pytest.mark.slow, pytest.mark.alone]
 
 FAULTS = {12: "cut", 28: "mute", 44: "frozen", 60: "dead"}
 """Step at whose commit the job waits → fault that one of its machines then has."""

@@ -21,6 +21,7 @@ charged."""
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_job_continues_in_a_new_cluster_with_its_numbers_and_steps(tmp_path: Path, spec: Spec) -> None:
     gate = tmp_path / "closed"
     gate.touch()

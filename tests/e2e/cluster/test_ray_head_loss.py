@@ -22,7 +22,7 @@ from tests.support.jobs.step_gates import Gates
 from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
-pytestmark = [pytest.mark.redis, pytest.mark.slow]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.alone]
 ONE_EXIT = Expected(incidents=(frozenset({"rank_exit"}),), steps_lost=0)
 
 

@@ -11,7 +11,7 @@ from regroup.api.schemas.jobs import Job
 from regroup.service.domain.layout import Layout
 from tests.support.servers.regroup_server import Server, eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 SPLIT = {"auto": {"ranks": 4}, "pp": 2}
 """A pipeline, so that there is a bubble; the planner chooses all else."""
 

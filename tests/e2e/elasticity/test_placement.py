@@ -8,7 +8,7 @@ import pytest
 from tests.support.servers.regroup_server import Server, assert_same_result, eventually
 
 Spec = Callable[..., dict[str, Any]]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 RACKS = "SwitchName=left Nodes=local-1,local-3\nSwitchName=right Nodes=local-2\nSwitchName=spine Switches=left,right\n"
 
 

@@ -28,6 +28,7 @@ for step in range(120):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_slow_rank_of_a_script_is_named_within_twenty_steps_and_cleared(served: Server, tmp_path: Path) -> None:
     path = tmp_path / "uneven.py"
     path.write_text(UNEVEN)

@@ -162,6 +162,7 @@ def test_down_while_a_client_follows_prints_no_traceback(own_server: Server, pro
             terminal.__exit__()
 
 
+@pytest.mark.slow  # waits until Ray has not answered for long enough, twice
 def test_a_dead_ray_address_ends_with_one_sentence_and_a_signal_ends_the_wait(tmp_path: Path) -> None:
     command = [*REGROUP, "serve", "--state-dir", tmp_path / "state", "--port", "0", "--ray-address", "127.0.0.1:1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -26,7 +26,7 @@ from tests.support.servers.s3 import ObjectStorage
 from tests.support.servers.tcp_proxy import Proxy, proxied
 
 Spec = Callable[..., dict[str, Any]]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 SLOW_S = 0.5
 """Delay of every chunk of a request or an answer: a file takes seconds."""
 TROUBLES: dict[str, tuple[Callable[[Proxy], None], Callable[[Proxy], None]]] = {

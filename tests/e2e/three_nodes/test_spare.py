@@ -54,6 +54,7 @@ def test_a_spare_replaces_a_lost_node(three: Server, undisturbed: Job, spec: Spe
     assert idle not in first and second - first == {came}
 
 
+@pytest.mark.slow
 def test_another_node_replaces_a_lost_one(three: Server, undisturbed: Job, spec: Spec, tmp_path: Path) -> None:
     gates = Gates(tmp_path, *range(3, 8))
     job = three.client.submit(spec("loses-a-node", snapshot={"mirror_share": 0.5}, **gates.parts))

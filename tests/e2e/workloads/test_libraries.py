@@ -3,6 +3,8 @@
 import hashlib
 from pathlib import Path
 
+import pytest
+
 from regroup.api.cli.spec_input.spec_file import read_spec
 from regroup.api.schemas.jobs import Job
 from tests.support.jobs.script_jobs import digest, output, torchrun
@@ -58,6 +60,7 @@ def test_transformers_with_accelerate(served: Server, tmp_path: Path) -> None:
     assert_back(served, job)
 
 
+@pytest.mark.slow
 def test_lightning(served: Server, tmp_path: Path) -> None:
     job, again = lose_a_rank(served, tmp_path, "lightning-ddp", "lightning_ddp.py")
     assert again.startswith("step 35 loss "), "the earlier epochs are done"

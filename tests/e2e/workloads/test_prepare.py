@@ -29,6 +29,7 @@ def manifests(served: Server) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in served.state.rglob("datasets/*/meta.json")}
 
 
+@pytest.mark.slow
 def test_the_example_loses_a_rank_and_the_next_job_finds_the_data(served: Server, source: Path) -> None:
     changes = [f"workload.data.prepare.train=[{source}]", f"training.steps={STEPS}", "snapshot={every_steps: 1}"]
     fault = f"faults=[{{at: {{rank: 1, step: {STEPS // 2}, phase: backward}}, do: sigkill}}]"
