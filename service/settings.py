@@ -2,7 +2,7 @@
 
 import ipaddress
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -12,6 +12,12 @@ from regroup.service.domain.topology import DOMAIN_LEVELS
 from regroup.workers.contract.storage_uri import find_uri_problem
 
 _MIB = 2**20
+_MAX_SIZE_BYTES = 2**50
+_MAX_COUNT = 1_000_000
+_MAX_S = 10 * 365 * 86400.0
+"""Longest time: ten years. It keeps every time that is computed from a setting within the range of the databases."""
+_Seconds = Annotated[float, Field(ge=0, le=_MAX_S, allow_inf_nan=False)]
+_PositiveSeconds = Annotated[float, Field(gt=0, le=_MAX_S, allow_inf_nan=False)]
 
 
 class Settings(BaseSettings):
@@ -36,9 +42,9 @@ class Settings(BaseSettings):
     blob_uri: str = ""
     """Storage of code archives, readable by every node, in the forms of `storage_uri`. Default: a folder in
     `state_dir`."""
-    upload_limit_bytes: int = Field(default=200 * _MIB, ge=1)
+    upload_limit_bytes: int = Field(default=200 * _MIB, ge=1, le=_MAX_SIZE_BYTES)
     """Maximum size of a code archive, packed and unpacked."""
-    blob_retention_s: float = Field(default=30 * 86400.0, gt=0)
+    blob_retention_s: _PositiveSeconds = 30 * 86400.0
     """Time after its last use at which a code archive is removed."""
     allow_faults: bool = False
     """Accept specs with `faults` or `disable_detectors`."""
@@ -47,15 +53,15 @@ class Settings(BaseSettings):
     """Ray cluster to join, as `host:port`. Default: start a local Ray cluster."""
     local_nodes: int = Field(default=1, ge=0, le=64)
     """Number of training nodes of a local Ray cluster, in addition to its head."""
-    slots_per_node: int = Field(default=2, ge=1)
+    slots_per_node: int = Field(default=2, ge=1, le=1024)
     """Number of CPU ranks that fit on each local node."""
-    local_gpus_per_node: int | None = Field(default=None, ge=0)
+    local_gpus_per_node: int | None = Field(default=None, ge=0, le=1024)
     """Number of CUDA devices of each local node. Default: the machine's devices, divided evenly. With a larger number
     Ray schedules devices that do not exist."""
     ray_dashboard_port: int | None = Field(default=None, ge=0, le=65535)
     """Port of the dashboard of the local Ray cluster; 0 selects a free one. Default: 8265, or a free port if 8265 is in
     use."""
-    object_store_bytes: int = Field(default=100 * _MIB, ge=80 * _MIB)
+    object_store_bytes: int = Field(default=100 * _MIB, ge=80 * _MIB, le=_MAX_SIZE_BYTES)
     """Size of Ray's object store on each local node. Training does not use the object store."""
 
     topology_labels: dict[str, str] = {}
@@ -74,64 +80,64 @@ class Settings(BaseSettings):
 
     autoscale: bool = False
     """Request nodes from Ray's autoscaler while jobs wait for devices."""
-    autoscale_after_s: float = Field(default=30.0, ge=0)
+    autoscale_after_s: _Seconds = 30.0
     """Time that a job must have waited before the server requests nodes for it."""
 
     ifname: str | None = None
     """Network interface of ranks, for example `eth0`. Default: the interface of the node's address."""
-    port_range: str | None = Field(default=None, pattern=r"^\d+-\d+$")
+    port_range: str | None = Field(default=None, pattern=r"^[0-9]{1,5}-[0-9]{1,5}$")
     """Ports on which ranks, stores and supervisors (datagrams) listen, for example `20000-29999`. Default: any free
     port."""
 
-    gang_timeout_s: float = Field(default=60.0, gt=0)
+    gang_timeout_s: _PositiveSeconds = 60.0
     """Time within which all reservations of a job and its supervisor must be ready. Otherwise the server releases all
     of them."""
-    replacement_wait_s: float = Field(default=30.0, gt=0)
+    replacement_wait_s: _PositiveSeconds = 30.0
     """Time for which a job that lost a node keeps its other nodes while no replacement is available. Then the job
     returns to the queue."""
-    node_event_half_life_s: float = Field(default=3600.0, gt=0)
+    node_event_half_life_s: _PositiveSeconds = 3600.0
     """Time of use after which a past failure of a node counts half as much."""
-    quarantine_s: float = Field(default=600.0, ge=0)
+    quarantine_s: _Seconds = 600.0
     """Duration of the first quarantine of a node that fails repeatedly; each further quarantine is twice as long. 0
     disables automatic quarantine."""
-    ageing_s: float = Field(default=6 * 3600.0, gt=0)
+    ageing_s: _PositiveSeconds = 6 * 3600.0
     """Waiting time after which a queued job rises by one priority class."""
-    min_run_s: float = Field(default=600.0, ge=0)
+    min_run_s: _Seconds = 600.0
     """Time after it gets devices during which a job is not preempted."""
     low_utilization_threshold: float = Field(default=0.05, ge=0, lt=1)
     """Utilization of its devices below which a job is reported; 0 disables the report."""
-    low_utilization_window_s: float = Field(default=1800.0, gt=0)
+    low_utilization_window_s: _PositiveSeconds = 1800.0
     """Time over which the utilization is measured."""
-    low_utilization_suspend_s: float | None = Field(default=None, ge=0)
+    low_utilization_suspend_s: _Seconds | None = None
     """Time after the report at which a job is suspended if its `preemptibility` is `full`. Default: never."""
-    supervisor_silence_s: float = Field(default=60.0, gt=0)
+    supervisor_silence_s: _PositiveSeconds = 60.0
     """Time without a reply from a supervisor after which its job shows a condition. Training continues."""
-    sync_wait_s: float = Field(default=10.0, gt=0)
+    sync_wait_s: _PositiveSeconds = 10.0
     """Maximum duration of a long poll of a supervisor without events. New intents end the poll at once."""
-    lease_s: float = Field(default=15.0, gt=1)
+    lease_s: float = Field(default=15.0, gt=1, le=3600)
     """Time after which the leader's lease expires unless renewed."""
-    reap_interval_s: float = Field(default=30.0, gt=0)
+    reap_interval_s: _PositiveSeconds = 30.0
     """Time between searches for actors and reservations that no live job owns."""
 
-    event_retention_s: float = Field(default=90 * 86400.0, ge=0)
+    event_retention_s: _Seconds = 90 * 86400.0
     """Time after the end of a job at which its events are removed, except changes of its state; 0 keeps them."""
-    step_retention_s: float = Field(default=180 * 86400.0, ge=0)
+    step_retention_s: _Seconds = 180 * 86400.0
     """Time after the end of a job at which the metrics of its steps are removed; 0 keeps them. Its ledger is kept."""
-    job_retention_s: float = Field(default=365 * 86400.0, ge=0)
+    job_retention_s: _Seconds = 365 * 86400.0
     """Time after the end of a job at which it is removed from the database; 0 keeps it. Its checkpoints stay in
     storage. Jobs with pinned checkpoints, and jobs on which others depend, are kept."""
-    idempotency_retention_s: float = Field(default=86400.0, gt=0)
+    idempotency_retention_s: _PositiveSeconds = 86400.0
     """Time for which a request with the same `Idempotency-Key` returns the same response."""
 
-    header_timeout_s: float = Field(default=15.0, gt=0)
+    header_timeout_s: _PositiveSeconds = 15.0
     """Time within which a client must send the headers of a request. Then the server closes the connection."""
-    body_timeout_s: float = Field(default=30.0, gt=0)
+    body_timeout_s: _PositiveSeconds = 30.0
     """Time without data after which the server rejects a request whose body is not complete."""
-    write_timeout_s: float = Field(default=60.0, gt=0)
+    write_timeout_s: _PositiveSeconds = 60.0
     """Time after which the server closes the connection to a client that reads nothing of its response."""
-    streams_per_client: int = Field(default=1000, ge=1)
+    streams_per_client: int = Field(default=1000, ge=1, le=_MAX_COUNT)
     """Number of streams (events, steps, logs, commands) that one client may follow at the same time."""
-    max_streams: int = Field(default=4000, ge=1)
+    max_streams: int = Field(default=4000, ge=1, le=_MAX_COUNT)
     """Number of streams that all clients may follow at the same time."""
 
     @field_validator("topology_labels")
@@ -155,6 +161,18 @@ class Settings(BaseSettings):
                 f"host {value!r} is not a loopback address: the API sends its token without encryption and has no "
                 "users or roles yet; use 127.0.0.1, and connect through an SSH tunnel"
             )
+        return value
+
+    @field_validator("port_range")
+    @classmethod
+    def _check_ports(cls, value: str | None) -> str | None:
+        if value is not None:
+            first, last = (int(part) for part in value.split("-"))
+            if not 1 <= first <= last <= 65535:
+                raise ValueError(
+                    f"port_range {value!r} is not a range of ports: give the first and the last port, from 1 to 65535, "
+                    "for example 20000-29999"
+                )
         return value
 
     @field_validator("storage_uri", "blob_uri")

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from regroup.service.local.api_token import TOKEN_NAME
 from regroup.service.settings import Settings
+from tests.support.checks.schema_bounds import unbounded
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,18 @@ def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None
     assert Settings().state_dir == Path("/home/ann/.regroup")
 
 
-@pytest.mark.parametrize("field", [{"port_range": "20000"}, {"local_nodes": -1}, {"gang_timeout_s": 0}, {"prot": 1}])
+def test_every_number_has_bounds() -> None:
+    assert [place for place in unbounded(Settings.model_json_schema()) if place.endswith("a number")] == []
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"port_range": "20000"}, {"port_range": "30000-20000"}, {"port_range": "0-99"}, {"port_range": "1-65536"},
+        {"local_nodes": -1}, {"gang_timeout_s": 0}, {"prot": 1}, {"lease_s": "inf"}, {"quarantine_s": "nan"},
+        {"job_retention_s": 1e300}, {"upload_limit_bytes": 10**309}, {"slots_per_node": 10**9},
+    ],
+)  # fmt: skip
 def test_an_invalid_setting_is_refused(field: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Settings(**field)  # pyright: ignore[reportArgumentType]
