@@ -21,7 +21,8 @@ from regroup.service.controller.job_reconciler import reconcile_job, release_job
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.preemption import request_capacity
 from regroup.service.controller.prewarm import Prewarmer
-from regroup.service.controller.scheduling import PLACEABLE, AutoscalerRequests, Scheduler
+from regroup.service.controller.refused_placements import RefusedPlacements
+from regroup.service.controller.scheduling import AutoscalerRequests, Scheduler
 from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, PreconditionError, UnavailableError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.scheduling.autoscaler_request import NodeRequest
@@ -29,7 +30,7 @@ from regroup.service.policy.scheduling.decide import Admission, DecisionFault, S
 from regroup.service.policy.scheduling.preemption import Requeue, Shrink
 from regroup.service.ports.cluster import Cluster, ClusterUnavailableError, job_id_of
 from regroup.service.settings import Settings
-from regroup.service.store.records import Condition, JobRow, Lease
+from regroup.service.store.records import PLACEABLE, Condition, JobRow, Lease
 from regroup.service.store.store import Store
 from regroup.service.tasks.pass_record import STALE_AFTER_S, PassRecord
 from regroup.service.tasks.supervised_task import describe_error, restart_delay_s
@@ -118,7 +119,7 @@ class Controller:
         headroom = QuotaHeadroom(self._store)
         leader = LeaderContext(
             lease, self._store, self._cluster, self._settings, self._clock, self._drain_notices, headroom,
-            JobFaults(self._store, lease, self._clock, self.passes),
+            JobFaults(self._store, lease, self._clock, self.passes), RefusedPlacements(self._clock),
         )  # fmt: skip
         _log.info("this controller leads", holder=self._holder)
         self.passes.lead()
@@ -180,9 +181,11 @@ class Controller:
         self._fencing.start(tasks, lambda: remove_fences(leader.health, self._cluster, self._settings, self._clock()))
         # 3. Jobs that queued for too long are ended, the others are scheduled.
         queued = await self._store.queued_jobs()
-        leader.faults.retain({job.id for job in (*live, *queued)})
+        known = {job.id for job in (*live, *queued)}
+        leader.faults.retain(known)
+        leader.refused_placements.retain(known)
         queue = [job for job in queued if job.id not in self._reconciling and not job.damaged]
-        queue = [job for job in queue if not await self._expire(leader, job)]
+        queue = [job for job in queue if not await self._expire(leader, job) and not await self._delay(leader, job)]
         # A step that fails does not keep the later ones from their work.
         errors = list[Exception]()
         try:
@@ -244,6 +247,15 @@ class Controller:
             message = f"the job queued for {limit_s:.0f} s, its max_queue_time" + (f": {unmet}" if unmet else "")
             with contextlib.suppress(IllegalTransitionError):  # the job was cancelled
                 await leader.move(job, JobState.FAILED, Reason.MAX_QUEUE_TIME, message)
+            return True
+        return False  # after a fault
+
+    async def _delay(self, leader: LeaderContext, job: JobRow) -> bool:
+        """Return whether the job waits because its devices were refused, and show it."""
+        async with leader.faults.isolate(job.id, "to store why it waits"):
+            if (waits := leader.refused_placements.condition(job.id)) is None:
+                return False
+            await leader.set_conditions(job, (waits,))
             return True
         return False  # after a fault
 

@@ -118,8 +118,10 @@ async def _form_gang(leader: LeaderContext, job_id: str) -> None:
     except (ReservationRefusedError, ClusterUnavailableError, TimeoutError) as error:
         why = str(error) or f"the devices were not reserved within {leader.settings.gang_timeout_s:.0f} s"
         await release_job(leader, job_id)
+        leader.refused_placements.record(job_id, why)
         await leader.move(await leader.store.job(job_id), JobState.QUEUED, Reason.REQUEUED, why)
         return
+    leader.refused_placements.forget(job_id)
     await leader.move(await leader.store.job(job_id), JobState.STARTING, Reason.RESERVED)
 
 

@@ -8,6 +8,7 @@ from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.node_health import NodeHealth, rule_of
 from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
 from regroup.service.controller.job_faults import JobFaults
+from regroup.service.controller.refused_placements import RefusedPlacements
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.ports.cluster import Cluster
 from regroup.service.settings import Settings
@@ -31,6 +32,8 @@ class LeaderContext:
     """Devices that running jobs may still get."""
     faults: JobFaults
     """Failures while one job is handled."""
+    refused_placements: RefusedPlacements
+    """Jobs whose devices the cluster refused."""
 
     @property
     def health(self) -> NodeHealth:

@@ -24,10 +24,8 @@ from regroup.service.policy.scheduling.decide import DecisionFault, SchedulingDe
 from regroup.service.policy.scheduling.entries import WaitingJob
 from regroup.service.policy.topology.device_islands import with_fabrics
 from regroup.service.ports.cluster import Cluster
-from regroup.service.store.records import NODES_REQUESTED, START_ESTIMATED, Condition, JobRow
+from regroup.service.store.records import NODES_REQUESTED, PLACEABLE, START_ESTIMATED, Condition, JobRow
 
-PLACEABLE = "Placeable"
-"""Condition of a job that waits: false, with the reason."""
 _REPEAT_REQUEST_S = 15.0
 """The autoscaler obeys the latest request, and others in the cluster may request nodes, too."""
 _DECISION_LIMIT_S = 120.0

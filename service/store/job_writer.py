@@ -123,7 +123,9 @@ class JobWriter:
             changes["conditions"] = [dataclasses.asdict(each) for each in lasting]
         if target is JobState.QUEUED:
             kept = {name: intent for name, intent in job.intents.items() if name != "preempt"}
-            changes |= {"queued_at": now, "layout": None, "intents": kept}
+            changes |= {"layout": None, "intents": kept}
+            if job.state is not JobState.PLACING:  # a job that got no devices keeps its place in the queue
+                changes["queued_at"] = now
         if target is JobState.STARTING and job.started_at is None:
             changes["started_at"] = now
         if target is not JobState.STARTING:

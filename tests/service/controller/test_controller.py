@@ -128,6 +128,20 @@ async def test_all_reservations_are_released_when_one_node_refuses(setup: Contro
         assert len({name.rpartition(":")[2] for name in setup.cluster.held}) == 1, "both reservations of one attempt"
 
 
+async def test_a_refused_job_is_not_tried_in_every_pass_and_keeps_its_place(setup: ControlSetup) -> None:
+    setup.cluster.refuse = {node.id for node in TWO_NODES}
+    async with controlled(setup):
+        job_id = await setup.submit()
+        queued_at = (await setup.store.job(job_id)).queued_at
+        await setup.until(job_id, lambda job: any("2 times in a row" in each.message for each in job.conditions))
+        moves = [event for event in await setup.store.events(job_id, 0, 1000) if event.type == "state"]
+        assert len([move for move in moves if move.data["to"] == JobState.PLACING]) == 2
+        job = await setup.store.job(job_id)
+        assert (job.state, job.reason, job.queued_at) == (JobState.QUEUED, Reason.REQUEUED, queued_at)
+        setup.cluster.refuse = set()
+        await setup.supervisor(job_id)
+
+
 async def test_a_job_that_can_never_fit_blocks_no_other_job_and_reports_the_shortage(setup: ControlSetup) -> None:
     async with controlled(setup):
         huge = await setup.submit("huge", dp=8)

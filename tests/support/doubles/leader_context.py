@@ -7,6 +7,7 @@ from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
 from regroup.service.controller.job_faults import JobFaults
 from regroup.service.controller.leader_context import LeaderContext
+from regroup.service.controller.refused_placements import RefusedPlacements
 from regroup.service.settings import Settings
 from regroup.service.store.records import Lease
 from regroup.service.store.store import Store
@@ -26,4 +27,5 @@ def leader_context(store: Store, lease: Lease, cluster: FakeCluster | None = Non
         DrainNotices(store, used),
         QuotaHeadroom(store),
         JobFaults(store, lease, time.time, PassRecord()),
+        RefusedPlacements(time.time),
     )
