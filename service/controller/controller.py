@@ -181,9 +181,9 @@ class Controller:
         self._fencing.start(tasks, lambda: remove_fences(leader.health, self._cluster, self._settings, self._clock()))
         # 3. Jobs that queued for too long are ended, the others are scheduled.
         queued = await self._store.queued_jobs()
-        known = {job.id for job in (*live, *queued)}
-        leader.faults.retain(known)
-        leader.refused_placements.retain(known)
+        unfinished = {job.id for job in (*live, *queued)}
+        leader.faults.retain(unfinished)
+        leader.refused_placements.retain(unfinished)
         queue = [job for job in queued if job.id not in self._reconciling and not job.damaged]
         queue = [job for job in queue if not await self._expire(leader, job) and not await self._delay(leader, job)]
         # A step that fails does not keep the later ones from their work.

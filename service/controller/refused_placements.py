@@ -15,7 +15,7 @@ def retry_delay_s(refusals: int) -> float:
     """Return the delay before the next attempt after this number of consecutive refusals.
 
     Without it, a job whose devices something outside of the service uses would hold and release the others, and
-    record two events, several times a second.
+    record two events, in every pass.
     """
     return min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(max(0, refusals - 1), 16))
 
