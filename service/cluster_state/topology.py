@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 
+from regroup.service.cluster_state.topology_file import REMEDY, TopologyFile
 from regroup.service.domain.topology import DEFAULT_LABELS, DOMAIN_LEVELS, Level, Node
 from regroup.service.policy.measurements.hardware_overlay import measured_links
 from regroup.service.policy.measurements.results import ProbeResult, fabrics_of
 from regroup.service.policy.placement.link_speeds import LinkSpeed, links_for
 from regroup.service.policy.topology.device_islands import with_fabrics
-from regroup.service.policy.topology.slurm_file import NodeDomains, TopologyError, parse_topology
+from regroup.service.policy.topology.hostlist import TopologyError
+from regroup.service.policy.topology.slurm_file import NodeDomains
 from regroup.service.policy.topology.tree import Domain, build_tree, find_topology_problems, with_domains
 from regroup.service.settings import Settings
 
@@ -38,7 +39,7 @@ class TopologyState:
     levels: tuple[LevelInfo, ...]
     domains: tuple[Domain, ...]
     problems: tuple[str, ...]
-    """Contradictions, and how each is resolved."""
+    """Contradictions, and how each is resolved. The problem of the topology file and its notes come first."""
 
 
 class Topology:
@@ -48,20 +49,18 @@ class Topology:
         self._labels: Mapping[Level, str] = {
             level: settings.topology_labels.get(level.value, DEFAULT_LABELS[level]) for level in DOMAIN_LEVELS
         }
-        self._file: Path | None = settings.topology_file
-        self._places: NodeDomains = {}
-        self._read: tuple[int, int] | None = None
-        self._problem = ""
+        self._file = TopologyFile(settings.topology_file) if settings.topology_file is not None else None
 
     def check(self) -> None:
         """Read the file for the first time.
 
         Raises:
-            TopologyError: the file is unreadable or invalid.
+            TopologyError: the file is unreadable or invalid. A server does not start with such a file, because it
+                would place jobs without regard to the network, unnoticed.
         """
         self._refresh()
-        if self._problem:
-            raise TopologyError(self._problem)
+        if self._file is not None and self._file.problem:
+            raise TopologyError(f"topology file {self._file.problem}; {REMEDY}")
 
     def located(self, nodes: Sequence[Node]) -> list[Node]:
         """Return the nodes with their domains."""
@@ -79,24 +78,24 @@ class Topology:
             {each.level: probe.time_s for each in probe.levels} if probe else {},
         )
         levels = tuple(LevelInfo(level, self._labels.get(level, ""), speeds[level], when.get(level)) for level in Level)
-        own_problems = [self._problem] if self._problem else []
+        own_problems = self._own_problems()
         inside = {node.name: node.islands for each in probes for node in each.nodes}
         return TopologyState(
             levels, build_tree(here, inside), (*own_problems, *find_topology_problems(here, self._labels, self._places))
         )
 
-    def _refresh(self) -> None:
+    @property
+    def _places(self) -> NodeDomains:
+        return {} if self._file is None else self._file.content.places
+
+    def _own_problems(self) -> Sequence[str]:
         if self._file is None:
-            return
-        try:
-            status = self._file.stat()
-            if (mark := (status.st_mtime_ns, status.st_size)) == self._read:
-                return
-            self._read = mark
-            self._places = parse_topology(self._file.read_text())
-            self._problem = ""
-        except (OSError, UnicodeDecodeError, TopologyError) as error:
-            problem = f"topology file {self._file}: {error}"
-            if problem != self._problem:
-                _log.warning("the topology file is invalid; its last valid content stays in use", error=problem)
-            self._problem = problem
+            return ()
+        problem = (
+            f"topology file {self._file.problem}; its last valid content stays in use" if self._file.problem else ""
+        )
+        return [*([problem] if problem else ()), *self._file.content.notes]
+
+    def _refresh(self) -> None:
+        if self._file is not None and self._file.refresh() and self._file.problem:
+            _log.warning("the topology file is invalid; its last valid content stays in use", error=self._file.problem)

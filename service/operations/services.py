@@ -1,5 +1,6 @@
 """Services that the routes of the API use. The process that starts the server creates them."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -96,7 +97,8 @@ class Services:
         Raises:
             UnavailableError: the cluster or the database does not answer.
         """
-        return Topology(self.settings).state(await self.cluster.nodes(), await self.probes.newest())
+        nodes, probes = await self.cluster.nodes(), await self.probes.newest()
+        return await asyncio.to_thread(Topology(self.settings).state, nodes, probes)
 
     @property
     def projects(self) -> Projects:

@@ -2,220 +2,264 @@
 
 A leaf switch is a rack, the switch above it a block, and the next one a zone. A single root switch above all of them
 has no information and is ignored. A Slurm block (`BlockName`) is a set of nodes that NVLink connects: a gpu_domain.
+
+A file is read as Slurm reads it, within limits. If it has more than a tree can express, such as a node behind two
+switches, one part of it is used, and a note reports this.
 """
 
+import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
 
-import yaml
-
-from regroup.service.domain.errors import SettingError
 from regroup.service.domain.topology import Level
+from regroup.service.policy.topology.hostlist import MAX_NAMES, TopologyError, checked_name, expand_hostlist
+from regroup.service.policy.topology.slurm_conf import Place, Reader, Statement, decode, read_statements
+from regroup.service.policy.topology.slurm_yaml import read_yaml
 
-_MOST_NAMES = 1_000_000
 _TIERS = (Level.RACK, Level.BLOCK, Level.ZONE)
-
-
-class TopologyError(SettingError):
-    """An invalid topology file: the place, the problem and the remedy."""
-
-
-@dataclass
-class _Parts:
-    """Content of a file of either format."""
-
-    nodes_of: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Switch → nodes directly below it."""
-    parent: dict[str, str] = field(default_factory=dict[str, str])
-    """Switch → switch above it."""
-    blocks: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    seen: set[str] = field(default_factory=set[str])
-    """Switches that are described."""
-
+_MOST_NOTES = 10
+_MAX_SWITCH_LEVELS = 20
+_KEYS = {
+    "switchname": ("switchname", "switches", "nodes", "linkspeed"),
+    "blockname": ("blockname", "nodes"),
+    "ringname": ("ringname", "nodes"),
+    "blocksizes": ("blocksizes",),
+}
+"""First key of a line → all its keys."""
+_YAML_SUFFIXES = (".yaml", ".yml")
+_YAML_BEGIN = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\r?\n)*[ \t]*[-\[{%]")
+"""A text whose first line that is neither empty nor a comment is YAML. No line of a conf file begins so."""
 
 NodeDomains = Mapping[str, Mapping[Level, str]]
 """Node → its domains."""
 
 
-def parse_topology(text: str) -> NodeDomains:
+@dataclass(frozen=True)
+class SlurmTopology:
+    """The content of a topology file."""
+
+    places: NodeDomains
+    notes: tuple[str, ...] = ()
+    """Parts of the file that regroup does not use, for people."""
+
+
+@dataclass
+class _Parts:
+    """One topology: its switches and blocks."""
+
+    name: str = ""
+    nodes_of: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """Leaf switch → nodes directly below it."""
+    parent: dict[str, str] = field(default_factory=dict[str, str])
+    """Switch → switch above it."""
+    blocks: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    described: dict[str, Place] = field(default_factory=dict[str, Place])
+    """Switch → where it is described."""
+    above_at: dict[str, Place] = field(default_factory=dict[str, Place])
+    """Switch → where it is named as a child."""
+    count: int = 0
+    """Number of names."""
+    notes: list[str] = field(default_factory=list[str])
+
+
+def parse_topology(file: str, content: bytes, read: Reader) -> SlurmTopology:
     """Parse a topology file of either format.
 
-    Raises:
-        TopologyError: the file is invalid; names the line or entry and the problem.
-    """
-    parts = _Parts()
-    is_conf = re.search(r"^\s*(switchname|blockname|blocksizes)\s*=", text, re.IGNORECASE | re.MULTILINE)
-    if is_conf:
-        _read_conf(text, parts)
-    else:
-        _read_yaml(text, parts)
-    if not parts.nodes_of and not parts.blocks:
-        raise TopologyError("the file names no nodes: add SwitchName=… Nodes=… lines, or a list of topologies in YAML")
-    return _places(parts)
-
-
-def expand_hostlist(text: str) -> list[str]:
-    """Return the names of an expression such as `tux[0-3,12],login`; leading zeros are kept.
+    Args:
+        file: path of the file; included files are relative to its folder.
+        content: its bytes.
+        read: reads an included file.
 
     Raises:
-        TopologyError: a bracket is open, or a range is invalid.
+        TopologyError: the file is invalid; names file, line, problem and the accepted form.
     """
-    names = list[str]()
-    for item in _split(text):
-        names += _expanded(item)
-        if len(names) > _MOST_NAMES:
-            raise TopologyError(f"{text[:60]!r} expands to more than {_MOST_NAMES:,} names")
-    return names
-
-
-def _split(text: str) -> Iterator[str]:
-    """Split at the commas outside of brackets."""
-    depth, start = 0, 0
-    for at, letter in enumerate(text):
-        depth += {"[": 1, "]": -1}.get(letter, 0)
-        if depth not in (0, 1):
-            break
-        if letter == "," and depth == 0:
-            yield text[start:at].strip()
-            start = at + 1
-    if depth != 0:
-        raise TopologyError(f"{text[:60]!r}: a bracket is not closed, or not opened")
-    if last := text[start:].strip():
-        yield last
-
-
-def _expanded(item: str) -> list[str]:
-    before, bracket, rest = item.partition("[")
-    if not bracket:
-        return [item] if item else []
-    inner, _, after = rest.partition("]")
-    tails = _expanded(after) or [""]
-    found = list[str]()
-    for part in inner.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
-        if match is None or int(match[2] or match[1]) - int(match[1]) not in range(_MOST_NAMES):
-            raise TopologyError(f"{item[:60]!r}: {part!r} must be an integer or a range such as 0-15")
-        first, last, width = int(match[1]), int(match[2] or match[1]), len(match[1])
-        found += [f"{before}{number:0{width}}{tail}" for number in range(first, last + 1) for tail in tails]
-    return found
+    text = decode(content, file)
+    suffix = posixpath.splitext(file)[1].lower()
+    is_yaml = suffix in _YAML_SUFFIXES or (suffix != ".conf" and _YAML_BEGIN.match(text) is not None)
+    topologies = _from_yaml(file, text) if is_yaml else [_from_conf(file, text, read)]
+    places, notes = _merged(topologies)
+    if not places:
+        notes = [*notes, "the topology file names no node: no domain is known from it"]
+    more = [f"and {len(notes) - _MOST_NOTES} more"] if len(notes) > _MOST_NOTES else []
+    return SlurmTopology(places, (*notes[:_MOST_NOTES], *more))
 
 
 # ---------------------------------------------------------------- the two formats
 
 
-def _read_conf(text: str, parts: _Parts) -> None:
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
+def _from_conf(file: str, text: str, read: Reader) -> _Parts:
+    parts = _Parts()
+    statements = 0
+    for statement in read_statements(file, text, read):
+        statements += 1
         try:
-            pairs = [word.split("=", 1) for word in words]
-            if any(len(pair) != 2 for pair in pairs):
-                raise TopologyError(f"{' '.join(words)[:60]!r} is not a list of KEY=VALUE")
-            _conf_line({key.lower(): value for key, value in cast(list[tuple[str, str]], pairs)}, parts)
-        except TopologyError as error:
-            raise TopologyError(f"line {number}: {error}") from error
+            _add_statement(statement, parts)
+        except _WithoutPlace as error:
+            raise TopologyError(f"{statement.place}: {error}") from error
+    if not statements:
+        raise TopologyError(f"{file}: the file describes nothing: add lines such as SwitchName=s0 Nodes=n[1-4]")
+    return parts
 
 
-def _conf_line(values: dict[str, str], parts: _Parts) -> None:
-    values.pop("linkspeed", None)
-    if name := values.pop("switchname", ""):
-        _add_switch(name, values.pop("switches", ""), values.pop("nodes", ""), parts)
-    elif name := values.pop("blockname", ""):
-        _add_block(name, values.pop("nodes", ""), parts)
-    elif values.pop("blocksizes", None) is None:
-        raise TopologyError("a line must begin with SwitchName=, BlockName= or BlockSizes=")
-    if values:
-        raise TopologyError(f"{sorted(values)[0]!r} is an unknown key; expected Switches, Nodes or LinkSpeed")
+def _add_statement(statement: Statement, parts: _Parts) -> None:
+    first = statement.pairs[0][0]
+    if first not in _KEYS:
+        raise _WithoutPlace(
+            f"{first!r} does not begin a line of a topology; expected SwitchName=, BlockName=, BlockSizes=, RingName= "
+            "or Include"
+        )
+    values: dict[str, str] = {}
+    for key, value in statement.pairs:
+        if key not in _KEYS[first]:
+            raise _WithoutPlace(f"{key!r} is an unknown key; expected {', '.join(_KEYS[first])}")
+        if key in values:
+            parts.notes.append(f"{statement.place}: {key} is given twice; the last one is used, as in Slurm")
+        values[key] = value
+    match first:
+        case "switchname":
+            _add_switch(parts, statement.place, values[first], values.get("switches", ""), values.get("nodes", ""))
+        case "blockname":
+            _add_block(parts, values[first], values.get("nodes", ""))
+        case "ringname":
+            parts.notes.append(f"{statement.place}: rings are not used for placement")
+        case _:
+            pass  # regroup chooses block sizes by the job
 
 
-def _read_yaml(text: str, parts: _Parts) -> None:
-    try:
-        data: object = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise TopologyError(f"the file is neither a topology.conf nor YAML: {error}") from error
-    for at, topology in enumerate(_list(data, "the file")):
-        where = f"topology {topology.get('topology', at + 1)!r}"
-        kinds = topology.keys() & {"tree", "block", "flat"}
-        if len(kinds) != 1:
-            raise TopologyError(f"{where} must have one of tree, block and flat; it has {sorted(map(str, topology))}")
-        if tree := topology.get("tree"):
-            for switch in _list(_field(tree, "switches", where), f"switches of {where}"):
-                name = _text(switch, "switch", f"a switch of {where}")
-                _add_switch(name, str(switch.get("children") or ""), str(switch.get("nodes") or ""), parts)
-        if block := topology.get("block"):
-            for each in _list(_field(block, "blocks", where), f"blocks of {where}"):
-                _add_block(_text(each, "block", f"a block of {where}"), str(each.get("nodes") or ""), parts)
+def _from_yaml(file: str, text: str) -> list[_Parts]:
+    """Return the topologies, the default one first."""
+    found: list[_Parts] = []
+    listed = sorted(read_yaml(file, text), key=lambda each: not each.is_default)
+    for topology in listed:
+        parts = _Parts(topology.name)
+        if topology.kind in ("ring", "torus3d"):
+            parts.notes.append(
+                f"{topology.place}: topology {topology.name!r}: a {topology.kind} is not used for placement"
+            )
+        for entry in topology.entries:
+            try:
+                if topology.kind == "tree":
+                    children = entry.children
+                    if children and entry.nodes:  # an error in topology.conf, in Slurm too
+                        parts.notes.append(
+                            f"{entry.place}: the children of switch {entry.name!r} are ignored: it has nodes"
+                        )
+                        children = ""
+                    _add_switch(parts, entry.place, entry.name, children, entry.nodes)
+                else:
+                    _add_block(parts, entry.name, entry.nodes)
+            except _WithoutPlace as error:
+                raise TopologyError(f"{entry.place}: {error}") from error
+        found.append(parts)
+    return found
 
 
-def _list(data: object, where: str) -> list[dict[str, Any]]:
-    entries = cast(list[object], data) if isinstance(data, list) else []
-    if not entries or not all(isinstance(entry, dict) for entry in entries):
-        raise TopologyError(f"{where} must be a list of mappings, as in Slurm's topology.yaml")
-    return cast(list[dict[str, Any]], entries)
+class _WithoutPlace(TopologyError):
+    """A problem of one entry, to which its place is added."""
 
 
-def _field(data: object, name: str, where: str) -> object:
-    if not isinstance(data, dict) or name not in data:
-        raise TopologyError(f"{where} has no {name!r}")
-    return cast(dict[str, object], data)[name]
-
-
-def _text(entry: Mapping[str, Any], name: str, where: str) -> str:
-    value = entry.get(name)
-    if not isinstance(value, str | int) or not str(value):
-        raise TopologyError(f"{where} has no name: {name!r} is {value!r}")
-    return str(value)
-
-
-def _add_switch(name: str, children: str, nodes: str, parts: _Parts) -> None:
-    if name in parts.seen:
-        raise TopologyError(f"switch {name!r} is described twice")
-    if bool(children) == bool(nodes):
-        raise TopologyError(f"switch {name!r} must have either nodes or switches below it")
-    parts.seen.add(name)
-    for child in expand_hostlist(children):
+def _add_switch(parts: _Parts, place: Place, name: str, children: str, nodes: str) -> None:
+    if (earlier := parts.described.get(name)) is not None:
+        raise _WithoutPlace(f"switch {name!r} is described twice, first at {earlier}: write one line for each switch")
+    if children and nodes:
+        raise _WithoutPlace(f"switch {name!r} must have either Nodes= or Switches= below it, not both")
+    parts.described[_named(parts, name)] = place
+    for child in _names(parts, children):
         if (other := parts.parent.get(child)) is not None:
-            raise TopologyError(f"switch {child!r} is below both {other!r} and {name!r}")
-        parts.parent[child] = name
-    if nodes:
-        parts.nodes_of[name] = expand_hostlist(nodes)
+            parts.notes.append(f"{place}: switch {child!r} is below both {other!r} and {name!r}; the last one is used")
+        parts.parent[child], parts.above_at[child] = name, place
+    if not children:
+        parts.nodes_of[name] = _names(parts, nodes)
 
 
-def _add_block(name: str, nodes: str, parts: _Parts) -> None:
+def _add_block(parts: _Parts, name: str, nodes: str) -> None:
     if name in parts.blocks:
-        raise TopologyError(f"block {name!r} is described twice")
-    parts.blocks[name] = expand_hostlist(nodes)
+        raise _WithoutPlace(f"block {name!r} is described twice: write one line for each block")
+    parts.blocks[_named(parts, name)] = _names(parts, nodes)
+
+
+def _named(parts: _Parts, name: str) -> str:
+    try:
+        checked = checked_name(name)
+    except TopologyError as error:
+        raise _WithoutPlace(str(error)) from error
+    _count(parts, 1)
+    return checked
+
+
+def _names(parts: _Parts, hostlist: str) -> list[str]:
+    try:
+        found = expand_hostlist(hostlist)
+    except TopologyError as error:
+        raise _WithoutPlace(str(error)) from error
+    _count(parts, len(found))
+    return found
+
+
+def _count(parts: _Parts, names: int) -> None:
+    parts.count += names
+    if parts.count > MAX_NAMES:
+        raise _WithoutPlace(f"the topology has more than {MAX_NAMES:,} names, the limit")
 
 
 # ---------------------------------------------------------------- the domains of nodes
 
 
-def _places(parts: _Parts) -> NodeDomains:
-    if unknown := sorted(parts.parent.keys() - parts.seen):
-        raise TopologyError(f"switch {unknown[0]!r} is below {parts.parent[unknown[0]]!r}, but never described")
+def _merged(topologies: Sequence[_Parts]) -> tuple[NodeDomains, list[str]]:
+    """Return the domains from all topologies. If two of them name a node, the first one applies."""
     found: dict[str, dict[Level, str]] = {}
-    chains = {leaf: _above(leaf, parts) for leaf in parts.nodes_of}
+    taken: dict[tuple[Level, str], str] = {}
+    notes: list[str] = []
+    for parts in topologies:
+        notes += parts.notes
+        twice = list[str]()
+        for node, domains in _places(parts, notes).items():
+            place = found.setdefault(node, {})
+            if domains.keys() & place.keys():
+                twice.append(node)
+                continue
+            for level, name in domains.items():
+                owner = taken.setdefault((level, name), parts.name)
+                place[level] = name if owner == parts.name else f"{parts.name}/{name}"
+        if twice:
+            notes.append(f"topology {parts.name!r}: {_listed(twice)}: an earlier topology applies to them")
+    return found, notes
+
+
+def _places(parts: _Parts, notes: list[str]) -> dict[str, dict[Level, str]]:
+    if unknown := sorted(parts.parent.keys() - parts.described.keys()):
+        raise TopologyError(
+            f"{parts.above_at[unknown[0]]}: switch {unknown[0]!r} is below {parts.parent[unknown[0]]!r}, but never "
+            f"described: add SwitchName={unknown[0]} with its Nodes= or Switches="
+        )
+    found: dict[str, dict[Level, str]] = {}
+    above = {switch: _above(switch, parts) for switch in parts.described}
+    chains = {leaf: above[leaf] for leaf in parts.nodes_of}
     roots = {chain[-1] for chain in chains.values()}
+    twice: dict[tuple[str, str], list[str]] = {}
     for leaf, chain in chains.items():
         tiers = chain[:-1] if len(roots) == 1 and len(chain) == len(_TIERS) + 1 else chain
         if len(tiers) > len(_TIERS):
             names = " < ".join(chain)
-            raise TopologyError(
-                f"{len(chain)} tiers of switches ({names}); supported are rack, block, zone and one root"
-            )
+            notes.append(f"{names}: {len(chain)} levels of switches; the lowest three are rack, block and zone")
         for node in parts.nodes_of[leaf]:
-            if (other := found.get(node)) is not None:
-                raise TopologyError(f"node {node!r} is behind both {other[Level.RACK]!r} and {leaf!r}")
-            found[node] = dict(zip(_TIERS, tiers, strict=False))
+            if node in found:
+                twice.setdefault((found[node][Level.RACK], leaf), []).append(node)
+            else:
+                found[node] = dict(zip(_TIERS, tiers, strict=False))
+    notes += [
+        f"{_listed(nodes)}: behind both {one!r} and {two!r}; {one!r} is used" for (one, two), nodes in twice.items()
+    ]
+    twice.clear()
     for block, nodes in parts.blocks.items():
         for node in nodes:
             place = found.setdefault(node, {})
-            if Level.GPU_DOMAIN in place:
-                raise TopologyError(f"node {node!r} is in both blocks {place[Level.GPU_DOMAIN]!r} and {block!r}")
-            place[Level.GPU_DOMAIN] = block
+            if place.setdefault(Level.GPU_DOMAIN, block) != block:
+                twice.setdefault((place[Level.GPU_DOMAIN], block), []).append(node)
+    notes += [
+        f"{_listed(nodes)}: in both blocks {one!r} and {two!r}; {one!r} is used" for (one, two), nodes in twice.items()
+    ]
     return found
 
 
@@ -224,6 +268,16 @@ def _above(leaf: str, parts: _Parts) -> list[str]:
     chain = [leaf]
     while (above := parts.parent.get(chain[-1])) is not None:
         if above in chain:
-            raise TopologyError(f"switches {' < '.join([*chain, above])} form a cycle")
+            raise TopologyError(f"{parts.described[above]}: switches {' < '.join([*chain, above])} form a cycle")
+        if len(chain) == _MAX_SWITCH_LEVELS:
+            raise TopologyError(
+                f"{parts.described[above]}: more than {_MAX_SWITCH_LEVELS} levels of switches above {leaf!r}, the limit"
+            )
         chain.append(above)
     return chain
+
+
+def _listed(names: Iterable[str]) -> str:
+    shown = list(names)
+    more = f" and {len(shown) - 3} more" if len(shown) > 3 else ""
+    return ", ".join(shown[:3]) + more

@@ -11,7 +11,7 @@ from regroup.service.cluster_state.topology import Topology
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.domain.topology import DEFAULT_LABELS, Level
 from regroup.service.policy.placement.place import Demand, Placement, place
-from regroup.service.policy.topology.slurm_file import TopologyError
+from regroup.service.policy.topology.hostlist import TopologyError
 from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
 from regroup.service.store.records import Allocation, AllocationKind

@@ -1,0 +1,79 @@
+"""Tests with random inputs: few examples in the suite, or as many as a time allows.
+
+`REGROUP_FUZZ_S=600 pytest -s PATH` runs each of these tests for ten minutes.
+"""
+
+import functools
+import os
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+VARIABLE = "REGROUP_FUZZ_S"
+"""Seconds that each test runs; unset for the default number of examples."""
+_EXAMPLES_PER_ROUND = 1000
+"""One round of hypothesis keeps all its examples in memory, so a long run has many rounds."""
+_MAX_EDITS = 8
+
+
+class _TimedSettings(settings):
+    """Settings of a test that is repeated with other examples until the time has passed."""
+
+    def __call__(self, test: Any) -> Any:
+        """Return the repeated test."""
+        marked: Callable[..., None] = super().__call__(test)
+
+        @functools.wraps(marked)
+        def repeat(*args: Any, **kwargs: Any) -> None:
+            until_s = time.monotonic() + float(os.environ[VARIABLE])
+            rounds = 0
+            while rounds == 0 or time.monotonic() < until_s:
+                marked(*args, **kwargs)
+                rounds += 1
+            print(f"{marked.__name__}: {rounds} rounds of {_EXAMPLES_PER_ROUND} examples")
+
+        return repeat
+
+
+def fuzz_settings(default_examples: int) -> settings:
+    """Return the settings of a test with random inputs. Apply them above `given`.
+
+    Args:
+        default_examples: Number of examples, unless `REGROUP_FUZZ_S` sets a time.
+    """
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    if os.environ.get(VARIABLE):
+        return _TimedSettings(
+            max_examples=_EXAMPLES_PER_ROUND, deadline=None, derandomize=False, suppress_health_check=slow
+        )
+    return settings(max_examples=default_examples, deadline=None, suppress_health_check=slow)
+
+
+@contextmanager
+def limited_time(limit_s: float = 1.0) -> Generator[None]:
+    """Fail if the block uses more processor time than `limit_s`, so that other processes do not matter."""
+    began_s = time.process_time()
+    yield
+    used_s = time.process_time() - began_s
+    assert used_s < limit_s, f"{used_s:.2f} s of processor time, the limit is {limit_s:g} s"
+
+
+@st.composite
+def damaged(draw: st.DrawFn, seeds: Sequence[str], pieces: Sequence[str]) -> str:
+    """Return one of the seeds with parts removed, repeated or inserted.
+
+    Args:
+        seeds: Valid and invalid texts.
+        pieces: Texts that have a meaning in the format.
+    """
+    text = draw(st.sampled_from(seeds))
+    for _ in range(draw(st.integers(0, _MAX_EDITS))):
+        start = draw(st.integers(0, len(text)))
+        end = draw(st.integers(start, min(len(text), start + 12)))
+        inserted = draw(st.sampled_from(["", text[start:end] * 2, *pieces]) | st.text(max_size=3))
+        text = text[:start] + inserted + text[end:]
+    return cast(str, text)
