@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 from regroup.service.spec.data_preparation import DATA_KIND, Files, PreparedData, TaggedPreparedData
 from regroup.service.spec.layout_rules import ModelSizes
 from regroup.service.spec.models import BuiltinModel, ConvnetModel, TransformerModel
-from regroup.service.spec.types import AbsolutePath, FunctionName, Location, ModuleName, SpecModel, Steps, Value
+from regroup.service.spec.types import AbsolutePath, FunctionName, Line, Location, ModuleName, SpecModel, Steps, Value
 
 _MAX_ARGS_BYTES = 64 * 1024
 """Longest command line."""
@@ -72,6 +72,8 @@ class ProgramWorkload(SpecModel):
     """Command-line arguments of the program: at most 64 KiB in all."""
     cwd: AbsolutePath | None = None
     """Working directory on every node. Default: the folder of `entrypoint`."""
+    role: Annotated[Line, Field(min_length=1, max_length=64)] = "default"
+    """Role of the ranks, which they find in `ROLE_NAME`."""
     steps: Steps | None = None
     """Expected number of optimizer steps, for the progress and the remaining time. Optional."""
 

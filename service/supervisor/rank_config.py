@@ -62,6 +62,7 @@ def _script(spec: JobSpec, workload: ProgramWorkload, storage_uri: str) -> Scrip
         cwd=workload.cwd,
         max_restarts=spec.recovery.budgets.user_error,
         storage_uri=f"{storage_uri}/ray-train" if calls_ray_train else "",
+        role=workload.role,
     )
 
 

@@ -204,6 +204,8 @@ class ScriptConfig:
     """Restarts that the budget for errors of user code allows."""
     storage_uri: str = ""
     """Ray Train only: default storage of its runs."""
+    role: str = "default"
+    """Value of `ROLE_NAME`."""
 
 
 @dataclass(frozen=True)

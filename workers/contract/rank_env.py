@@ -29,7 +29,7 @@ def variables(join: Join) -> dict[str, str]:
         "GROUP_WORLD_SIZE": str(join.node_count),
         "ROLE_RANK": str(join.rank),
         "ROLE_WORLD_SIZE": str(join.world_size),
-        "ROLE_NAME": "default",
+        "ROLE_NAME": join.config.script.role if join.config.script else "default",
         "TORCHELASTIC_RUN_ID": join.job_id,
         "TORCHELASTIC_RESTART_COUNT": str(join.generation - 1),
         "TORCHELASTIC_MAX_RESTARTS": str(join.config.script.max_restarts if join.config.script else 0),

@@ -31,6 +31,21 @@ def check_program(program: str, cwd: Path) -> None:
     )
 
 
+def check_command(command: str, cwd: Path) -> None:
+    """Check a command that is not Python, if it is a path. The nodes search their own `PATH` for any other.
+
+    Raises:
+        BadParameter: the file does not exist, or is not executable.
+    """
+    path = Path(os.path.normpath(cwd / command))
+    if "/" not in command:
+        return
+    if not path.is_file():
+        raise typer.BadParameter(f"no file {path} on this machine; run a file that only the nodes have with sh -c")
+    if not os.access(path, os.X_OK):
+        raise typer.BadParameter(f"{path} is not executable; use chmod +x, or name the program that runs it")
+
+
 def check_sent_entrypoint(spec: Mapping[str, Any]) -> None:
     """Check that a spec's entrypoint is in the folder that the spec sends to the nodes.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from regroup.api.cli.spec_input.torchrun_args import Flags, script_spec
+from regroup.api.cli.spec_input.torchrun_args import Flags, NodeDevices, script_spec
 from regroup.service.domain.errors import FieldIssue, SpecError
 
 UNLIMITED_FAILURES = 1_000_000
@@ -63,6 +63,7 @@ def ray_train_spec(
     *,
     cwd: PurePath,
     name: str,
+    nodes: Sequence[NodeDevices] = (),
 ) -> dict[str, Any]:
     """Return the spec of a job that runs `program`, with the settings that its source declares.
 
@@ -73,11 +74,12 @@ def ray_train_spec(
         overridden: Fields of the spec that flags or `--set` determine; `declared` does not change them.
         cwd: Folder that the program runs in.
         name: Name of the job.
+        nodes: Nodes of the cluster, for a number of ranks that follows their devices.
 
     Raises:
         SpecError: neither the source nor a flag sets a required value; the error names all of them.
     """
-    spec = script_spec(program, flags, cwd=cwd, name=name)
+    spec = script_spec(program, flags, cwd=cwd, name=name, nodes=nodes)
     spec["workload"]["kind"] = "ray_train"
     missing: list[FieldIssue] = []
     if not _is_overridden("layout.dp", overridden):
@@ -86,7 +88,7 @@ def ray_train_spec(
         else:
             low, high = declared.workers
             spec["layout"]["dp"] = {"min": low, "target": high, "max": high}
-    if not _is_overridden("resources", overridden):
+    if not _is_overridden("resources", overridden) and "resources" not in spec:
         if declared.use_gpu is None:
             missing.append(_undeclared("use_gpu", "--set resources.device=cpu or --set resources.device=cuda"))
         else:

@@ -25,6 +25,7 @@ from regroup.workers.contract.rank_config import (
     TrainingConfig,
     WarmupConfig,
 )
+from regroup.workers.contract.rank_env import variables
 
 BUILTIN = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}, "model": {"dim": 64, "heads": 2}}
 TRAINING = {"global_batch": 16, "micro_batch": 2, "sequence": 8, "steps": 4}
@@ -69,6 +70,13 @@ def test_every_field_survives_encoding() -> None:
 def test_a_spec_gives_a_configuration_that_survives_encoding(fields: dict[str, Any]) -> None:
     config = job(**fields)
     assert build(RankConfig, json.loads(json.dumps(plain(config)))) == config
+
+
+def test_the_role_of_a_spec_reaches_the_variables_of_a_rank() -> None:
+    workload = {"kind": "script", "entrypoint": "/x.py", "role": "trainer"}
+    config = rank_config(parse_spec({"name": "j", "workload": workload}))
+    join = Join("j", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", "h", 1, Restore("none"), "script:/x.py", config)
+    assert variables(join)["ROLE_NAME"] == "trainer"
 
 
 def test_the_spec_decides_every_value() -> None:

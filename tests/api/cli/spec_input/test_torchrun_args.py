@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from regroup.api.cli.main import main
-from regroup.api.cli.spec_input.torchrun_args import Flags, job_name, script_spec
+from regroup.api.cli.spec_input.torchrun_args import Flags, NodeDevices, job_name, script_spec
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import parse_spec
 
@@ -47,12 +47,62 @@ def test_possible_sizes_are_nodes_times_ranks_per_node(nnodes: str, per_node: st
         ({"nnodes": "two"}, "--nnodes"),
         ({"nproc_per_node": "gpu"}, "--nproc-per-node"),
         ({"nproc_per_node": "0"}, "--nproc-per-node"),
+        ({"nproc_per_node": "1025"}, "--nproc-per-node"),
+        ({"nproc_per_node": "9" * 5000}, "--nproc-per-node"),
+        ({"nproc_per_node": "xpu"}, "--nproc-per-node"),
+        ({"nnodes": "1:"}, "--nnodes"),
+        ({"nnodes": "1:2:3"}, "--nnodes"),
+        ({"no_python": True, "module": True}, "--no-python"),
     ],
 )
-def test_an_error_names_an_invalid_flag(flags: dict[str, str], path: str) -> None:
+def test_an_error_names_an_invalid_flag(flags: dict[str, Any], path: str) -> None:
     with pytest.raises(SpecError) as refused:
         script_spec(["x.py"], Flags(**flags), cwd=HOME, name="x")
     assert refused.value.issues[0].path == path
+
+
+def test_a_command_that_is_not_python_runs_in_a_rank() -> None:
+    workload = spec_of(["sh", "-c", "date"], no_python=True)["workload"]
+    assert workload["module"] == "regroup.workers.rank.child_program" and workload["args"] == ["sh", "-c", "date"]
+
+
+def test_the_role_is_a_part_of_the_workload() -> None:
+    assert spec_of(["x.py"], role="trainer")["workload"]["role"] == "trainer"
+    assert "role" not in spec_of(["x.py"])["workload"]
+    with pytest.raises(SpecError, match=r"workload\.role"):
+        spec_of(["x.py"], role="a\nb")
+
+
+CPU_NODES = [NodeDevices("a", 8.0, 0.0), NodeDevices("b", 8.0, 0.0)]
+GPU_NODES = [NodeDevices("a", 64.0, 4.0), NodeDevices("b", 64.0, 4.0), NodeDevices("c", 64.0, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("per_node", "nodes", "ranks", "device"),
+    [
+        ("cpu", CPU_NODES, 8, "cpu"), ("auto", CPU_NODES, 8, "cpu"), ("gpu", GPU_NODES, 4, "cuda"),
+        ("auto", GPU_NODES, 4, "cuda"), ("cpu", GPU_NODES, 64, "cpu"),
+    ],
+)  # fmt: skip
+def test_the_number_of_ranks_can_follow_the_devices_of_the_nodes(
+    per_node: str, nodes: list[NodeDevices], ranks: int, device: str
+) -> None:
+    spec = script_spec(["x.py"], Flags(nnodes="2", nproc_per_node=per_node), cwd=HOME, name="x", nodes=nodes)
+    parse_spec(spec)
+    assert (spec["layout"]["dp"]["max"], spec["resources"]) == (2 * ranks, {"device": device})
+
+
+@pytest.mark.parametrize(
+    ("per_node", "nodes", "message"),
+    [
+        ("gpu", CPU_NODES, "no node of the cluster has a GPU now; give the number"),
+        ("cpu", [], "no node of the cluster has a CPU now"),
+        ("gpu", [*GPU_NODES, NodeDevices("d", 8.0, 8.0)], r"differ in their number of GPUs \(4 on a, 4 on b, 8 on d\)"),
+    ],
+)
+def test_devices_without_a_common_number_are_named(per_node: str, nodes: list[NodeDevices], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        script_spec(["x.py"], Flags(nproc_per_node=per_node), cwd=HOME, name="x", nodes=nodes)
 
 
 def test_job_names_are_valid_and_contain_the_program() -> None:
@@ -65,7 +115,9 @@ def test_job_names_are_valid_and_contain_the_program() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--no-python", "x.py"], "Run a Python file"),
+        (["--no-python", "--ray-train", "x.py"], "does not apply to a program that calls Ray Train"),
+        (["--tee", "--json", "x.py"], "--tee: needs a value"),
+        (["spec.yaml", "--standalone"], "do not apply to a spec file"),
         (["spec.yaml", "--nnodes", "2"], "do not apply to a spec file"),
         (["spec.yaml", "more"], "a spec file accepts no arguments: more"),
         (["--nnodez", "2", "x.py"], "No such option: --nnodez"),
