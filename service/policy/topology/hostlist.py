@@ -32,7 +32,7 @@ def expand_hostlist(text: str) -> list[str]:
         for part in parts:
             count *= sum(len(each) for each, _ in part) if isinstance(part, list) else 1
         if len(found) + count > MAX_NAMES:
-            raise TopologyError(f"{_short(text)} expands to more than {MAX_NAMES:,} names, the limit")
+            raise TopologyError(f"{shortened(text)} expands to more than {MAX_NAMES:,} names, the limit")
         found += _combined(parts)
     return found
 
@@ -45,12 +45,17 @@ def checked_name(name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise TopologyError(
-            f"{_short(name)} is not a name: names have no spaces, quotes, brackets or any of = , ; # and backslash; "
+            f"{shortened(name)} is not a name: names have no spaces, quotes, brackets or any of = , ; # and backslash; "
             'write a list as a[1-4],b, or in quotes as "a[1-4], b"'
         )
     if len(name) > _MAX_NAME:
-        raise TopologyError(f"{_short(name)} has {len(name)} characters; a name has at most {_MAX_NAME}")
+        raise TopologyError(f"{shortened(name)} has {len(name)} characters; a name has at most {_MAX_NAME}")
     return name
+
+
+def shortened(text: str) -> str:
+    """Return the text in quotes for a message, at most its beginning."""
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 
 _Ranges = list[tuple[range, int]]
@@ -69,7 +74,7 @@ def _split(text: str) -> Iterator[str]:
                 yield item
             start = at + 1
     if depth != 0:
-        raise TopologyError(f"{_short(text)}: a bracket is not closed, or not opened; write a list as a[1-4,7]")
+        raise TopologyError(f"{shortened(text)}: a bracket is not closed, or not opened; write a list as a[1-4,7]")
     if item := text[start:].strip(", \t"):
         yield item
 
@@ -83,7 +88,7 @@ def _parts(item: str) -> list[str | _Ranges]:
         elif piece:
             parts.append(checked_name(piece))
     if len(parts) > 2 * _MAX_GROUPS:
-        raise TopologyError(f"{_short(item)} has more than {_MAX_GROUPS} brackets, the limit")
+        raise TopologyError(f"{shortened(item)} has more than {_MAX_GROUPS} brackets, the limit")
     return parts
 
 
@@ -93,9 +98,9 @@ def _ranges(item: str, inner: str) -> _Ranges:
         match = _RANGE.fullmatch(part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if match is None or last < first:
-            raise TopologyError(f"{_short(item)}: {_short(part)} must be an integer or a range such as 0-15")
+            raise TopologyError(f"{shortened(item)}: {shortened(part)} must be an integer or a range such as 0-15")
         if last - first >= MAX_NAMES:
-            raise TopologyError(f"{_short(item)}: {_short(part)} has more than {MAX_NAMES:,} names, the limit")
+            raise TopologyError(f"{shortened(item)}: {shortened(part)} has more than {MAX_NAMES:,} names, the limit")
         found.append((range(first, last + 1), len(match[1])))
     return found
 
@@ -107,7 +112,3 @@ def _combined(parts: list[str | _Ranges]) -> Iterator[str]:
 
 def _numbers(ranges: _Ranges) -> Iterator[str]:
     return (f"{number:0{width}}" for numbers, width in ranges for number in numbers)
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")

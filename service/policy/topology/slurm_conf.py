@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from regroup.service.policy.topology.hostlist import TopologyError
+from regroup.service.policy.topology.hostlist import TopologyError, shortened
 
 MAX_BYTES = 4 * 2**20
 """Largest size of a file with everything that it includes."""
@@ -23,7 +23,6 @@ _COMMENT = re.compile(r"(?<!\\)(?:\\\\)*#")
 _INCLUDE = re.compile(r'\s*include\s+(?:"([^"]*)"|(\S+))(.*)', re.IGNORECASE | re.ASCII | re.DOTALL)
 _PAIR = re.compile(r'\s*([A-Za-z0-9_.]+)\s*([-*+/]?)=\s*(?:"([^"]*)"|(\S+))(?=\s|$)', re.ASCII)
 _BOMS = {b"\xef\xbb\xbf": "", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class _Files:
             raise TopologyError(f"{place}: Include takes one path after a space: Include /etc/slurm/leafs.conf")
         if "%c" in path:
             raise TopologyError(
-                f"{place}: Include {path!r}: %c stands for ClusterName, which is not in this file; write it"
+                f"{place}: Include {shortened(path)}: %c stands for ClusterName, which is not in this file; write it"
             )
         file = posixpath.normpath(posixpath.join(posixpath.dirname(place.file), path))
         if file in chain:
@@ -144,15 +143,11 @@ class _Files:
         try:
             content = self._read(file)
         except OSError as error:
-            remedy = "write one Include for each file: * and ? stand for themselves, as in Slurm"
-            raise TopologyError(
-                f"{place}: the included file {file} cannot be read: {error.strerror or error}; "
-                + (
-                    remedy
-                    if re.search(r"[*?\[]", path)
-                    else "correct the path, which is relative to this file's folder"
-                )
-            ) from error
+            remedy = "correct the path, which is relative to the folder of the file that includes it"
+            if re.search(r"[*?\[]", path):
+                remedy = "write one Include for each file: *, ? and brackets stand for themselves, as in Slurm"
+            problem = f"cannot be read: {error.strerror or error}; {remedy}"
+            raise TopologyError(f"{place}: the included file {shortened(file)} {problem}") from error
         yield from self.statements(file, decode(content, file), chain)
 
 
@@ -161,14 +156,15 @@ def _pairs(place: Place, line: str) -> tuple[tuple[str, str], ...]:
     at = 0
     while match := _PAIR.match(line, at):
         if match[2]:
-            raise TopologyError(f"{place}: {match[1]} {match[2]}= is not supported in a topology; use {match[1]}=VALUE")
+            raise TopologyError(
+                f"{place}: {shortened(match[1])} has {match[2]}=, which a topology does not support; use ="
+            )
         found.append((match[1].lower(), match[4] if match[3] is None else match[3]))
         at = match.end()
     if rest := line[at:].strip(_SPACE):
-        shown = rest if len(rest) <= _SHOWN else rest[:_SHOWN] + "…"
         raise TopologyError(
-            f"{place}: {shown!r} is not a list of KEY=VALUE; a value with spaces must be in quotes, and a list has no "
-            'spaces without them: Nodes=a[1-4],b or Nodes="a[1-4], b"'
+            f"{place}: {shortened(rest)} is not a list of KEY=VALUE; a value with spaces must be in quotes, and a list "
+            'has no spaces without them: Nodes=a[1-4],b or Nodes="a[1-4], b"'
         )
     return tuple(found)
 

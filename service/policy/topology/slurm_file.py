@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from regroup.service.domain.topology import Level
-from regroup.service.policy.topology.hostlist import MAX_NAMES, TopologyError, checked_name, expand_hostlist
+from regroup.service.policy.topology.hostlist import MAX_NAMES, TopologyError, checked_name, expand_hostlist, shortened
 from regroup.service.policy.topology.slurm_conf import Place, Reader, Statement, decode, read_statements
 from regroup.service.policy.topology.slurm_yaml import read_yaml
 
@@ -59,7 +59,7 @@ class _Parts:
     above_at: dict[str, Place] = field(default_factory=dict[str, Place])
     """Switch → where it is named as a child."""
     count: int = 0
-    """Number of names."""
+    """Number of names, with those of the topologies before it in the file."""
     notes: list[str] = field(default_factory=list[str])
 
 
@@ -106,13 +106,13 @@ def _add_statement(statement: Statement, parts: _Parts) -> None:
     first = statement.pairs[0][0]
     if first not in _KEYS:
         raise _WithoutPlace(
-            f"{first!r} does not begin a line of a topology; expected SwitchName=, BlockName=, BlockSizes=, RingName= "
-            "or Include"
+            f"{shortened(first)} does not begin a line of a topology; expected SwitchName=, BlockName=, BlockSizes=, "
+            "RingName= or Include"
         )
     values: dict[str, str] = {}
     for key, value in statement.pairs:
         if key not in _KEYS[first]:
-            raise _WithoutPlace(f"{key!r} is an unknown key; expected {', '.join(_KEYS[first])}")
+            raise _WithoutPlace(f"{shortened(key)} is an unknown key; expected {', '.join(_KEYS[first])}")
         if key in values:
             parts.notes.append(f"{statement.place}: {key} is given twice; the last one is used, as in Slurm")
         values[key] = value
@@ -132,10 +132,10 @@ def _from_yaml(file: str, text: str) -> list[_Parts]:
     found: list[_Parts] = []
     listed = sorted(read_yaml(file, text), key=lambda each: not each.is_default)
     for topology in listed:
-        parts = _Parts(topology.name)
+        parts = _Parts(topology.name, count=found[-1].count if found else 0)
         if topology.kind in ("ring", "torus3d"):
             parts.notes.append(
-                f"{topology.place}: topology {topology.name!r}: a {topology.kind} is not used for placement"
+                f"{topology.place}: topology {shortened(topology.name)}: a {topology.kind} is not used for placement"
             )
         for entry in topology.entries:
             try:
@@ -143,7 +143,7 @@ def _from_yaml(file: str, text: str) -> list[_Parts]:
                     children = entry.children
                     if children and entry.nodes:  # an error in topology.conf, in Slurm too
                         parts.notes.append(
-                            f"{entry.place}: the children of switch {entry.name!r} are ignored: it has nodes"
+                            f"{entry.place}: the children of switch {shortened(entry.name)} are ignored: it has nodes"
                         )
                         children = ""
                     _add_switch(parts, entry.place, entry.name, children, entry.nodes)
@@ -160,11 +160,12 @@ class _WithoutPlace(TopologyError):
 
 
 def _add_switch(parts: _Parts, place: Place, name: str, children: str, nodes: str) -> None:
+    _check_name(parts, name)
     if (earlier := parts.described.get(name)) is not None:
         raise _WithoutPlace(f"switch {name!r} is described twice, first at {earlier}: write one line for each switch")
     if children and nodes:
         raise _WithoutPlace(f"switch {name!r} must have either Nodes= or Switches= below it, not both")
-    parts.described[_named(parts, name)] = place
+    parts.described[name] = place
     for child in _names(parts, children):
         if (other := parts.parent.get(child)) is not None:
             parts.notes.append(f"{place}: switch {child!r} is below both {other!r} and {name!r}; the last one is used")
@@ -174,18 +175,18 @@ def _add_switch(parts: _Parts, place: Place, name: str, children: str, nodes: st
 
 
 def _add_block(parts: _Parts, name: str, nodes: str) -> None:
+    _check_name(parts, name)
     if name in parts.blocks:
         raise _WithoutPlace(f"block {name!r} is described twice: write one line for each block")
-    parts.blocks[_named(parts, name)] = _names(parts, nodes)
+    parts.blocks[name] = _names(parts, nodes)
 
 
-def _named(parts: _Parts, name: str) -> str:
+def _check_name(parts: _Parts, name: str) -> None:
     try:
-        checked = checked_name(name)
+        checked_name(name)
     except TopologyError as error:
         raise _WithoutPlace(str(error)) from error
     _count(parts, 1)
-    return checked
 
 
 def _names(parts: _Parts, hostlist: str) -> list[str]:
@@ -223,7 +224,7 @@ def _merged(topologies: Sequence[_Parts]) -> tuple[NodeDomains, list[str]]:
                 owner = taken.setdefault((level, name), parts.name)
                 place[level] = name if owner == parts.name else f"{parts.name}/{name}"
         if twice:
-            notes.append(f"topology {parts.name!r}: {_listed(twice)}: an earlier topology applies to them")
+            notes.append(f"topology {shortened(parts.name)}: {_listed(twice)}: an earlier topology applies to them")
     return found, notes
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from regroup.service.policy.topology.hostlist import TopologyError
+from regroup.service.policy.topology.hostlist import TopologyError, shortened
 from regroup.service.policy.topology.slurm_conf import MAX_BYTES, Place
 
 MAX_DEPTH = 16
@@ -83,20 +83,20 @@ def _topology(file: str, node: yaml.Node, number: int) -> YamlTopology:
     name = _text(file, fields["topology"]) if "topology" in fields else f"#{number}"
     kinds = [kind for kind in KINDS if kind in fields]
     if len(kinds) != 1:
-        got = ", ".join(fields)
-        raise TopologyError(f"{place}: topology {name!r} must have one of {', '.join(KINDS)}; it has {got}")
+        got = shortened(", ".join(fields))
+        raise TopologyError(f"{place}: topology {shortened(name)} must have one of {', '.join(KINDS)}; it has {got}")
     if unknown := sorted(fields.keys() - {"topology", "cluster_default", *kinds}):
         raise TopologyError(
-            f"{place}: topology {name!r} has the unknown field {unknown[0]!r}; expected topology, cluster_default and "
-            f"one of {', '.join(KINDS)}"
+            f"{place}: topology {shortened(name)} has the unknown field {shortened(unknown[0])}; expected topology, "
+            f"cluster_default and one of {', '.join(KINDS)}"
         )
     (kind,) = kinds
     is_default = "cluster_default" in fields and _text(file, fields["cluster_default"]).lower() in ("true", "yes", "on")
     entries: tuple[YamlEntry, ...] = ()
     if kind == "tree":
-        entries = tuple(_entries(file, fields[kind], "switches", "switch", f"topology {name!r}"))
+        entries = tuple(_entries(file, fields[kind], "switches", "switch", f"topology {shortened(name)}"))
     elif kind == "block":
-        entries = tuple(_entries(file, fields[kind], "blocks", "block", f"topology {name!r}"))
+        entries = tuple(_entries(file, fields[kind], "blocks", "block", f"topology {shortened(name)}"))
     return YamlTopology(place, name, kind, is_default, entries)
 
 
@@ -124,7 +124,7 @@ def _fields(file: str, node: yaml.Node, problem: str) -> Mapping[str, yaml.Node]
     for key, value in node.value:
         name = _text(file, key).lower()
         if name in found:
-            raise TopologyError(f"{_place(file, key)}: {name!r} is given twice")
+            raise TopologyError(f"{_place(file, key)}: {shortened(name)} is given twice")
         found[name] = value
     return found
 

@@ -90,5 +90,6 @@ def test_a_case_that_includes_a_missing_file_is_refused_with_its_line() -> None:
     file = TopologyFile(shared_cases("slurm") / "d-include.conf")
     assert file.refresh()
     assert (
-        "d-include.conf, line 1: the included file /etc/slurm/topo.d/leafs.conf cannot be read: No such" in file.problem
+        "d-include.conf, line 1: the included file '/etc/slurm/topo.d/leafs.conf' cannot be read: No such"
+        in file.problem
     )

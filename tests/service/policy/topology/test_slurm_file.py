@@ -162,7 +162,7 @@ def test_a_switch_below_two_switches_is_below_the_last_one() -> None:
         ("SwitchName=a Nodes=x, y", "'y' is not a list of KEY=VALUE; a value with spaces must be in quotes"),
         ("SwitchName=a Nodes= LinkSpeed=3", "'LinkSpeed=3' is not a name"),
         ('SwitchName=a Nodes="x', "is not a name: names have no spaces, quotes"),
-        ("SwitchName=a Nodes+=x", r"Nodes \+= is not supported"),
+        ("SwitchName=a Nodes+=x", r"'Nodes' has \+=, which a topology does not support; use ="),
         ("Switch=a\nSwitchName=b Nodes=x", "line 1: 'switch' does not begin a line of a topology; expected Switch"),
         ("NodeName=n[1-4] CPUs=8", "'nodename' does not begin a line"),
         ("BlockName=a Nodes=x\nBlockName=a Nodes=y", "line 2: block 'a' is described twice"),
@@ -175,8 +175,8 @@ def test_a_switch_below_two_switches_is_below_the_last_one() -> None:
         ("- &a [*a]", "line 1: aliases are not supported"),
         ("[" * 100_000, "line 1: more than 16 levels"),
         ("- topology: t\n  tree: {switches: [{switch: a, nodes: [[x]]}]}", "line 2: must be a text such as"),
-        ("Include nowhere", "topology, line 1: the included file nowhere cannot be read: No such .*; correct the path"),
-        ("Include *.conf", r"line 1: the included file \*\.conf cannot be read: .*; write one Include for each file"),
+        ("Include nowhere", "topology, line 1: the included file 'nowhere' cannot be read: No .*; correct the path"),
+        ("Include *.conf", r"line 1: the included file '\*\.conf' cannot be read: .*; write one Include for each file"),
         ("Include one two", "line 1: Include takes one path"),
         ("Include %c.conf", "line 1: Include '%c.conf': %c stands for ClusterName"),
         ("Include loop", "loop, line 2: loop includes loop: a cycle"),
@@ -222,5 +222,8 @@ def test_large_topologies_are_read_in_time() -> None:
     lines = [f"SwitchName=s{leaf} Nodes=n[{leaf * 40}-{leaf * 40 + 39}]" for leaf in range(2500)]
     found = parsed("\n".join([*lines, "SwitchName=top Switches=s[0-2499]"]))
     assert len(found.places) == 100_000
+    many = "- {topology: t, block: {blocks: [{block: b, nodes: 'a[1-99999]'}]}}\n" * 3
+    with pytest.raises(TopologyError, match=r"t\.yaml, line 3: the topology has more than 200,000 names, the limit"):
+        parsed(many, "t.yaml")
     with pytest.raises(TopologyError, match=r"line 3: the topology has more than 200,000 names, the limit"):
         parsed("SwitchName=a Nodes=a[1-99999]\nSwitchName=b Nodes=b[1-99999]\nSwitchName=c Nodes=c[1-99999]")

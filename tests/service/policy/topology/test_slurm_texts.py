@@ -85,11 +85,14 @@ def test_any_expression_is_expanded_or_refused(text: str) -> None:
         ("SwitchName=a Nodes=x[", "1,", "t.conf"), ("SwitchName=a Nodes=", "a,", "t.conf"),
         ("SwitchName=a Nodes=x", "[0-9]", "t.conf"), ("SwitchName=a Nodes=", "a[0-99999],", "t.conf"),
         ("", "[", "t.yaml"), ("", "{", "t.yaml"), ("", "- ", "t.yaml"), ("- {a: ", "'", "t.yaml"),
-        ("", "&a ", "t.yaml"),
+        ("", "&a ", "t.yaml"), ("- topology: ", "a", "t.yaml"), ("- ", "a: 1\n  ", "t.yaml"),
+        ("Include ", "a", "t.conf"), ("Include ", "%c", "t.conf"),
     ],
 )  # fmt: skip
 def test_half_a_megabyte_is_read_within_a_second(begin: str, repeated: str, file: str) -> None:
-    check((begin + repeated * (2**19 // len(repeated))).encode(), file)
+    text = begin + repeated * (2**19 // len(repeated))
+    check(text.encode(), file)
+    check(f"{text}=x".encode(), file)
 
 
 def check(content: bytes, file: str) -> None:
