@@ -77,7 +77,15 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
     kind = draw(st.sampled_from(["script", "function", "builtin", "convnet", "auto"]))
     spec = {"name": "gpt", **draw(_COMMON)}
     if kind == "script":
-        steps = draw(_some({"steps": ends(1, MAX_STEPS), "args": st.lists(_TEXTS, max_size=3)}))
+        steps = draw(
+            _some(
+                {
+                    "steps": ends(1, MAX_STEPS),
+                    "role": st.sampled_from(["a", "é" * 64]),
+                    "args": st.lists(_TEXTS, max_size=3),
+                }
+            )
+        )
         workload = {"kind": draw(st.sampled_from(["script", "ray_train"])), "entrypoint": "/a.py", **steps}
         return {**spec, "workload": workload, "layout": {"dp": draw(_ranges(MAX_RANKS))}}
     micro_batch, count = draw(ends(1, 4096)), draw(ends(1, 4096))

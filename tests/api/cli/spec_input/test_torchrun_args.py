@@ -116,7 +116,10 @@ def test_job_names_are_valid_and_contain_the_program() -> None:
     ("arguments", "message"),
     [
         (["--no-python", "--ray-train", "x.py"], "does not apply to a program that calls Ray Train"),
+        (["--no-python", "./nowhere"], "no file "),
         (["--tee", "--json", "x.py"], "--tee: needs a value"),
+        (["--tee", "4", "x.py"], "--tee: '4' is not one of 0 (none), 1 (stdout)"),
+        (["spec.yaml", "--local-ranks-filter", "all"], "--local-ranks-filter: 'all' is not a rank"),
         (["spec.yaml", "--standalone"], "do not apply to a spec file"),
         (["spec.yaml", "--nnodes", "2"], "do not apply to a spec file"),
         (["spec.yaml", "more"], "a spec file accepts no arguments: more"),
