@@ -1,7 +1,7 @@
 """The account of a job, folded from its history: its states, incidents and checkpoints."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,20 @@ from regroup.service.policy.accounting import (
     spare_device_seconds,
     steps_lost,
 )
+from regroup.service.policy.lost_time import (
+    GenerationProgress,
+    repeated_seconds,
+    unexplained_seconds,
+    with_unexplained,
+)
 from regroup.service.store.records import Event, Incident, JobRow
 from regroup.service.store.store import Store
 
 _EVENTS = 1000
 _BEFORE_STEPS = (JobState.STARTING, JobState.RECOVERING, JobState.RESIZING)
 """States whose time continues after a script has started, until its first step."""
+UNRECORDED = "unknown"
+"""Reason of repeated steps that no incident recorded."""
 _WHY_REFUSED = {"snapshot_damaged": "checksum", "snapshot_refused": "replicas"}
 
 
@@ -48,6 +56,12 @@ class JobAccount:
     """Changes of its spare devices: time in Unix seconds, and the number of devices since then."""
     damaged_events: int = 0
     """Number of events that could not be read."""
+    progress: Sequence[GenerationProgress] = ()
+    """Progress of each generation, from its stored steps."""
+    _progress_of: tuple[int, int] = (0, 0)
+    """Generation and number of step rows of the job when `progress` was read."""
+    _is_regrouped: bool = True
+    """True if a generation was formed, or corrected, since `progress` was read: earlier ones may have changed."""
 
     async def catch_up(self, store: Store, job: JobRow) -> None:
         """Read the job's events up to its row's version."""
@@ -61,6 +75,7 @@ class JobAccount:
                     self.damaged_events += 1
             if not found:  # the events were removed after their retention
                 self.number = job.version
+        await self._read_progress(store)
 
     def restore_incidents(self, incidents: Iterable[Incident]) -> None:
         """Add stored incidents whose events were removed."""
@@ -100,11 +115,12 @@ class JobAccount:
             self.spares.append((event.time_s, sum(event.data["ranks"].values())))
         elif event.type == "generation":
             self.world_size = int(event.data["world_size"])
+        self._is_regrouped |= event.type in ("generation", "resumed")
 
     @property
     def steps_lost(self) -> Mapping[str, int]:
         """Reason of incidents → number of committed steps that were repeated after them."""
-        return steps_lost(self.incidents.values())
+        return with_unexplained(steps_lost(self.incidents.values()), self.progress, UNRECORDED)
 
     @property
     def spare_devices(self) -> int:
@@ -116,10 +132,25 @@ class JobAccount:
         return spare_device_seconds(self.spares, now)
 
     def seconds(self, now: float) -> dict[TimeClass, float]:
-        """Return the seconds of each class until `now`. Each lost step counts as the job's average step time."""
+        """Return the seconds of each class until `now`, from what is stored: with or without incidents."""
+        recorded = sum(steps_lost(self.incidents.values()).values())
         within = {
             **incident_seconds(self.incidents.values()),
-            TimeClass.RECOMPUTE: sum(self.steps_lost.values()) * (self.job.step_duration_s or 0.0),
+            TimeClass.RECOMPUTE: repeated_seconds(self.progress, recorded, self.job.step_duration_s or 0.0),
             TimeClass.STALL: self.job.stall_s,
         }
+        explained = {int(incident.get("generation") or 0) for incident in self.incidents.values()}
+        lost = unexplained_seconds(self.timeline, self.progress, explained, now, self.job.reported_at)
+        for kind, seconds in lost.items():
+            within[kind] += seconds
         return seconds_by_class(self.timeline, now, within)
+
+    async def _read_progress(self, store: Store) -> None:
+        """Read the progress of all generations if one was formed, else of the newest two if steps were added."""
+        place = self.job.generation, self.job.step_rows
+        if not self._is_regrouped and place == self._progress_of:
+            return
+        first = 0 if self._is_regrouped else max(0, self.job.generation - 1)
+        kept = [each for each in self.progress if each.number < first]
+        self.progress = [*kept, *await store.progress(self.job.id, first)] if self.job.generation else ()
+        self._progress_of, self._is_regrouped = place, False

@@ -213,7 +213,8 @@ async def _follow(leader: LeaderContext, job_id: str) -> None:
             reply = await _sync(leader, job, reconcilers, intent_errors)
             # Faults of nodes first: the supervisor does not repeat events that were ingested.
             await leader.health.record_events(job, reply.events, leader.clock())
-            job = await leader.store.ingest(leader.lease, job_id, reply.boot_id, reply.events, {})
+            status = {"reported_at": leader.clock()}
+            job = await leader.store.ingest(leader.lease, job_id, reply.boot_id, reply.events, status)
             is_due = any(event.type in _ACCOUNTED_EVENTS for event in reply.events)
             if is_due or time.monotonic() - accounted_s > _ACCOUNT_EVERY_S:
                 accounted_s = time.monotonic()

@@ -18,9 +18,9 @@ from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.states import Reason
 from regroup.service.observability import metric_names as names
 from regroup.service.observability.metric_names import Metric
-from regroup.service.policy.accounting import device_seconds, queue_waits, steps_lost
-from regroup.service.store.records import SampleKey, Sums
+from regroup.service.policy.accounting import device_seconds, queue_waits
 from regroup.service.store.store import Store
+from regroup.service.store.sums import SampleKey, Sums
 
 _COUNT_EVERY_S = 5.0
 _SETTLED_AFTER_S = 60.0
@@ -48,7 +48,7 @@ def totals_of(account: JobAccount, now: float) -> Sums:
         sums[names.INCIDENTS.name, (_reason_of(incident),)] += 1
         if (action := str(incident.get("recovery_action"))) in ("resize", "shrink"):
             sums[names.RESIZES.name, (action,)] += 1
-    for cause, lost in steps_lost(incidents).items():
+    for cause, lost in account.steps_lost.items():
         sums[names.STEPS_LOST.name, (cause,)] += lost
     for metric, kind in NOTES_COUNTED.items():
         sums[metric.name, ()] += account.notes[kind]

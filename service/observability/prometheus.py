@@ -40,11 +40,9 @@ from regroup.service.store.records import (
     WELL_USED,
     JobRow,
     ProjectRow,
-    SampleKey,
-    Sums,
-    Totals,
 )
 from regroup.service.store.store import Store
+from regroup.service.store.sums import SampleKey, Sums, Totals
 from regroup.service.store.totals import REMOVED_ROWS, RETAINED_TABLES
 from regroup.service.tasks.server_tasks import ServerTasks
 

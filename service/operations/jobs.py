@@ -262,7 +262,7 @@ class Jobs:
         account = await self._account(job)
         incidents, choice = await self._store.incidents(job.id), await self._choice(job)
         account.restore_incidents(incidents)
-        return explain(job, incidents, recent, ahead, account.seconds(now), now, choice)
+        return explain(job, incidents, recent, ahead, account.seconds(now), now, choice, account.steps_lost)
 
     async def _account(self, job: JobRow) -> JobAccount:
         """Return the job's account. The last ones are retained, so that a repetition reads only new events."""

@@ -92,6 +92,7 @@ def explain(
     seconds: Mapping[TimeClass, float],
     now: float,
     choice: PlacementExplanation | None = None,
+    repeated: Mapping[str, int] | None = None,
 ) -> Why:
     """Explain a job.
 
@@ -101,6 +102,7 @@ def explain(
         seconds: seconds by time class.
         now: Unix seconds.
         choice: placement decision of the job's nodes.
+        repeated: number of repeated steps by reason, with those that no incident recorded; None: as the incidents tell.
     """
     durations = [(row.duration_s, row.stall_s or 0.0) for row in recent if row.duration_s]
     busy = sum(duration for duration, _ in durations)
@@ -115,7 +117,7 @@ def explain(
         estimated_start=next((each.message for each in job.conditions if each.type == START_ESTIMATED), None),
         recovery_s=sum(_lost_s(item) for item in incidents),
         mean_recovery_s=mean_recovery_s(item.data for item in incidents),
-        steps_lost=steps_lost(item.data for item in incidents),
+        steps_lost=steps_lost(item.data for item in incidents) if repeated is None else repeated,
         stall_ratio=stall_ratio,
         seconds=seconds,
         goodput=None if is_early or job.step == 0 else goodput(seconds),

@@ -73,7 +73,7 @@ def seconds_by_class(
             possible.
     """
     seconds = dict.fromkeys(TimeClass, 0.0)
-    for start_s, end_s, mark in _spans(timeline, until_s):
+    for start_s, end_s, mark in spans(timeline, until_s):
         seconds[TimeClass.HELD if mark.is_held else CLASS_OF_STATE[mark.state]] += end_s - start_s
     for kind, other_s in within.items():
         shifted_s = min(max(0.0, other_s), seconds[TimeClass.PRODUCTIVE])
@@ -150,11 +150,12 @@ def spare_device_seconds(timeline: Sequence[tuple[float, int]], until_s: float) 
 
 def queue_waits(timeline: Sequence[StateMark]) -> list[float]:
     """Return the seconds of each finished wait in the queue."""
-    spans = _spans(timeline, timeline[-1].at_s if timeline else 0.0)
-    return [end_s - start_s for start_s, end_s, mark in spans if mark.state is JobState.QUEUED]
+    until_s = timeline[-1].at_s if timeline else 0.0
+    return [end_s - start_s for start_s, end_s, mark in spans(timeline, until_s) if mark.state is JobState.QUEUED]
 
 
-def _spans(timeline: Sequence[StateMark], until_s: float) -> Iterable[tuple[float, float, StateMark]]:
+def spans(timeline: Sequence[StateMark], until_s: float) -> Iterable[tuple[float, float, StateMark]]:
+    """Yield the start, the end and the mark of each time before a terminal mark."""
     if not timeline:
         return
     start_s = timeline[0].at_s

@@ -30,6 +30,7 @@ from regroup.service.domain.job_events import (
     encode,
 )
 from regroup.service.domain.states import JobState, Reason
+from regroup.service.store.incident_steps import with_stored_steps
 from regroup.service.store.job_writer import JobWriter
 from regroup.service.store.json_values import finite, number, plain
 from regroup.service.store.records import (
@@ -44,6 +45,8 @@ from regroup.service.store.reported_conditions import condition_of_node, conditi
 from regroup.service.store.tables import checkpoints, events, generations, incidents, steps
 from regroup.workers.contract.messages import StepRow
 
+REPORT_EVERY_S = 30.0
+"""Seconds between two stored times of reports that bring nothing else."""
 _SMOOTHING = 0.1  # weight of the newest step in the moving averages
 _SUPERVISOR = "supervisor"
 _FACTS = ("mfu", "exposed_communication", "peak_bytes", "pipeline_idle")
@@ -78,6 +81,9 @@ async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], 
     newest = max((event.seq for event in fresh), default=acked)
     if (boot_id, newest) != (writer.job.supervisor_boot_id, writer.job.acked_seq):
         changes |= {"supervisor_boot_id": boot_id, "acked_seq": newest}
+    reported_s = number(status, "reported_at")
+    if reported_s is not None and (changes or reported_s - (writer.job.reported_at or 0.0) >= REPORT_EVERY_S):
+        changes["reported_at"] = reported_s
     if changes:
         await writer.set(**changes)
 
@@ -292,7 +298,7 @@ async def _resumed(writer: JobWriter, event: Reported, resumed: ScriptResumed) -
 
 
 async def _incident(writer: JobWriter, event: Reported, incident: IncidentRevised) -> None:
-    data = plain(encode(incident))
+    data = plain(encode(await with_stored_steps(writer.connection, writer.job.id, incident)))
     place = await _record(writer, event, data)
     table, job_id = incidents, writer.job.id
     own_row = sa.and_(table.c.job_id == job_id, table.c.id == incident.id)

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from regroup.service.store.generation_progress import PROGRESS
 from regroup.service.store.json_values import CorruptJson
 from regroup.service.store.records import Generation, Ledger
 from regroup.service.store.tables import ledgers, steps
@@ -24,7 +25,8 @@ async def stored_ledger(connection: AsyncConnection, job_id: str) -> Ledger | No
     data = (await connection.execute(sa.select(ledgers.c.data).where(ledgers.c.job_id == job_id))).scalar_one_or_none()
     if data is None or isinstance(data, CorruptJson):
         return None
-    fields: dict[str, Any] = {**data, "samples_hash": int(data["samples_hash"]), "problems": tuple(data["problems"])}
+    values = {name: value for name, value in data.items() if name != PROGRESS}
+    fields: dict[str, Any] = {**values, "samples_hash": int(data["samples_hash"]), "problems": tuple(data["problems"])}
     return Ledger(**fields)
 
 

@@ -113,6 +113,8 @@ class JobRow:
     supervisor_boot_id: str
     """Incarnation of the supervisor that `acked_seq` belongs to."""
     acked_seq: int
+    reported_at: float | None = None
+    """Unix seconds at which its supervisor answered last, up to half a minute older than that; None: it never did."""
     damaged: tuple[str, ...] = ()
     """Columns whose stored values could not be read and were replaced."""
 
@@ -377,25 +379,3 @@ class Ledger:
     superseded: int
     """Number of rows that a later generation repeated."""
     problems: tuple[str, ...]
-
-
-SampleKey = tuple[str, tuple[str, ...]]
-"""Name of a metric, and the values of its labels."""
-Sums = Mapping[SampleKey, float]
-"""Sums over jobs."""
-
-
-@dataclass(frozen=True)
-class Totals:
-    """Sums over the whole store, for the metrics."""
-
-    jobs: Mapping[JobState, int]
-    """State → number of jobs."""
-    sums: Sums
-    """Sums over the jobs that have ended and were counted."""
-    uncounted: tuple[JobRow, ...]
-    """All other jobs."""
-    checkpoint_bytes: int
-    """Bytes of all checkpoints in storage now."""
-    queue_wait_s: float
-    """Longest waiting time of a queued job so far; 0 if the queue is empty."""

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from regroup.service.domain.states import JobState
 from regroup.service.policy.detection.node_quarantine import MEMORY_S, NodeEventKind
 from regroup.service.store.database import Database
+from regroup.service.store.generation_progress import PROGRESS, progress_of
 from regroup.service.store.records import Ledger
 from regroup.service.store.tables import (
     allocations,
@@ -101,7 +102,11 @@ class RetentionStore:
         async with self._database.write() as connection:
             has_ledger = sa.select(ledgers.c.job_id).where(ledgers.c.job_id == job_id)
             if ledger is not None and (await connection.execute(has_ledger)).first() is None:
-                data = {**asdict(ledger), "samples_hash": str(ledger.samples_hash)}  # larger than a JSON number
+                data = {
+                    **asdict(ledger),
+                    "samples_hash": str(ledger.samples_hash),  # larger than a JSON number
+                    PROGRESS: [asdict(each) for each in await progress_of(connection, job_id)],
+                }
                 await connection.execute(ledgers.insert().values(job_id=job_id, data=json.loads(json.dumps(data))))
             first = sa.select(sa.func.min(steps.c.number)).where(mine)
             begin, removed = (await connection.execute(first)).scalar(), 0

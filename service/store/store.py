@@ -16,9 +16,11 @@ import sqlalchemy as sa
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState, Reason, Transition
+from regroup.service.policy.lost_time import GenerationProgress
 from regroup.service.store import history, jobs, leases
 from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
+from regroup.service.store.generation_progress import progress_of
 from regroup.service.store.ingest import ingest
 from regroup.service.store.job_writer import Intending, JobWriter
 from regroup.service.store.ledger import LedgerFold, rows_after, stored_ledger
@@ -144,7 +146,7 @@ class Store:
     async def ingest(
         self, lease: Lease, job_id: str, boot_id: str, reported: Sequence[Reported], status: Mapping[str, Any]
     ) -> JobRow:
-        """Ingest a supervisor's events, each once, and its status (`goodput`, `ranks`).
+        """Ingest a supervisor's events, each once, and its status (`goodput`, `ranks`, `reported_at`).
 
         Returns:
             The row. Its `acked_seq` is the newest ingested sequence number.
@@ -328,6 +330,11 @@ class Store:
         """Return the generations, the oldest first."""
         async with self._database.read() as connection:
             return await history.generations_of(connection, job_id)
+
+    async def progress(self, job_id: str, first: int = 0) -> list[GenerationProgress]:
+        """Return the progress of each generation from number `first` on, the oldest first."""
+        async with self._database.read() as connection:
+            return await progress_of(connection, job_id, first)
 
     async def newest_generation(self, job_id: str) -> Generation | None:
         """Return the newest generation; None before the first one."""

@@ -116,6 +116,7 @@ jobs = sa.Table(
     sa.Column("rank_phases", StoredJson, nullable=False),
     sa.Column("supervisor_boot_id", sa.String, nullable=False),
     sa.Column("acked_seq", sa.BigInteger, nullable=False),
+    sa.Column("reported_at", sa.Double),
     # The history of an ended job: when it was added to the stored sums, and when parts of it were removed.
     sa.Column("counted_at", sa.Double),
     sa.Column("events_removed_at", sa.Double),

@@ -1,0 +1,54 @@
+"""The progress of each generation of a job, read from its steps by their primary key."""
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from regroup.service.policy.lost_time import GenerationProgress
+from regroup.service.store.json_values import CorruptJson
+from regroup.service.store.tables import generations, ledgers, steps
+
+PROGRESS = "progress"
+"""Key of the progress in the stored ledger of a job whose steps were removed."""
+
+
+async def progress_of(connection: AsyncConnection, job_id: str, first: int = 0) -> list[GenerationProgress]:
+    """Return the progress of the generations from number `first` on, in order.
+
+    The cost grows with the number of generations and of repeated steps, not with that of steps.
+    """
+    query = _query().where(generations.c.job_id == job_id, generations.c.number >= first)
+    rows = await connection.execute(query.order_by(generations.c.number))
+    found = [GenerationProgress(**row) for row in rows.mappings()]
+    if any(each.first_step_s is not None for each in found):
+        return found
+    stored = (await connection.execute(sa.select(ledgers.c.data).where(ledgers.c.job_id == job_id))).scalar()
+    if not isinstance(stored, dict) or isinstance(stored, CorruptJson):
+        return found
+    items: list[dict[str, Any]] = stored.get(PROGRESS) or []
+    kept = {item["number"]: GenerationProgress(**item) for item in items}
+    return [kept.get(each.number, each) for each in found]
+
+
+def _query() -> sa.Select[Any]:
+    later = generations.alias()
+    newer = sa.and_(later.c.job_id == generations.c.job_id, later.c.number > generations.c.number)
+    restart = sa.select(sa.func.min(later.c.start_step)).where(newer).correlate(generations).scalar_subquery()
+    mine = sa.and_(steps.c.job_id == generations.c.job_id, steps.c.generation == generations.c.number)
+    rows = sa.select(steps.c.time_s).where(mine).limit(1)
+
+    def of_repeated(value: Any, condition: sa.ColumnElement[bool]) -> Any:
+        repeated = sa.select(value).select_from(steps).where(mine, steps.c.step > restart, condition)
+        return repeated.correlate(generations).scalar_subquery()
+
+    duration_s = steps.c.duration_s
+    return sa.select(
+        generations.c.number,
+        generations.c.time_s.label("formed_s"),
+        rows.order_by(steps.c.step).correlate(generations).scalar_subquery().label("first_step_s"),
+        rows.order_by(steps.c.step.desc()).correlate(generations).scalar_subquery().label("last_step_s"),
+        of_repeated(sa.func.count(), sa.true()).label("repeated"),
+        of_repeated(sa.func.coalesce(sa.func.sum(duration_s), 0.0), sa.true()).label("repeated_s"),
+        of_repeated(sa.func.count(), duration_s.is_(None)).label("untimed"),
+    )
