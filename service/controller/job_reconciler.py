@@ -16,6 +16,7 @@ from regroup.service.cluster_state.allocations import (
     reservation_of,
 )
 from regroup.service.cluster_state.job_account import JobAccount
+from regroup.service.controller.cluster_loss import describe_cluster_loss, record_cluster_loss
 from regroup.service.controller.drain import DrainReconciler
 from regroup.service.controller.job_requests import JobRequestReconciler
 from regroup.service.controller.layout_trials import LayoutTrialReconciler
@@ -54,6 +55,8 @@ _ACCOUNTED_EVENTS = ("state", "incident", "checkpoint")
 """Events after which the job's goodput is recorded."""
 _ACCOUNT_EVERY_S = 30.0
 """Goodput is recorded at least so often."""
+_MOST_INCIDENTS = 200
+"""Number of the newest incidents that a supervisor gets. They restore its charges and an incident that is open."""
 _log = structlog.get_logger(__name__)
 
 
@@ -128,9 +131,12 @@ async def _form_gang(leader: LeaderContext, job_id: str) -> None:
 async def _start_supervisor(
     leader: LeaderContext, job: JobRow, rows: Sequence[Allocation], devices: Mapping[str, Sequence[int]]
 ) -> None:
-    """Start the supervisor with the generations of the database: a restarted cluster has no records of them."""
+    """Start the supervisor with the generations and incidents of the database: a new cluster has no records of them."""
     generations = [(generation.number, generation.start_step) for generation in await leader.store.generations(job.id)]
-    config = {**_start_config(leader.settings, job, rows, devices), "generations": generations}
+    incidents = [incident.data for incident in (await leader.store.incidents(job.id))[-_MOST_INCIDENTS:]]
+    config = {
+        **_start_config(leader.settings, job, rows, devices), "generations": generations, "incidents": incidents,
+    }  # fmt: skip
     await leader.cluster.start_supervisor(supervisor_name(job.id), config)
 
 
@@ -319,14 +325,17 @@ async def _restart_supervisor(leader: LeaderContext, job: JobRow) -> None:
     Ray restarts the actor after every failure, so it is missing only if a user killed it, or Ray itself restarted.
     """
     rows = await leader.store.live_allocations(job.id)
-    reservations = [reservation_of(row) for row in rows if row.is_for_ranks]
-    if {reservation.name for reservation in reservations} <= await leader.cluster.reservations():
+    seen_s, reservations = leader.clock(), [reservation_of(row) for row in rows if row.is_for_ranks]
+    existing = await leader.cluster.reservations()
+    lost = {reservation.node_id for reservation in reservations if reservation.name not in existing}
+    if not lost:
         devices = await create_reservations(leader.cluster, reservations)
         await _start_supervisor(leader, job, rows, devices)
         return
     await release_job(leader, job.id)
     job = await leader.store.job(job.id)
-    message = "the cluster has lost the job's supervisor and devices"
+    message = describe_cluster_loss(await leader.store.newest_generation(job.id), lost)
+    await record_cluster_loss(leader, job, message, seen_s=seen_s, lost=lost)
     try:
         if job.state is JobState.DRAINING and job.intents.get("cancel"):
             await leader.move(job, JobState.CANCELLED, Reason.CANCELLED_BY_USER, message)

@@ -133,6 +133,8 @@ class Reason(StrEnum):
     """The agent of the job on a node died or sends no heartbeat."""
     NODE_LOST = "node_lost"
     """A node of the job left the cluster."""
+    CLUSTER_LOST = "cluster_lost"
+    """Ray itself failed: the supervisor and the devices of the job were lost together."""
     HANG = "hang"
     """No rank made progress within the time that is usual for its phase."""
     IO_ERROR = "io_error"
@@ -166,6 +168,7 @@ BUDGET_BY_REASON: Mapping[Reason, str] = {
     Reason.ZYGOTE_EXIT: "rank_exit",
     Reason.AGENT_LOST: "node_loss",
     Reason.NODE_LOST: "node_loss",
+    Reason.CLUSTER_LOST: "node_loss",
     Reason.HANG: "hang",
     Reason.IO_ERROR: "io_error",
     Reason.LOSS_SPIKE: "loss_spike",

@@ -23,7 +23,7 @@ class Budgets(SpecModel):
     rank_exit: Failures = 10
     """Ranks, stores or zygotes that ended by a signal or without an error message."""
     node_loss: Failures = 5
-    """Nodes or agents that stopped responding."""
+    """Nodes or agents that stopped responding, and failures of Ray itself."""
     hang: Failures = 5
     """Generations in which no rank made progress."""
     io_error: Failures = 5

@@ -30,7 +30,7 @@ from regroup.service.domain.job_events import (
     encode,
 )
 from regroup.service.domain.states import JobState, Reason
-from regroup.service.store.incident_steps import with_stored_steps
+from regroup.service.store.incident_rows import write_incident
 from regroup.service.store.job_writer import JobWriter
 from regroup.service.store.json_values import finite, number, plain
 from regroup.service.store.records import (
@@ -42,7 +42,7 @@ from regroup.service.store.records import (
     Reported,
 )
 from regroup.service.store.reported_conditions import condition_of_node, condition_of_termination
-from regroup.service.store.tables import checkpoints, events, generations, incidents, steps
+from regroup.service.store.tables import checkpoints, events, generations, steps
 from regroup.workers.contract.messages import StepRow
 
 REPORT_EVERY_S = 30.0
@@ -114,7 +114,7 @@ async def _apply(writer: JobWriter, event: Reported, body: JobEvent) -> None:
         case ScriptResumed():
             await _resumed(writer, event, body)
         case IncidentRevised():
-            await _incident(writer, event, body)
+            await write_incident(writer, body, key=event.key, time_s=event.time_s, actor=_SUPERVISOR)
         case CheckpointWritten():
             await _checkpoint(writer, event, body)
         case CheckpointRemoved():
@@ -295,17 +295,6 @@ async def _resumed(writer: JobWriter, event: Reported, resumed: ScriptResumed) -
         uncounted = Condition(STEPS_COUNTED, False, "no_step_count", message, event.time_s)
         changes["conditions"] = [asdict(each) for each in (*others, uncounted)]
     await _record(writer, event, encode(resumed), changes=changes)
-
-
-async def _incident(writer: JobWriter, event: Reported, incident: IncidentRevised) -> None:
-    data = plain(encode(await with_stored_steps(writer.connection, writer.job.id, incident)))
-    place = await _record(writer, event, data)
-    table, job_id = incidents, writer.job.id
-    own_row = sa.and_(table.c.job_id == job_id, table.c.id == incident.id)
-    filled = table.update().where(own_row).values(cause=data["cause"], data=data)
-    if (await writer.connection.execute(filled)).rowcount == 0:
-        first = {"id": incident.id, "number": place, "cause": data["cause"], "time_s": event.time_s, "data": data}
-        await writer.connection.execute(table.insert().values(job_id=job_id, **first))
 
 
 async def _checkpoint(writer: JobWriter, event: Reported, written: CheckpointWritten) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError
+from regroup.service.domain.job_events import IncidentRevised
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState, Reason, Transition
 from regroup.service.policy.lost_time import GenerationProgress
@@ -21,6 +22,7 @@ from regroup.service.store import history, jobs, leases
 from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.generation_progress import progress_of
+from regroup.service.store.incident_rows import write_incident
 from regroup.service.store.ingest import ingest
 from regroup.service.store.job_writer import Intending, JobWriter
 from regroup.service.store.ledger import LedgerFold, rows_after, stored_ledger
@@ -154,6 +156,13 @@ class Store:
         async with self._job(job_id, lease) as writer:
             await ingest(writer, boot_id, reported, status)
         return writer.job
+
+    async def record_incident(self, lease: Lease, job_id: str, incident: IncidentRevised, *, now: float) -> None:
+        """Record an incident that no supervisor can report. A repetition has no effect."""
+        key = f"incident:{incident.id}:{incident.revision}"
+        async with self._job(job_id, lease) as writer:
+            if all(each.id != incident.id for each in await history.incidents_of(writer.connection, job_id)):
+                await write_incident(writer, incident, key=key, time_s=now, actor=_CONTROLLER)
 
     async def set_conditions(self, lease: Lease, job_id: str, conditions: Sequence[Condition], *, now: float) -> None:
         """Set the conditions of a job, without an event: the history contains only what happened."""

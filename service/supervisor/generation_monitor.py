@@ -191,7 +191,7 @@ class GenerationMonitor:
 
 
 def restore_monitor(
-    last: Generation, statuses: Mapping[str, AgentStatus], grace_s: float
+    last: Generation, statuses: Mapping[str, AgentStatus], grace_s: float, *, has_trained: bool = False
 ) -> tuple[GenerationMonitor, bool]:
     """Restore the monitor of a job's newest generation for a restarted supervisor.
 
@@ -199,6 +199,7 @@ def restore_monitor(
         last: the newest recorded generation.
         statuses: node → status of its agent.
         grace_s: time from now that ranks get if they have got SIGTERM.
+        has_trained: the generation is recorded as running, so that an agent without its ranks is another one.
 
     Returns:
         The monitor with all messages that the agents received, and whether the generation was formed. A formed
@@ -215,6 +216,7 @@ def restore_monitor(
         silent = {place.rank for place in last.on(node)} - set(status.running) - set(monitor.done) - monitor.ended
         is_whole = is_whole and status.generation == last.number and not silent
     for node, status in statuses.items():
-        if monitor.joined and status.generation != last.number:  # all ranks had joined, so this is another agent
+        # If all ranks had joined, this is another agent.
+        if (monitor.joined or has_trained) and status.generation != last.number:
             monitor.record_loss(node, time.time())
     return monitor, is_whole or monitor.is_broken

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regroup.service.domain.detectors import Detector
-from regroup.service.domain.job_events import RankPlace
+from regroup.service.domain.job_events import EventType, RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.detection.hang import HangPolicy, hang_policy_for
 from regroup.service.policy.recovery.mirror_pairs import PairingNode, pair_nodes
 from regroup.service.policy.recovery.restore_source import SavedCheckpoint
 from regroup.service.ports.assignment import NodeAssignment
 from regroup.service.ports.cluster import Node, supervisor_name
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.data_preparation import PreparedData
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.models import TransformerModel
@@ -79,6 +80,8 @@ class JobConfig:
     """True if nodes are checked before ranks start there."""
     generations: Mapping[int, int]
     """Generation number → start step, as in the database when the controller created the supervisor."""
+    incidents: tuple[SupervisorEvent, ...] = ()
+    """The newest incidents of the database at that time. A new cluster has no records of them."""
 
     @property
     def ports(self) -> Sequence[int]:
@@ -108,6 +111,7 @@ class JobConfig:
             int(ports[1]),
             bool(data.get("preflight")),
             {int(number): int(start) for number, start in data.get("generations") or ()},
+            tuple(_stored_incident(each) for each in data.get("incidents") or ()),
         )
 
     def with_nodes(self, nodes: Iterable[NodeAssignment], layout: Layout) -> "JobConfig":
@@ -316,3 +320,10 @@ class JobConfig:
 def _with_devices(nodes: Iterable[NodeAssignment]) -> tuple[NodeAssignment, ...]:
     """Return the nodes with a device index for each rank."""
     return tuple(node if node.devices else replace(node, devices=tuple(range(node.ranks))) for node in nodes)
+
+
+def _stored_incident(data: Mapping[str, Any]) -> SupervisorEvent:
+    """Return an incident of the database as an event of an earlier supervisor, which is not sent again."""
+    times = data.get("times") or {}
+    generation = int(data.get("generation") or 0)
+    return SupervisorEvent(0, str(data["id"]), EventType.INCIDENT, generation, float(times.get("seen_s", 0.0)), data)

@@ -199,7 +199,8 @@ class Lifecycle:
 
     async def _run_generations(self) -> None:
         await self._generations.load()
-        past = await self.journal.replay()
+        # The journal is newer, but lost with the cluster.
+        past = [*self.payload.incidents, *await self.journal.replay()]
         if any(event.state.is_terminal for event in decoded(past, StateChanged)):
             return  # the job has ended, and the controller has not received that event
         self._log.replay(past)
@@ -212,7 +213,7 @@ class Lifecycle:
             raise relocated  # this supervisor was created with the nodes of the first placement
         if (end := self.failure_hold.replay(past) or pending_end) is not None:
             raise end
-        if not self._generations.past:
+        if not self._generations.starts:
             await self._state.change(JobState.STARTING, Reason.RESERVED, "devices are reserved")
         await self._setup.start_agents()
         monitor = await self._adopt(self._generations.past[-1]) if self._generations.past else None
@@ -355,7 +356,8 @@ class Lifecycle:
         statuses = await self.gang.call_all(lambda agent: agent.status(), timeout_s=30)
         datasets = {node: status.dataset for node, status in statuses.items() if status.dataset}
         self.gang.node_facts.datasets.update(datasets)
-        self._monitor, is_formed = restore_monitor(last, statuses, self.payload.spec.termination_grace)
+        grace_s, has_trained = self.payload.spec.termination_grace, self._state.last_trained == last.number
+        self._monitor, is_formed = restore_monitor(last, statuses, grace_s, has_trained=has_trained)
         incident = self._state.incident
         if is_formed and (incident is None or incident.generation != last.number):
             self._state.adopt_generation(last)

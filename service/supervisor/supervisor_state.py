@@ -5,7 +5,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from regroup.service.domain.job_events import IncidentRevised, RecoveryAction, StateChanged, SupervisorPhase, decoded
+from regroup.service.domain.job_events import (
+    EventType,
+    IncidentRevised,
+    RecoveryAction,
+    StateChanged,
+    SupervisorPhase,
+    decoded,
+)
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.recovery.restore_source import RestoreSource
 from regroup.service.ports.sync import SupervisorEvent
@@ -32,6 +39,8 @@ class SupervisorState:
         """The incident from which the job is recovering."""
         self.recovered = asyncio.Event()
         """Cleared when an incident opens; set when training continues after it."""
+        self.last_trained = 0
+        """Newest generation that is recorded as running; 0: none."""
         self._log, self._is_script = log, is_script
 
     @property
@@ -43,8 +52,12 @@ class SupervisorState:
         """Restore the state and the open incident from the events of earlier incarnations of this supervisor."""
         states = decoded(past, StateChanged)
         incidents = {event.id: event for event in decoded(past, IncidentRevised)}
+        running = [event.generation for event in past if event.type == EventType.STATE and _is_running(event)]
+        self.last_trained = max(running, default=0)
         if states:
             self.state = states[-1].state
+        elif incidents:  # the cluster was lost with its records, and the job queued
+            self.state = JobState.QUEUED
         newest = max(incidents.values(), key=lambda event: event.times["seen_s"], default=None)
         if newest is not None and "first_step_s" not in newest.times and not self.state.is_terminal:
             self.incident = Incident.from_event(newest)
@@ -157,6 +170,10 @@ class SupervisorState:
     def _incident_before(self, monitor: GenerationMonitor) -> Incident | None:
         incident = self.incident
         return incident if incident and incident.next_generation == monitor.generation.number else None
+
+
+def _is_running(event: SupervisorEvent) -> bool:
+    return event.data.get("state") == JobState.RUNNING
 
 
 def _phase_times(monitor: GenerationMonitor) -> tuple[tuple[str, Mapping[int, float]], ...]:

@@ -200,7 +200,8 @@ class Rig:
         """Start the next lifecycle."""
         self.journal = Journal(self.records, "j")
         gang = Gang(self.nodes, self.payload.agent_configs())
-        self.life = self.nodes.life = Lifecycle(self.payload, gang, GenerationLog(self.records, "j"), self.journal)
+        log = GenerationLog(self.records, "j", self.payload.generations)
+        self.life = self.nodes.life = Lifecycle(self.payload, gang, log, self.journal)
         self.running = asyncio.create_task(self.life.run())
 
     async def wait_for_loss(self, *nodes: str) -> None:
