@@ -16,7 +16,7 @@ from ray.experimental import internal_kv
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.cluster import NAMESPACE, agent_name
 from regroup.service.ray_adapter import standby
-from regroup.service.ray_adapter.task_errors import failure_of, first_line
+from regroup.service.ray_adapter.task_errors import describe_ray_error, failure_of
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.workers.agent.agent import NodeAgentActor
 from regroup.workers.contract import agent_wire
@@ -66,9 +66,12 @@ class RayAgents:
     def __init__(self, job_id: str) -> None:
         self._job_id = job_id
         self._handles: dict[str, Any] = {}
+        self._names: dict[str, str] = {}
+        """Node id → name, of nodes on which agents were started."""
 
     async def start(self, config: AgentConfig) -> None:
         """Create an agent on its node, or find the existing one."""
+        self._names[config.node_id] = config.node_name
         self._handles[config.node_id] = await asyncio.to_thread(self.create, config)
 
     def agent(self, node_id: str, *, timeout_s: float) -> AgentApi:
@@ -88,14 +91,18 @@ class RayAgents:
             async with asyncio.timeout(timeout_s):
                 return await getattr(handle, method).remote(*arguments)
         except RayTaskError as error:  # first: it is also an instance of the exception that the agent raised
-            raise AgentError.of(node_id, failure_of(error, node_id[:8])) from error
+            raise AgentError.of(node_id, failure_of(error, self._name_of(node_id))) from error
         except TimeoutError as error:
             raise AgentLostError(
-                node_id, f"agent on node {node_id[:8]} did not answer {method} in {timeout_s:.0f} s"
+                node_id, f"agent on node {self._name_of(node_id)} did not answer within {timeout_s:.0f} s"
             ) from error
         except (RayActorError, ActorUnschedulableError, ValueError) as error:  # the node may be lost
             self._handles.pop(node_id, None)
-            raise AgentLostError(node_id, f"agent on node {node_id[:8]} is gone: {first_line(error)}") from error
+            why = "it has ended" if isinstance(error, ValueError) else describe_ray_error(error)
+            raise AgentLostError(node_id, f"agent on node {self._name_of(node_id)} is gone: {why}") from error
+
+    def _name_of(self, node_id: str) -> str:
+        return self._names.get(node_id) or node_id[:8]
 
     async def kill(self, node_id: str) -> None:
         """Kill an agent."""

@@ -4,10 +4,10 @@ Nothing here blocks the event loop. Ray's blocking calls run in separate threads
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
@@ -44,6 +44,8 @@ from regroup.service.ray_adapter import standby
 from regroup.service.ray_adapter.agents import hasten
 from regroup.service.ray_adapter.autoscaler import request_nodes
 from regroup.service.ray_adapter.prestart import prestart_worker
+from regroup.service.ray_adapter.ray_calls import RayCalls
+from regroup.service.ray_adapter.task_errors import describe_ray_error
 from regroup.service.supervisor.job_config import JobConfig, standby_config
 from regroup.workers.contract import agent_wire
 from regroup.workers.contract.agent_api import AgentApi, AgentFailedError
@@ -51,6 +53,8 @@ from regroup.workers.contract.agent_records import CommandRequest
 from regroup.workers.contract.codec import build, plain
 
 _CALL_S = 15.0
+_CLOSE_S = 5.0
+_MOST_CALLS = 16
 _READY_S = 20.0
 _SHUTDOWN_S = 20.0
 _SYNC_GRACE_S = 10.0
@@ -72,7 +76,7 @@ class RayCluster:
         self._topology = topology
         self._dashboard = dashboard
         self._supervisor = supervisor
-        self._threads = ThreadPoolExecutor(16, thread_name_prefix="ray")
+        self._calls = RayCalls(_MOST_CALLS)
         self._agents: dict[str, Any] = {}
         """Agents that run commands, by name."""
 
@@ -95,9 +99,9 @@ class RayCluster:
         return cluster
 
     async def close(self) -> None:
-        """Disconnect from the cluster. Its actors continue to run."""
-        await self._blocking(ray.shutdown)
-        self._threads.shutdown(wait=False)
+        """Disconnect from the cluster. Its actors continue to run. A cluster that does not answer is left as it is."""
+        with contextlib.suppress(ClusterUnavailableError):
+            await self._blocking(ray.shutdown, limit_s=_CLOSE_S)
 
     # ------------------------------------------------------------ nodes
 
@@ -158,7 +162,7 @@ class RayCluster:
         deadline = asyncio.get_running_loop().time() + _LEAVE_S
         while name in await self.actors():
             if asyncio.get_running_loop().time() > deadline:
-                raise ClusterUnavailableError(f"actor {name} is still there {_LEAVE_S:.0f} s after it was killed")
+                raise ClusterUnavailableError(f"{_spoken(name)} is still there {_LEAVE_S:.0f} s after it was killed")
             await asyncio.sleep(0.05)
 
     async def forget_job(self, job_id: str) -> None:
@@ -225,7 +229,7 @@ class RayCluster:
             try:
                 handle = self._handle(actor)
             except ValueError as error:
-                raise SupervisorGoneError(f"actor {actor} does not exist in the cluster") from error
+                raise SupervisorGoneError(f"the cluster has no {_spoken(actor)}") from error
             return getattr(handle, method).remote(*arguments).future()
 
         pending = await self._blocking(begin)
@@ -233,11 +237,11 @@ class RayCluster:
             async with asyncio.timeout(limit_s):
                 return await asyncio.wrap_future(pending)
         except TimeoutError as error:
-            raise ClusterUnavailableError(f"{actor} did not answer {method} within {limit_s:.0f} s") from error
+            raise ClusterUnavailableError(f"{_spoken(actor)} did not answer within {limit_s:.0f} s") from error
         except exceptions.ActorDiedError as error:
-            raise SupervisorGoneError(f"{actor} is dead: {error}") from error
+            raise SupervisorGoneError(f"{_spoken(actor)} is gone: {describe_ray_error(error)}") from error
         except exceptions.RayActorError as error:
-            raise ClusterUnavailableError(f"{actor} is restarting: {error}") from error
+            raise ClusterUnavailableError(f"{_spoken(actor)} is restarting: {describe_ray_error(error)}") from error
 
     def _handle(self, actor: str) -> Any:
         """Return the handle of an actor by its name. An agent that was a standby has another name. Blocking."""
@@ -248,13 +252,14 @@ class RayCluster:
         return self._agents[actor]
 
     async def _blocking(self, function: Callable[[], T], limit_s: float = _CALL_S) -> T:
-        try:
-            async with asyncio.timeout(limit_s):
-                return await asyncio.get_running_loop().run_in_executor(self._threads, function)
-        except TimeoutError as error:
-            raise ClusterUnavailableError(f"Ray did not answer within {limit_s:.0f} s") from error
-        except (exceptions.RaySystemError, exceptions.RpcError, ConnectionError, RuntimeError) as error:
-            raise ClusterUnavailableError(f"Ray does not answer: {error}") from error
+        return await self._calls.run(function, limit_s)
+
+
+def _spoken(actor: str) -> str:
+    """Return an actor for people: its role and job, without the ids of Ray."""
+    role = actor.removeprefix("regroup-").partition(":")[0]
+    job_id = job_id_of(actor)
+    return f"{role} of job {job_id}" if job_id else f"actor {actor}"
 
 
 def _connect(address: str) -> None:

@@ -2,10 +2,30 @@
 
 import re
 
-from ray.exceptions import RayTaskError
+import structlog
+from ray.exceptions import (
+    ActorUnavailableError,
+    ActorUnschedulableError,
+    GetTimeoutError,
+    RayActorError,
+    RaySystemError,
+    RayTaskError,
+    RpcError,
+)
 
 from regroup.workers.contract.agent_records import AgentErrorKind, AgentFailure
 
+_log = structlog.get_logger(__name__)
+_MEANINGS = (
+    (
+        re.compile(r"node (has )?died|node was (terminated|preempted|drained)|node failure|NODE_DIED", re.I),
+        "its node left the cluster",
+    ),
+    (re.compile(r"out of memory|OOM|memory monitor", re.I), "its process was killed because memory was short"),
+    (re.compile(r"ray\.kill|killed by|intended|INTENDED", re.I), "it was ended"),
+    (re.compile(r"creation (task )?failed|__init__", re.I), "it could not start"),
+)
+"""Text of Ray about a dead actor → the cause for people. The first match counts."""
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _TRACEBACK_CHARACTERS = 8000
 
@@ -20,6 +40,26 @@ def failure_of(error: RayTaskError, node_name: str) -> AgentFailure:
     kind = AgentErrorKind.NODE if isinstance(cause, OSError) else AgentErrorKind.BUG
     traceback = _plain(str(error))[-_TRACEBACK_CHARACTERS:]
     return AgentFailure(kind, f"{type(cause).__name__}: {lines[-1]}", traceback, node_name)
+
+
+def describe_ray_error(error: BaseException) -> str:
+    """Return the meaning of an error of Ray for people, and log its own text.
+
+    Ray's text contains ids of actors, addresses and codes of remote calls.
+    """
+    text = _plain(str(error))
+    _log.debug("an error of Ray", error=text)
+    if isinstance(error, ActorUnschedulableError):
+        return "its node is not in the cluster"
+    if isinstance(error, ActorUnavailableError):
+        return "it does not answer; its process or its node may be lost"
+    if isinstance(error, RayActorError):
+        return next((meaning for pattern, meaning in _MEANINGS if pattern.search(text)), "its process died")
+    if isinstance(error, GetTimeoutError | TimeoutError):
+        return "there was no answer in time"
+    if isinstance(error, RpcError | RaySystemError | ConnectionError):
+        return "the head of the cluster cannot be reached"
+    return first_line(error)
 
 
 def first_line(error: BaseException) -> str:
