@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanag
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
 import uvicorn
 
 from regroup.api.app import create_app
@@ -17,12 +18,16 @@ from regroup.api.web.connections import connection_class
 from regroup.service.local import api_token, private_files
 from regroup.service.local.api_token import ApiToken
 from regroup.service.local.data_marker import mark_data_folders
+from regroup.service.local.server_exit import LISTENER, StartConditions, end_within
 from regroup.service.server import control_plane
 from regroup.service.settings import Settings
 
 _DESCRIPTORS = 65_536
 _OTHER_REQUESTS = 1000  # in addition to streams; more connections get 503
 T = TypeVar("T")
+_END_S = 12.0
+"""Longest time between a signal and the end of the process. `regroup down` waits longer."""
+_log = structlog.get_logger(__name__)
 _DRAIN_S = 3  # clients that follow streams hold their requests open; they reconnect to the next server
 
 
@@ -34,17 +39,20 @@ def serve(settings: Settings) -> None:
             directory or the token.
         UnavailableError: the database or the cluster does not respond.
     """
+    conditions = StartConditions()
     private_files.make_private()
     for name in api_token.VARIABLES:  # Ray's processes would inherit them
         os.environ.pop(name, None)
     private_files.prepare_state_dir(settings.state_dir)
     mark_data_folders(settings.state_dir, settings.storage_uri, settings.blob_uri)
     _allow_descriptors()
-    control_plane.refuse_second(settings.state_dir)
+    if LISTENER not in os.environ:  # else the record is this process's own
+        control_plane.refuse_second(settings.state_dir)
     token = api_token.ensure_token(settings.token_path, create=settings.token_file is None)
     # The working directory becomes sys.path[0] of every Ray worker, so it must not contain the user's packages.
     os.chdir(settings.state_dir)
-    asyncio.run(_serve(settings, token))
+    asyncio.run(_serve(settings, token, conditions))
+    end_within(_END_S)  # the interpreter waits for threads, of which some may never return
 
 
 def down(state_dir: Path) -> list[str]:
@@ -52,18 +60,25 @@ def down(state_dir: Path) -> list[str]:
     return control_plane.end_all(state_dir)
 
 
-async def _serve(settings: Settings, token: ApiToken) -> None:
-    stopping = asyncio.Event()
+async def _serve(settings: Settings, token: ApiToken, conditions: StartConditions) -> None:
+    stopping, head_lost = asyncio.Event(), asyncio.Event()
     _stop_on_signals(stopping)
-    with control_plane.bind(settings) as listener:
-        await _run(settings, token, listener, stopping)
+    inherited = os.environ.pop(LISTENER, None)
+    with control_plane.bind(settings) if inherited is None else socket.socket(fileno=int(inherited)) as listener:
+        kept = os.dup(listener.fileno())  # the web server closes its own
+        await _run(settings, token, listener, stopping, head_lost)
+        if head_lost.is_set() and not stopping.is_set():
+            _log.warning("the head of the local Ray cluster was lost: the server starts again with a new cluster")
+            conditions.restart(kept)
 
 
-async def _run(settings: Settings, token: ApiToken, listener: socket.socket, stopping: asyncio.Event) -> None:
+async def _run(
+    settings: Settings, token: ApiToken, listener: socket.socket, stopping: asyncio.Event, head_lost: asyncio.Event
+) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     async with AsyncExitStack() as stack:
-        services = await _enter_unless_stopped(stack, control_plane.control_plane(settings), stopping)
+        services = await _enter_unless_stopped(stack, control_plane.control_plane(settings, head_lost), stopping)
         if services is None:
             return
         _stop_on_signals(stopping)  # again, because Ray replaced the handlers
@@ -81,19 +96,22 @@ async def _run(settings: Settings, token: ApiToken, listener: socket.socket, sto
         serving = asyncio.create_task(web.serve(sockets=[listener]))
         started = asyncio.create_task(web.up.wait())
         stopped = asyncio.create_task(stopping.wait())
+        lost = asyncio.create_task(head_lost.wait())
         try:
             await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
             if started.done():
                 dashboard = await services.cluster.dashboard_url()
                 control_plane.write_record(settings.state_dir, url, dashboard, token.path)
                 print(_ready_line(settings, url, dashboard), flush=True)
-            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({serving, stopped, lost}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            control_plane.remove_record(settings.state_dir)
+            if not head_lost.is_set() or stopping.is_set():
+                control_plane.remove_record(settings.state_dir)
             app.state.open_streams.end()
             web.should_exit = True
             started.cancel()
             stopped.cancel()
+            lost.cancel()
             await serving
 
 
@@ -130,8 +148,13 @@ async def _enter_unless_stopped(
 
 
 def _stop_on_signals(stopping: asyncio.Event) -> None:
+    def stop() -> None:
+        if not stopping.is_set():
+            stopping.set()
+            end_within(_END_S)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 class _Server(uvicorn.Server):

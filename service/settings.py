@@ -61,6 +61,8 @@ class Settings(BaseSettings):
     ray_dashboard_port: int | None = Field(default=None, ge=0, le=65535)
     """Port of the dashboard of the local Ray cluster; 0 selects a free one. Default: 8265, or a free port if 8265 is in
     use."""
+    restart_local_nodes: bool = True
+    """Start a local node again when its processes have ended, and the local Ray cluster when its head has."""
     object_store_bytes: int = Field(default=100 * _MIB, ge=80 * _MIB, le=_MAX_SIZE_BYTES)
     """Size of Ray's object store on each local node. Training does not use the object store."""
 

@@ -19,8 +19,13 @@ from regroup.service.settings import Settings
 _START_TIMEOUT_S = 120.0
 _DOWN_TIMEOUT_S = 90.0
 _EXIT_TIMEOUT_S = 10.0
-_FAULT_SETTINGS = {"REGROUP_ALLOW_FAULTS": "true", "REGROUP_QUARANTINE_S": "0"}
-"""Settings of the server and of `regroup down`. Injected faults must not quarantine the nodes."""
+_FAULT_SETTINGS = {
+    "REGROUP_ALLOW_FAULTS": "true",
+    "REGROUP_QUARANTINE_S": "0",
+    "REGROUP_RESTART_LOCAL_NODES": "false",
+}
+"""Settings of the server and of `regroup down`. Injected faults must not quarantine the nodes. A local node stands for
+a machine: when it is lost, it does not return."""
 _CLIENT_PATIENCE_S = 60.0
 """Retry time of clients: a killed server needs some seconds to restart."""
 

@@ -30,6 +30,7 @@ VARIABLES: Mapping[str, tuple[str, str]] = {
     "REGROUP_SCRATCH": ("internal", "scratch folder of a job; marks the processes of the job"),
     "REGROUP_LAUNCH": ("internal", "launch record of a rank, from the zygote"),
     "REGROUP_STARTED_BY": ("internal", "mark of the processes that `regroup serve` starts; `regroup down` finds them"),
+    "REGROUP_LISTENER_FD": ("internal", "listening socket of a server that starts again in place"),
     "REGROUP_RAY_CLUSTER": ("internal", "mark of the processes of a local Ray cluster"),
 }
 """Name → its readers, and its meaning in Markdown."""

@@ -12,9 +12,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,7 +24,7 @@ from regroup.service.local import api_token, processes
 from regroup.service.local.private_files import prepare_state_dir, write_private
 from regroup.service.local.processes import Process
 from regroup.service.settings import Settings
-from regroup.workers.os import umask
+from regroup.workers.os import scratch_dir, umask
 
 ROLE_LABEL = "regroup.io/role"
 """Node label: `control` carries supervisors, `training` carries ranks."""
@@ -32,6 +32,7 @@ ROLE_LABEL = "regroup.io/role"
 DASHBOARD_PORT = 8265
 """Port of the dashboard unless it is in use: Ray's own default."""
 _MARK = "REGROUP_RAY_CLUSTER"
+_HEAD = "control"
 _RECORD = "ray.json"
 _START_TIMEOUT_S = 90.0
 _TEMP_DIR_LIMIT = 40  # bytes: Ray appends 65, and the path of a unix socket has at most 107
@@ -54,12 +55,20 @@ class LocalRay:
     slots_per_node: int
     daemons: tuple[Process, ...] = ()
     """Processes that ran when start-up was complete: GCS, raylets, dashboard, agents."""
+    raylets: Mapping[str, Process] = field(default_factory=dict[str, Process])
+    """Name of each node → its raylet. A node lives as long as this process."""
 
     @property
     def is_alive(self) -> bool:
-        """True while the GCS and at least one raylet run."""
+        """True while the GCS and the raylet of the head run. The other nodes can join again."""
         names = {process.name for process in self.daemons if process.is_alive}
-        return {"gcs_server", "raylet"} <= names
+        head = self.raylets.get(_HEAD)
+        return {"gcs_server", "raylet"} <= names and (head is None or head.is_alive)
+
+    @property
+    def lost_nodes(self) -> list[str]:
+        """Names of the training nodes that have ended."""
+        return sorted(name for name, raylet in self.raylets.items() if name != _HEAD and not raylet.is_alive)
 
 
 def ray_environment(token_path: Path) -> dict[str, str]:
@@ -95,7 +104,8 @@ def load(state_dir: Path) -> LocalRay | None:
     except FileNotFoundError:
         return None
     daemons = tuple(Process(**item) for item in data.pop("daemons"))
-    return LocalRay(**data, daemons=daemons)
+    raylets = {name: Process(**item) for name, item in data.pop("raylets", {}).items()}
+    return LocalRay(**data, daemons=daemons, raylets=raylets)
 
 
 def start(settings: Settings) -> LocalRay:
@@ -122,18 +132,16 @@ def start(settings: Settings) -> LocalRay:
     head = [
         "--head", f"--port={gcs_port}", f"--dashboard-port={dashboard_port}", "--dashboard-host=127.0.0.1",
         "--no-monitor", "--num-cpus=0", "--num-gpus=0",
-        f"--labels={ROLE_LABEL}=control", "--node-name=control",
+        f"--labels={ROLE_LABEL}=control", f"--node-name={_HEAD}",
     ]  # fmt: skip
-    starting = [_StartingNode("control", head, {}, after_port=0)]
+    starting = [_StartingNode(_HEAD, head, {}, after_port=0)]
     starting += [_training_node(settings, cluster, number + 1) for number in range(settings.local_nodes)]
     try:
         _ray_start(settings, cluster, starting)
     except BaseException:
         stop(settings.state_dir)
         raise
-    cluster = replace(cluster, daemons=tuple(processes.find_marked(_MARK, cluster.id)))
-    _save(settings.state_dir, cluster)
-    return cluster
+    return _record_processes(settings, cluster, [node.name for node in starting])
 
 
 def add_node(settings: Settings) -> str:
@@ -150,8 +158,26 @@ def add_node(settings: Settings) -> str:
     number = 1 + max(int(path.name) for path in Path(cluster.temp_dir).iterdir() if path.name.isdecimal())
     node = _training_node(settings, cluster, number)
     _ray_start(settings, cluster, [node])
-    _save(settings.state_dir, replace(cluster, daemons=tuple(processes.find_marked(_MARK, cluster.id))))
+    _record_processes(
+        settings, cluster, [*(name for name, each in cluster.raylets.items() if each.is_alive), node.name]
+    )
     return node.name
+
+
+def restart_node(settings: Settings, name: str) -> None:
+    """Start a training node that has ended again, with its name and devices.
+
+    Raises:
+        LocalRayError: no local cluster runs here, or the node did not start.
+        StillRunningError: a process of the former node cannot be ended.
+    """
+    cluster = load(settings.state_dir)
+    if cluster is None or not cluster.is_alive:
+        raise LocalRayError(f"no local Ray cluster runs on {settings.state_dir}, so its node {name} cannot start")
+    processes.kill(processes.with_descendants(_find_of_node(cluster, name)))
+    shutil.rmtree(_temp_dir(cluster, name), ignore_errors=True)
+    _ray_start(settings, cluster, [_training_node(settings, cluster, int(name.removeprefix("local-")))])
+    _record_processes(settings, cluster, [*cluster.raylets])
 
 
 def node_processes(cluster: LocalRay, node_name: str) -> set[Process]:
@@ -159,15 +185,9 @@ def node_processes(cluster: LocalRay, node_name: str) -> set[Process]:
 
     These are its raylet, the template of its zygotes, and their descendants.
     """
-    socket_name = f"--raylet_socket_name={_temp_dir(cluster, node_name)}/".encode()
-    marked = [(process, processes.command_line(process)) for process in processes.find_marked(_MARK, cluster.id)]
-    raylets = [process for process, words in marked if any(word.startswith(socket_name) for word in words)]
-    templates = [
-        process
-        for process, words in marked
-        if b"regroup.workers.zygote.template" in words and node_name.encode() in words
-    ]
-    return processes.with_descendants([*raylets, *templates]) if raylets else set()
+    if _find_raylet(cluster, node_name) is None:
+        return set()
+    return processes.with_descendants(_find_of_node(cluster, node_name))
 
 
 def stop(state_dir: Path) -> bool:
@@ -179,13 +199,47 @@ def stop(state_dir: Path) -> bool:
     cluster = load(state_dir)
     if cluster is None:
         return False
+    folders = set[Path]()
     # Repeat: a process that was being forked during one round has the mark in the next.
     while running := processes.with_descendants([*cluster.daemons, *processes.find_marked(_MARK, cluster.id)]):
+        folders |= {folder for process in running for folder in _scratch_folders(process)}
         processes.kill(running)
+    for folder in folders:  # the agents that would have removed them are gone
+        shutil.rmtree(folder, ignore_errors=True)
+    scratch_dir.sweep()
     shutil.rmtree(cluster.temp_dir, ignore_errors=True)
     Path(cluster.token_path).unlink(missing_ok=True)
     (state_dir / _RECORD).unlink()
     return True
+
+
+def _record_processes(settings: Settings, cluster: LocalRay, nodes: Sequence[str]) -> LocalRay:
+    """Record the processes that run now, and the raylets of these nodes. A node without one keeps its former raylet."""
+    raylets = {name: _find_raylet(cluster, name) or cluster.raylets.get(name) for name in nodes}
+    found = {name: raylet for name, raylet in raylets.items() if raylet is not None}
+    updated = replace(cluster, daemons=tuple(processes.find_marked(_MARK, cluster.id)), raylets=found)
+    _save(settings.state_dir, updated)
+    return updated
+
+
+def _find_raylet(cluster: LocalRay, node_name: str) -> Process | None:
+    socket_name = f"--raylet_socket_name={_temp_dir(cluster, node_name)}/".encode()
+    for process in processes.find_marked(_MARK, cluster.id):
+        if any(word.startswith(socket_name) for word in processes.command_line(process)):
+            return process
+    return None
+
+
+def _find_of_node(cluster: LocalRay, node_name: str) -> list[Process]:
+    """Return Ray's processes of a node and the template of its zygotes, also after the end of its raylet."""
+    folder = f"{_temp_dir(cluster, node_name)}/".encode()
+    found: list[Process] = []
+    for process in processes.find_marked(_MARK, cluster.id):
+        words = processes.command_line(process)
+        is_template = b"regroup.workers.zygote.template" in words and node_name.encode() in words
+        if is_template or any(folder in word for word in words):
+            found.append(process)
+    return found
 
 
 @dataclass(frozen=True)
@@ -248,6 +302,13 @@ def _ray_start(settings: Settings, cluster: LocalRay, nodes: Sequence[_StartingN
 
 def _temp_dir(cluster: LocalRay, node_name: str) -> Path:
     return Path(cluster.temp_dir, node_name.removeprefix("local-")[:4])
+
+
+def _scratch_folders(process: Process) -> Iterator[Path]:
+    """Yield the scratch folders of jobs that a process keeps open."""
+    for target in processes.open_files(process):
+        if (folder := scratch_dir.folder_of(Path(target))) is not None:
+            yield folder
 
 
 def _log_tails(commands: Sequence[Mapping[str, Any]]) -> str:
@@ -327,7 +388,8 @@ def _short_temp_dir() -> str:
 
 
 def _to_json(cluster: LocalRay) -> dict[str, Any]:
-    return {**asdict(cluster), "daemons": [asdict(process) for process in cluster.daemons]}
+    raylets = {name: asdict(process) for name, process in cluster.raylets.items()}
+    return {**asdict(cluster), "daemons": [asdict(process) for process in cluster.daemons], "raylets": raylets}
 
 
 def _save(state_dir: Path, cluster: LocalRay) -> None:

@@ -19,6 +19,7 @@ from regroup.service.domain.errors import ConflictError
 from regroup.service.local import processes, ray_cluster
 from regroup.service.local.private_files import write_private
 from regroup.service.local.processes import Process
+from regroup.service.local.repair import repair_local_ray
 from regroup.service.observability.job_totals import count_finished_jobs
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.retention import RetentionPolicy, run_retention
@@ -53,8 +54,11 @@ class ServerRecord:
 
 
 @asynccontextmanager
-async def control_plane(settings: Settings) -> AsyncGenerator[Services]:
+async def control_plane(settings: Settings, head_lost: asyncio.Event | None = None) -> AsyncGenerator[Services]:
     """Start everything that requests need, and stop it when the block ends. Jobs and the local Ray continue.
+
+    Args:
+        head_lost: set when the head of the local Ray cluster has ended, so that the server must start again.
 
     Raises:
         ConflictError: another server has this state directory.
@@ -74,6 +78,9 @@ async def control_plane(settings: Settings) -> AsyncGenerator[Services]:
         tasks.add("garbage collection of code archives", lambda: run_garbage_collection(services.blobs, store))
         tasks.add("count of finished jobs", lambda: count_finished_jobs(store))
         tasks.add("removal of old history", lambda: run_retention(store, RetentionPolicy.of(settings)))
+        if not settings.ray_address and settings.restart_local_nodes:
+            lost = head_lost or asyncio.Event()
+            tasks.add("repair of the local Ray cluster", lambda: repair_local_ray(settings, lost))
         async with tasks.run():
             yield services
     finally:

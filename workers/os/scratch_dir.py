@@ -40,6 +40,15 @@ def make(folder: Path) -> int:
     return lock(folder)
 
 
+def folder_of(path: Path) -> Path | None:
+    """Return the scratch folder that contains a path, or that it is; None if it is in none."""
+    root = Path(tempfile.gettempdir())
+    if not path.is_relative_to(root) or path == root:
+        return None
+    folder = root / path.relative_to(root).parts[0]
+    return folder if folder.name.startswith(_PREFIX) else None
+
+
 def lock(folder: Path) -> int:
     """Lock a folder against removal while the returned descriptor is open: until its process ends."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -41,7 +41,8 @@ class Server:
         self.state = state
         self._nodes, self._python, self._cwd = nodes, str(python), cwd
         self._arguments = list(arguments)
-        self._environment = {**os.environ, **(environment or {})}
+        # A local node stands for a machine: when a test ends it, it does not return.
+        self._environment = {**os.environ, "REGROUP_RESTART_LOCAL_NODES": "false", **(environment or {})}
         self.url = "http://127.0.0.1:1"
         """Address of the server, set when it is ready."""
         self.client = Client(self.url)
