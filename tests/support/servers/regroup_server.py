@@ -94,6 +94,11 @@ class Server:
         self._process.kill()
         self._process.wait()
 
+    def wait(self, timeout_s: float) -> int:
+        """Wait until the server ends, and return its exit code."""
+        assert self._process is not None
+        return self._process.wait(timeout_s)
+
     def down(self) -> str:
         """Stop the server and its cluster."""
         command = [self._python, "-m", "regroup.api.cli", "down", "--state-dir", str(self.state)]
