@@ -22,6 +22,8 @@ _HEADER_BYTES = 4096
 """Space for the headers of one member."""
 _COMPONENT_BYTES = 255
 """Longest name of one file in Linux file systems."""
+_MAX_MTIME_S = 2**33
+"""Latest modification time, in Unix seconds: the year 2242. Later ones overflow in calls of the system."""
 _SHOWN = 80
 
 
@@ -186,6 +188,8 @@ def _check_names(members: Sequence[tarfile.TarInfo], limits: ArchiveLimits) -> N
             raise _refused(member, "is listed twice")
         if name == "." and not member.isdir():
             raise _refused(member, "has no name")
+        if not 0 <= member.mtime < _MAX_MTIME_S:
+            raise _refused(member, f"has an impossible modification time, {member.mtime}")
         _check_path(member, member.name, limits)
         if member.issym():
             _check_path(member, member.linkname, limits)
@@ -216,6 +220,8 @@ def _leads_outside(name: str, target: str) -> bool:
 
 
 def _check_path(member: tarfile.TarInfo, path: str, limits: ArchiveLimits) -> None:
+    if "\0" in path:
+        raise _refused(member, "has a name with a NUL character")
     parts = path.split("/")
     size = len(path.encode("utf-8", "surrogateescape"))
     if size > limits.path_bytes:

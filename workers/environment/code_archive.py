@@ -70,6 +70,7 @@ def unpack(archive: str, blob_uri: str, cache: Path, directory: Path, limits: Ar
             fetch(archive, blob_uri, cache, limits).open("rb") as file,
             open_archive(file, limits) as (tar, members),
         ):
+            draft.mkdir(parents=True)  # an archive may be empty
             tar.extractall(draft, members, filter="data")
         _refuse_links_outside(archive, draft)
         try:
@@ -80,7 +81,7 @@ def unpack(archive: str, blob_uri: str, cache: Path, directory: Path, limits: Ar
             # Another call was faster: an agent prepares at its start, and again on request.
     except ArchiveRefused as error:
         raise CodeError(f"{archive} is refused: {error}") from error
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, OverflowError) as error:
         raise CodeError(f"{archive} cannot be unpacked on node {platform.node()} in {directory}: {error}") from error
     finally:
         fsspec_storage.remove_local(draft)

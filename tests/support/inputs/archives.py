@@ -33,6 +33,16 @@ def tar_of_members(members: Iterable[Member]) -> bytes:
     return buffer.getvalue()
 
 
+def tar_with_extended_header(**fields: str) -> bytes:
+    """Return a plain archive of one empty file, with these fields in an extended header."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("x")
+        member.pax_headers = fields
+        tar.addfile(member)
+    return buffer.getvalue()
+
+
 def bomb(unpacked_bytes: int) -> bytes:
     """Return a compressed archive of one file of zeros: a thousandth of its unpacked size."""
     member = tarfile.TarInfo("zeros")

@@ -1,7 +1,4 @@
-"""Tests with random inputs: few examples in the suite, or as many as a time allows.
-
-`REGROUP_FUZZ_S=600 pytest -s PATH` runs each of these tests for ten minutes.
-"""
+"""Tests with random inputs: few fixed examples in the normal suite, random ones for some time in `make fuzz`."""
 
 import functools
 import os
@@ -14,14 +11,22 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 VARIABLE = "REGROUP_FUZZ_S"
-"""Seconds that each test runs; unset for the default number of examples."""
+"""Environment variable with the seconds that each test runs. Unset: a fixed number of fixed examples."""
 _EXAMPLES_PER_ROUND = 1000
 """One round of hypothesis keeps all its examples in memory, so a long run has many rounds."""
 _MAX_EDITS = 8
+_CHECKS = tuple(HealthCheck)
 
 
 class _TimedSettings(settings):
     """Settings of a test that is repeated with other examples until the time has passed."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            max_examples=_EXAMPLES_PER_ROUND, deadline=None, derandomize=False, print_blob=True,
+            suppress_health_check=_CHECKS,
+        )  # fmt: skip
+        self.__dict__["_seconds"] = seconds
 
     def __call__(self, test: Any) -> Any:
         """Return the repeated test."""
@@ -29,7 +34,7 @@ class _TimedSettings(settings):
 
         @functools.wraps(marked)
         def repeat(*args: Any, **kwargs: Any) -> None:
-            until_s = time.monotonic() + float(os.environ[VARIABLE])
+            until_s = time.monotonic() + self.__dict__["_seconds"]
             rounds = 0
             while rounds == 0 or time.monotonic() < until_s:
                 marked(*args, **kwargs)
@@ -39,18 +44,16 @@ class _TimedSettings(settings):
         return repeat
 
 
-def fuzz_settings(default_examples: int) -> settings:
+def fuzz_settings(default_examples: int, *, tests: int = 1) -> settings:
     """Return the settings of a test with random inputs. Apply them above `given`.
 
     Args:
-        default_examples: Number of examples, unless `REGROUP_FUZZ_S` sets a time.
+        default_examples: number of examples without the variable. They are the same in each run.
+        tests: number of parametrized tests that share the time.
     """
-    slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    if os.environ.get(VARIABLE):
-        return _TimedSettings(
-            max_examples=_EXAMPLES_PER_ROUND, deadline=None, derandomize=False, suppress_health_check=slow
-        )
-    return settings(max_examples=default_examples, deadline=None, suppress_health_check=slow)
+    if seconds := os.environ.get(VARIABLE):
+        return _TimedSettings(float(seconds) / tests)
+    return settings(max_examples=default_examples, deadline=None, derandomize=True, suppress_health_check=_CHECKS)
 
 
 @contextmanager

@@ -2,18 +2,23 @@
 
 import hashlib
 import os
+import shutil
 import tarfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
 
 from regroup.api.client.code_archive import pack
 from regroup.workers.contract.archive_rules import ArchiveLimits
 from regroup.workers.environment import code_archive
 from regroup.workers.environment.code_archive import CodeError, fetch, unpack
-from tests.support.inputs.archives import FILE, FOLDER, LINK, Member, bomb, tar_of_members
+from tests.support.inputs.archives import FILE, FOLDER, LINK, Member, bomb, tar_of_members, tar_with_extended_header
+from tests.support.inputs.damaged_archives import damaged_archives
+from tests.support.inputs.fuzz import fuzz_settings
 
 
 class Blobs:
@@ -199,3 +204,30 @@ def test_a_linked_cache_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / f"regroup-code-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CodeError, match="belongs to another user"):
         code_archive.node_cache()
+
+
+def test_an_empty_archive_gives_an_empty_folder(blobs: Blobs, tmp_path: Path) -> None:
+    assert list(unpack(blobs.put_members(), blobs.uri, blobs.cache, tmp_path / "job").iterdir()) == []
+
+
+@pytest.mark.fuzz
+@fuzz_settings(40)
+@given(data=damaged_archives())
+@example(data=tar_with_extended_header(path="a\0b"))
+@example(data=tar_with_extended_header(linkpath="a\0b"))
+@example(data=tar_with_extended_header(mtime="1e300"))
+def test_any_archive_is_unpacked_whole_or_refused_as_code(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    root = tmp_path_factory.mktemp("node")
+    blobs, inside = Blobs(root), root / "jobs" / "job"
+    inside.parent.mkdir()
+    began = time.process_time()
+    try:
+        unpack(blobs.put(data), blobs.uri, blobs.cache, inside, ArchiveLimits(unpacked_bytes=100_000, members=20))
+    except CodeError as error:
+        assert str(error)
+        assert list(inside.parent.iterdir()) == [], "nothing remains of a refused archive"
+    assert time.process_time() - began < 5
+    assert {path.name for path in inside.parent.iterdir()} <= {"job"}
+    shutil.rmtree(root)
