@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all test-alone test-waiting check format docs docs-site dist dist-check test-pythons bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction clean
+.PHONY: help setup demo test test-all test-alone test-waiting fuzz check format docs docs-site dist dist-check test-pythons bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,10 @@ test-alone:
 	@$(BIN)/python -m pytest -m "alone and not soak" tests/e2e
 test-waiting:
 	@$(BIN)/python -m pytest -m "slow and not soak" $(E2E_WAITING)
+
+S := 600
+fuzz: $(STAMP) ## run each fuzz test with random inputs for S seconds, 600 by default
+	@REGROUP_FUZZ_S=$(S) $(BIN)/python -m pytest -m fuzz
 
 check: $(STAMP) ## check style, types, import rules, spelling and phrases
 	@$(BIN)/ruff check .

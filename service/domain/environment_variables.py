@@ -36,7 +36,7 @@ VARIABLES: Mapping[str, tuple[str, str]] = {
 """Name → its readers, and its meaning in Markdown."""
 
 PREFIX = "REGROUP_"
-_OF_TESTS = ("REGROUP_TEST_", "REGROUP_REQUIRE")
+_OF_TESTS = ("REGROUP_TEST_", "REGROUP_REQUIRE", "REGROUP_FUZZ_S")
 
 
 def unknown_variables(present: Iterable[str], settings: Collection[str]) -> list[tuple[str, str | None]]:

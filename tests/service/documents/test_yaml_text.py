@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from regroup.service.documents.document import MAX_DEPTH, MAX_VALUES, DocumentError, MalformedDocumentError
 from regroup.service.documents.yaml_text import parse_yaml
+from tests.support.inputs.fuzz import fuzz_settings
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
@@ -156,14 +157,18 @@ _TOKENS = (
 _PIECES = st.lists(st.sampled_from(_TOKENS), max_size=16).map("".join)
 
 
-@settings(max_examples=800, deadline=None, derandomize=True)
+@pytest.mark.fuzz
+@fuzz_settings(300)
 @given(_PIECES | st.text(max_size=30))
 def _fuzz(text: str) -> None:
+    started_s = time.monotonic()
     try:
         value = parse_yaml(text, {"args"})
     except DocumentError as error:
         assert error.issues[0].message
         return
+    finally:
+        assert time.monotonic() - started_s < 5
     assert _is_plain(value)
     assert yaml.safe_load(yaml.safe_dump(value)) == value
 

@@ -5,7 +5,8 @@ import json
 import time
 from typing import Any
 
-from hypothesis import HealthCheck, assume, given, settings
+import pytest
+from hypothesis import assume, given
 
 from regroup.service.cluster_state.queue import Specs, running, waiting
 from regroup.service.documents.json_text import parse_json
@@ -18,6 +19,7 @@ from regroup.service.policy.scheduling.quota import Quota
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.spec.types import MAX_RANKS
 from regroup.service.store.records import Allocation, AllocationKind
+from tests.support.inputs.fuzz import fuzz_settings
 from tests.support.inputs.queue_inputs import node
 from tests.support.inputs.valid_specs import queued_row, specs
 
@@ -29,12 +31,8 @@ MAX_S = 5.0
 """Generous for a busy machine. An expansion size by size takes longer."""
 
 
-@settings(
-    max_examples=500,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-)
+@pytest.mark.fuzz
+@fuzz_settings(500)
 @given(specs())
 def test_any_valid_spec_survives(data: dict[str, Any]) -> None:
     started_s = time.monotonic()

@@ -105,6 +105,7 @@ def test_variables_set_defaults_as_for_torchrun() -> None:
         read("x.py", PET_STANDALONE="yes")
 
 
+@pytest.mark.fuzz
 @fuzz_settings(60)
 @given(
     st.lists(st.text(alphabet="-=mtrnosd_x.3yal :,", max_size=12) | st.text(max_size=6), max_size=6),

@@ -80,6 +80,7 @@ def _command_lines(draw: st.DrawFn) -> list[str]:
     ]
 
 
+@pytest.mark.fuzz
 @fuzz_settings(50)
 @given(_command_lines())
 @example(["-t=3", "train.py", "-"])
@@ -113,6 +114,7 @@ _PIECES = [
 _WORDS = st.lists(st.lists(st.sampled_from(_PIECES), max_size=4).map("".join), max_size=6)
 
 
+@pytest.mark.fuzz
 @fuzz_settings(50)
 @given(_WORDS)
 @example(["-t=", "3", "x"])

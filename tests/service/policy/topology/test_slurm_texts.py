@@ -37,6 +37,7 @@ def read(path: str) -> bytes:
     return INCLUDED[path].encode()
 
 
+@pytest.mark.fuzz
 @fuzz_settings(60)
 @given(damaged(SEEDS, PIECES) | st.lists(st.sampled_from(PIECES), max_size=30).map("".join), FILES)
 @example("Include \\\n\\\n", "t.conf")
@@ -50,6 +51,7 @@ def test_any_text_gives_a_topology_or_an_error_with_its_file(text: str, file: st
     check(text.encode("utf-8", "surrogatepass"), file)
 
 
+@pytest.mark.fuzz
 @fuzz_settings(30)
 @given(st.binary(max_size=200), FILES)
 @example(b"\xff\xfe", "topology")
@@ -59,6 +61,7 @@ def test_any_bytes_give_a_topology_or_an_error_with_its_file(content: bytes, fil
     check(content, file)
 
 
+@pytest.mark.fuzz
 @fuzz_settings(60)
 @given(
     damaged(["n[001-004,7]", "a,b c\td[1-2]-[3,5]x", "r[0-63]_b[0-41]", "[1-2]"], ["[", "]", "-", ",", "0", "99999"])
@@ -112,6 +115,7 @@ _GAPS = st.sampled_from([" ", "  ", "\t", " \\\n", "\\\r\n "])
 _EQUALS = st.sampled_from(["=", " = ", "= ", " =", "\\\n="])
 
 
+@pytest.mark.fuzz
 @fuzz_settings(40)
 @given(st.data())
 def test_the_spelling_does_not_change_the_topology(data: st.DataObject) -> None:
