@@ -44,6 +44,8 @@ class Settings(BaseSettings):
     `state_dir`."""
     upload_limit_bytes: int = Field(default=200 * _MIB, ge=1, le=_MAX_SIZE_BYTES)
     """Maximum size of a code archive, packed and unpacked."""
+    blob_quota_bytes: int = Field(default=20 * 1024 * _MIB, ge=1, le=_MAX_SIZE_BYTES)
+    """Maximum size of all code archives and unfinished uploads together. Beyond it, the server rejects new uploads."""
     blob_retention_s: _PositiveSeconds = 30 * 86400.0
     """Time after its last use at which a code archive is removed."""
     allow_faults: bool = False

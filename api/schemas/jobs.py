@@ -377,6 +377,8 @@ class UploadLimits(_Wire):
     """Largest size of an archive."""
     piece_bytes: int
     """Largest body of a request."""
+    total_bytes: int
+    """Largest size of all archives and unfinished uploads together."""
 
 
 class Problem(_Wire):

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
 from regroup.api.schemas.jobs import InvalidField, Problem
-from regroup.service.blobs.store import DamagedUploadError, RefusedArchiveError, TooLargeError
+from regroup.service.blobs.store import DamagedUploadError, QuotaExceededError, RefusedArchiveError, TooLargeError
 from regroup.service.documents.document import MalformedDocumentError
 from regroup.service.domain.error_codes import CODE_BY_ERROR, error_code
 from regroup.service.domain.errors import FieldIssue, RegroupError, SpecError, is_confidential
@@ -28,6 +28,7 @@ _log = structlog.get_logger(__name__)
 _CODE_BY_ERROR: Sequence[tuple[type[RegroupError], str]] = (
     (KeyReusedError, "idempotency_key_reused"),
     (TooLargeError, "archive_too_large"),
+    (QuotaExceededError, "upload_quota_exceeded"),
     (DamagedUploadError, "damaged_upload"),
     (MalformedDocumentError, "malformed_json"),
     (RefusedArchiveError, "archive_refused"),

@@ -55,10 +55,13 @@ ROWS = (
                 4,
             ),
             Panel(
-                "Checkpoints",
-                "Size of all checkpoints in storage.",
+                "Storage",
+                "Size of all checkpoints, and of all code archives.",
                 "bytes",
-                [Query("sum(regroup_checkpoint_bytes)", "")],
+                [
+                    Query("sum(regroup_checkpoint_bytes)", "checkpoints"),
+                    Query("max(regroup_blob_bytes)", "code archives"),
+                ],
                 "stat",
                 4,
             ),

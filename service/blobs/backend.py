@@ -35,6 +35,10 @@ class RefusedArchiveError(RegroupError):
     """The uploaded archive breaks a rule for archives of code, or is not an archive."""
 
 
+class QuotaExceededError(RegroupError):
+    """All archives together would exceed the limit of this server."""
+
+
 class OffsetError(ConflictError):
     """The bytes do not follow those that were uploaded before. `offset_bytes` is the expected offset."""
 
@@ -59,13 +63,25 @@ class BlobFolder:
     Args:
         uri: the folder.
         limits: largest archive to store.
+        quota_bytes: largest size of all archives and unfinished uploads together.
     """
 
-    def __init__(self, uri: str, limits: ArchiveLimits) -> None:
+    def __init__(self, uri: str, limits: ArchiveLimits, quota_bytes: int) -> None:
         from fsspec.core import url_to_fs  # imported late: it also imports the storage's package
 
-        self._limits = limits
+        self._limits, self._quota_bytes = limits, quota_bytes
         self._fs, self._root = url_to_fs(checked_uri(uri), use_listings_cache=False)
+
+    def start(self, sha256: str, size: int, now_s: float) -> int | None:
+        """Return `next_offset`, if there is space for the archive.
+
+        Raises:
+            QuotaExceededError: there is not.
+        """
+        offset = self.next_offset(sha256, size, now_s)
+        if offset is not None:
+            self._check_quota(sha256, size)
+        return offset
 
     def next_offset(self, sha256: str, size: int, now_s: float) -> int | None:
         """Return the offset at which the upload of an archive continues.
@@ -85,6 +101,7 @@ class BlobFolder:
             OffsetError: the upload continues at another offset.
             DamagedUploadError: there are too many bytes or pieces, or the checksum is wrong and the upload was
                 discarded.
+            QuotaExceededError: there is no space for the archive.
             RefusedArchiveError: the archive breaks a rule, and the upload was discarded.
         """
         expected = self.next_offset(sha256, size, now_s)
@@ -96,6 +113,7 @@ class BlobFolder:
             raise DamagedUploadError(
                 f"upload too long: got {offset + len(data)} bytes, announced {size}; announce the actual size"
             )
+        self._check_quota(sha256, size)
         if len(self._parts(self._upload(sha256, size))) >= max(_MOST_PARTS, size // _LARGE_PART_BYTES):
             self._remove(self._upload(sha256, size))
             raise DamagedUploadError(
@@ -111,6 +129,11 @@ class BlobFolder:
         except FileNotFoundError:
             pass  # another request finished or discarded the same upload
         return self.next_offset(sha256, size, now_s)
+
+    def used_bytes(self) -> int:
+        """Return the size of all archives and unfinished uploads. An upload counts with its announced size."""
+        stored = sum(int(entry["size"]) for entry in self._list(f"{self._root}/sha256"))
+        return stored + sum(_announced_bytes(name) for name in self._names("uploads"))
 
     def touch(self, sha256: str, now_s: float) -> bool:
         """Record a use of the archive. Return False if the archive is not stored."""
@@ -143,6 +166,18 @@ class BlobFolder:
         return removed
 
     # ------------------------------------------------------------ uploads
+
+    def _check_quota(self, sha256: str, size: int) -> None:
+        """Refuse an upload without a piece so far, if it exceeds the quota. Others are counted already."""
+        if self._list(self._upload(sha256, size)):
+            return
+        used_bytes = self.used_bytes()
+        if used_bytes + size > self._quota_bytes:
+            raise QuotaExceededError(
+                f"no space for an archive of {size} bytes: all archives and uploads together have {used_bytes} bytes, "
+                f"limit {self._quota_bytes}; raise REGROUP_BLOB_QUOTA_BYTES, or lower REGROUP_BLOB_RETENTION_S so "
+                "that unused archives are removed earlier"
+            )
 
     def _finish(self, sha256: str, size: int, now_s: float) -> None:
         """Store the parts as one archive under its address, or discard them if the checksum is wrong."""
@@ -251,6 +286,12 @@ class BlobFolder:
             # Another request removes the same files, or writes there. The next garbage collection removes the rest.
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY) and not isinstance(error, FileNotFoundError):
                 raise
+
+
+def _announced_bytes(upload: str) -> int:
+    """Return the size of an upload with this id; 0 for another name."""
+    size = upload.rpartition("-")[2]
+    return int(size) if size.isdecimal() else 0
 
 
 def _end_offset(parts: list[_Part]) -> int:

@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from regroup.service.blobs.backend import BlobFolder, DamagedUploadError, OffsetError, RefusedArchiveError
+from regroup.service.blobs.backend import (
+    BlobFolder,
+    DamagedUploadError,
+    OffsetError,
+    QuotaExceededError,
+    RefusedArchiveError,
+)
 from regroup.service.domain.errors import RegroupError, UnavailableError
 from regroup.workers.contract.archive_rules import ArchiveLimits
 
@@ -18,6 +24,7 @@ __all__ = [
     "BlobStore",
     "DamagedUploadError",
     "OffsetError",
+    "QuotaExceededError",
     "RefusedArchiveError",
     "TooLargeError",
     "Upload",
@@ -72,13 +79,17 @@ class BlobStore:
     Args:
         uri: folder that only this store uses.
         limit_bytes: maximum size of an archive, packed and unpacked.
+        quota_bytes: maximum size of all archives and unfinished uploads together.
         retention_s: time after its last use at which an archive is removed.
         clock: Unix seconds.
     """
 
-    def __init__(self, uri: str, *, limit_bytes: int, retention_s: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, uri: str, *, limit_bytes: int, quota_bytes: int, retention_s: float, clock: Callable[[], float]
+    ) -> None:
         self.uri = uri
         self.limit_bytes = limit_bytes
+        self.quota_bytes = quota_bytes
         self._retention_s = retention_s
         self._clock = clock
 
@@ -87,16 +98,18 @@ class BlobStore:
 
         Raises:
             TooLargeError: the archive is larger than the limit.
+            QuotaExceededError: there is no space for the archive.
         """
         self._check_size(key)
         sha256, size = key.sha256, key.size_bytes
-        return self._upload(key, await self._in_thread(lambda folder: folder.next_offset(sha256, size, self._clock())))
+        return self._upload(key, await self._in_thread(lambda folder: folder.start(sha256, size, self._clock())))
 
     async def append(self, key: ArchiveKey, offset_bytes: int, data: bytes) -> Upload:
         """Add bytes to an upload. The last bytes complete it: the archive is verified and stored.
 
         Raises:
             TooLargeError: the archive is larger than the limit.
+            QuotaExceededError: there is no space for the archive.
             OffsetError: the upload continues at another offset.
             DamagedUploadError: there are too many bytes or pieces, or the checksum is wrong and the upload was
                 discarded.
@@ -106,6 +119,10 @@ class BlobStore:
         sha256, size = key.sha256, key.size_bytes
         offset = await self._in_thread(lambda folder: folder.append(sha256, size, offset_bytes, data, self._clock()))
         return self._upload(key, offset)
+
+    async def used_bytes(self) -> int:
+        """Return the size of all archives and unfinished uploads. An upload counts with its announced size."""
+        return await self._in_thread(lambda folder: folder.used_bytes())
 
     async def touch(self, archive: str) -> bool:
         """Record a use of the archive, which restarts its retention time. Return False if it is not stored."""
@@ -138,7 +155,8 @@ class BlobStore:
     async def _in_thread(self, call: Callable[[BlobFolder], T]) -> T:
         def run() -> T:
             try:
-                return call(BlobFolder(self.uri, ArchiveLimits(unpacked_bytes=self.limit_bytes)))
+                limits = ArchiveLimits(unpacked_bytes=self.limit_bytes)
+                return call(BlobFolder(self.uri, limits, self.quota_bytes))
             except RegroupError:
                 raise
             except Exception as error:  # each storage has its own error classes

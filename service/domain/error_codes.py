@@ -53,6 +53,7 @@ ERROR_CODES: Sequence[ErrorCode] = (
     ErrorCode("idempotency_key_reused", 422, "The idempotency key belongs to another request", EXIT_INVALID),
     ErrorCode("too_many_streams", 429, "Too many streams", EXIT_UNAVAILABLE),
     ErrorCode("internal", 500, "Internal server error"),
+    ErrorCode("upload_quota_exceeded", 507, "No space left for code archives", EXIT_UNAVAILABLE),
     ErrorCode("unavailable", 503, "Service unavailable", EXIT_UNAVAILABLE),
 )
 """All errors of the API."""

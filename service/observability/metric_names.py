@@ -97,6 +97,10 @@ RESIZE_GAP = Metric(
     "regroup_resize_gap_seconds", "histogram",
     "Time from the last step at one size to the first step at the next, of planned resizes.", (), _SECONDS,
 )  # fmt: skip
+BLOB_BYTES = Metric(
+    "regroup_blob_bytes", "gauge",
+    "Size of all code archives and unfinished uploads, measured every minute. `REGROUP_BLOB_QUOTA_BYTES` limits it.",
+)  # fmt: skip
 CHECKPOINT_BYTES = Metric("regroup_checkpoint_bytes", "gauge", "Size of all checkpoints in storage.")
 CHECKPOINT_SECONDS = Metric(
     "regroup_checkpoint_seconds",

@@ -60,6 +60,7 @@ class Metrics:
         clock: Callable[[], float] = time.time,
         cluster: Cluster | None = None,
         tasks: ServerTasks | None = None,
+        blob_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
         """Create the renderer.
 
@@ -67,11 +68,13 @@ class Metrics:
             rule: quarantine policy, for the scores of nodes.
             cluster: source of the nodes for the metric of shared spares; None omits the number of ready spares.
             tasks: tasks of this server.
+            blob_bytes: returns the size of all code archives; None while it is unknown.
         """
         self._store, self._cluster = store, cluster
         self._rule = rule
         self._clock = clock
         self._tasks = tasks or ServerTasks()
+        self._blob_bytes = blob_bytes
         self._accounts: dict[str, JobAccount] = {}
         """Accounts of the jobs that are not in the stored sums."""
         self._probes = ProbeResults()
@@ -80,6 +83,8 @@ class Metrics:
     async def render(self) -> bytes:
         """Render all metrics in Prometheus text format. Without the database, only those of this process."""
         families = list(_of_server(self._tasks))
+        blob_bytes = self._blob_bytes()
+        families.append(_gauge(names.BLOB_BYTES, [] if blob_bytes is None else [((), float(blob_bytes))]))
         async with self._one_at_a_time:
             try:
                 families += await self._of_store()

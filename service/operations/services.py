@@ -112,6 +112,7 @@ class Services:
         return BlobStore(
             settings.blob_uri,
             limit_bytes=settings.upload_limit_bytes,
+            quota_bytes=settings.blob_quota_bytes,
             retention_s=settings.blob_retention_s,
             clock=self.clock,
         )

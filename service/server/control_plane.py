@@ -12,6 +12,7 @@ from pathlib import Path
 import structlog
 
 from regroup.service.blobs.garbage_collection import run_garbage_collection
+from regroup.service.blobs.usage import BlobUsage, run_measurement
 from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.cluster_state.topology import Topology
 from regroup.service.controller.controller import Controller
@@ -70,12 +71,13 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
     try:
         cluster = await _join(settings)
         controller = Controller(store, cluster, settings)
-        tasks = ServerTasks(controller.passes)
-        metrics = Metrics(store, rule_of(settings), cluster=cluster, tasks=tasks)
+        tasks, usage = ServerTasks(controller.passes), BlobUsage()
+        metrics = Metrics(store, rule_of(settings), cluster=cluster, tasks=tasks, blob_bytes=lambda: usage.bytes)
         services = Services(store, cluster, settings, render_metrics=metrics.render, tasks=tasks,
                             checks={"controller": controller.check, "last_pass": controller.check_passes})  # fmt: skip
         tasks.add("controller", controller.run)
         tasks.add("garbage collection of code archives", lambda: run_garbage_collection(services.blobs, store))
+        tasks.add("measurement of code archives", lambda: run_measurement(services.blobs, usage))
         tasks.add("count of finished jobs", lambda: count_finished_jobs(store))
         tasks.add("removal of old history", lambda: run_retention(store, RetentionPolicy.of(settings)))
         if not settings.ray_address and settings.restart_local_nodes:

@@ -21,18 +21,22 @@ TheBlobStore = Annotated[BlobStore, Depends(blobs_of)]
 UploadId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}-[1-9]\d{0,14}$", max_length=80)]
 _STORED = {200: {"model": Upload, "description": "The archive is already stored"}}
 _BYTES = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}, "required": True}
-router = APIRouter(prefix="/v1/uploads", tags=["uploads"], responses=responses("archive_too_large"))
+router = APIRouter(
+    prefix="/v1/uploads", tags=["uploads"], responses=responses("archive_too_large", "upload_quota_exceeded")
+)
 
 
 @router.get("")
 async def limits(blobs: TheBlobStore) -> UploadLimits:
     """Get the largest sizes that this server accepts."""
-    return UploadLimits(archive_bytes=blobs.limit_bytes, piece_bytes=MAX_PIECE_BYTES)
+    return UploadLimits(archive_bytes=blobs.limit_bytes, piece_bytes=MAX_PIECE_BYTES, total_bytes=blobs.quota_bytes)
 
 
 @router.post("", status_code=201, responses={**responses("malformed_json"), **_STORED})
 async def create(new: NewUpload, response: Response, blobs: TheBlobStore) -> Upload:
     """Start or resume the upload of an archive, also one that another client started.
+
+    A 507 means that all archives together would exceed the server's limit.
 
     Returns the current offset, or that the archive is already stored.
     """

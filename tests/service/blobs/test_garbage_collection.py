@@ -29,7 +29,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 def blobs(tmp_path: Path, clock: Clock) -> BlobStore:
-    return BlobStore(str(tmp_path / "blobs"), limit_bytes=20_000, retention_s=RETENTION_S, clock=clock)
+    return BlobStore(
+        str(tmp_path / "blobs"), limit_bytes=20_000, quota_bytes=10**6, retention_s=RETENTION_S, clock=clock
+    )
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from regroup.service.blobs.store import (
     BlobStore,
     DamagedUploadError,
     OffsetError,
+    QuotaExceededError,
     RefusedArchiveError,
     TooLargeError,
 )
@@ -30,7 +31,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 def blobs(tmp_path: Path, clock: Clock) -> BlobStore:
-    return BlobStore(f"file://{tmp_path}/blobs", limit_bytes=20_000, retention_s=30 * DAY_S, clock=clock)
+    return BlobStore(
+        f"file://{tmp_path}/blobs", limit_bytes=20_000, quota_bytes=10**6, retention_s=30 * DAY_S, clock=clock
+    )
 
 
 def archive_key(data: bytes) -> ArchiveKey:
@@ -51,7 +54,7 @@ async def test_an_archive_is_stored_under_its_address(blobs: BlobStore, tmp_path
 
 
 async def test_another_server_continues_an_upload(blobs: BlobStore, tmp_path: Path, clock: Clock) -> None:
-    other = BlobStore(blobs.uri, limit_bytes=20_000, retention_s=1.0, clock=clock)
+    other = BlobStore(blobs.uri, limit_bytes=20_000, quota_bytes=10**6, retention_s=1.0, clock=clock)
     await blobs.append(archive_key(DATA), 0, DATA[:100])
     assert (await other.start_upload(archive_key(DATA))).offset_bytes == 100
     with pytest.raises(OffsetError) as refused:
@@ -132,8 +135,31 @@ async def test_an_upload_without_new_bytes_for_a_day_is_removed(blobs: BlobStore
     assert list((tmp_path / "blobs" / "uploads").iterdir()) == []
 
 
+async def test_archives_beyond_the_quota_are_refused_until_others_are_removed(tmp_path: Path, clock: Clock) -> None:
+    size = len(DATA)
+    uri, quota_bytes = f"file://{tmp_path}/blobs", 2 * size + size // 2
+    blobs = BlobStore(uri, limit_bytes=20_000, quota_bytes=quota_bytes, retention_s=30 * DAY_S, clock=clock)
+    second, third = (archive_key(tar_of({name: b"x" * 1500})) for name in "bc")
+    await stored(blobs)
+    assert await blobs.used_bytes() == size
+    await blobs.append(second, 0, b"x")
+    assert await blobs.used_bytes() == size + second.size_bytes, "an upload counts with its announced size"
+    with pytest.raises(QuotaExceededError) as refused:
+        await blobs.start_upload(third)
+    used_bytes = size + second.size_bytes
+    assert f"{used_bytes} bytes, limit {quota_bytes}; raise REGROUP_BLOB_QUOTA_BYTES" in str(refused.value)
+    with pytest.raises(QuotaExceededError):
+        await blobs.append(third, 0, b"x")
+    assert (await blobs.append(second, 1, b"x")).offset_bytes == 2, "an upload that was accepted continues"
+    assert (await blobs.start_upload(archive_key(DATA))).complete, "an archive that is stored needs no space"
+    clock.now_s += 31 * DAY_S
+    await blobs.collect_garbage([])
+    assert await blobs.used_bytes() == 0
+    assert (await blobs.append(third, 0, b"x")).offset_bytes == 1
+
+
 async def test_storage_of_an_unsupported_scheme_is_unavailable(clock: Clock) -> None:
-    nowhere = BlobStore("no-such-scheme://bucket", limit_bytes=20_000, retention_s=1.0, clock=clock)
+    nowhere = BlobStore("no-such-scheme://bucket", limit_bytes=20_000, quota_bytes=10**6, retention_s=1.0, clock=clock)
     with pytest.raises(UnavailableError, match="no-such-scheme"):
         await nowhere.start_upload(archive_key(DATA))
 

@@ -22,7 +22,10 @@ def blobs(s3: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> BlobStore:
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     uri = f"{s3.uri}/{uuid.uuid4().hex}"
-    return BlobStore(uri, limit_bytes=len(DATA), retention_s=30 * DAY_S, clock=lambda: now_s[0])
+    quota_bytes = 4 * len(DATA)
+    return BlobStore(
+        uri, limit_bytes=len(DATA), quota_bytes=quota_bytes, retention_s=30 * DAY_S, clock=lambda: now_s[0]
+    )
 
 
 async def test_a_node_fetches_an_archive_from_a_bucket(blobs: BlobStore, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import string
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from torch.distributed import run as torchrun

@@ -21,7 +21,7 @@ async def append(live: Any, offset: int, data: bytes, path: str = PATH) -> Any:
 
 async def test_an_archive_is_uploaded_in_pieces_and_stored(live: Any) -> None:
     limits = (await live.http.get("/v1/uploads")).json()
-    assert limits == {"archive_bytes": 200 * 2**20, "piece_bytes": 8 * 2**20}
+    assert limits == {"archive_bytes": 200 * 2**20, "piece_bytes": 8 * 2**20, "total_bytes": 20 * 2**30}
     begun = await live.http.post("/v1/uploads", json=NEW)
     assert (begun.status_code, begun.headers["Upload-Offset"]) == (201, "0")
     assert begun.json() == {
@@ -66,6 +66,16 @@ async def test_an_archive_above_the_limit_is_rejected_before_its_upload(live: An
     assert (sent.status_code, sent.json()["code"]) == (413, "archive_too_large")
     piece = await append(live, 0, bytes(8 * 2**20 + 1))
     assert (piece.status_code, piece.json()["code"]) == (413, "body_too_large")
+
+
+async def test_an_archive_beyond_the_quota_is_rejected_with_the_remedy(live: Any) -> None:
+    object.__setattr__(live.services.settings, "blob_quota_bytes", len(CODE) - 1)
+    assert (await live.http.get("/v1/uploads")).json()["total_bytes"] == len(CODE) - 1
+    refused = await live.http.post("/v1/uploads", json={"sha256": SHA256, "size_bytes": len(CODE)})
+    assert (refused.status_code, refused.json()["code"]) == (507, "upload_quota_exceeded")
+    assert "raise REGROUP_BLOB_QUOTA_BYTES" in refused.json()["detail"]
+    sent = await append(live, 0, CODE[:10])
+    assert (sent.status_code, sent.json()["code"]) == (507, "upload_quota_exceeded")
 
 
 async def test_a_bomb_is_rejected_with_the_limit_and_deleted(live: Any) -> None:
