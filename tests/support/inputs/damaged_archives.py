@@ -1,4 +1,4 @@
-"""Random archives of code, most of them damaged: outliers as members, altered bytes, wrong checksums, torn compression."""
+"""Random archives of code, most of them damaged: forbidden members, altered bytes, wrong checksums, torn ends."""
 
 import gzip
 import struct
