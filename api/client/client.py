@@ -16,9 +16,10 @@ from typing import Any, Self
 
 import httpx2
 
-from regroup.api.client import job_control, job_queries, nodes, plans, projects, server, uploads
+from regroup.api.client import job_control, job_queries, nodes, plans, projects, restart_check, server, uploads
 from regroup.api.client.address import server_url
 from regroup.api.client.contact import Contact
+from regroup.api.client.restart_check import RestartVerdict
 from regroup.api.client.transport import SyncTransport
 from regroup.api.schemas import jobs as schemas
 from regroup.api.schemas.drains import Drain
@@ -136,6 +137,13 @@ class Client:
     def wait_for_suspend(self, job: str, *, timeout_s: float = 600.0, project: str = "default") -> schemas.Job:
         """Wait until a job is suspended, has ended, or its suspension was cancelled. Raises WaitTimeoutError."""
         return self._transport.run(job_control.wait_for_suspend(job, project, timeout_s))
+
+    def check(self, spec: JobSpec | Mapping[str, Any], *, timeout_s: float | None = None) -> RestartVerdict:
+        """Run a few steps of a job, restart it once from memory, and compare the state of every rank.
+
+        Raises SpecError for a script, which saves its own state, and WaitTimeoutError after `timeout_s`.
+        """
+        return self._transport.run(restart_check.check_restart(spec, timeout_s))
 
     # ------------------------------------------------------------ jobs: inspect
 

@@ -19,7 +19,7 @@ _MAX_POLL_S = 1.0
 
 def submit(spec: JobSpec | Mapping[str, Any], idempotency_key: str | None) -> Operation[Job]:
     """Upload the code that the spec names, if any, and submit the job."""
-    body = _as_json(spec)
+    body = as_json(spec)
     folder = uploads.working_dir_of(body)
     if folder is not None:
         address = yield from uploads.upload_folder(folder, data_folders=uploads.storage_of(body))
@@ -30,7 +30,7 @@ def submit(spec: JobSpec | Mapping[str, Any], idempotency_key: str | None) -> Op
 
 def validate(spec: JobSpec | Mapping[str, Any]) -> Request[ValidatedSpec]:
     """Check a spec and fill in its defaults."""
-    return Request("POST", url_path("spec", "validate"), to_model(ValidatedSpec), body=_as_json(spec))
+    return Request("POST", url_path("spec", "validate"), to_model(ValidatedSpec), body=as_json(spec))
 
 
 def get(job: str, project: str) -> Request[Job]:
@@ -64,6 +64,11 @@ def resize(
     """Resize a job."""
     size = {"dp": dp, "tp": tp, "pp": pp, "ranks": ranks}
     return _action(job, "resize", project, body={name: value for name, value in size.items() if value is not None})
+
+
+def as_json(spec: JobSpec | Mapping[str, Any]) -> dict[str, Any]:
+    """Return a spec as plain data, with the fields that were set."""
+    return spec.model_dump(mode="json", exclude_unset=True) if isinstance(spec, JobSpec) else dict(spec)
 
 
 def requested_layout(job: Job) -> Layout | None:
@@ -124,7 +129,3 @@ def _progress(job: Job) -> str:
 
 def _action(job: str, action: str, project: str, **options: Any) -> Request[Job]:
     return Request("POST", url_path("jobs", job, action), to_model(Job), params={"project": project}, **options)
-
-
-def _as_json(spec: JobSpec | Mapping[str, Any]) -> dict[str, Any]:
-    return spec.model_dump(mode="json", exclude_unset=True) if isinstance(spec, JobSpec) else dict(spec)

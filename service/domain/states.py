@@ -114,8 +114,12 @@ class Reason(StrEnum):
     """Ranks entered different collectives, which is also an error of the training code."""
     NON_FINITE = "non_finite"
     """A loss or gradient norm was non-finite, and `recovery.non_finite` allows no further attempt."""
+    RESTART_VERIFIED = "restart_verified"
+    """A restart from memory changed nothing, and the job checks only that (`recovery.verify: restart_only`)."""
+    RESTART_NOT_VERIFIED = "restart_not_verified"
+    """The job checks only a restart (`recovery.verify: restart_only`), and a failure came before it."""
     STATE_NOT_RESTORED = "state_not_restored"
-    """A restart from memory changed the result of the job (`recovery.verify: restart`)."""
+    """A restart from memory changed the result of the job (`recovery.verify`)."""
     DEVICE_ERROR = "device_error"
     """A device ran out of memory, or an error invalidated its context. Ends the job if it repeats at the same step."""
     BUDGET_EXHAUSTED = "budget_exhausted"
@@ -155,6 +159,8 @@ TERMINAL_BY_REASON: Mapping[Reason, JobState] = {
     Reason.USER_ERROR: JobState.FAILED,
     Reason.DESYNC: JobState.FAILED,
     Reason.NON_FINITE: JobState.FAILED,
+    Reason.RESTART_VERIFIED: JobState.SUCCEEDED,
+    Reason.RESTART_NOT_VERIFIED: JobState.FAILED,
     Reason.STATE_NOT_RESTORED: JobState.FAILED,
     Reason.DEVICE_ERROR: JobState.FAILED,
     Reason.BUDGET_EXHAUSTED: JobState.FAILED,

@@ -56,6 +56,7 @@ from regroup.service.spec.workload import (
     Workload,
     check_fits,
 )
+from regroup.workers.contract.restart_check import COMPARED_STEPS
 
 UNTYPED = frozenset({"args"})
 """Fields of a spec whose values have no declared type."""
@@ -167,6 +168,7 @@ class JobSpec(SpecModel):
             raise PydanticCustomError(
                 "variable", "env and secrets both define {name}: remove one of them", {"name": both[0]}
             )
+        self._check_steps_to_verify()
         if self.layout.auto is not None:
             self._check_auto_layout()
             return self
@@ -190,6 +192,17 @@ class JobSpec(SpecModel):
                     {"rank": fault.at.rank, "size": largest},
                 )
         return self
+
+    def _check_steps_to_verify(self) -> None:
+        # A function may train for another number of steps than training.steps, so its ranks check it.
+        steps = self.training.steps if self.training and isinstance(self.workload, BuiltinWorkload) else None
+        if self.recovery.verifies_restart and steps is not None and steps <= max(COMPARED_STEPS):
+            raise PydanticCustomError(
+                "verify",
+                "recovery.verify needs more than {most} steps, and training.steps is {steps}: train longer, or set "
+                "verify to off",
+                {"most": max(COMPARED_STEPS), "steps": steps},
+            )
 
     def _check_layout_rules(self) -> None:
         rules, dp = self.ladder_rules, self.layout.dp

@@ -76,10 +76,16 @@ class Recovery(SpecModel):
     """Action if the loss or the gradient norm of a step spikes compared with the 64 steps before it. `warn`: emit the
     event `loss_spike`. `rollback`: repeat the step from the newest state before it, within the budget, and accept the
     second result."""
-    verify: Annotated[Literal["off", "restart"], BeforeValidator(parse_off)] = "off"
+    verify: Annotated[Literal["off", "restart", "restart_only"], BeforeValidator(parse_off)] = "off"
     """`restart`: check once that a restart keeps the whole state of the job. The job restarts from memory after step 4,
     repeats the steps 3 and 4, and compares the state of every rank. If it differs, the job ends and names the parts.
-    Needs more than 4 steps."""
+    Needs more than 4 steps. `restart_only`: the same, and the job ends after the comparison in any case, as with
+    `regroup run --check`."""
     verify_replicas: Flag | Literal["auto"] = "auto"
     """Compare replicated state between ranks at each snapshot. If it differs, the job returns to the newest state in
     which it was equal. `auto`: on, except for functions, whose ranks may differ on purpose."""
+
+    @property
+    def verifies_restart(self) -> bool:
+        """True if the job restarts once to compare repeated steps."""
+        return self.verify != "off"

@@ -78,7 +78,7 @@ class Lifecycle:
         self._recovery.announced = self._intents.announced
         self._preflight = Preflight(payload, gang, self._state, self._log, self._intents)
         self._termination = Termination(gang, self._log, self.liveness.silent_nodes)
-        self._restart_check = RestartCheck(self._log, is_requested=payload.spec.recovery.verify == "restart")
+        self._restart_check = RestartCheck(self._log, payload.spec.recovery.verify)
         self._planned_relocation = PlannedRelocation(payload, gang, self._intents, self._log, self._termination)
         self._storage = StorageProof(gang, payload.storage_nonce, self._log.emit_note)
         self._setup = GangSetup(

@@ -48,7 +48,7 @@ def rank_config(spec: JobSpec, *, micro_batch: int | None = None, storage_uri: s
         non_finite=_non_finite(spec),
         loss_spike=_loss_spike(spec),
         verify_replicas=spec.verifies_replicas and Detector.REPLICA_MISMATCH not in spec.disable_detectors,
-        verifies_restart=spec.recovery.verify == "restart",
+        verifies_restart=spec.recovery.verifies_restart,
         faults=_faults(spec),
         device_flops=peak_flops(spec.training.precision) if spec.resources.device == "cuda" else {},
     )

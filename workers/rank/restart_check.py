@@ -31,8 +31,8 @@ class RestartCheck:
         """
         if self._is_on and last_step is not None and last_step <= max(COMPARED_STEPS):
             raise InputError(
-                f"recovery.verify: restart needs more than {max(COMPARED_STEPS)} steps, and the function has "
-                f"{last_step}: train longer, or set it to off"
+                f"recovery.verify needs more than {max(COMPARED_STEPS)} steps, and the function has {last_step}: train "
+                "longer, or set it to off"
             )
 
     def is_due(self, step: int) -> bool:

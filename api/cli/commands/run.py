@@ -95,6 +95,14 @@ Redirects = Annotated[
 Filter = Annotated[
     str | None, typer.Option("--local-ranks-filter", metavar="RANK,...", help="Show the output of these ranks only.")
 ]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check",
+        help="Run only a few steps, restart once from memory, and compare the state of every rank. Exit 0 if a "
+        "restart changes nothing, 1 otherwise.",
+    ),
+]
 
 
 class RunCommand(TyperCommand):
@@ -134,6 +142,7 @@ def run(
     settings: Settings = None,
     working_dir: directory.WorkingDir = None,
     requirements_file: requirements.Requirements = None,
+    check: Check = False,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -142,11 +151,13 @@ def run(
     The output of rank 0 is shown as it arrives; --tee adds that of others. Without a terminal, standard output has only
     that output.
     """
+    from regroup.api.cli.commands.restart_check import follow_check
     from regroup.api.cli.commands.watch import watch_to_the_end
     from regroup.api.cli.common.connection import connect
     from regroup.api.cli.spec_input.field_places import add_places
     from regroup.api.cli.spec_input.program_file import check_command, check_program, check_sent_entrypoint
     from regroup.api.cli.spec_input.spec_file import read_spec, set_value
+    from regroup.api.client.restart_check import spec_of_check
     from regroup.api.live.output_choice import OutputChoice, choose_sources, parse_ranks, parse_streams
 
     output = OutputChoice(
@@ -191,6 +202,7 @@ def run(
             check_command(what[0], Path.cwd())
         elif not module and not any(setting.startswith("workload.entrypoint=") for setting in settings or ()):
             check_program(what[0], Path.cwd())
+    spec = spec_of_check(spec) if check else spec
     places = add_places(Path(what[0]), settings or ()) if is_file else contextlib.nullcontext()
     may_exist = "interrupted; `regroup jobs` shows whether the job was submitted"
     with connect(server, patient=True) as client, stating(may_exist):
@@ -202,7 +214,8 @@ def run(
         has_nodes = not is_file and not (ray_train and nproc_per_node is None)
         per_node = ranks_per_node(flags, nodes) if has_nodes else ranks
         sources = () if is_silent else choose_sources(output, ranks, per_node)
-        watch_to_the_end(client, job, as_json=as_json, sources=sources)
+        follow_to_the_end = follow_check if check else watch_to_the_end
+        follow_to_the_end(client, job, as_json=as_json, sources=sources)
 
 
 def is_spec(word: str) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 Digests = Mapping[int, Mapping[int, Mapping[str, str]]]
 """Step → rank → name of a part of the state → its digest."""
@@ -17,6 +18,11 @@ class StateDifference:
     ranks: tuple[int, ...]
     names: tuple[str, ...]
     """Parts that differ on any rank, in alphabetical order."""
+
+    def to_error(self) -> dict[str, Any]:
+        """Return the difference as the `error` of a job."""
+        places = {"after_step": self.step, "ranks": list(self.ranks), "parts": list(self.names)}
+        return {"kind": "StateDifference", "message": str(self), **places}
 
     def __str__(self) -> str:
         named = ", ".join(self.names[:_NAMED]) + (", …" if len(self.names) > _NAMED else "")

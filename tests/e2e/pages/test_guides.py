@@ -139,6 +139,13 @@ def test_every_block_of_the_guides_is_typed() -> None:
         assert printed == [SERVE.removesuffix(" &")], spec
 
 
+@types("docs/guides/functions.md#0")
+def test_the_guide_to_functions_checks_a_restart(typed: Typed, client: Client) -> None:
+    verdict = typed.next().splitlines()[-1]
+    assert verdict.startswith("EQUAL: a restart from memory changes nothing"), verdict
+    assert client.get("function-fsdp-check").reason == "restart_verified"
+
+
 @pytest.mark.slow
 @types("examples/README.md#0")
 def test_the_examples_page(typed: Typed, client: Client) -> None:

@@ -1,5 +1,8 @@
 """State of a function that is more than parameters, and that differs between ranks, after each kind of restore."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +72,30 @@ def test_a_restart_check_ends_a_job_that_forgets_state(served: Server) -> None:
     job = served.run(spec | {"workload": {"kind": "function", "function": "kept_state:forget"}})
     assert (job.state, job.reason) == ("FAILED", "state_not_restored")
     assert "a restart from memory changes the result: after step 3" in job.message and "weight" in job.message
+
+
+def checked(served: Server, folder: Path, *options: str, **parts: Any) -> subprocess.CompletedProcess[str]:
+    """Type `regroup run --check` with a spec file."""
+    file = folder / "checked.json"
+    file.write_text(json.dumps(function("state", **parts)))
+    command = [sys.executable, "-m", "regroup.api.cli", "run", "--server", served.url, "--check", str(file), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_run_check_ends_after_a_few_steps_and_says_that_nothing_changes(served: Server, tmp_path: Path) -> None:
+    done = checked(served, tmp_path)
+    assert done.returncode == 0, done.stderr
+    verdict = "EQUAL: a restart from memory changes nothing: steps 3 to 4 are equal on every rank"
+    assert done.stdout.splitlines()[-1] == verdict
+    job = served.client.get("state-check")
+    assert (job.state, job.reason, job.step) == ("SUCCEEDED", "restart_verified", 4)
+
+
+def test_run_check_names_what_a_restart_does_not_restore(served: Server, tmp_path: Path) -> None:
+    workload = {"kind": "function", "function": "kept_state:forget"}
+    done = checked(served, tmp_path, "--json", workload=workload)
+    assert done.returncode == 1, done.stderr
+    verdict = json.loads(done.stdout)
+    assert (verdict["outcome"], verdict["after_step"], verdict["ranks"]) == ("different", 3, [0, 1])
+    assert {"weight", "bias"} <= set(verdict["parts"])
+    assert served.client.get(verdict["job_id"]).reason == "state_not_restored"

@@ -54,6 +54,12 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
             "cannot change losses, parameters, snapshots or checkpoints",
         ),
         (
+            BUILTIN,
+            {"training": TRAINING, "recovery": {"verify": "restart_only"}},
+            "",
+            "recovery.verify needs more than 4 steps, and training.steps is 3",
+        ),
+        (
             SCRIPT,
             {"recovery": {"verify": "restart"}},
             "recovery",

@@ -19,9 +19,9 @@ from tests.support.doubles.memory_records import Records
 class Checked:
     """A restart check, and the notes that it has emitted."""
 
-    def __init__(self, *, is_requested: bool = True) -> None:
+    def __init__(self, verify: str = "restart") -> None:
         self.journal = Journal(Records(), "j")
-        self.check = RestartCheck(EventLog(self.journal, 1), is_requested=is_requested)
+        self.check = RestartCheck(EventLog(self.journal, 1), verify)
 
     async def notes(self) -> list[tuple[str, str]]:
         events = await self.journal.since("", 0, 0)
@@ -67,6 +67,8 @@ async def test_a_difference_ends_the_job_and_names_the_part() -> None:
     with pytest.raises(Finished, match="after step 3, 1 part of the state of ranks 0, 1 changed: w") as ended:
         checked.check.poll(train_steps(monitor(2, MEMORY), "b", stops=False))
     assert ended.value.reason is Reason.STATE_NOT_RESTORED
+    error = dict(ended.value.error or {})
+    assert (error["after_step"], error["ranks"], error["parts"]) == (3, [0, 1], ["w"])
 
 
 async def test_a_failure_before_the_end_of_the_check_skips_it_with_a_note() -> None:
@@ -77,7 +79,26 @@ async def test_a_failure_before_the_end_of_the_check_skips_it_with_a_note() -> N
 
 
 async def test_nothing_happens_unless_the_spec_requests_it() -> None:
-    checked = Checked(is_requested=False)
+    checked = Checked("off")
     assert checked.check.find_end(train_steps(monitor(1), stops=True)) is None
     checked.check.poll(train_steps(monitor(2, MEMORY), "b", stops=False))
     assert await checked.notes() == []
+
+
+async def test_a_job_that_checks_only_this_ends_after_the_comparison() -> None:
+    checked = Checked("restart_only")
+    assert checked.check.find_end(train_steps(monitor(1), stops=True)) is not None
+    second = monitor(2, MEMORY)
+    checked.check.poll(second)
+    with pytest.raises(Finished, match="steps 3 to 4 are equal") as ended:
+        checked.check.poll(train_steps(second, stops=False))
+    assert ended.value.reason is Reason.RESTART_VERIFIED
+    assert await checked.notes() == [("restart_verified", "steps 3 to 4 are equal")]
+
+
+def test_a_job_that_checks_only_this_ends_if_a_failure_came_first() -> None:
+    checked = Checked("restart_only")
+    assert checked.check.find_end(train_steps(monitor(1), stops=False)) is None
+    with pytest.raises(Finished, match="the restart check was skipped") as ended:
+        checked.check.poll(monitor(2, MEMORY))
+    assert ended.value.reason is Reason.RESTART_NOT_VERIFIED

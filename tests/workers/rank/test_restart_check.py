@@ -77,7 +77,6 @@ def test_a_later_failure_does_not_start_the_check_again(run: Any, config: RankCo
 def test_too_few_steps_are_an_error(run: Any, config: RankConfig) -> None:
     short = changed(config, training={"steps": 4}, function="function_loops:of_four_steps")
     error = (
-        "InputError: recovery.verify: restart needs more than 4 steps, and the function has 4: train longer, or set "
-        "it to off"
+        "InputError: recovery.verify needs more than 4 steps, and the function has 4: train longer, or set it to off"
     )
     assert run(short, "short", show_errors=False).errors == [error] * 2

@@ -116,3 +116,13 @@ def test_a_field_of_the_command_line_has_no_place_in_the_file(
 def test_a_file_without_an_end_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     code, printed = ended(capsys, "validate", "/dev/zero")
     assert code == 3 and "at most 1,048,576 bytes" in printed
+
+
+@pytest.mark.parametrize("flags", [(), ("--ray-train", "--nproc-per-node", "2")])
+def test_the_restart_of_a_program_with_its_own_state_is_not_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
+) -> None:
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    monkeypatch.chdir(tmp_path)
+    code, printed = ended(capsys, "run", "--server", NOBODY, "--check", *flags, "train.py")
+    assert code == 3 and "a script loads and saves its own state" in printed and "run.track" in printed

@@ -1,0 +1,94 @@
+"""Check of a restart (`regroup run --check`): a few steps of a job, straight on and after a restart from memory.
+
+The server runs the job with `recovery.verify: restart_only`. Its end decides the verdict.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from regroup.api.client import job_control
+from regroup.api.client.requests import Operation
+from regroup.api.schemas.jobs import Job
+from regroup.service.domain.errors import FieldIssue, SpecError
+from regroup.service.domain.states import Reason
+from regroup.service.spec.job import JobSpec
+
+_SUFFIX = "-check"
+_MAX_NAME = 63
+_NOT_OF_A_CHECK = ("resume_from", "depends_on", "faults", "hold_on_failure", "max_queue_time")
+"""Fields that would end the first steps, delay them, or let them start elsewhere than at step 0."""
+
+Outcome = Literal["equal", "different", "not_compared"]
+_OUTCOMES: Mapping[str, Outcome] = {Reason.RESTART_VERIFIED: "equal", Reason.STATE_NOT_RESTORED: "different"}
+
+
+@dataclass(frozen=True)
+class RestartVerdict:
+    """The result of a restart check."""
+
+    job_id: str
+    """Id of the job that made the check."""
+    job_name: str
+    outcome: Outcome
+    """`different`: a restart changes the result. `not_compared`: the job ended before the comparison."""
+    message: str
+    """The reason, for people."""
+    after_step: int | None = None
+    """First step after which the states differ."""
+    ranks: tuple[int, ...] = ()
+    """Ranks whose states differ."""
+    parts: tuple[str, ...] = ()
+    """Parts of the state that differ, by the names that they have in snapshots."""
+
+    @property
+    def is_equal(self) -> bool:
+        """True if the restart changed nothing."""
+        return self.outcome == "equal"
+
+
+def check_restart(spec: JobSpec | Mapping[str, Any], timeout_s: float | None) -> Operation[RestartVerdict]:
+    """Submit the check of a spec, wait for its end, and return the verdict."""
+    job = yield from job_control.submit(spec_of_check(spec), None)
+    return verdict_of((yield from job_control.wait(job.id, job.project, timeout_s)))
+
+
+def spec_of_check(spec: JobSpec | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec of the job that checks a restart of `spec`. Everything that decides the result stays the same.
+
+    Raises:
+        SpecError: the program saves its own state, so there is nothing to compare.
+    """
+    body = job_control.as_json(spec)
+    workload = body.get("workload")
+    kind = cast(Mapping[str, Any], workload).get("kind") if isinstance(workload, Mapping) else None
+    if kind in ("script", "ray_train"):
+        raise SpecError([FieldIssue("workload.kind", _OF_PROGRAMS, kind)])
+    kept = {name: value for name, value in body.items() if name not in _NOT_OF_A_CHECK}
+    name, recovery = body.get("name"), body.get("recovery")
+    if isinstance(name, str):
+        kept["name"] = name[: _MAX_NAME - len(_SUFFIX)].rstrip("-") + _SUFFIX
+    if recovery is None or isinstance(recovery, Mapping):  # the server names anything else as invalid
+        kept["recovery"] = {**cast(Mapping[str, Any], recovery or {}), "verify": "restart_only"}
+    return kept
+
+
+def verdict_of(job: Job) -> RestartVerdict:
+    """Return the verdict of a check that has ended."""
+    outcome = _OUTCOMES.get(job.reason, "not_compared")
+    found = (job.error or {}) if outcome == "different" else {}
+    return RestartVerdict(
+        job.id,
+        job.name,
+        outcome,
+        found.get("message") or job.message or f"the job ended as {job.state} ({job.reason})",
+        found.get("after_step"),
+        tuple(found.get("ranks", ())),
+        tuple(found.get("parts", ())),
+    )
+
+
+_OF_PROGRAMS = (
+    "a script loads and saves its own state, so regroup has no state to compare. Move the training loop into a "
+    "function with run.track (guide: Functions), and check that"
+)
