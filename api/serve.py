@@ -5,7 +5,7 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -55,9 +55,15 @@ def serve(settings: Settings) -> None:
     end_within(_END_S)  # the interpreter waits for threads, of which some may never return
 
 
-def down(state_dir: Path) -> list[str]:
-    """Stop everything that `serve` started on this state directory, and return descriptions of it."""
-    return control_plane.end_all(state_dir)
+def down(state_dir: Path, grace_s: float, on_wait: Callable[[int, float], None]) -> list[str]:
+    """Stop everything that `serve` started on this state directory, and return descriptions of it.
+
+    Args:
+        state_dir: The server's state directory.
+        grace_s: Time from SIGTERM to SIGKILL for the programs of jobs.
+        on_wait: Called often in this time, with the number of programs and the rest of the time in seconds.
+    """
+    return control_plane.end_all(state_dir, grace_s, on_wait)
 
 
 async def _serve(settings: Settings, token: ApiToken, conditions: StartConditions) -> None:

@@ -45,6 +45,13 @@ def find_process(pid: int) -> Process | None:
     return None if fields[0] in "ZX" else Process(pid, int(fields[19]), name)
 
 
+def parent_pid(process: Process) -> int | None:
+    """Return the pid of the parent; None if the process has ended."""
+    with contextlib.suppress(OSError):
+        return int((_PROC / str(process.pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    return None
+
+
 def find_marked(variable: str, value: str) -> list[Process]:
     """Return the processes whose environment at exec had `variable=value`, including detached ones."""
     needle = f"{variable}={value}".encode()

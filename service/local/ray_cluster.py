@@ -190,6 +190,11 @@ def node_processes(cluster: LocalRay, node_name: str) -> set[Process]:
     return processes.with_descendants(_find_of_node(cluster, node_name))
 
 
+def find_processes(cluster: LocalRay) -> set[Process]:
+    """Return every live process of a local cluster, jobs included."""
+    return processes.with_descendants([*cluster.daemons, *processes.find_marked(_MARK, cluster.id)])
+
+
 def stop(state_dir: Path) -> bool:
     """Kill every process of the local cluster, jobs included, and remove its files.
 
@@ -201,7 +206,7 @@ def stop(state_dir: Path) -> bool:
         return False
     folders = set[Path]()
     # Repeat: a process that was being forked during one round has the mark in the next.
-    while running := processes.with_descendants([*cluster.daemons, *processes.find_marked(_MARK, cluster.id)]):
+    while running := find_processes(cluster):
         folders |= {folder for process in running for folder in _scratch_folders(process)}
         processes.kill(running)
     for folder in folders:  # the agents that would have removed them are gone

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,9 +17,10 @@ from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.cluster_state.topology import Topology
 from regroup.service.controller.controller import Controller
 from regroup.service.domain.errors import ConflictError
-from regroup.service.local import processes, ray_cluster
+from regroup.service.local import processes, program_end, ray_cluster
 from regroup.service.local.private_files import write_private
 from regroup.service.local.processes import Process
+from regroup.service.local.program_end import EndedPrograms
 from regroup.service.local.repair import repair_local_ray
 from regroup.service.observability.job_totals import count_finished_jobs
 from regroup.service.observability.prometheus import Metrics
@@ -140,8 +141,15 @@ def remove_record(state_dir: Path) -> None:
     (state_dir / _RECORD).unlink(missing_ok=True)
 
 
-def end_all(state_dir: Path) -> list[str]:
+def end_all(
+    state_dir: Path, grace_s: float = 0.0, on_wait: Callable[[int, float], None] = lambda alive, left_s: None
+) -> list[str]:
     """Stop the server and the local Ray of this state directory, by pid.
+
+    Args:
+        state_dir: The server's state directory.
+        grace_s: Time from SIGTERM to SIGKILL for the programs of jobs; 0 sends no SIGTERM.
+        on_wait: Called often in this time, with the number of programs and the rest of the time in seconds.
 
     Returns:
         Descriptions of the stopped processes, for people.
@@ -154,9 +162,18 @@ def end_all(state_dir: Path) -> list[str]:
             ended.append(f"server {record.url} (process {record.pid})")
         remove_record(state_dir)
     cluster = ray_cluster.load(state_dir)
+    if cluster is not None and grace_s > 0:
+        programs = program_end.end_programs(lambda: ray_cluster.find_processes(cluster), grace_s, on_wait)
+        if programs.count:
+            ended.append(_describe(programs))
     if cluster is not None and ray_cluster.stop(state_dir):
         ended.append(f"local Ray {cluster.address} ({cluster.nodes} nodes), and the jobs on it")
     return ended
+
+
+def _describe(programs: EndedPrograms) -> str:
+    text = f"{programs.count} program{'' if programs.count == 1 else 's'} of jobs with SIGTERM"
+    return f"{text}, {programs.alive} of them killed" if programs.alive else text
 
 
 async def _join(settings: Settings) -> Cluster:

@@ -278,6 +278,7 @@ class JobConfig:
                 port_first=self.port_first,
                 port_last=self.port_last,
                 mirror=bool(self.mirror_pairs) or self._may_need_mirrors,
+                termination_grace_s=spec.termination_grace,
             )
             for node in self.nodes
         }

@@ -19,6 +19,7 @@ from regroup.workers.agent.job_zygote import JobZygote
 from regroup.workers.agent.outbox import Outbox
 from regroup.workers.agent.ranks import logs
 from regroup.workers.agent.ranks.rank_group import RankGroup
+from regroup.workers.agent.ranks.rank_lease import RankLease
 from regroup.workers.agent.snapshots.buffer_pool import (
     BUFFERS_FOR_MIRRORS,
     BUFFERS_PER_RANK,
@@ -105,6 +106,7 @@ class JobHost:
         )
         self._authorize_fault, self._wake = authorize_fault, wake
         self._group: RankGroup | None = None
+        self._lease = RankLease(config.orphan_s, config.termination_grace_s)
         self._first_visits_s: dict[str, float] = {}
         self._store: int | None = None
         self._stepped_generation = 0
@@ -188,6 +190,7 @@ class JobHost:
         group = self._group = RankGroup(
             generation,
             zygote,
+            self._lease,
             self._emit,
             self._lend,
             self._decide_fault,
@@ -279,7 +282,7 @@ class JobHost:
 
     def renew_lease(self, last_contact_s: float) -> None:
         """Let the ranks live until `orphan_s` after the last contact to a supervisor (CLOCK_BOOTTIME seconds)."""
-        self._zygote.renew_lease(last_contact_s + self.config.orphan_s)
+        self._lease.renew(self._zygote.live, last_contact_s)
 
     def trim_logs(self) -> None:
         """Bound the disk space of the ranks' output."""
@@ -376,9 +379,9 @@ class JobHost:
             self._emit(Exited(STORE_RANK, self.generation, code, time_s))
         elif self._group is not None and (local := self._group.record_exit(child, code)):
             why = self._was_out_of_memory(code), abort_output(local.log, code)
-            ended = Exited(local.rank, self._group.generation, code, time_s, *why, self._group.is_terminating)
-            exited = self.redactor.hide_message(ended)
-            self._group.messages.append(exited)
+            is_planned, code = self._group.is_terminating, local.exit_code or 0
+            ended = Exited(local.rank, self._group.generation, code, time_s, *why, is_planned)
+            self._group.messages.append(exited := self.redactor.hide_message(ended))
             self._emit(exited)
 
     def _was_out_of_memory(self, code: int) -> bool:

@@ -102,12 +102,6 @@ class JobZygote:
             self._can_use_template = False  # the template forked none: start the next one without it
         return self._assign(self._fork_from_template() or self._start())
 
-    def renew_lease(self, until_s: float) -> None:
-        """Let the ranks live until this CLOCK_BOOTTIME second."""
-        if self._link is not None:
-            with contextlib.suppress(ZygoteDied):
-                self._link.lease(until_s)
-
     async def kill_ranks(self) -> list[int]:
         """Kill all children except running tasks, with proof of death. Return the pids that outlived SIGKILL."""
         link = self._link

@@ -53,5 +53,7 @@ class AgentConfig:
     preflight: bool = False
     """A standby agent checks its node while it waits."""
     orphan_s: float = 600.0
-    """Time without contact to a supervisor after which the ranks are killed."""
+    """Time without contact to a supervisor after which the ranks get SIGTERM."""
+    termination_grace_s: float = 30.0
+    """Time from that SIGTERM to SIGKILL."""
     collective_timeout_s: float = 300.0

@@ -231,9 +231,9 @@ class ZygoteLink:
         """
         self._send({"op": "signal", "ids": list(children), "number": int(number)})
 
-    def lease(self, until_s: float) -> None:
-        """Set the CLOCK_BOOTTIME second at which the ranks are killed unless the lease is renewed."""
-        self._send({"op": "lease", "until_s": until_s})
+    def lease(self, until_s: float, grace_s: float) -> None:
+        """Set the CLOCK_BOOTTIME second at which the ranks get SIGTERM, and SIGKILL `grace_s` later, unless renewed."""
+        self._send({"op": "lease", "until_s": until_s, "grace_s": grace_s})
 
     def close(self) -> None:
         """Close the socket. The zygote then kills all processes below it and exits; the call does not wait for that."""

@@ -11,7 +11,7 @@ a stuck or dead agent cannot fence its ranks. Requests and reports are JSON pack
     → {"op": "fork", "id", "kind": "rank"|"store"|"task", "target", "args", "env", "log", "nice", "lock"} + fds
     → {"op": "kill", "token", "spare": [ids]}     ← {"op": "gone", "token", "stuck": [pids]}
     → {"op": "signal", "ids", "number"}
-    → {"op": "lease", "until_s"}                  (CLOCK_BOOTTIME)
+    → {"op": "lease", "until_s", "grace_s"}       (CLOCK_BOOTTIME)
     ← {"op": "forked", "id", "pid"}               ← {"op": "exited", "id", "code", "time_s"}
 """
 
@@ -89,7 +89,7 @@ def unforkable(module: str) -> str:
 
 
 class Zygote:
-    """Loop that forks on request, reaps, kills with proof of death, and kills its ranks when the lease expires."""
+    """Loop that forks on request, reaps, kills with proof of death, and ends its ranks when the lease expires."""
 
     def __init__(self, agent: socket.socket) -> None:
         self._agent = agent
@@ -98,7 +98,12 @@ class Zygote:
         """Pid → id of every requested child."""
         self._tasks: set[int] = set()
         """Pids that outlive a generation: savers and other tasks."""
+        self._ranks: set[int] = set()
+        """Pids of the ranks."""
         self._lease_until_s = float("inf")
+        self._grace_s = 0.0
+        self._killed_at_s = float("inf")
+        """CLOCK_BOOTTIME second at which ranks are killed that got SIGTERM because the lease has ended."""
         self._reap_at_s = float("inf")
 
     def serve(self) -> None:
@@ -127,9 +132,17 @@ class Zygote:
                 if time.monotonic() > self._reap_at_s:
                     self._reap()
                     self._reap_at_s = float("inf")
-                if procfs.boottime_s() > self._lease_until_s:
-                    self._end_all()
-                    self._lease_until_s = float("inf")
+                self._enforce_lease()
+
+    def _enforce_lease(self) -> None:
+        """Send SIGTERM to the ranks when the lease ends. Kill everything when they have ended, or their time has."""
+        now_s = procfs.boottime_s()
+        if now_s > self._lease_until_s:
+            self._lease_until_s, self._killed_at_s = float("inf"), now_s + self._grace_s
+            self._signal(frozenset(self._ids[pid] for pid in self._ranks), signal.SIGTERM)
+        if self._killed_at_s < float("inf") and (now_s > self._killed_at_s or not self._ranks):
+            self._end_all()
+            self._killed_at_s = float("inf")
 
     def _execute_request(self) -> bool:
         try:
@@ -151,7 +164,7 @@ class Zygote:
             case "signal":
                 self._signal(frozenset(request["ids"]), request["number"])
             case "lease":
-                self._lease_until_s = request["until_s"]
+                self._lease_until_s, self._grace_s = request["until_s"], request["grace_s"]
             case other:
                 raise AssertionError(f"unknown request {other!r}")
         for fd in fds:
@@ -199,12 +212,15 @@ class Zygote:
         self._ids[pid] = request["id"]
         if launch.kind == "task":
             self._tasks.add(pid)
+        elif launch.kind == "rank":
+            self._ranks.add(pid)
         self._send({"op": "forked", "id": request["id"], "pid": pid})
 
     def _kill(self, token: int, spare_ids: frozenset[int]) -> None:
         spare = frozenset(pid for pid in self._tasks if self._ids.get(pid) in spare_ids)
         self._report_exits()  # first: these children died before the ones that are killed now
         stuck = self._end(spare)
+        self._lease_until_s = self._killed_at_s = float("inf")  # the agent sets the lease of the next ranks
         self._send({"op": "gone", "token": token, "stuck": stuck})
 
     def _signal(self, ids: frozenset[int], number: int) -> None:
@@ -244,6 +260,7 @@ class Zygote:
         if code is None:
             return False
         self._tasks.discard(pid)
+        self._ranks.discard(pid)
         if (child := self._ids.pop(pid, None)) is not None:
             self._send({"op": "exited", "id": child, "code": code, "time_s": time.time()})
         return True

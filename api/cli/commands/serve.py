@@ -2,6 +2,8 @@
 
 import os
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,6 +64,21 @@ Steps = Annotated[
 ]
 Retain = Annotated[bool, typer.Option("--keep", help="Keep the state directory: database, logs, checkpoints.")]
 
+Grace = Annotated[
+    float,
+    typer.Option(
+        "--grace",
+        metavar="SECONDS",
+        min=0,
+        max=3600,
+        help="Time from SIGTERM to SIGKILL for the programs of jobs. 0 kills them at once.",
+    ),
+]
+_QUIET_S = 1.0
+"""Time after which `down` states that it waits for programs."""
+_WAIT_LINE_S = 5.0
+"""Interval between two such lines."""
+
 
 def serve(
     host: Host = None,
@@ -97,15 +114,32 @@ def serve(
     serve_until_interrupted(settings)
 
 
-def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Stop everything that serve started on this machine: the server, its local Ray, and the jobs that run there."""
+def down(state_dir: StateDir = None, grace: Grace = 30.0, as_json: AsJson = False) -> None:
+    """Stop everything that serve started on this machine: the server, its local Ray, and the jobs that run there.
+
+    The programs of jobs get SIGTERM first, so that they can save their work.
+    """
     from regroup.api.serve import down as end_everything
 
-    ended = end_everything(_settings(state_dir=state_dir).state_dir)
+    ended = end_everything(_settings(state_dir=state_dir).state_dir, grace, _wait_printer())
     if as_json:
         print_json({"ended": ended})
     else:
         print_message("stopped: " + ", ".join(ended) if ended else "nothing was running")
+
+
+def _wait_printer() -> Callable[[int, float], None]:
+    """Return a function that prints on standard error that programs still save: after a moment, then now and then."""
+    printed_s = time.monotonic() + _QUIET_S - _WAIT_LINE_S
+
+    def show(alive: int, left_s: float) -> None:
+        nonlocal printed_s
+        if time.monotonic() - printed_s >= _WAIT_LINE_S:
+            printed_s = time.monotonic()
+            programs = "1 program" if alive == 1 else f"{alive} programs"
+            print_message(f"{programs} of jobs got SIGTERM and may save for {left_s:.0f} s more; Ctrl-C ends the wait")
+
+    return show
 
 
 def demo(directory: Directory = Path("demo"), steps: Steps = None, retain: Retain = False) -> None:

@@ -128,3 +128,16 @@ def test_a_drained_script_saves_within_its_notice(served: Server, tmp_path: Path
         assert (done.state, [each.reason for each in done.incidents]) == ("SUCCEEDED", ["drained"])
     finally:
         served.client.undrain(node)
+
+
+@pytest.mark.slow
+def test_down_lets_a_script_save(tmp_path: Path) -> None:
+    server = Server(tmp_path / "state")
+    server.start()
+    (folder := tmp_path / "script").mkdir()
+    server.client.submit(saving(folder, "saves"))
+    wait_until_up(folder)
+    server.down()
+    assert files(folder, "got") == {f"got-{rank}": f"{signal.SIGTERM} " for rank in range(2)}
+    assert files(folder, "saved") == {f"saved-{rank}": "ok " for rank in range(2)}
+    assert files(folder, "up") == {f"up-{rank}": "up " for rank in range(2)}, "no other rank started"

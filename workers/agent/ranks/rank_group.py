@@ -6,12 +6,14 @@ import errno
 import os
 import signal
 import socket
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from regroup.workers.agent.ranks.activity import ActivityMonitor, RunningRank
+from regroup.workers.agent.ranks.rank_lease import RankLease
 from regroup.workers.agent.snapshots.buffer_pool import LentBuffers
 from regroup.workers.agent.snapshots.shard_transfer import TransferError
 from regroup.workers.contract.messages import (
@@ -24,6 +26,7 @@ from regroup.workers.contract.messages import (
     FaultGranted,
     Join,
     Message,
+    Note,
     Phase,
     Report,
     StepRow,
@@ -65,6 +68,7 @@ class RankGroup:
         self,
         generation: int,
         zygote: ZygoteLink,
+        lease: RankLease,
         on_message: Callable[[Message], None],
         lend: Callable[[BuffersRequest], Awaitable[LentBuffers]],
         authorize_fault: Callable[[FaultDue], Awaitable[bool]],
@@ -76,6 +80,7 @@ class RankGroup:
         Args:
             generation: number of the generation.
             zygote: zygote from which the ranks are forked.
+            lease: lease of the ranks.
             on_message: called with each message for the supervisor.
             lend: lends the buffers that a rank requests.
             authorize_fault: returns True if a fault that is due may be injected.
@@ -91,7 +96,9 @@ class RankGroup:
         self.newest_row: StepRow | None = None
         self.is_terminating = False
         """The ranks got SIGTERM: how they end now is planned."""
-        self._zygote, self._redact = zygote, redact
+        self._zygote, self._lease, self._redact = zygote, lease, redact
+        self._is_orphaned = False
+        lease.restart()
         self._on_message, self._lend, self._authorize_fault = on_message, lend, authorize_fault
         self._loop = asyncio.get_running_loop()
         self._replies: set[asyncio.Task[None]] = set()
@@ -138,8 +145,11 @@ class RankGroup:
         for local in self.ranks.values():
             if local.child == child:
                 self._read(local)
-                local.exit_code = code
-                self._record_script_end(local)
+                is_orphaned = self._check_lease()
+                # The program may have saved and returned, but the job is not complete.
+                local.exit_code = -signal.SIGTERM if is_orphaned and code == 0 else code
+                if not is_orphaned:
+                    self._record_script_end(local)
                 return local
         return None
 
@@ -217,6 +227,7 @@ class RankGroup:
 
     def close(self) -> None:
         """Read the last messages of every rank and close the sockets. Call this when the ranks are proven dead."""
+        self._lease.restart()
         for reply in self._replies:
             reply.cancel()
         for local in self.ranks.values():
@@ -224,6 +235,14 @@ class RankGroup:
             self._loop.remove_reader(local.sock)
             local.sock.close()
             local.collectives_sock.close()
+
+    def _check_lease(self) -> bool:
+        """Return True if the ranks got SIGTERM because they have no supervisor. Report it once."""
+        if self._lease.is_over and not self._is_orphaned:
+            self._is_orphaned = True
+            message = f"no supervisor responded for {self._lease.orphan_s:.0f} s: the ranks got SIGTERM"
+            self._on_message(Note(self.generation, "lease_ended", {"message": message}, time.time()))
+        return self._is_orphaned
 
     def _record_script_end(self, local: LocalRank) -> None:
         """Add the `Done` of a script that exited with code 0 without one, for example through `os._exit(0)`."""
@@ -256,8 +275,10 @@ class RankGroup:
                 self._on_message(message)
             case Report():
                 self._on_message(message)
-            case Failed() if self.is_terminating:
+            case Failed() if self.is_terminating or self._check_lease():
                 return  # the rank's output has the error
+            case Done() if self._check_lease():
+                return
             case Done() if self.is_terminating:
                 self._retain(replace(message, stopped=True))
             case _:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from regroup.workers.agent.ranks.rank_group import LocalRank, RankGroup
+from regroup.workers.agent.ranks.rank_lease import RankLease
 from regroup.workers.agent.snapshots.buffer_pool import LentBuffers
 from regroup.workers.agent.snapshots.shard_transfer import TransferError
 from regroup.workers.contract.messages import Buffers, BuffersRequest, Done, Joined, StepRow, decode, encode, to_json
@@ -25,7 +26,7 @@ def row(step: int) -> StepRow:
 async def test_the_first_and_the_newest_step_are_replayed(steps: list[int], retained: list[int]) -> None:
     received: list[Any] = []
     zygote, local, unused = (object(),) * 3
-    group = RankGroup(1, zygote, received.append, unused, unused, Redactor().hide_message)  # type: ignore[arg-type]  # no rank is forked
+    group = RankGroup(1, zygote, RankLease(600, 30), received.append, unused, unused, Redactor().hide_message)  # type: ignore[arg-type]  # no rank is forked
     group._handle(local, Joined(0, 1, 2.0))  # type: ignore[arg-type]
     for step in steps:
         group._handle(local, row(step))  # type: ignore[arg-type]
@@ -53,7 +54,7 @@ async def test_messages_of_a_rank_have_no_secrets(rank: tuple[LocalRank, socket.
     local, theirs = rank
     received: list[Any] = []
     unused, redactor = object(), Redactor(["hunter2-4f1d"])
-    group = RankGroup(1, unused, received.append, unused, unused, redactor.hide_message)  # type: ignore[arg-type]
+    group = RankGroup(1, unused, RankLease(600, 30), received.append, unused, unused, redactor.hide_message)  # type: ignore[arg-type]
     group.ranks[0] = local
     theirs.send(encode(Done(0, 1, 4, stopped=False, result={"url": "x?key=hunter2-4f1d"})))
     group._read(local)
@@ -79,7 +80,7 @@ async def test_a_rank_gets_its_buffers_once_the_shards_have_arrived(
 ) -> None:
     local, theirs = rank
     node, request, unused = PendingNode(), BuffersRequest(0, 1, 64), object()
-    group = RankGroup(1, unused, unused, node.lend, unused, Redactor().hide_message)  # type: ignore[arg-type]  # no rank is forked
+    group = RankGroup(1, unused, RankLease(600, 30), unused, node.lend, unused, Redactor().hide_message)  # type: ignore[arg-type]  # no rank is forked
     group.ranks[0] = local
     group._handle(local, request)
     await asyncio.sleep(0.01)

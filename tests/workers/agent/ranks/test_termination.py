@@ -15,8 +15,9 @@ import pytest
 from regroup.workers.agent.job_host import JobHost, StaleGeneration
 from regroup.workers.agent.ranks import rank_group
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import Done, Exited, Failed, FaultDue, Join, Message, Restore, from_json
+from regroup.workers.contract.messages import Done, Exited, Failed, FaultDue, Join, Message, Note, Restore, from_json
 from regroup.workers.contract.rank_config import RankConfig
+from regroup.workers.os import procfs
 
 RANKS = """
 import os, signal, socket, subprocess, sys, time
@@ -32,15 +33,18 @@ def main(fds):
     def save(number, frame):
         with (folder / f"saved-{join.rank}").open("a") as file:
             file.write(f"{number} ")
+        if how == "exits with 143":
+            os._exit(143)
         if how == "fails":
             error = RankError(ErrorClass.USER, "ValueError", "no", "", 1, "forward", 1.0)
             channel.send(encode(Failed(join.rank, join.generation, error)))
             os._exit(1)
-        if how == "exits":
+        if how.startswith("exits"):
+            if how == "exits slowly":
+                time.sleep(0.3)
+                (folder / f"done-{join.rank}").touch()
             channel.send(encode(Done(join.rank, join.generation, 1, stopped=False)))
             os._exit(0)
-        if how == "exits with 143":
-            os._exit(143)
 
     if how != "dies":
         signal.signal(signal.SIGTERM, save)
@@ -55,14 +59,14 @@ def main(fds):
 class Node:
     """A host with two ranks, and the messages that it emitted."""
 
-    def __init__(self, folder: Path, how: str) -> None:
+    def __init__(self, folder: Path, how: str, **config: Any) -> None:
         self.folder, self.messages = folder, list[Message]()
         (folder / "ranks_without_torch.py").write_text(RANKS)
         path = os.pathsep.join([str(folder), *filter(None, sys.path)])
         config = AgentConfig(
             job_id=uuid.uuid4().hex[:16], job_name="t", node_id="n", node_name="n", address="127.0.0.1",
             supervisor="s", storage_uri=f"file://{folder}/s", datasets_uri=f"file://{folder}/d", log_dir=str(folder),
-            env={"PYTHONPATH": path, "FOLDER": str(folder), "HOW": how}, preload=("ranks_without_torch",),
+            env={"PYTHONPATH": path, "FOLDER": str(folder), "HOW": how}, preload=("ranks_without_torch",), **config,
         )  # fmt: skip
         self.host = JobHost(config, self._authorize_fault, self._receive)
 
@@ -96,7 +100,8 @@ class Node:
 @pytest.fixture
 async def node(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     monkeypatch.setattr(rank_group, "RANK_TARGET", "ranks_without_torch:main")
-    made = Node(tmp_path, request.param)
+    how, config = request.param if isinstance(request.param, tuple) else (request.param, {})
+    made = Node(tmp_path, how, **config)
     await made.start()
     yield made
     await made.host.close()
@@ -146,3 +151,44 @@ async def test_an_older_generation_is_refused(node: Node) -> None:
     await node.host.kill_ranks(2)
     with pytest.raises(StaleGeneration):
         await node.host.terminate_ranks(1)
+
+
+ORPHANED = {"orphan_s": 0.1}
+
+
+async def orphaned(node: Node) -> None:
+    """Let the lease of the ranks end."""
+    node.host.renew_lease(procfs.boottime_s())
+    await node.until(lambda: len(node.of(Exited)) == 2)
+
+
+@pytest.mark.parametrize("node", [("exits slowly", ORPHANED), ("fails", ORPHANED)], indirect=True, ids=str)
+async def test_ranks_without_a_supervisor_save_and_are_not_complete(node: Node) -> None:
+    await orphaned(node)
+    assert {path.read_text() for path in node.folder.glob("saved-*")} == {"15 "}
+    assert node.of(Done) == [] and node.of(Failed) == [], "the job is neither complete nor failed"
+    assert {(exited.code == 0, exited.terminated) for exited in node.of(Exited)} == {(False, False)}
+    (note,) = [note for note in node.of(Note) if note.kind == "lease_ended"]
+    assert note.data["message"] == "no supervisor responded for 0 s: the ranks got SIGTERM"
+
+
+@pytest.mark.parametrize("node", [("exits slowly", ORPHANED)], indirect=True, ids=str)
+async def test_ranks_without_a_supervisor_get_the_time_that_they_need(node: Node) -> None:
+    await orphaned(node)
+    assert len(list(node.folder.glob("done-*"))) == 2
+
+
+@pytest.mark.parametrize("node", [("ignores", {**ORPHANED, "termination_grace_s": 0.3})], indirect=True, ids=str)
+async def test_ranks_without_a_supervisor_are_killed_after_the_grace(node: Node) -> None:
+    await orphaned(node)
+    assert {path.read_text() for path in node.folder.glob("saved-*")} == {"15 "}
+    assert {exited.code for exited in node.of(Exited)} == {-9}
+
+
+@pytest.mark.parametrize("node", [("ignores", {**ORPHANED, "termination_grace_s": 60.0})], indirect=True, ids=str)
+async def test_a_supervisor_that_returns_ends_the_ranks_that_save(node: Node) -> None:
+    node.host.renew_lease(procfs.boottime_s())
+    await node.until(lambda: len(list(node.folder.glob("saved-*"))) == 2)
+    node.host.renew_lease(procfs.boottime_s())  # the ranks have got SIGTERM, so their lease stays ended
+    assert await node.host.kill_ranks(1) == []
+    assert {exited.code for exited in node.of(Exited)} == {-9}
