@@ -51,11 +51,13 @@ def _sum_hook(sums: _Sums, bucket: dist.GradBucket) -> torch.futures.Future[Tens
         nothing: torch.futures.Future[Tensor] = torch.futures.Future()
         nothing.set_result(own)
         return nothing
-    work = dist.all_reduce(own.to(sums.dtype), op=dist.ReduceOp.SUM, async_op=True)
+    summed = own.to(sums.dtype)
+    work = dist.all_reduce(summed, op=dist.ReduceOp.SUM, async_op=True)
     assert work is not None
 
     def value(future: torch.futures.Future[Any]) -> Tensor:
-        return cast(list[Tensor], future.value())[0].to(own.dtype)
+        found = cast("list[Tensor] | None", future.value()) or [summed]  # the fake group of the warm-up has no value
+        return found[0].to(own.dtype)
 
     return cast("torch.futures.Future[Tensor]", work.get_future().then(value))
 
