@@ -41,8 +41,11 @@ class Desync:
         most = next((call for rank, call in self.calls.items() if rank not in self.outliers), "")
         where = f"collective {self.sequence} of group {self.group}"
         if self.outliers:
-            theirs = self.calls[self.outliers[0]]
-            each = f"{_ranks(self.outliers)} into {theirs}, the others into {most}"
+            of_call: dict[str, list[int]] = {}
+            for rank in self.outliers:
+                of_call.setdefault(self.calls[rank], []).append(rank)
+            each = ", ".join(f"{_ranks(ranks)} into {call}" for call, ranks in of_call.items())
+            each = f"{each}, the others into {most}"
         else:
             each = ", ".join(f"rank {rank} into {call}" for rank, call in self.calls.items())
         return f"ranks entered different collectives: {each}, as {where}"

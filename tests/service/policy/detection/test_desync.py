@@ -39,6 +39,17 @@ def test_a_rank_that_skipped_a_collective_is_reported_with_its_next_one() -> Non
     )
 
 
+def test_outliers_that_differ_from_each_other_are_each_named_with_their_own_collective() -> None:
+    entered = {rank: [entry(4, "all_reduce", 1000)] for rank in range(7)}
+    entered |= {1: [entry(4, "barrier", 0)], 3: [entry(4, "broadcast")], 6: [entry(4, "barrier", 0)]}
+    found = find_desync(entered)
+    assert found is not None and found.outliers == (1, 3, 6)
+    assert found.summary.startswith(
+        "ranks entered different collectives: ranks 1, 6 into barrier, rank 3 into broadcast of 8 Float, the others "
+        "into all_reduce of 1000 Float"
+    )
+
+
 def test_two_differing_ranks_have_no_outlier() -> None:
     found = find_desync({0: [entry(5, "all_gather")], 4: [entry(5, "broadcast")]})
     assert found is not None and found.outliers == ()
