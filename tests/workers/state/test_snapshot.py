@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from regroup.workers.parallel.mesh import Box
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
 from regroup.workers.state.shard_buffer import ShardBuffer
-from regroup.workers.state.snapshot import assemble, intersect, tensor_in
+from regroup.workers.state.snapshot import Copier, assemble, intersect, tensor_in
 from regroup.workers.state.state_error import StateError
 
 
@@ -50,6 +50,16 @@ def test_boxes_are_assembled_from_whatever_cut(rows: int, cuts: list[int], start
     assert torch.equal(target, whole[start : start + size])
     for buffer, _ in held:
         buffer.close()
+
+
+def test_a_layout_is_made_anew_only_when_names_shapes_or_types_change() -> None:
+    copier, tensors = Copier(torch.device("cpu")), {"w": torch.ones(2, 3)}
+    assert list(copier.plan({}).entries) == []
+    first = copier.plan(tensors)
+    assert copier.plan({"w": torch.zeros(2, 3)}) is first
+    for others in ({"v": torch.ones(2, 3)}, {"w": torch.ones(3, 2)}, {"w": torch.ones(2, 3, dtype=torch.float64)}):
+        assert copier.plan(others) is not first
+        assert copier.last_plan is copier.plan(others)
 
 
 def test_what_the_shards_do_not_cover_is_an_error() -> None:

@@ -2,8 +2,10 @@
 
 import collections
 import os
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -135,6 +137,17 @@ def test_random_state_is_put_back_for_every_generator() -> None:
     assert draw() == second
     seed_random(5, CPU)
     assert draw() == first
+
+
+def test_another_seed_gives_other_numbers_in_every_generator() -> None:
+    def drawn(seed: int) -> tuple[float, ...]:
+        seed_random(seed, CPU)
+        return (float(torch.rand(1)), random.random(), float(np.random.rand()))
+
+    one, other, large = drawn(1), drawn(2), drawn(2**64 - 1)
+    assert drawn(1) == one
+    for generator in range(3):
+        assert len({one[generator], other[generator], large[generator]}) == 3
 
 
 def test_random_state_of_a_python_without_numpy_is_put_back_in_either(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,6 +293,31 @@ def test_step_counters_that_are_plain_numbers_are_restored() -> None:
     two_groups = torch.optim.SGD([{"params": [other.weight]}, {"params": [other.bias]}], lr=0.1)
     with pytest.raises(StateError, match="1 parameter groups of 'optimizer', but the optimizer has 2"):
         TrainingState({"model": other, "optimizer": two_groups}, CPU).restore(seen(ShardSource([buffer])))
+
+
+def test_an_added_group_is_added_again_and_other_groups_are_refused() -> None:
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD([model.weight], lr=0.1)
+    optimizer.add_param_group({"params": [model.bias], "lr": 0.2})
+    buffer = saved(TrainingState({"model": model, "optimizer": optimizer}, CPU), 1)
+    other = nn.Linear(1, 1)
+    both_in_one = torch.optim.SGD(other.parameters(), lr=0.1)
+    with pytest.raises(StateError, match="parameter group 0 of 'optimizer' has 2 parameters here and 1 in the saved"):
+        TrainingState({"model": other, "optimizer": both_in_one}, CPU).restore(seen(ShardSource([buffer])))
+    frozen = nn.Linear(1, 1)
+    late = torch.optim.SGD([frozen.weight], lr=0.1)
+    TrainingState({"model": frozen, "optimizer": late}, CPU).restore(seen(ShardSource([buffer])))
+    assert [group["lr"] for group in late.param_groups] == [0.1, 0.2]
+    assert late.param_groups[1]["params"] == [frozen.bias]
+
+
+def test_a_sparse_tensor_is_as_coalesced_as_it_was() -> None:
+    twice = torch.sparse_coo_tensor([[1, 1]], [1.0, 2.0], (3,), is_coalesced=False, check_invariants=True)
+    for tensor in (twice, twice.coalesce()):
+        lifted = lift({"s": tensor}, "x")
+        restored = put_back(lifted.plain, lifted.tensors)["s"]
+        assert restored.is_coalesced() == tensor.is_coalesced()
+        assert torch.equal(restored.to_dense(), tensor.to_dense())
 
 
 def test_plain_json_data_is_kept_as_it_is() -> None:

@@ -63,12 +63,16 @@ def test_a_function_that_computes_within_a_step_has_more_time() -> None:
     evaluates = {0: activity(299, idle_s=0.5), 1: activity(299)}
     assert find_hang(evaluates, (0, 1), FUNCTION, {}) is None
     assert find_hang({0: activity(301, idle_s=0.5), 1: activity(301)}, (0, 1), FUNCTION, {}) is not None
+    slow = activity(399, usual_s=40, idle_s=0.5)
+    assert find_hang({0: slow}, (0,), FUNCTION, {}) is None
+    assert find_hang({0: replace(slow, stalled_s=401)}, (0,), FUNCTION, {}) == Hang(401, 400.0, "forward")
 
 
 def test_a_script_that_computes_or_prints_does_not_hang() -> None:
     assert find_hang({0: activity(299)}, (0,), SCRIPT, {}) is None
     assert find_hang({0: activity(301)}, (0,), SCRIPT, {}) is not None
     assert find_hang({0: activity(399, usual_s=40)}, (0,), SCRIPT, {}) is None
+    assert find_hang({0: activity(401, usual_s=40)}, (0,), SCRIPT, {}) == Hang(401, 400.0, "forward"), "ten usual steps"
     assert find_hang({0: activity(1e6, idle_s=200)}, (0,), SCRIPT, {}) is None
     assert find_hang({0: activity(1e6, Phase.BUILD, visits=0, idle_s=1000)}, (0,), SCRIPT, {}) is None
 

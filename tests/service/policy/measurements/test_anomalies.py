@@ -3,7 +3,17 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regroup.service.policy.measurements.anomalies import LEAST, find_slow
+from regroup.service.domain.topology import Level
+from regroup.service.policy.measurements.anomalies import LEAST, find_slow, level_crossed
+
+
+def test_a_path_crosses_the_largest_domain_that_it_leaves_and_a_node_without_gpu_domain_is_its_own() -> None:
+    here = ("z", "b", "r", "g")
+    assert level_crossed(here, here) is Level.NODE
+    assert level_crossed(("z", "b", "r", ""), ("z", "b", "r", "")) is Level.GPU_DOMAIN
+    assert level_crossed(("", "", "", "g"), ("", "", "", "g")) is Level.NODE
+    assert level_crossed(here, ("z", "b", "s", "h")) is Level.RACK
+    assert level_crossed(here, ("y", "b", "r", "g")) is Level.ZONE
 
 
 def test_a_slow_item_is_reported_with_its_share_of_the_median() -> None:

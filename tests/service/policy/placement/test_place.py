@@ -1,6 +1,7 @@
 import dataclasses
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,6 +70,14 @@ def test_the_shortage_of_each_node_is_listed() -> None:
     assert "a holds 2 (CUDA devices: 2 of 2 free); b holds 1 (CPU: 1 of 8 free)" in busy.message
     large = place(ranks(7, device="cuda"), nodes)
     assert isinstance(large, Unplaceable) and large.reason is Shortage.TOO_LARGE and "hold 6" in large.message
+
+
+@pytest.mark.parametrize(("count", "end"), [(7, ")"), (8, ")"), (9, "; and 1 more"), (12, "; and 4 more")])
+def test_eight_nodes_are_listed_and_the_others_are_counted(count: int, end: str) -> None:
+    found = place(ranks(99), [node(f"n{number:02}", 4) for number in range(count)])
+    assert isinstance(found, Unplaceable)
+    assert len(found.nodes) == min(count, 8)
+    assert found.message.endswith(end)
 
 
 def test_requested_memory_limits_the_ranks_of_a_node() -> None:
@@ -168,6 +177,7 @@ def test_a_wait_names_the_job_ahead() -> None:
 
 def test_the_check_for_an_empty_cluster_ignores_running_jobs() -> None:
     assert fits_empty_cluster(ranks(4), [node("n", 4, free=0)]) and not fits_empty_cluster(ranks(5), [node("n", 4)])
+    assert not fits_empty_cluster(ranks(1), [])
 
 
 def test_a_substitute_is_the_node_with_the_tightest_fit() -> None:

@@ -22,6 +22,14 @@ def test_a_refusal_lowers_the_level_by_one_and_time_restores_it() -> None:
     assert lower_allowance(lower_allowance(again, "no memory", 162.0), "no memory", 163.0).level is MirrorLevel.NONE
 
 
+def test_the_pause_doubles_up_to_half_an_hour() -> None:
+    allowed, pauses = MirrorAllowance(), list[float]()
+    for now_s in range(1, 9):
+        allowed = lower_allowance(allowed, "no memory", float(now_s))
+        pauses.append(allowed.pause_s)
+    assert pauses == [60.0, 120.0, 240.0, 480.0, 960.0, 1800.0, 1800.0, 1800.0]
+
+
 def test_a_lasting_shortage_removes_all_mirrors_until_it_ends() -> None:
     first = update_allowance(MirrorAllowance(), "b: 9 MiB are free", 10.0)
     assert first.level is MirrorLevel.ONE
