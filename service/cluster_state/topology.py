@@ -58,8 +58,10 @@ class Topology:
             TopologyError: the file is unreadable or invalid. A server does not start with such a file, because it
                 would place jobs without regard to the network, unnoticed.
         """
-        self._refresh()
-        if self._file is not None and self._file.problem:
+        if self._file is None:
+            return
+        self._file.refresh()
+        if self._file.problem:
             raise TopologyError(f"topology file {self._file.problem}; {REMEDY}")
 
     def located(self, nodes: Sequence[Node]) -> list[Node]:

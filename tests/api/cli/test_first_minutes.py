@@ -79,6 +79,18 @@ def test_without_a_server_one_sentence_states_how_to_start_one(columns: int, sta
     assert "regroup serve" in shown and shown.startswith("error: ") and "Traceback" not in shown
 
 
+def test_a_server_with_an_invalid_topology_file_prints_one_line(state: Path) -> None:
+    (state / "topology.conf").write_text("SwitchName=s0 Nodes=a, b\n")
+    environment = {**os.environ, "REGROUP_TOPOLOGY_FILE": str(state / "topology.conf")}
+    done = subprocess.run(
+        [*REGROUP, "serve", "--port", "0"], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: topology file {state}/topology.conf, line 1: 'b' is not a list of KEY=VALUE")
+    assert line.endswith("; correct the file, or unset REGROUP_TOPOLOGY_FILE")
+
+
 @WIDTHS
 @pytest.mark.parametrize("command", [["watch", "mine"], ["logs", "-f", "mine"]], ids=str)
 def test_a_dead_server_is_reported_within_seconds_and_tried_again(
