@@ -18,7 +18,9 @@ from regroup.service.domain.errors import PreconditionError, UnavailableError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.measurements.hardware_overlay import measured_links
 from regroup.service.policy.measurements.results import fabrics_of
+from regroup.service.policy.placement.demand import Shortage
 from regroup.service.policy.placement.link_speeds import links_for
+from regroup.service.policy.placement.unschedulable import describe_lost_nodes
 from regroup.service.policy.scheduling.autoscaler_request import Bundle, NodeRequest, build_node_request
 from regroup.service.policy.scheduling.decide import DecisionFault, SchedulingDecision, Wait, decide
 from regroup.service.policy.scheduling.entries import WaitingJob
@@ -26,6 +28,8 @@ from regroup.service.policy.topology.device_islands import with_fabrics
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.records import NODES_REQUESTED, PLACEABLE, START_ESTIMATED, Condition, JobRow
 
+_FOR_NODES = frozenset({Shortage.NO_NODES, Shortage.TOO_LARGE, Shortage.RESOURCES, Shortage.NODES_CLOSED})
+"""Reasons to wait that a lost node may explain."""
 _REPEAT_REQUEST_S = 15.0
 """The autoscaler obeys the latest request, and others in the cluster may request nodes, too."""
 _DECISION_LIMIT_S = 120.0
@@ -42,6 +46,8 @@ class Scheduler:
         self._probes = ProbeResults()
         self.request = NodeRequest()
         """The nodes that the jobs of the latest pass wait for; empty if they wait for none."""
+        self._lost = ""
+        """Lost nodes and the remedy, for jobs that wait for nodes."""
 
     async def decide(self, leader: LeaderContext, queue: Sequence[JobRow]) -> list[SchedulingDecision]:
         """Return the decisions about the queue. Jobs whose dependency failed are ended.
@@ -63,6 +69,8 @@ class Scheduler:
         measured = {kind: measured_links(links_for(kind), probe) for kind, probe in by_kind.items()}
         rule = replace(queue_view.rule_of(settings), links=measured)
         decisions = await _run(partial(decide, waiting, nodes, running, quotas, now_s=now, rule=rule))
+        lost = await leader.cluster.lost_nodes() if any(isinstance(each, Wait) for each in decisions) else ()
+        self._lost = describe_lost_nodes(lost, is_local=not settings.ray_address, restarts=settings.restart_local_nodes)
         if settings.autoscale:
             by_id = {job.job_id: job for job in waiting}
             waits = [(by_id[each.job_id], each.why.reason) for each in decisions if isinstance(each, Wait)]
@@ -89,7 +97,8 @@ class Scheduler:
 
     def conditions(self, wait: Wait) -> tuple[Condition, ...]:
         """Return why a job waits, as conditions."""
-        conditions = [Condition(PLACEABLE, False, wait.why.reason.value, wait.why.message)]
+        lost = self._lost if wait.why.reason in _FOR_NODES else ""
+        conditions = [Condition(PLACEABLE, False, wait.why.reason.value, f"{wait.why.message}{lost}")]
         if wait.start_s is not None:
             start = datetime.fromtimestamp(wait.start_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
             conditions.append(Condition(START_ESTIMATED, True, "promised", start))

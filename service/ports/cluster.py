@@ -127,6 +127,10 @@ class Cluster(Protocol):
         """Return every live node, with its free resources."""
         ...
 
+    async def lost_nodes(self) -> Sequence[str]:
+        """Return the names of nodes that ended unexpectedly and have not returned."""
+        ...
+
     async def request_nodes(self, bundles: Sequence[Bundle]) -> None:
         """Request that the cluster has capacity for all these bundles at once. Replaces the former request."""
         ...

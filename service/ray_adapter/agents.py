@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
-from ray.core.generated.common_pb2 import NodeDeathInfo  # pyright: ignore[reportAttributeAccessIssue]
 from ray.exceptions import ActorUnschedulableError, RayActorError, RaySystemError, RayTaskError
 from ray.experimental import internal_kv
 
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.cluster import NAMESPACE, agent_name
 from regroup.service.ray_adapter import standby
+from regroup.service.ray_adapter.nodes import PLANNED_ENDS
 from regroup.service.ray_adapter.task_errors import describe_ray_error, failure_of
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.workers.agent.agent import NodeAgentActor
@@ -26,13 +26,6 @@ from regroup.workers.contract.messages import to_json
 
 _KV = NAMESPACE.encode()
 _NODES_TIMEOUT_S = 2.0
-_PLANNED = frozenset(
-    {
-        NodeDeathInfo.EXPECTED_TERMINATION,
-        NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED,
-        NodeDeathInfo.AUTOSCALER_DRAIN_IDLE,
-    }
-)
 
 
 class RayRecords:
@@ -120,7 +113,7 @@ class RayAgents:
         except (TimeoutError, RaySystemError):
             return ""
         for node in nodes:
-            if node["NodeID"] == node_id and not node["Alive"] and node.get("DeathReason") in _PLANNED:
+            if node["NodeID"] == node_id and not node["Alive"] and node.get("DeathReason") in PLANNED_ENDS:
                 return f"node {node.get('NodeName') or node_id[:8]} has ended: {node.get('DeathReasonMessage')}"
         return ""
 

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import ray
 from ray import exceptions
-from ray._private.state import available_resources_per_node, state
 from ray._raylet import (
     AuthenticationTokenLoader,  # pyright: ignore[reportAttributeAccessIssue]
     Config,  # pyright: ignore[reportAttributeAccessIssue]
@@ -43,6 +42,7 @@ from regroup.service.ports.sync import SyncReply, SyncRequest
 from regroup.service.ray_adapter import standby
 from regroup.service.ray_adapter.agents import hasten
 from regroup.service.ray_adapter.autoscaler import request_nodes
+from regroup.service.ray_adapter.nodes import ROLE_LABEL, list_lost_nodes, list_nodes, name_of_node
 from regroup.service.ray_adapter.prestart import prestart_worker
 from regroup.service.ray_adapter.ray_calls import RayCalls
 from regroup.service.ray_adapter.task_errors import describe_ray_error
@@ -63,7 +63,6 @@ _FIRST_WORD_S = 60.0
 _AGENT = agent_name("", "").rstrip(":")
 _IDLE_TTL_S = 7 * 24 * 3600
 _NODE_ID_LABEL = "ray.io/node-id"
-_ROLE_LABEL = "regroup.io/role"
 _SUPERVISOR = "regroup.service.ray_adapter.supervisor_actor:SupervisorActor"
 
 T = TypeVar("T")
@@ -107,7 +106,10 @@ class RayCluster:
 
     async def nodes(self) -> Sequence[Node]:
         topology = self._topology
-        return await self._blocking(lambda: topology.located(_nodes()) if topology else _nodes())
+        return await self._blocking(lambda: topology.located(list_nodes()) if topology else list_nodes())
+
+    async def lost_nodes(self) -> Sequence[str]:
+        return await self._blocking(list_lost_nodes)
 
     async def request_nodes(self, bundles: Sequence[Bundle]) -> None:
         await self._blocking(lambda: request_nodes(bundles))
@@ -216,7 +218,7 @@ class RayCluster:
                 return agent_wire.value_of(await self._call(name, method, *arguments, limit_s=limit_s))
             except SupervisorGoneError as error:
                 self._agents.pop(name, None)
-                raise ClusterUnavailableError(f"the agent of job {job_id} on node {node_id[:8]} is gone") from error
+                raise ClusterUnavailableError(f"the agent of job {job_id} on the node is gone") from error
             except AgentFailedError as error:
                 raise ConflictError(error.failure.message) from error
 
@@ -278,32 +280,6 @@ def _connect(address: str) -> None:
     )
 
 
-def _nodes() -> list[Node]:
-    free: Mapping[str, Mapping[str, float]] = available_resources_per_node()
-    draining: Mapping[str, int] = state.get_draining_nodes()
-    return [_node(item, free.get(item["NodeID"], {}), draining) for item in ray.nodes() if item["Alive"]]
-
-
-def _node(item: Mapping[str, Any], free: Mapping[str, float], draining: Mapping[str, int]) -> Node:
-    total: Mapping[str, float] = item["Resources"]
-    labels: Mapping[str, str] = item.get("Labels") or {}
-    return Node(
-        id=item["NodeID"],
-        name=item.get("NodeName") or item["NodeManagerHostname"],
-        address=item["NodeManagerAddress"],
-        labels=dict(labels),
-        cpus=total.get("CPU", 0.0),
-        gpus=total.get("GPU", 0.0),
-        memory_bytes=int(total.get("memory", 0.0)),
-        free_cpus=free.get("CPU", 0.0),
-        free_gpus=free.get("GPU", 0.0),
-        free_memory_bytes=int(free.get("memory", 0.0)),
-        is_control=labels.get(_ROLE_LABEL) == "control",
-        is_draining=item["NodeID"] in draining,
-        drain_deadline_s=draining.get(item["NodeID"], 0) / 1000 or None,
-    )
-
-
 def _reserve(reservation: Reservation) -> Sequence[int]:
     """Reserve devices as a detached placement group of one bundle, which needs no process and has fixed devices."""
     gpus = reservation.devices if reservation.device_kind == "cuda" else 0
@@ -317,7 +293,7 @@ def _reserve(reservation: Reservation) -> Sequence[int]:
     if not group.wait(_READY_S):
         remove_placement_group(group)
         raise ReservationRefusedError(
-            f"node {reservation.node_id[:8]} did not provide {resources} within {_READY_S:.0f} s: "
+            f"node {name_of_node(reservation.node_id)} did not provide {resources} within {_READY_S:.0f} s: "
             "it is gone, or others use its resources"
         )
     return _device_ids(group, gpus) if gpus else ()
@@ -371,7 +347,7 @@ def _start_supervisor(class_name: str, name: str, payload: dict[str, Any]) -> No
         num_cpus=0,
         max_restarts=-1,
         max_task_retries=0,  # the caller repeats calls that are safe to repeat
-        label_selector={_ROLE_LABEL: "control"},
+        label_selector={ROLE_LABEL: "control"},
         fallback_strategy=[{"label_selector": {}}],
     )
     actor.remote(payload)

@@ -17,13 +17,10 @@ from regroup.workers.contract.agent_records import AgentErrorKind, AgentFailure
 
 _log = structlog.get_logger(__name__)
 _MEANINGS = (
-    (
-        re.compile(r"node (has )?died|node was (terminated|preempted|drained)|node failure|NODE_DIED", re.I),
-        "its node left the cluster",
-    ),
-    (re.compile(r"out of memory|OOM|memory monitor", re.I), "its process was killed because memory was short"),
-    (re.compile(r"ray\.kill|killed by|intended|INTENDED", re.I), "it was ended"),
-    (re.compile(r"creation (task )?failed|__init__", re.I), "it could not start"),
+    (re.compile(r"node (has )?died|node was (terminated|preempted|drained)|NODE_DIED"), "its node left the cluster"),
+    (re.compile(r"potential root causes"), "its process died"),  # the causes that Ray lists here are guesses
+    (re.compile(r"memory monitor|OutOfMemory"), "its process was ended because memory was short"),
+    (re.compile(r"ray\.kill"), "it was ended"),
 )
 """Text of Ray about a dead actor → the cause for people. The first match counts."""
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")

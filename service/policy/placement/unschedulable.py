@@ -88,6 +88,26 @@ def describe_closed_nodes(nodes: Sequence[Node]) -> str:
     return ("; " if reasons else "") + _listed(reasons[:_CLOSED], len(reasons) - _CLOSED)
 
 
+def describe_lost_nodes(lost: Sequence[str], *, is_local: bool, restarts: bool) -> str:
+    """Describe the nodes that the cluster has lost, and what brings them back; empty if there are none.
+
+    Args:
+        is_local: the cluster runs on this machine.
+        restarts: the server starts lost local nodes again.
+    """
+    if not lost:
+        return ""
+    one = len(lost) == 1
+    names = ", ".join(lost[:_CLOSED]) + (f" and {len(lost) - _CLOSED} more" if len(lost) > _CLOSED else "")
+    if is_local and restarts:
+        remedy = "the server starts it again" if one else "the server starts them again"
+    elif is_local:
+        remedy = "`regroup down` and then `regroup serve` start all nodes again"
+    else:
+        remedy = f"start Ray there again (`ray start`), or replace {'it' if one else 'them'}"
+    return f"; {names} {'is' if one else 'are'} lost: {remedy}"
+
+
 @dataclass(frozen=True)
 class _Need:
     what: str

@@ -154,3 +154,13 @@ async def test_jobs_are_placed_by_the_measurements_of_a_probe(tmp_path: Path) ->
     with pytest.raises(asyncio.CancelledError):
         await controller
     await store.close()
+
+
+async def test_a_job_that_waits_for_a_lost_node_names_it(setup: QueueSetup) -> None:
+    setup.cluster.lost = ["local-2"]
+    waiting = await setup.until(await setup.submit("large", 8), JobState.QUEUED, "too_large")
+    assert waiting.conditions[0].message.endswith("; local-2 is lost: the server starts it again")
+    setup.cluster.lost = []
+    async with asyncio.timeout(10):
+        while "is lost" in (await setup.store.job(waiting.id)).conditions[0].message:
+            await setup.store.changes.wait(waiting.id, setup.store.changes.mark(), 0.2)

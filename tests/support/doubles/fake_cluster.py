@@ -95,6 +95,8 @@ class FakeCluster:
         self.forgotten: list[str] = []
         self.calls: list[str] = []
         """Actions, in order: `take NAME`, `start NAME`, `stop NAME`, `release NAME`, `kill NAME`."""
+        self.lost: list[str] = []
+        """Names of nodes that ended unexpectedly."""
         self.warmed: list[str] = []
         """Prewarm actions, in order: `prestart NODE`, `stand by NODE`."""
         self.requested: list[tuple[Bundle, ...]] = []
@@ -129,6 +131,10 @@ class FakeCluster:
     async def nodes(self) -> Sequence[Node]:
         self._reach()
         return [self._with_free(node) for node in self._nodes.values()]
+
+    async def lost_nodes(self) -> Sequence[str]:
+        self._reach()
+        return self.lost
 
     async def request_nodes(self, bundles: Sequence[Bundle]) -> None:
         self._reach()
