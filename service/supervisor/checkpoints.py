@@ -55,7 +55,9 @@ class Checkpoints:
 
     def record_loss(self, nodes: Sequence[str]) -> None:
         """Stop waiting for the saves of lost nodes. Ray itself may keep such a call waiting for long."""
-        self._lost = AgentLostError(nodes[0], f"agent on node {nodes[0][:8]} was lost during a save")
+        config = self._gang.configs.get(nodes[0])
+        name = config.node_name if config else nodes[0][:8]
+        self._lost = AgentLostError(nodes[0], f"the agent on node {name} was lost during a save")
         if self._saving is not None:
             self._saving.cancel()
 

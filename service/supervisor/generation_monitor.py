@@ -163,7 +163,9 @@ class GenerationMonitor:
 
     def classify(self) -> Cause:
         """Return why the generation broke."""
-        cause = classify_failure(self.failures, self.exits, tuple(self.losses.values()), self.detected_cause)
+        names = {place.node_id: place.node_name for place in self.generation.ranks}
+        losses = tuple(self.losses.values())
+        cause = classify_failure(self.failures, self.exits, losses, self.detected_cause, names)
         places = {place.rank: place.node_id for place in self.generation.ranks}
         cause = blame_device(cause, self.broken_devices, places)
         return add_desync_evidence(cause, {**self.raised, **entered_collectives(self.places)})

@@ -6,6 +6,7 @@ from typing import Any
 
 from regroup.service.domain.states import Reason
 
+_NO_NAMES: Mapping[str, str] = {}
 STORE_RANK = -1
 ZYGOTE_RANK = -2
 _REASON_BY_ERROR_CLASS = {
@@ -82,21 +83,24 @@ def classify_failure(
     exits: Sequence[ProcessExit],
     losses: Sequence[AgentLoss],
     found: Cause | None = None,
+    names: Mapping[str, str] = _NO_NAMES,
 ) -> Cause:
     """Return the earliest cause that is not collateral.
 
-    A lost agent explains the exits on its node. A zygote's death explains those of its ranks. An exit of a rank that
+    A lost agent explains the exits on its node. A zygote's death explains those of its ranks and of the store, which it
+    also forked. An exit of a rank that
     reported an exception is that exception. If all failures are collateral, the first one is returned.
 
     Args:
         found: a hang or a planned end; detected only while nothing else has failed, so it is the cause.
+        names: node id → name.
     """
     if found is not None:
         return found  # all other failures are consequences of ending the generation
     reported = {failure.rank for failure in failures}
     zygotes = {exit.node_id: exit for exit in exits if exit.rank == ZYGOTE_RANK}
     candidates: list[Cause] = [
-        Cause(Reason.AGENT_LOST, f"agent on node {loss.node_id[:8]} lost", loss.time_s, None, loss.node_id)
+        Cause(Reason.AGENT_LOST, f"agent{_on(loss.node_id, names)} lost", loss.time_s, None, loss.node_id)
         for loss in losses
     ]
     lost = {loss.node_id for loss in losses}
@@ -107,13 +111,13 @@ def classify_failure(
         if exit.node_id in lost or exit.code == 0:
             continue
         if exit.rank == ZYGOTE_RANK:
-            why = f"ranks did not start: {exit.stderr_tail}" if exit.stderr_tail else "zygote died"
+            died = f"zygote{_on(exit.node_id, names)} died"
+            why = f"ranks did not start{_on(exit.node_id, names)}: {exit.stderr_tail}" if exit.stderr_tail else died
             candidates.append(Cause(Reason.ZYGOTE_EXIT, why, exit.time_s, None, exit.node_id))
-        elif exit.rank == STORE_RANK:
-            candidates.append(
-                Cause(Reason.STORE_EXIT, f"store process {_ended(exit.code)}", exit.time_s, None, exit.node_id)
-            )
-        elif exit.rank not in reported and exit.node_id not in zygotes:
+        elif exit.rank == STORE_RANK and exit.node_id not in zygotes:
+            summary = f"store process{_on(exit.node_id, names)} {_ended(exit.code)}"
+            candidates.append(Cause(Reason.STORE_EXIT, summary, exit.time_s, None, exit.node_id))
+        elif exit.rank >= 0 and exit.rank not in reported and exit.node_id not in zygotes:
             why = f"{_ended(exit.code)}{_OUT_OF_MEMORY if exit.out_of_memory else ''}"
             evidence = {"kind": "exit", "out_of_memory": True} if exit.out_of_memory else None
             reason = Reason.DESYNC if _is_mismatch(exit.stderr_tail) else Reason.RANK_EXIT
@@ -144,6 +148,11 @@ def blame_device(cause: Cause, broken: Mapping[str, str], node_of_rank: Mapping[
         return cause
     evidence = {**(cause.evidence or {"kind": "exit"}), "device": broken[node]}
     return replace(cause, summary=f"{cause.summary}; {broken[node]}", node_id=node, evidence=evidence)
+
+
+def _on(node_id: str, names: Mapping[str, str]) -> str:
+    """Return where a process of a node ran, by the node's name if it has one."""
+    return f" on node {names.get(node_id) or node_id[:8]}" if node_id else ""
 
 
 def _is_mismatch(message: str) -> bool:

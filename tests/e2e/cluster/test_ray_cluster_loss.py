@@ -15,9 +15,12 @@ from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]
 
-LOST = Expected(incidents=(frozenset({"rank_exit"}),))
-"""The supervisor, which would report the loss, is lost with the cluster. The job is placed again, and no budget is
-charged."""
+LOST = Expected(
+    incidents=(frozenset({"rank_exit"}), frozenset({"cluster_lost"})), recovery_actions=frozenset({"respawn", "disk"}),
+    detect_s=120.0, total_s=240.0, steps_lost=4,
+)  # fmt: skip
+"""The supervisor, which would report the loss, is lost with the cluster. The controller reports it in its place, after
+the server has started again."""
 
 
 @pytest.mark.slow

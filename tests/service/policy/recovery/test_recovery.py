@@ -302,3 +302,19 @@ def test_a_broken_device_is_the_cause_of_an_exit_on_its_node() -> None:
     assert blamed.evidence == {"kind": "exit", "device": broken["b"]}
     for other in (replace(exited, rank=0), replace(exited, reason=Reason.USER_ERROR), Cause(Reason.HANG, "h", 1.0)):
         assert blame_device(other, broken, nodes) == other
+
+
+def test_the_death_of_a_zygote_explains_that_of_the_store_on_its_node() -> None:
+    store, zygote = ProcessExit(STORE_RANK, -9, 10.0, "n0"), ProcessExit(ZYGOTE_RANK, -9, 10.1, "n0")
+    ranks = [ProcessExit(rank, -9, 10.0, "n0") for rank in (0, 1)]
+    cause = classify_failure([], [store, *ranks, zygote], [], names={"n0": "local-1"})
+    assert (cause.reason, cause.summary, cause.node_id) == (Reason.ZYGOTE_EXIT, "zygote on node local-1 died", "n0")
+    elsewhere = ProcessExit(ZYGOTE_RANK, -9, 10.1, "n1")
+    cause = classify_failure([], [store, elsewhere], [], names={"n0": "local-1"})
+    assert (cause.reason, cause.summary) == (Reason.STORE_EXIT, "store process on node local-1 killed by signal 9")
+
+
+def test_the_loss_of_an_agent_names_its_node() -> None:
+    cause = classify_failure([], [], [AgentLoss("6e0f5a61c2", 1.0)], names={"6e0f5a61c2": "local-2"})
+    assert cause.summary == "agent on node local-2 lost"
+    assert classify_failure([], [], [AgentLoss("6e0f5a61c2", 1.0)]).summary == "agent on node 6e0f5a61 lost"
