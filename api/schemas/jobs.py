@@ -377,8 +377,8 @@ class UploadLimits(_Wire):
     """Largest size of an archive."""
     piece_bytes: int
     """Largest body of a request."""
-    total_bytes: int
-    """Largest size of all archives and unfinished uploads together."""
+    total_bytes: int | None = None
+    """Largest size of all archives and unfinished uploads together. Older servers have no such limit."""
 
 
 class Problem(_Wire):
