@@ -200,6 +200,7 @@ class Controller:
             async with _collect(errors):
                 if time.monotonic() - self._reaped_s > self._settings.reap_interval_s:
                     await self._reap(leader)
+                    await self._forget_ended(leader, {job.id for job in (*live, *queued)})
                     self._reaped_s = time.monotonic()
             # 6. Nodes are prewarmed, but never while a job starts: the CPUs belong to the job then.
             if not any(job.state in _STARTING for job in await self._store.live_jobs()):
@@ -304,6 +305,18 @@ class Controller:
         for name in sorted(found - {row.name for row in rows}):
             async with leader.faults.isolate(job_id_of(name), "to release what it left"):
                 await self._reap_object(leader, name, holding)
+
+    async def _forget_ended(self, leader: LeaderContext, unfinished: Collection[str]) -> None:
+        """Delete the records of jobs that ended while they held nothing, such as a job that was cancelled in the queue.
+
+        Args:
+            unfinished: ids of the jobs that are queued or live. A job that became one since then is not terminal.
+        """
+        for job_id in sorted(await self._cluster.recorded_jobs() - {*unfinished, *self._reconciling}):
+            async with leader.faults.isolate(job_id, "to delete its records"):
+                with contextlib.suppress(NotFoundError):  # another database may use the same cluster
+                    if (await self._store.job(job_id)).state.is_terminal:
+                        await self._cluster.forget_job(job_id)
 
     async def _reap_object(self, leader: LeaderContext, name: str, holding: Collection[str]) -> None:
         job_id = job_id_of(name)

@@ -334,6 +334,10 @@ _DAEMON_ENVIRONMENT = {
     "RAY_memory_monitor_refresh_ms": "0",
     # Agents reserve no devices themselves, but their ranks must see those of their reservations.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Each job leaves dead actors and workers. Ray's own limits would let GCS grow for as long as 100,000 of them.
+    "RAY_maximum_gcs_destroyed_actor_cached_count": "500",
+    "RAY_maximum_gcs_dead_worker_cached_count": "500",
+    "RAY_task_events_max_num_task_in_gcs": "2000",
 }
 
 

@@ -196,6 +196,7 @@ JOB_MIRROR_SETS = Metric(
     "regroup_job_mirror_sets", "gauge",
     "Mirror sets that a node may store for another: 2, or 1 or 0 if memory is short.", _JOB,
 )  # fmt: skip
+JOB_INCIDENTS = Metric("regroup_job_incidents", "gauge", "Incidents of a live job so far, planned ones too.", _JOB)
 JOB_STRAGGLERS = Metric("regroup_job_stragglers", "gauge", "Straggler ranks of a live job.", _JOB)
 JOB_LOW_USE = Metric(
     "regroup_job_low_utilization", "gauge", "1 while a live job has low utilization (condition `WellUsed` is false).",

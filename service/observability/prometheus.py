@@ -188,6 +188,7 @@ _OF_A_JOB: Sequence[tuple[Metric, Callable[[JobAccount, float], float | None]]] 
     (names.JOB_IDLE, lambda account, _: account.job.pipeline_idle),
     (names.JOB_MIRRORED, lambda account, _: account.job.mirrored_step),
     (names.JOB_MIRROR_SETS, lambda account, _: _mirror_sets(account.job)),
+    (names.JOB_INCIDENTS, lambda account, _: len(account.incidents)),
     (names.JOB_STRAGGLERS, lambda account, _: account.stragglers),
     (names.JOB_LOW_USE, lambda account, _: any(each.type == WELL_USED for each in account.job.conditions)),
 )

@@ -203,6 +203,10 @@ class Cluster(Protocol):
         """Kill a supervisor or agent without a restart. A missing one is not an error."""
         ...
 
+    async def recorded_jobs(self) -> set[str]:
+        """Return the ids of the jobs with generation records."""
+        ...
+
     async def forget_job(self, job_id: str) -> None:
         """Delete the generation and fault records of a finished job."""
         ...

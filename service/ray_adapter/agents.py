@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import ray
@@ -44,6 +45,12 @@ class RayRecords:
 def _read(prefix: str) -> dict[str, bytes]:
     keys = internal_kv._internal_kv_list(prefix.encode(), namespace=_KV)
     return {key.decode(): internal_kv._internal_kv_get(key, namespace=_KV) for key in keys}
+
+
+@cache
+def _actor_class() -> Any:
+    """Return the class of the actors. GCS and each process that uses a class keep it: one per job would be a leak."""
+    return ray.remote(NodeAgentActor)
 
 
 def hasten(payload: JobConfig) -> None:
@@ -131,7 +138,7 @@ class RayAgents:
         return standby.claim(name, config) or self._create(name, config)
 
     def _create(self, name: str, config: AgentConfig) -> Any:
-        actor = ray.remote(NodeAgentActor).options(
+        actor = _actor_class().options(
             name=name,
             namespace=NAMESPACE,
             lifetime="detached",
@@ -140,6 +147,7 @@ class RayAgents:
             num_gpus=0,
             max_restarts=0,
             max_task_retries=0,
+            enable_task_events=False,  # GCS would keep a record of every call
             label_selector={"ray.io/node-id": config.node_id},
         )
         return actor.remote(to_json(config))

@@ -19,9 +19,6 @@ from ray._raylet import (
     Config,  # pyright: ignore[reportAttributeAccessIssue]
 )
 from ray.experimental import internal_kv
-from ray.util import placement_group_table
-from ray.util.placement_group import PlacementGroup, get_placement_group, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from regroup.service.cluster_state.topology import Topology
 from regroup.service.domain.errors import ConflictError, NotFoundError
@@ -32,17 +29,16 @@ from regroup.service.ports.cluster import (
     LogChunk,
     Node,
     Reservation,
-    ReservationRefusedError,
     SupervisorGoneError,
     agent_name,
     job_id_of,
     supervisor_name,
 )
 from regroup.service.ports.sync import SyncReply, SyncRequest
-from regroup.service.ray_adapter import standby
+from regroup.service.ray_adapter import reservations, standby
 from regroup.service.ray_adapter.agents import hasten
 from regroup.service.ray_adapter.autoscaler import request_nodes
-from regroup.service.ray_adapter.nodes import ROLE_LABEL, list_lost_nodes, list_nodes, name_of_node
+from regroup.service.ray_adapter.nodes import ROLE_LABEL, list_lost_nodes, list_nodes
 from regroup.service.ray_adapter.prestart import prestart_worker
 from regroup.service.ray_adapter.ray_calls import RayCalls
 from regroup.service.ray_adapter.task_errors import describe_ray_error
@@ -55,14 +51,12 @@ from regroup.workers.contract.codec import build, plain
 _CALL_S = 15.0
 _CLOSE_S = 5.0
 _MOST_CALLS = 16
-_READY_S = 20.0
 _SHUTDOWN_S = 20.0
 _SYNC_GRACE_S = 10.0
 _LEAVE_S = 10.0
 _FIRST_WORD_S = 60.0
 _AGENT = agent_name("", "").rstrip(":")
 _IDLE_TTL_S = 7 * 24 * 3600
-_NODE_ID_LABEL = "ray.io/node-id"
 _SUPERVISOR = "regroup.service.ray_adapter.supervisor_actor:SupervisorActor"
 
 T = TypeVar("T")
@@ -95,6 +89,7 @@ class RayCluster:
         cluster = cls(dashboard, supervisor, topology)
         await cluster._blocking(lambda: _connect(address), limit_s=60.0)
         await cluster._blocking(lambda: _actor_class(supervisor))  # now, and not when the first job starts
+        await cluster._blocking(reservations.adopt)
         return cluster
 
     async def close(self) -> None:
@@ -126,13 +121,13 @@ class RayCluster:
     # ------------------------------------------------------------ reservations
 
     async def create_reservation(self, reservation: Reservation) -> Sequence[int]:
-        return await self._blocking(lambda: _reserve(reservation), limit_s=_READY_S + 3 * _CALL_S)
+        return await self._blocking(lambda: reservations.create(reservation), limit_s=reservations.LONGEST_S)
 
     async def release_reservation(self, name: str) -> None:
-        await self._blocking(lambda: _release(name))
+        await self._blocking(lambda: reservations.release(name))
 
     async def reservations(self) -> set[str]:
-        return await self._blocking(_reservations)
+        return await self._blocking(reservations.names)
 
     # ------------------------------------------------------------ supervisors
 
@@ -166,6 +161,9 @@ class RayCluster:
             if asyncio.get_running_loop().time() > deadline:
                 raise ClusterUnavailableError(f"{_spoken(name)} is still there {_LEAVE_S:.0f} s after it was killed")
             await asyncio.sleep(0.05)
+
+    async def recorded_jobs(self) -> set[str]:
+        return await self._blocking(_recorded_jobs)
 
     async def forget_job(self, job_id: str) -> None:
         self._agents = {name: handle for name, handle in self._agents.items() if job_id_of(name) != job_id}
@@ -280,58 +278,6 @@ def _connect(address: str) -> None:
     )
 
 
-def _reserve(reservation: Reservation) -> Sequence[int]:
-    """Reserve devices as a detached placement group of one bundle, which needs no process and has fixed devices."""
-    gpus = reservation.devices if reservation.device_kind == "cuda" else 0
-    resources = {"CPU": float(reservation.cpus), "GPU": float(gpus), "memory": float(reservation.memory_bytes)}
-    group = _find_group(reservation.name) or placement_group(
-        [{name: amount for name, amount in resources.items() if amount}],
-        name=reservation.name,
-        lifetime="detached",
-        bundle_label_selector=[{_NODE_ID_LABEL: reservation.node_id}],
-    )
-    if not group.wait(_READY_S):
-        remove_placement_group(group)
-        raise ReservationRefusedError(
-            f"node {name_of_node(reservation.node_id)} did not provide {resources} within {_READY_S:.0f} s: "
-            "it is gone, or others use its resources"
-        )
-    return _device_ids(group, gpus) if gpus else ()
-
-
-def _device_ids(group: PlacementGroup, gpus: int) -> Sequence[int]:
-    """Return the CUDA indexes of the group's devices. Only a task inside the group can see them."""
-    here = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
-    task = ray.remote(_visible_devices).options(num_cpus=0, num_gpus=gpus, scheduling_strategy=here, max_retries=0)
-    return tuple(int(index) for index in ray.get(task.remote(), timeout=2 * _CALL_S))
-
-
-def _visible_devices() -> list[int]:
-    return [int(index) for index in ray.get_gpu_ids()]
-
-
-def _find_group(name: str) -> PlacementGroup | None:
-    try:
-        return get_placement_group(name)
-    except ValueError:
-        return None
-
-
-def _release(name: str) -> None:
-    group = _find_group(name)
-    if group is not None:
-        remove_placement_group(group)
-
-
-def _reservations() -> set[str]:
-    table: Mapping[str, Mapping[str, Any]] = placement_group_table()
-    return {
-        group["name"]
-        for group in table.values()
-        if group["name"].startswith("regroup-reservation:") and group["state"] != "REMOVED"
-    }
-
-
 @cache
 def _actor_class(name: str) -> Any:
     module, _, attribute = name.partition(":")
@@ -347,6 +293,7 @@ def _start_supervisor(class_name: str, name: str, payload: dict[str, Any]) -> No
         num_cpus=0,
         max_restarts=-1,
         max_task_retries=0,  # the caller repeats calls that are safe to repeat
+        enable_task_events=False,  # GCS would keep a record of every poll and report
         label_selector={ROLE_LABEL: "control"},
         fallback_strategy=[{"label_selector": {}}],
     )
@@ -358,6 +305,13 @@ def _kill(name: str) -> None:
         ray.kill(standby.find(name) or ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
     except ValueError:
         return
+
+
+def _recorded_jobs() -> set[str]:
+    keys = internal_kv._internal_kv_list(  # pyright: ignore[reportPrivateUsage]
+        b"generation/", namespace=NAMESPACE.encode()
+    )
+    return {key.decode().split("/")[1] for key in keys}
 
 
 def _forget(job_id: str) -> None:

@@ -1,12 +1,12 @@
 """Metrics of one job in Ray's own metrics system. Each node's Ray agent exposes them as `ray_regroup_…`.
 
-They show the newest values that the supervisor received. The server's `/metrics` survives restarts.
+They show the newest values that the supervisor received. The server's `/metrics` survives restarts. All are gauges: Ray
+drops the label set of a gauge soon after its process has ended, but keeps that of a counter or a histogram.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from ray.util.metrics import Counter, Gauge, Histogram
+from ray.util.metrics import Gauge
 
 from regroup.service.domain.job_events import GenerationStarted, IncidentRevised, decode
 from regroup.service.observability import metric_names as names
@@ -24,11 +24,9 @@ class RayMetrics:
     def __init__(self, payload: JobConfig) -> None:
         spec = payload.spec
         self._job = dict(zip(_JOB, (payload.job_id, spec.name, spec.project), strict=True))
-        self._gauges = {metric.name: self._tagged(Gauge, metric) for metric in (*_OF_A_STEP, names.JOB_GENERATION)}
-        self._incidents: Counter = self._tagged(Counter, names.INCIDENTS)
-        self._recovery: Histogram = self._tagged(Histogram, names.RECOVERY, boundaries=list(names.RECOVERY.buckets))
-        self._counted: set[str] = set()
-        self._timed: set[str] = set()
+        exported = (*_OF_A_STEP, names.JOB_GENERATION, names.JOB_INCIDENTS)
+        self._gauges = {metric.name: self._tagged(metric) for metric in exported}
+        self._incidents: set[str] = set()
 
     def record(self, event: SupervisorEvent) -> None:
         """Export the numbers of an event. Most events have none."""
@@ -39,24 +37,15 @@ class RayMetrics:
                         self._gauges[metric.name].set(now)
             case GenerationStarted(number=number):
                 self._gauges[names.JOB_GENERATION.name].set(number)
-            case IncidentRevised() as incident:
-                self._incident(incident)
+            case IncidentRevised(id=incident_id):
+                self._incidents.add(incident_id)
+                self._gauges[names.JOB_INCIDENTS.name].set(len(self._incidents))
             case _:
                 pass
 
-    def _incident(self, incident: IncidentRevised) -> None:
-        if incident.id not in self._counted:
-            self._counted.add(incident.id)
-            self._incidents.inc(tags={"cause": incident.reason.value})
-        if "total" in incident.durations and incident.id not in self._timed:
-            self._timed.add(incident.id)
-            for phase, seconds in incident.durations.items():
-                self._recovery.observe(seconds, tags={"phase": phase})
-
-    def _tagged(self, kind: type[Any], metric: Metric, **options: Any) -> Any:
-        keys = tuple(dict.fromkeys((*metric.labels, *_JOB)))
+    def _tagged(self, metric: Metric) -> Gauge:
         help_text = metric.help.replace(", smoothed", "")  # here it is the value of the newest step
-        return kind(metric.name, help_text, tag_keys=keys, **options).set_default_tags(self._job)
+        return Gauge(metric.name, help_text, tag_keys=_JOB).set_default_tags(self._job)
 
 
 def _tokens_per_s(tokens: int | None, duration_s: float | None) -> float | None:

@@ -8,6 +8,7 @@ job gets it.
 # pyright: reportPrivateUsage=false
 # The key-value store has no public face in Ray 2.60.
 
+from functools import cache
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
@@ -126,8 +127,14 @@ def _actor(name: str) -> Any | None:
         return None
 
 
+@cache
+def _actor_class() -> Any:
+    """Return the class of the actors. GCS and each process that uses a class keep it: one per job would be a leak."""
+    return ray.remote(StandbyAgentActor)
+
+
 def _create(config: AgentConfig) -> Any:
-    actor = ray.remote(StandbyAgentActor).options(
+    actor = _actor_class().options(
         name=f"{PREFIX}{config.node_id[:8]}:{uuid4().hex[:8]}",
         namespace=NAMESPACE,
         lifetime="detached",
@@ -135,6 +142,7 @@ def _create(config: AgentConfig) -> Any:
         num_gpus=0,
         max_restarts=0,
         max_task_retries=0,
+        enable_task_events=False,  # GCS would keep a record of every call
         label_selector={"ray.io/node-id": config.node_id},
     )
     return actor.remote(to_json(config))

@@ -368,3 +368,14 @@ async def test_metrics_are_rebuilt_from_the_database(setup: ControlSetup) -> Non
 
 async def has_incident(setup: ControlSetup, job_id: str) -> bool:
     return bool(await setup.store.incidents(job_id))
+
+
+async def test_records_of_a_job_that_was_cancelled_in_the_queue_are_deleted(setup: ControlSetup) -> None:
+    object.__setattr__(setup.settings, "reap_interval_s", 0.05)
+    cancelled, waiting = await setup.submit("cancelled", dp=4), await setup.submit("waiting", dp=8)
+    await setup.store.cancel(cancelled, now=time.time(), actor="test")
+    setup.cluster.recorded = {cancelled, waiting, "j-of-another-database"}  # both ran before
+    async with controlled(setup):
+        await eventually(lambda: cancelled in setup.cluster.forgotten)
+        await setup.until(waiting, lambda job: bool(job.conditions))
+    assert setup.cluster.recorded == {waiting, "j-of-another-database"}

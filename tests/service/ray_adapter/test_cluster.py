@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,14 +19,16 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import ray
+from ray._private.ray_constants import KV_NAMESPACE_FUNCTION_TABLE
 from ray.autoscaler._private.constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
-from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
 from regroup.service.domain.errors import NotFoundError
 from regroup.service.local import processes, ray_cluster
 from regroup.service.policy.scheduling.autoscaler_request import Bundle
 from regroup.service.ports.cluster import Node, Reservation, ReservationRefusedError, SupervisorGoneError, agent_name
 from regroup.service.ports.sync import Intents, SyncRequest
+from regroup.service.ray_adapter import reservations
 from regroup.service.ray_adapter import standby as standby_agents
 from regroup.service.ray_adapter.agents import RayAgents
 from regroup.service.ray_adapter.cluster import RayCluster
@@ -120,13 +124,19 @@ async def test_reservations_have_disjoint_devices_of_their_node(cluster: RayClus
     assert await cluster.reservations() == set()
     await free_gpus(cluster, node, 4)
     assert set(await cluster.create_reservation(first)) <= {0, 1, 2, 3}, "a name can be used again"
+    _internal_kv_del(f"reservation/{first.name}".encode(), namespace=b"regroup")  # an older server wrote no record
+    assert await cluster.reservations() == set()
+    await asyncio.to_thread(reservations.adopt)
+    assert await cluster.reservations() == {first.name}
     await cluster.release_reservation(first.name)
+    await asyncio.to_thread(reservations.adopt)
+    assert await cluster.reservations() == set(), "Ray still lists the groups that were removed"
 
 
 async def test_a_full_node_refuses_a_reservation_without_leftovers(
     cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regroup.service.ray_adapter.cluster._READY_S", 0.5)
+    monkeypatch.setattr("regroup.service.ray_adapter.reservations._READY_S", 0.5)
     node = (await training_nodes(cluster))[0]
     with pytest.raises(ReservationRefusedError, match="did not provide"):
         await cluster.create_reservation(Reservation("regroup-reservation:c:1:0", "c", node.id, 5, "cpu", 5))
@@ -178,7 +188,9 @@ async def test_one_of_several_writers_creates_a_record_until_the_job_is_deleted(
     assert existed.count(False) == 1
     assert _internal_kv_get(key, namespace=b"regroup") == str(existed.index(False)).encode()
     _internal_kv_put(b"generation/j22/1", b"another job's", namespace=b"regroup")
+    assert {"j2", "j22"} <= await cluster.recorded_jobs()
     await cluster.forget_job("j2")
+    assert "j2" not in await cluster.recorded_jobs()
     assert _internal_kv_get(key, namespace=b"regroup") is None
     assert _internal_kv_get(b"generation/j22/1", namespace=b"regroup") == b"another job's"
 
@@ -246,6 +258,14 @@ async def test_the_autoscaler_gets_the_requested_bundles(cluster: RayCluster) ->
         await cluster.request_nodes(bundles)
         request = await asyncio.to_thread(_internal_kv_get, AUTOSCALER_RESOURCE_REQUEST_CHANNEL)
         assert sorted(json.loads(request), key=str) == expected
+
+
+async def test_each_class_and_function_is_exported_once(cluster: RayCluster) -> None:
+    keys = _internal_kv_list(b"", namespace=KV_NAMESPACE_FUNCTION_TABLE)
+    exported = [pickle.loads(value) for key in keys if (value := _internal_kv_get(key, KV_NAMESPACE_FUNCTION_TABLE))]
+    found = Counter(str(each.get("class_name") or each.get("function_name")) for each in exported)
+    assert {"EchoSupervisor", "NodeAgentActor", "StandbyAgentActor", "_visible_devices"} <= found.keys()
+    assert found.most_common(1)[0][1] == 1, "the tests above created several actors of each class"
 
 
 async def test_disconnecting_leaves_the_cluster_running(cluster: RayCluster, local: ray_cluster.LocalRay) -> None:

@@ -93,6 +93,8 @@ class FakeCluster:
         self.supervisors: dict[str, FakeSupervisor] = {}
         self.agents: set[str] = set()
         self.forgotten: list[str] = []
+        self.recorded: set[str] = set()
+        """Jobs with generation records."""
         self.calls: list[str] = []
         """Actions, in order: `take NAME`, `start NAME`, `stop NAME`, `release NAME`, `kill NAME`."""
         self.lost: list[str] = []
@@ -217,8 +219,13 @@ class FakeCluster:
         self.supervisors.pop(name, None)
         self.agents.discard(name)
 
+    async def recorded_jobs(self) -> set[str]:
+        self._reach()
+        return set(self.recorded)
+
     async def forget_job(self, job_id: str) -> None:
         self._reach()
+        self.recorded.discard(job_id)
         self.forgotten.append(job_id)
 
     async def read_log(self, job_id: str, generation: int, rank: int, stream: str, offset: int, limit: int) -> LogChunk:
