@@ -15,7 +15,8 @@ def test_a_server_that_is_killed_repeatedly_ends_each_short_job_as_it_should(tmp
     main(["--json", str(result), "--jobs", "60", "--ray-jobs", "0", "--minutes", "5"])
     found = json.loads(result.read_text())
     assert (found["jobs"], found["in_memory"]["restarts"]) == (60, 4)
-    assert [problem for problem in found["problems"] if " grew " not in problem] == []
+    of_growth = (" grew ", " are necessary")  # such a short life shows nothing about growth
+    assert [each for each in found["problems"] if not any(words in each for words in of_growth)] == []
 
 
 @pytest.mark.soak

@@ -69,7 +69,8 @@ def run_part(service: Service, part: Part, folder: Path, seed: int, save: Callab
             count = min(batch, part.jobs - done)
             problems += short_jobs.run(range(done, done + count), restart=restart)
             done, restarts = done + count, restarts + restart
-            samples.append(Sample(done, 1 + restarts, measure(service.state_dir, service.pid, service.url)))
+            values = measure(service.state_dir, service.pid, service.url)
+            samples.append(Sample(done, time.monotonic() - began_s, 1 + restarts, values))
             save(_to_json(samples, restarts, time.monotonic() - began_s, problems))
             print(f"{done} jobs, {restarts} restarts, {_summary(samples[-1])}", flush=True)
     problems += find_growth(samples, part.limits) + find_database_growth(samples)

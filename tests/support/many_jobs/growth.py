@@ -8,6 +8,8 @@ MIN_SAMPLES = 8
 """Fewer samples of a number show nothing."""
 _WARM_UP = 0.2
 """Share of a server's jobs after which its caches are full."""
+_WARM_UP_S = 75.0
+"""Time after which as many jobs settle as end: for the metrics, a job is unfinished until a minute after its end."""
 _DATABASE_RATIO = 1.3
 """Largest accepted ratio of the database's growth per job, second half to first half."""
 
@@ -18,6 +20,8 @@ class Sample:
 
     jobs: int
     """Number of jobs that have ended so far."""
+    at_s: float
+    """Time since the first job, in seconds."""
     start: int
     """Number of times that the server has been started so far."""
     values: Mapping[str, float]
@@ -40,9 +44,7 @@ def find_growth(samples: Sequence[Sample], limits: Mapping[str, Limit]) -> list[
     The growth is that of a line through the samples, so a single high value does not count.
     """
     last = [sample for sample in samples if sample.start == samples[-1].start] if samples else []
-    first_jobs = last[0].jobs if last else 0
-    begin = first_jobs + _WARM_UP * (last[-1].jobs - first_jobs) if last else 0.0
-    settled = [sample for sample in last if sample.jobs >= begin]
+    settled = [sample for sample in last if _is_settled(sample, last[0], last[-1])]
     found: list[str] = []
     for name, limit in limits.items():
         points = [(sample.jobs, sample.values[name]) for sample in settled if name in sample.values]
@@ -66,6 +68,11 @@ def find_database_growth(samples: Sequence[Sample]) -> list[str]:
     if after <= _DATABASE_RATIO * before:
         return []
     return [f"the database grew by {after:.0f} bytes per job in the second half, and {before:.0f} in the first"]
+
+
+def _is_settled(sample: Sample, first: Sample, newest: Sample) -> bool:
+    begin_jobs = first.jobs + _WARM_UP * (newest.jobs - first.jobs)
+    return sample.jobs >= begin_jobs and sample.at_s >= first.at_s + _WARM_UP_S
 
 
 def _fitted(points: Sequence[tuple[int, float]]) -> tuple[float, float, float]:

@@ -1,6 +1,7 @@
 """Growth of a number with the number of jobs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tests.support.many_jobs.growth import Limit, Sample, find_database_growth, find_growth
 
@@ -8,7 +9,7 @@ LIMITS = {"bytes": Limit(per_job=10, noise=1000)}
 
 
 def samples(value: Callable[[int], float], name: str = "bytes", start: int = 1) -> list[Sample]:
-    return [Sample(jobs, start, {name: value(jobs)}) for jobs in range(0, 1001, 50)]
+    return [Sample(jobs, float(jobs), start, {name: value(jobs)}) for jobs in range(0, 1001, 50)]
 
 
 def test_a_number_that_levels_off_does_not_grow() -> None:
@@ -24,9 +25,15 @@ def test_a_leak_is_found_with_its_size() -> None:
 
 def test_only_the_last_life_of_a_server_counts() -> None:
     leaking = samples(lambda jobs: 1e6 + 30 * jobs)
-    again = [Sample(1000 + each.jobs, 2, {"bytes": 1e6}) for each in leaking]
+    again = [Sample(1000 + each.jobs, 1000 + each.at_s, 2, {"bytes": 1e6}) for each in leaking]
     assert find_growth([*leaking, *again], LIMITS) == []
     assert "samples of one server" in find_growth([*leaking, *again[:3]], LIMITS)[0]
+
+
+def test_the_first_minute_of_a_server_does_not_count() -> None:
+    quick = [replace(each, at_s=each.jobs / 5) for each in samples(lambda jobs: 1e6 + 100 * min(jobs, 400))]
+    assert find_growth(quick, LIMITS) == []
+    assert find_growth([replace(each, at_s=each.at_s * 5) for each in quick], LIMITS) != []
 
 
 def test_a_time_may_vary_by_a_share_of_itself() -> None:
