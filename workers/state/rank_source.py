@@ -33,8 +33,9 @@ class RankSource:
                 self._own[copy.name] = copy
                 own |= {} if copy.is_part else {copy.name: found}
         self._tensors |= own
-        self.unreadable = frozenset(of_ranks - self._tensors.keys())
-        """Names of which only other ranks have copies, or ranks with another layout."""
+        # Ranks of the same layout may have different tensors: one list may be longer than that of another rank.
+        self.unreadable = frozenset[str]() if counts else frozenset(of_ranks - self._tensors.keys())
+        """Names of which only ranks with another layout have copies."""
 
     def tensors(self) -> Mapping[str, tuple[torch.dtype, tuple[int, ...]]]:
         """Return canonical name → type and global shape, for this rank."""

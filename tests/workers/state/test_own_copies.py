@@ -1,7 +1,6 @@
 """State that differs between ranks: each rank gets its own back from memory and from disk, and never a mixture."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from regroup.service.policy.recovery.restore_source import find_differing
-from regroup.workers.parallel.mesh import Alike
-from regroup.workers.state.checkpoint import CheckpointSource, save_shards, write_metadata
-from regroup.workers.state.rank_source import RankSource
-from regroup.workers.state.replica_check import ReplicaComparison
-from regroup.workers.state.shard_buffer import ShardBuffer
-from regroup.workers.state.snapshot import Copier, ShardSource, Source
+from regroup.workers.state.snapshot import Source
 from regroup.workers.state.state_error import StateError
 from regroup.workers.state.training_state import TrainingState
-
-CPU = torch.device("cpu")
-LAYOUT = "x"
+from tests.support.doubles.saved_ranks import CPU, SavedRanks, view_of
+from tests.workers.state.conftest import RanksOf
 
 
 class Average:
@@ -70,86 +62,46 @@ def content(things: Mapping[str, Any]) -> str:
     return json.dumps(states)
 
 
-class Ranks:
-    """Ranks whose snapshots are written by one process."""
-
-    def __init__(self, count: int, *, per_rank: Sequence[str] = (), is_checked: bool = False) -> None:
-        self.count, self.per_rank, self.is_checked = count, per_rank, is_checked
-        self.fds: list[int] = []
-        self.buffers: list[ShardBuffer] = []
-
-    def state(self, things: Mapping[str, Any], rank: int) -> TrainingState:
-        return TrainingState(things, CPU, Alike(rank, self.count), rank=rank, per_rank=self.per_rank)
-
-    def save(self, rank: int, things: Mapping[str, Any]) -> None:
-        state, copier = self.state(things, rank), Copier(CPU)
-        fd = os.memfd_create("state")
-        buffer = ShardBuffer(os.dup(fd))
-        captured = state.capture(3)
-        compared = ReplicaComparison(rank, Alike(rank, self.count), None, self.is_checked)
-        plan = copier.plan(captured.tensors, state.alike, compared)
-        place = {"generation": 1, "step": 3, "rank": rank, "world_size": self.count}
-        buffer.begin(plan, captured.facts, layout_hash=LAYOUT, **place)
-        copier.copy(buffer, plan, captured.tensors)
-        buffer.commit()
-        self.fds.append(fd)
-        self.buffers.append(buffer)
-
-    def differing(self) -> tuple[str, ...]:
-        return find_differing([buffer.free_digests() for buffer in self.buffers])
-
-    def write_checkpoint(self, folder: Path) -> CheckpointSource:
-        shards = [{"rank": rank} for rank in range(self.count)]
-        done = save_shards(
-            {"directory": str(folder), "shards": shards, "differing": list(self.differing())}, [*map(os.dup, self.fds)]
-        )
-        parts = os.memfd_create("parts")
-        os.write(parts, json.dumps([done]).encode())
-        write_metadata({"directory": str(folder)}, [parts])
-        return CheckpointSource(folder)
-
-
-def trained(ranks: Ranks) -> list[str]:
+def trained(ranks: SavedRanks) -> list[str]:
     """Train and save every rank. Return their states."""
     contents: list[str] = []
     for rank in range(ranks.count):
         things = build(1)
         train(things, rank)
-        ranks.save(rank, things)
+        ranks.save(rank, ranks.state(things, rank))
         contents.append(content(things))
     return contents
 
 
-def restored(ranks: Ranks, source: Source, rank: int, world_size: int) -> str:
+def restored(ranks: SavedRanks, source: Source, rank: int, world_size: int) -> str:
     things = build(2)
-    ranks.state(things, rank).restore(RankSource(source, rank, world_size, LAYOUT))
+    ranks.state(things, rank).restore(view_of(source, rank, world_size))
     return content(things)
 
 
 @pytest.mark.parametrize("per_rank", [(), ("model", "optimizer", "average")], ids=["not declared", "declared"])
-def test_each_rank_gets_its_own_state_back(per_rank: Sequence[str], tmp_path: Path) -> None:
-    ranks = Ranks(3, per_rank=per_rank)
+async def test_each_rank_gets_its_own_state_back(ranks_of: RanksOf, per_rank: Sequence[str], tmp_path: Path) -> None:
+    ranks = ranks_of(3, per_rank=per_rank)
     expected = trained(ranks)
     assert len(set(expected)) == 3
-    disk = ranks.write_checkpoint(tmp_path)
+    disk = ranks.checkpoint(tmp_path)
     for rank in range(3):
         assert restored(ranks, disk, rank, 3) == expected[rank], f"rank {rank} from disk"
-        assert restored(ranks, ShardSource([ranks.buffers[rank]]), rank, 3) == expected[rank], (
-            f"rank {rank} from memory"
-        )
+        assert restored(ranks, ranks.memory(rank), rank, 3) == expected[rank], f"rank {rank} from memory"
+        assert restored(ranks, await ranks.mirrored(rank), rank, 3) == expected[rank], f"rank {rank} from a mirror"
 
 
-def test_another_number_of_ranks_gets_the_whole_state_of_one_rank(tmp_path: Path) -> None:
-    ranks = Ranks(3)
+def test_another_number_of_ranks_gets_the_whole_state_of_one_rank(ranks_of: RanksOf, tmp_path: Path) -> None:
+    ranks = ranks_of(3)
     expected = trained(ranks)
-    disk = ranks.write_checkpoint(tmp_path)
+    disk = ranks.checkpoint(tmp_path)
     assert {restored(ranks, disk, rank, 2) for rank in range(2)} == {expected[0]}
 
 
-def test_declared_state_is_refused_for_another_number_of_ranks(tmp_path: Path) -> None:
-    ranks = Ranks(2, per_rank=["average"])
+async def test_declared_state_is_refused_for_another_number_of_ranks(ranks_of: RanksOf, tmp_path: Path) -> None:
+    ranks = ranks_of(2, per_rank=["average"])
     trained(ranks)
-    sources: list[Source] = [ranks.write_checkpoint(tmp_path), ShardSource(ranks.buffers)]
+    sources: list[Source] = [ranks.checkpoint(tmp_path), ranks.memory(), await ranks.mirrored()]
     for source in sources:
         with pytest.raises(
             StateError, match=r"'state:average\.mean' differs between ranks, .* give its layout one size"
@@ -157,34 +109,34 @@ def test_declared_state_is_refused_for_another_number_of_ranks(tmp_path: Path) -
             restored(ranks, source, 0, 3)
 
 
-def test_equal_state_is_written_once(tmp_path: Path) -> None:
-    ranks = Ranks(2)
+def test_equal_state_is_written_once(ranks_of: RanksOf, tmp_path: Path) -> None:
+    ranks = ranks_of(2)
     for rank in range(2):
         things = build(1)
         train(things, 0)
-        ranks.save(rank, things)
+        ranks.save(rank, ranks.state(things, rank))
     assert ranks.differing() == ()
-    assert not [name for name in ranks.write_checkpoint(tmp_path).tensors() if name.startswith("own")]
+    assert not [name for name in ranks.checkpoint(tmp_path).tensors() if name.startswith("own")]
 
 
-def test_only_what_differs_is_written_for_each_rank(tmp_path: Path) -> None:
-    ranks = Ranks(2)
+def test_only_what_differs_is_written_for_each_rank(ranks_of: RanksOf, tmp_path: Path) -> None:
+    ranks = ranks_of(2)
     for rank in range(2):
         things = build(1)
         train(things, 0)
         things["model"][1].running_mean += rank
-        ranks.save(rank, things)
-    names = {name for name in ranks.write_checkpoint(tmp_path).tensors() if name.startswith("own")}
+        ranks.save(rank, ranks.state(things, rank))
+    names = {name for name in ranks.checkpoint(tmp_path).tensors() if name.startswith("own")}
     assert names == {f"own:1:buffer.1.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
 
 
-def test_a_group_that_may_differ_is_not_an_error_and_does_not_count_as_one() -> None:
-    ranks = Ranks(2, is_checked=True)
+def test_a_group_that_may_differ_is_not_an_error_and_does_not_count_as_one(ranks_of: RanksOf) -> None:
+    ranks = ranks_of(2, is_checked=True)
     for rank in range(2):
         things = build(1)
         train(things, 0)
         things["average"].state["mean"] += rank
-        ranks.save(rank, things)
+        ranks.save(rank, ranks.state(things, rank))
     assert sum(buffer.skew() for buffer in ranks.buffers) == 0
     assert ranks.buffers[0].digests() == ranks.buffers[1].digests() != {}
     assert len(ranks.differing()) == 1

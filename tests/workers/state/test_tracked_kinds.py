@@ -1,10 +1,13 @@
-"""Each kind of object that training code tracks continues equally after a restore from memory and from disk."""
+"""Each kind of object that training code tracks continues equally after every restore.
+
+A restore follows a kill, the loss of a node, a resume from disk or a resize. State that cannot be restored is refused
+by name.
+"""
 
 import collections
 import enum
 import json
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +16,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regroup.workers.state.checkpoint import CheckpointSource, save_shards, write_metadata
-from regroup.workers.state.rank_source import RankSource
 from regroup.workers.state.rng_state import seed_random
-from regroup.workers.state.shard_buffer import ShardBuffer
-from regroup.workers.state.snapshot import Copier, ShardSource, Source
+from regroup.workers.state.snapshot import Source
 from regroup.workers.state.state_error import StateError
 from regroup.workers.state.training_state import TrainingState
-from tests.support.inputs.tracked_kinds import KINDS, Things, network, with_model, with_optimizer
+from tests.support.doubles.saved_ranks import CPU, view_of
+from tests.support.inputs.tracked_kinds import KINDS, Things, Update, network, with_model, with_optimizer
+from tests.workers.state.conftest import RanksOf
 
-CPU = torch.device("cpu")
-STEPS_BEFORE, STEPS_AFTER = 3, 3
+BEFORE, AFTER = range(1, 4), range(4, 7)
+"""Steps before the snapshot, and after it."""
 
 
 def plain(value: Any) -> Any:
@@ -49,55 +51,89 @@ def content_of(things: Things) -> str:
     return json.dumps([states, flags, torch.rand(2).tolist()], default=repr)
 
 
-def save(state: TrainingState, step: int, fd: int) -> ShardBuffer:
-    copier, buffer = Copier(CPU), ShardBuffer(fd)
-    captured = state.capture(step)
-    plan = copier.plan(captured.tensors)
-    buffer.begin(plan, captured.facts, generation=1, step=step, rank=0, world_size=1, layout_hash="x")
-    copier.copy(buffer, plan, captured.tensors)
-    copier.finish()
-    buffer.commit()
-    return buffer
-
-
-def write_checkpoint(fd: int, folder: Path) -> CheckpointSource:
-    done = save_shards({"directory": str(folder), "shards": [{"rank": 0}], "differing": []}, [fd])
-    parts = os.memfd_create("parts")
-    os.write(parts, json.dumps([done]).encode())
-    write_metadata({"directory": str(folder)}, [parts])
-    os.close(parts)
-    return CheckpointSource(folder)
-
-
 def begin(build: Callable[[], Things], seed: int) -> Things:
     seed_random(seed, CPU)
     return build()
 
 
+def advance(things: Things, update: Update, steps: Iterable[int]) -> None:
+    for step in steps:
+        update(things, step)
+
+
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_continues_equally_after_a_restore(kind: str, tmp_path: Path) -> None:
+async def test_it_continues_equally_after_a_restore(kind: str, ranks_of: RanksOf, tmp_path: Path) -> None:
     build, code = KINDS[kind]
-    undisturbed, update = begin(build, 1), code()
-    state = TrainingState(undisturbed, CPU)
+    undisturbed, update, ranks = begin(build, 1), code(), ranks_of(1)
+    state = ranks.state(undisturbed, 0)
     state.check()
-    for step in range(1, STEPS_BEFORE + 1):
-        update(undisturbed, step)
-    fd = os.memfd_create("state")
-    buffer = save(state, STEPS_BEFORE, fd)
-    for step in range(STEPS_BEFORE + 1, STEPS_BEFORE + STEPS_AFTER + 1):
-        update(undisturbed, step)
+    advance(undisturbed, update, BEFORE)
+    ranks.save(0, state)
+    advance(undisturbed, update, AFTER)
     expected = content_of(undisturbed)
-    sources: list[Source] = [ShardSource([buffer]), write_checkpoint(fd, tmp_path / "saved")]
-    for source in sources:
+    sources: dict[str, Source] = {
+        "a kill": ranks.memory(0),
+        "the loss of a node": await ranks.mirrored(0),
+        "a restore from disk": ranks.checkpoint(tmp_path / "saved"),
+    }
+    for event, source in sources.items():
         restored, update_again = begin(build, 2), code()
-        own = TrainingState(restored, CPU)
+        own = ranks.state(restored, 0)
         own.check()
-        own.restore(RankSource(source, 0, 1, "x"))
-        for step in range(STEPS_BEFORE + 1, STEPS_BEFORE + STEPS_AFTER + 1):
-            update_again(restored, step)
-        assert content_of(restored) == expected, type(source).__name__
-    buffer.close()
+        own.restore(view_of(source, 0, 1))
+        advance(restored, update_again, AFTER)
+        assert content_of(restored) == expected, event
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_it_continues_equally_with_another_number_of_ranks(kind: str, ranks_of: RanksOf, tmp_path: Path) -> None:
+    build, code = KINDS[kind]
+    undisturbed, update, ranks = begin(build, 1), code(), ranks_of(2)
+    state = ranks.state(undisturbed, 0)
+    advance(undisturbed, update, BEFORE)
+    ranks.save(0, state)
+    ranks.save(1, ranks.state(undisturbed, 1))
+    seed_random(3, CPU)
+    advance(undisturbed, update, AFTER)
+    expected = content_of(undisturbed)
+    sources: dict[str, tuple[Source, int, int]] = {
+        "a resize to three ranks after the loss of a node": (await ranks.mirrored(), 2, 3),
+        "a resume with one rank": (ranks.checkpoint(tmp_path / "saved"), 0, 1),
+    }
+    for event, (source, rank, world_size) in sources.items():
+        restored, update_again = begin(build, 2), code()
+        ranks.state(restored, rank).restore(view_of(source, rank, world_size))
+        seed_random(3, CPU)  # random state belongs to a rank: with another number of ranks, each gets new numbers
+        advance(restored, update_again, AFTER)
+        assert content_of(restored) == expected, event
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_ranks_that_differ_get_their_own_back_and_cannot_change_their_number(
+    kind: str, ranks_of: RanksOf, tmp_path: Path
+) -> None:
+    build, code = KINDS[kind]
+    names = sorted(begin(build, 1))
+    ranks, expected = ranks_of(2, per_rank=names), list[str]()
+    for rank in range(2):
+        own, update = begin(build, 4 + rank), code()
+        state = ranks.state(own, rank)
+        advance(own, update, BEFORE)
+        ranks.save(rank, state)
+        advance(own, update, AFTER)
+        expected.append(content_of(own))
+    sources: dict[int, Source] = {0: await ranks.mirrored(), 1: ranks.checkpoint(tmp_path / "saved")}
+    for rank, source in sources.items():
+        restored, update_again = begin(build, 2), code()
+        ranks.state(restored, rank).restore(view_of(source, rank, 2))
+        advance(restored, update_again, AFTER)
+        assert content_of(restored) == expected[rank], type(source).__name__
+    for source in sources.values():
+        with pytest.raises(StateError, match=r"^'[^']+' differs between ranks, .* give its layout one size"):
+            ranks.state(begin(build, 2), 0).restore(view_of(source, 0, 3))
 
 
 class Keyed(torch.optim.SGD):
