@@ -1,5 +1,6 @@
 """Durable storage is proven before the first training, and is a condition of the job after that."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,10 @@ import pytest
 from regroup.service.supervisor import storage_proof
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.journal import Journal
+from regroup.workers.agent.agent import NodeAgent
+from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import AgentErrorKind
+from regroup.workers.contract.messages import to_json
 from tests.support.doubles.memory_records import Records
 from tests.support.doubles.planned_job import PlannedRig
 from tests.support.doubles.supervised_job import SPEC, FakeNodes, Rig, life, outcomes, run
@@ -58,6 +62,26 @@ async def test_a_job_whose_nodes_have_storage_of_their_own_is_refused_before_tra
     assert "file:///s/jobs" in last.data["message"] or "'file:///s'" in last.data["message"]
     assert "n1 does not see a file there that n0 sees" in last.data["message"]
     assert nodes.formed == []
+
+
+@pytest.mark.parametrize("roots", [("one", "other"), ("same", "same")])
+async def test_agents_that_see_different_folders_are_refused_before_training(
+    roots: tuple[str, str], tmp_path: Path
+) -> None:
+    """The agents' own checks decide, each below the folder that its node has at the place of the storage."""
+    nodes, agents = FakeNodes({}), dict[str, NodeAgent]()
+    for node, root in zip(("node-0", "node-1"), roots, strict=True):
+        uri = (tmp_path / root).as_uri()
+        agents[node] = NodeAgent(to_json(AgentConfig("j", "t", node, node, "127.0.0.1", "s", uri, uri)))
+    nodes._check_storage = lambda node, nonce: agents[node].check_storage(nonce)  # type: ignore[assignment]
+    nodes._write_storage_proof = lambda node, nonce: agents[node].write_storage_proof(nonce)  # type: ignore[attr-defined]
+    _, journal = await run(nodes)
+    last = (await journal.since("", 0, 0))[-1].data
+    if roots[0] == roots[1]:
+        assert last["state"] == "SUCCEEDED"
+        return
+    assert (last["state"], last["reason"], nodes.formed) == ("FAILED", "invalid_input", [])
+    assert "is not shared: n1 does not see a file there that n0 sees" in last["message"]
 
 
 async def test_one_node_writes_and_the_others_read() -> None:
