@@ -13,9 +13,11 @@ import ray
 from ray.exceptions import ActorUnschedulableError, RayActorError, RaySystemError, RayTaskError
 from ray.experimental import internal_kv
 
+from regroup.service.ports.actor_names import shown_agent_name
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.cluster import NAMESPACE, agent_name
 from regroup.service.ray_adapter import standby
+from regroup.service.ray_adapter.actor_lookup import ActorLookup
 from regroup.service.ray_adapter.nodes import PLANNED_ENDS
 from regroup.service.ray_adapter.task_errors import describe_ray_error, failure_of
 from regroup.service.supervisor.job_config import JobConfig
@@ -68,6 +70,7 @@ class RayAgents:
         self._handles: dict[str, Any] = {}
         self._names: dict[str, str] = {}
         """Node id → name, of nodes on which agents were started."""
+        self._lookup = ActorLookup()
 
     async def start(self, config: AgentConfig) -> None:
         """Create an agent on its node, or find the existing one."""
@@ -126,16 +129,18 @@ class RayAgents:
 
     def _find(self, node_id: str) -> Any:
         name = agent_name(self._job_id, node_id)
-        handle = standby.find(name) or ray.get_actor(name, namespace=NAMESPACE)
+        handle = standby.find(name) or self._lookup.get(name)
         self._handles[node_id] = handle
         return handle
 
     def create(self, config: AgentConfig) -> Any:
         """Return the existing agent, the free standby of the node, or a new actor, in this order. Blocking."""
         name = agent_name(self._job_id, config.node_id)
+        shown = shown_agent_name(config.job_id, config.job_name, config.node_id, config.node_name)
+        self._lookup.learn(name, shown)
         with contextlib.suppress(ValueError):
             return self._find(config.node_id)
-        return standby.claim(name, config) or self._create(name, config)
+        return standby.claim(name, config) or self._create(shown, config)
 
     def _create(self, name: str, config: AgentConfig) -> Any:
         actor = _actor_class().options(

@@ -23,6 +23,7 @@ from ray.experimental import internal_kv
 from regroup.service.cluster_state.topology import Topology
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.policy.scheduling.autoscaler_request import Bundle
+from regroup.service.ports.actor_names import shown_supervisor_name
 from regroup.service.ports.cluster import (
     NAMESPACE,
     ClusterUnavailableError,
@@ -36,6 +37,7 @@ from regroup.service.ports.cluster import (
 )
 from regroup.service.ports.sync import SyncReply, SyncRequest
 from regroup.service.ray_adapter import reservations, standby
+from regroup.service.ray_adapter.actor_lookup import ActorLookup
 from regroup.service.ray_adapter.agents import hasten
 from regroup.service.ray_adapter.autoscaler import request_nodes
 from regroup.service.ray_adapter.nodes import ROLE_LABEL, list_lost_nodes, list_nodes
@@ -72,6 +74,7 @@ class RayCluster:
         self._calls = RayCalls(_MOST_CALLS)
         self._agents: dict[str, Any] = {}
         """Agents that run commands, by name."""
+        self._lookup = ActorLookup()
 
     @classmethod
     async def connect(
@@ -135,7 +138,10 @@ class RayCluster:
         return await self._blocking(standby.actors)
 
     async def start_supervisor(self, name: str, payload: Mapping[str, Any]) -> None:
-        await self._blocking(lambda: _start_supervisor(self._supervisor, name, dict(payload)))
+        job_name = payload.get("spec", {}).get("name", "")
+        shown = shown_supervisor_name(job_id_of(name), job_name) if job_name else name
+        self._lookup.learn(name, shown)
+        await self._blocking(lambda: _start_supervisor(self._supervisor, shown, dict(payload)))
 
     async def start_agents(self, payload: Mapping[str, Any]) -> None:
         """Create the agents and start the imports of their zygotes. Return without waiting for them."""
@@ -155,7 +161,7 @@ class RayCluster:
         await self.kill_actor(name)
 
     async def kill_actor(self, name: str) -> None:
-        await self._blocking(lambda: _kill(name))
+        await self._blocking(lambda: _kill(self._lookup, name))
         deadline = asyncio.get_running_loop().time() + _LEAVE_S
         while name in await self.actors():
             if asyncio.get_running_loop().time() > deadline:
@@ -246,9 +252,9 @@ class RayCluster:
     def _handle(self, actor: str) -> Any:
         """Return the handle of an actor by its name. An agent that was a standby has another name. Blocking."""
         if not actor.startswith(_AGENT):
-            return ray.get_actor(actor, namespace=NAMESPACE)
+            return self._lookup.get(actor)
         if actor not in self._agents:  # asked for every piece of what a command writes
-            self._agents[actor] = standby.find(actor) or ray.get_actor(actor, namespace=NAMESPACE)
+            self._agents[actor] = standby.find(actor) or self._lookup.get(actor)
         return self._agents[actor]
 
     async def _blocking(self, function: Callable[[], T], limit_s: float = _CALL_S) -> T:
@@ -300,9 +306,9 @@ def _start_supervisor(class_name: str, name: str, payload: dict[str, Any]) -> No
     actor.remote(payload)
 
 
-def _kill(name: str) -> None:
+def _kill(lookup: ActorLookup, name: str) -> None:
     try:
-        ray.kill(standby.find(name) or ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
+        ray.kill(standby.find(name) or lookup.get(name), no_restart=True)
     except ValueError:
         return
 

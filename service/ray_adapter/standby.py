@@ -1,6 +1,6 @@
 """Standby agents, one per node with free capacity, and the records of the jobs that use them.
 
-A standby keeps its first actor name, so a record maps the name of an agent to its standby:
+A standby has its first actor name forever, so a record maps the name of an agent to its standby:
 `standby/<agent name>/<standby name>`. It is written before the call to the standby. The standby itself decides which
 job gets it.
 """
@@ -9,21 +9,21 @@ job gets it.
 # The key-value store has no public face in Ray 2.60.
 
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import ray
 import structlog
 from ray.exceptions import GetTimeoutError, RayError
 from ray.experimental import internal_kv
-from ray.util import list_named_actors
 
+from regroup.service.ports.actor_names import name_of, node_of_standby, shown_standby_name
 from regroup.service.ports.cluster import NAMESPACE, agent_name
+from regroup.service.ray_adapter.actor_lookup import shown_names
 from regroup.workers.agent.standby import StandbyAgentActor
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import to_json
 
-PREFIX = "regroup-standby:"
 _KV = NAMESPACE.encode()
 _ADOPT_S = 5.0
 _log = structlog.get_logger(__name__)
@@ -85,9 +85,9 @@ def forget(job_id: str) -> None:
 
 def actors() -> set[str]:
     """Return the names of all live supervisors and agents; a standby has the name of the agent it became. Blocking."""
-    named = _named()
+    named = shown_names()
     became = {agent for agent, standby in _records("standby/") if standby in named}
-    return became | {name for name in named if name.startswith("regroup-") and not name.startswith(PREFIX)}
+    return became | {name for shown in named if (name := name_of(shown))}
 
 
 def _answer_of(answer: Any, otherwise: T) -> T:
@@ -98,17 +98,10 @@ def _answer_of(answer: Any, otherwise: T) -> T:
         return otherwise
 
 
-def _named() -> set[str]:
-    """Return the names of all live actors in our namespace. Blocking."""
-    named = cast(list[dict[str, str]], list_named_actors(all_namespaces=True))
-    return {actor["name"] for actor in named if actor["namespace"] == NAMESPACE}
-
-
 def _free(node_id: str) -> list[str]:
     """Return the names of the node's standbys that no record mentions."""
     taken = {standby for _, standby in _records("standby/")}
-    mine = f"{PREFIX}{node_id[:8]}:"
-    return sorted(name for name in _named() if name.startswith(mine) and name not in taken)
+    return sorted(name for name in shown_names() if node_of_standby(name) == node_id[:8] and name not in taken)
 
 
 def _records(prefix: str) -> list[tuple[str, str]]:
@@ -135,7 +128,7 @@ def _actor_class() -> Any:
 
 def _create(config: AgentConfig) -> Any:
     actor = _actor_class().options(
-        name=f"{PREFIX}{config.node_id[:8]}:{uuid4().hex[:8]}",
+        name=shown_standby_name(config.node_id, config.node_name, uuid4().hex[:8]),
         namespace=NAMESPACE,
         lifetime="detached",
         num_cpus=0,

@@ -10,8 +10,9 @@ from regroup.service.domain.layout import Layout
 from regroup.service.policy.detection.hang import HangPolicy, hang_policy_for
 from regroup.service.policy.recovery.mirror_pairs import PairingNode, pair_nodes
 from regroup.service.policy.recovery.restore_source import SavedCheckpoint
+from regroup.service.ports.actor_names import shown_supervisor_name
 from regroup.service.ports.assignment import NodeAssignment
-from regroup.service.ports.cluster import Node, supervisor_name
+from regroup.service.ports.cluster import Node
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.data_preparation import PreparedData
 from regroup.service.spec.job import JobSpec
@@ -259,7 +260,7 @@ class JobConfig:
                 node_id=node.node_id,
                 node_name=node.name,
                 address=node.address,
-                supervisor=supervisor_name(self.job_id),
+                supervisor=shown_supervisor_name(self.job_id, spec.name),
                 storage_uri=self.storage_uri,
                 datasets_uri=self.datasets_uri,
                 code=spec.code.archive if spec.code else "",

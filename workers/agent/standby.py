@@ -39,7 +39,7 @@ class StandbyAgent(NodeAgent):
         self._timeout: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
-        return f"regroup standby on {self._platform.node_name}"
+        return f"regroup agent on {self._platform.node_name}"
 
     async def prewarm(self) -> None:
         """Import the modules that every job needs, and check the node. Call this repeatedly, or the standby ends."""

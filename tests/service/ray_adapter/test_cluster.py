@@ -30,6 +30,7 @@ from regroup.service.ports.cluster import Node, Reservation, ReservationRefusedE
 from regroup.service.ports.sync import Intents, SyncRequest
 from regroup.service.ray_adapter import reservations
 from regroup.service.ray_adapter import standby as standby_agents
+from regroup.service.ray_adapter.actor_lookup import shown_names
 from regroup.service.ray_adapter.agents import RayAgents
 from regroup.service.ray_adapter.cluster import RayCluster
 from regroup.service.settings import Settings
@@ -175,6 +176,27 @@ async def test_a_supervisor_survives_a_crash_and_runs_until_it_is_stopped(
     with pytest.raises(NotFoundError):
         await cluster.read_log("j1", 1, 0, "stdout", 0, 10)
     await cluster.stop_supervisor(name)
+
+
+async def test_ray_shows_supervisors_and_agents_by_the_names_of_job_and_node(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    payload = {"job_id": "j6", "spec": {"name": "gpt"}}
+    await cluster.start_supervisor("regroup-supervisor:j6", payload)
+    node = (await training_nodes(cluster))[0]
+    config = replace(agent_config("j6", node, tmp_path), job_name="gpt")
+    await asyncio.to_thread(RayAgents("j6").create, config)
+    agent = agent_name("j6", node.id)
+    assert await cluster.actors() == {"regroup-supervisor:j6", agent}
+    shown = {"regroup-supervisor:gpt:j6", f"regroup-agent:gpt:{node.name}:j6:{node.id[:8]}"}
+    assert await asyncio.to_thread(shown_names) == shown
+
+    other = RayCluster(None, "echo_supervisor:EchoSupervisor")  # as of another server, which created neither
+    assert (await other.sync("j6", SyncRequest())).events[0].data["payload"] == payload
+    assert (await RayAgents("j6").agent(node.id, timeout_s=60).status()).pids.agent
+    await other.stop_supervisor("regroup-supervisor:j6")
+    await other.kill_actor(agent)
+    assert await cluster.actors() == set()
 
 
 async def test_one_of_several_writers_creates_a_record_until_the_job_is_deleted(cluster: RayCluster) -> None:

@@ -68,7 +68,7 @@ async def test_a_job_whose_nodes_have_storage_of_their_own_is_refused_before_tra
 async def test_agents_that_see_different_folders_are_refused_before_training(
     roots: tuple[str, str], tmp_path: Path
 ) -> None:
-    """The agents' own checks decide, each below the folder that its node has at the place of the storage."""
+    """Let the agents' own checks decide, each below the folder that its node has at the place of the storage."""
     nodes, agents = FakeNodes({}), dict[str, NodeAgent]()
     for node, root in zip(("node-0", "node-1"), roots, strict=True):
         uri = (tmp_path / root).as_uri()

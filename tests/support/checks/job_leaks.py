@@ -22,7 +22,7 @@ from tests.support.checks.leaks import held
 from tests.support.servers.regroup_server import Server
 
 _CLOSED_WITHIN_S = 60.0
-_STANDBY = "regroup-standby:"
+_STANDBY = "regroup-node:"
 _DATABASES = "PostgreSQL."
 """Prefixes in shared memory of databases that other tests on this machine use at the same time; no job has one."""
 _LONG_LIVED = ("gcs_server", "raylet")
