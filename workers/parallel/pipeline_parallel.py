@@ -108,8 +108,7 @@ class Pipeline:
         inputs = [torch.cat([batch.inputs for batch in batches]).to(self._device)] if self._is_first else []
         labels = torch.cat([batch.labels for batch in batches]).to(self._device) if self._has_last else None
         with loss_scope(self._meshes):
-            losses: list[Tensor] | None = [] if self._has_last else None
-            self._schedule.step(*inputs, target=labels, losses=losses, return_outputs=False)
+            self._schedule.step(*inputs, target=labels, return_outputs=False)
         return self._total()
 
     @torch.no_grad()
