@@ -1,4 +1,4 @@
-"""Data types of each precision: what is kept, what is computed with, and what is summed."""
+"""Data types of parameters, computation and sums in each precision."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def test_parameters_keep_full_precision_whatever_is_computed_with(
 def test_fsdp_gathers_halves_and_casts_no_inputs() -> None:
     half = fsdp_policy("bf16", "fp32")
     assert (half.param_dtype, half.reduce_dtype, half.cast_forward_inputs) == (BF16, F32, False)
-    assert fsdp_policy("fp32", "fp32").param_dtype is None, "what is kept is what is computed with"
+    assert fsdp_policy("fp32", "fp32").param_dtype is None, "parameters have the type of the computation"
 
 
 @pytest.mark.parametrize(

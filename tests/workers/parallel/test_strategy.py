@@ -1,4 +1,4 @@
-"""What a strategy says about its layout."""
+"""Facts that follow from a strategy."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The layout of a buffer: positions do not depend on the small facts beside the tensors."""
+"""The layout of a buffer: positions do not depend on the small facts that a buffer also holds."""
 
 from regroup.workers.state.buffer_layout import BufferLayout, Entry, data_start
 
@@ -19,7 +19,7 @@ def test_the_data_keeps_its_position_while_the_facts_grow() -> None:
     assert small.rstrip().startswith(b'{"tensors":')
 
 
-def test_a_buffer_has_room_for_as_many_facts_as_are_promised() -> None:
+def test_a_buffer_has_memory_for_64_kib_of_facts() -> None:
     plan = layout()
     largest = plan.index({"cursor": "7" * (STEP - 100)})
     assert data_start(len(largest)) + plan.data_bytes <= plan.buffer_bytes

@@ -52,7 +52,7 @@ def test_boxes_are_assembled_from_whatever_cut(rows: int, cuts: list[int], start
         buffer.close()
 
 
-def test_a_layout_is_made_anew_only_when_names_shapes_or_types_change() -> None:
+def test_a_layout_is_rebuilt_only_when_names_shapes_or_types_change() -> None:
     copier, tensors = Copier(torch.device("cpu")), {"w": torch.ones(2, 3)}
     assert list(copier.plan({}).entries) == []
     first = copier.plan(tensors)

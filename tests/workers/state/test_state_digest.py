@@ -46,7 +46,7 @@ def test_shape_and_type_count_even_if_the_bytes_are_equal() -> None:
     assert changed(of(torch.zeros(0, 4)), of(torch.zeros(4, 0))) == {"w"}
 
 
-def test_facts_are_told_apart_by_key_and_the_generators_are_one() -> None:
+def test_facts_are_distinguished_by_key_and_generators_count_as_one() -> None:
     assert changed(state(), state(step=4)) == {"step"}
     assert changed(state(), state(other={"a": 1, "b": [3]})) == {"other b"}
     assert changed(state(), state(random={"torch": "y"})) == {"random"}

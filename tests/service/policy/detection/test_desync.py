@@ -39,7 +39,7 @@ def test_a_rank_that_skipped_a_collective_is_reported_with_its_next_one() -> Non
     )
 
 
-def test_outliers_that_differ_from_each_other_are_each_named_with_their_own_collective() -> None:
+def test_each_outlier_is_named_with_its_own_collective() -> None:
     entered = {rank: [entry(4, "all_reduce", 1000)] for rank in range(7)}
     entered |= {1: [entry(4, "barrier", 0)], 3: [entry(4, "broadcast")], 6: [entry(4, "barrier", 0)]}
     found = find_desync(entered)

@@ -7,7 +7,7 @@ from regroup.service.domain.topology import Level
 from regroup.service.policy.measurements.anomalies import LEAST, find_slow, level_crossed
 
 
-def test_a_path_crosses_the_largest_domain_that_it_leaves_and_a_node_without_gpu_domain_is_its_own() -> None:
+def test_a_node_without_a_gpu_domain_is_its_own() -> None:
     here = ("z", "b", "r", "g")
     assert level_crossed(here, here) is Level.NODE
     assert level_crossed(("z", "b", "r", ""), ("z", "b", "r", "")) is Level.GPU_DOMAIN

@@ -1,4 +1,4 @@
-"""What projects may borrow."""
+"""Devices that projects may borrow."""
 
 import pytest
 
@@ -16,10 +16,8 @@ def usage(**firm: int) -> QuotaUsage:
 
 
 @pytest.mark.parametrize(("of_b", "is_blocked"), [(0, False), (4, False), (6, False), (7, True)])
-def test_only_devices_beyond_its_guarantee_take_another_project_from_the_ones_to_borrow(
-    of_b: int, is_blocked: bool
-) -> None:
-    # Of ten devices, six are guaranteed. `a` wants to borrow two of the other four for good.
+def test_others_borrow_what_no_project_is_guaranteed_and_none_holds(of_b: int, is_blocked: bool) -> None:
+    # Of ten devices, six are guaranteed. `a` wants to borrow two of the other four permanently.
     block = usage(b=of_b).find_block("a", 4, 4, free=10 - of_b, capacity=10)
     assert (block is not None) == is_blocked
     if block is not None:

@@ -1,0 +1,37 @@
+"""Rows of a rank: like torch.chunk, and of the same global shape."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from regroup.workers.parallel.mesh import box_of
+from regroup.workers.parallel.zero1 import RowPartition
+
+RANK, COUNT = 1, 3
+
+
+@pytest.fixture
+def mesh() -> Iterator[DeviceMesh]:
+    dist.init_process_group("fake", store=FakeStore(), rank=RANK, world_size=COUNT)
+    try:
+        yield init_device_mesh("cpu", (COUNT,), mesh_dim_names=("dp_replicate",))
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (6,), (4, 2, 3), (2, 5), (1, 8)])
+def test_a_rank_has_the_rows_of_a_chunk(mesh: DeviceMesh, shape: tuple[int, ...]) -> None:
+    tensor, rows = torch.rand(shape), RowPartition(mesh)
+    chunks = [*tensor.chunk(COUNT), *[tensor[:0]] * COUNT]
+    assert torch.equal(rows.of(tensor), chunks[RANK])
+    zeros = rows.zeros_like(tensor, torch.float64)
+    found = box_of(zeros)
+    assert (zeros.dtype, tuple(zeros.shape)) == (torch.float64, shape)
+    assert (found.global_shape, found.shape) == (shape, tuple(chunks[RANK].shape))
+    assert found.offset[0] == min(len(chunks[0]), shape[0])
+    assert set(found.offset[1:]) <= {0}
+    assert (found.copy, found.copies) == (0, 1)
