@@ -250,7 +250,12 @@ def warm_up_all() -> None:
         warm_up(plain(WarmupConfig(RankConfig(model=model), is_tensor_parallel)))
 
 
+def main(sock: socket.socket) -> None:
+    """Warm up, and serve until the socket is closed."""
+    warm_up_all()
+    serve(sock)
+
+
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
-    warm_up_all()
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    main(socket.socket(fileno=int(sys.argv[1])))

@@ -1,13 +1,16 @@
 """Ranks without Ray: real processes, real gloo, real memory files; only the agent at the other end is a double."""
 
+import importlib
 import json
 import math
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,9 @@ from regroup.workers.contract.rank_config import (
 )
 from regroup.workers.data.tokenize import prepare
 
+HERE = Path(__file__).parent
+FORKS = "REGROUP_TEST_FORKS"
+"""Set where torch is imported and has one thread. The double of the agent is a fork there, and starts at once."""
 NOTHING = {"source": "none"}
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "seven", "wizards", "box"]
 
@@ -67,18 +73,8 @@ class Agent:
         self.test = ""
         """The running test. Its memories are its own: names of several tests may be equal."""
         ours, theirs = socket.socketpair()
-        env = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": "lo",
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("agent_double.py")), str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            env=env,
-        )
+        self._join = _forked(theirs, ours) if os.environ.get(FORKS) else _started(theirs)
+        """Wait until the double has ended."""
         theirs.close()
         ours.settimeout(120)
         self._lines = ours.makefile("rw")
@@ -133,7 +129,7 @@ class Agent:
 
     def close(self) -> None:
         self._lines.close()
-        self._process.wait(timeout=30)
+        self._join()
 
     def _request(self, request: dict[str, Any]) -> dict[str, Any]:
         if "memory" in request:
@@ -141,6 +137,33 @@ class Agent:
         self._lines.write(json.dumps(request) + "\n")
         self._lines.flush()
         return json.loads(self._lines.readline())
+
+
+def _started(theirs: socket.socket) -> Callable[[], object]:
+    env = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
+    }
+    command = [sys.executable, str(HERE / "agent_double.py"), str(theirs.fileno())]
+    process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env)
+    return partial(process.wait, timeout=30)
+
+
+def _forked(theirs: socket.socket, ours: socket.socket) -> Callable[[], object]:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ours.close()
+            warnings.resetwarnings()  # pytest's filters are not those of a rank
+            os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+            sys.path.insert(0, str(HERE))
+            importlib.import_module("agent_double").main(theirs)
+        finally:
+            os._exit(1)
+    return partial(os.waitpid, pid, 0)
 
 
 @pytest.fixture(scope="session")
