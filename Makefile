@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all test-alone test-waiting fuzz check format docs docs-site dist dist-check test-pythons bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction clean
+.PHONY: help setup demo test test-all test-alone test-waiting fuzz mutation check format docs docs-site dist dist-check test-pythons bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -32,6 +32,7 @@ test: $(STAMP) ## run the tests that are not marked slow
 test-all: $(STAMP) ## run all tests except soaks (`pytest -m soak` runs those); report coverage
 	@$(BIN)/python -m pytest -m "not soak" -n 3 --dist worksteal --ignore tests/e2e --cov --cov-report=html
 	@echo "coverage of the test processes, without tests/e2e: $$($(BIN)/coverage report --format=total) % of lines"
+	@$(MAKE) --no-print-directory mutation
 	@$(BIN)/python -m pytest -m "not alone and not soak" $(E2E) $(E2E_WAITING:%=--ignore %)
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target test-alone test-waiting
 
@@ -40,6 +41,9 @@ test-alone:
 	@$(BIN)/python -m pytest -m "alone and not soak" tests/e2e
 test-waiting:
 	@$(BIN)/python -m pytest -m "slow and not soak" $(E2E_WAITING)
+
+mutation: $(STAMP) ## put a sample of small errors into engine and policies, and require that unit tests fail; ALL=1: all errors, hours
+	@$(BIN)/python -m tests.mutation $(if $(ALL),--all)
 
 S := 600
 fuzz: $(STAMP) ## run each fuzz test with random inputs for S seconds, 600 by default
