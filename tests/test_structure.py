@@ -44,6 +44,19 @@ def test_imports_follow_the_import_contracts() -> None:
     run(Path(sys.executable).parent / "lint-imports", "--no-cache")
 
 
+def test_the_dense_reference_shares_no_code_with_what_is_compared_with_it() -> None:
+    allowed = {"torch", *sys.stdlib_module_names}
+    found = {name for path in (ROOT / "tests/support/reference").rglob("*.py") for name in _imports(path)}
+    foreign = {
+        name
+        for name in found
+        if not name.startswith("tests.support.reference.") and name.partition(".")[0] not in allowed
+    }
+    assert foreign == set(), "the reference is written from formulas"
+    assert {name for name in found if name.startswith(("torch.nn", "torch.optim"))} == set()
+    assert found >= {"torch", "torch.Tensor"}, "files of the reference are read"
+
+
 def test_no_file_is_longer_than_400_lines() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in python_files()}
     assert {path: length for path, length in lengths.items() if length > 400} == {}
@@ -73,6 +86,14 @@ def test_the_code_has_no_todo_comments() -> None:
 
 def test_generated_files_are_up_to_date() -> None:
     run(sys.executable, "docs/generate.py", "--check")
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _names(path: Path) -> Iterator[str]:

@@ -100,7 +100,7 @@ class Transformer(nn.Module):
             x = self.embed(x)
         else:
             length = x.shape[1] * self.stream_parts
-        rotation = rotary(length, self._head_dim, self._theta, x.device)
+        rotation = rotary(length, self._head_dim, self._theta, x.device, _at_least_float32(x.dtype))
         for block in self.layers.values():
             x = block(x, rotation)
         if self.norm is None or self.head is None:
@@ -196,18 +196,25 @@ class FeedForward(nn.Module):
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
-def rotary(length: int, head_dim: int, theta: float, device: torch.device) -> Tensor:
-    """Cosines and sines (2, length, head_dim / 2), in float32 whatever the model computes in.
+def rotary(
+    length: int, head_dim: int, theta: float, device: torch.device, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Cosines and sines (2, length, head_dim / 2), at least in float32: half precision cannot tell distant positions
+    apart.
 
     Recomputed at every forward: cheaper than a buffer that meta-device building, casting and restoring must get right.
     """
-    frequency = theta ** (-torch.arange(0, head_dim, 2, device=device, dtype=torch.float32) / head_dim)
-    angle = torch.outer(torch.arange(length, device=device, dtype=torch.float32), frequency)
+    frequency = theta ** (-torch.arange(0, head_dim, 2, device=device, dtype=dtype) / head_dim)
+    angle = torch.outer(torch.arange(length, device=device, dtype=dtype), frequency)
     return torch.stack((angle.cos(), angle.sin()))
 
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:
     """Rotate pairs (i, i + head_dim / 2) of x (batch, heads, sequence, head_dim) by the angle of their position."""
     cos, sin = rotation[0], rotation[1]
-    first, second = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
+    first, second = x.to(_at_least_float32(x.dtype)).chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).to(x.dtype)
+
+
+def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
