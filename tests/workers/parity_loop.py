@@ -22,11 +22,11 @@ VOCABULARY, SEQUENCE, IMAGE, MICRO_BATCH, COUNT, STEPS, SEED = 24, 16, (2, 6, 6)
 COMPARED = (1, STEPS)
 
 
-def batches(step, family="transformer"):
+def batches(step, family="transformer", count=COUNT):
     """Return the micro-batches of a step. Some labels are ignored, as at the ends of documents."""
     generator = torch.Generator().manual_seed(step)
     made = []
-    for _ in range(COUNT):
+    for _ in range(count):
         if family == "convnet":
             inputs, shape = torch.randn((MICRO_BATCH, *IMAGE), generator=generator), (MICRO_BATCH,)
         else:
@@ -87,24 +87,28 @@ def dense(context):
 
 
 def spread(context):
-    """Compute the same with the engine; `context.result` has the errors."""
-    config = context.config
+    """Compute the same with the engine; `context.result` has the errors.
+
+    Of `config.args`, `count` is the number of micro-batches of a step, and `scale` multiplies the loss as in float16.
+    """
+    config, count = context.config, context.config.args.get("count", COUNT)
     reference = torch.load(config.args["reference"], weights_only=True)
     mutant, worst, family = config.args.get("mutant"), {}, config.model["family"]
     if mutant == "missing reduce":
         module._sum_hook = unreduced
     for name in config.args.get("optimizers", ("adamw", "sgd")):
         place = context.data_place
-        numbers = dealt(COUNT, place.index, place.degree)
+        numbers = dealt(count, place.index, place.degree)
         engine = engine_of(context, len(numbers), replace(config.training.optimizer, name=name))
+        engine.scale.value = config.args.get("scale", 1.0)
         engine.initialise(SEED)
         if mutant == "wrong shard axis":
             transpose_shard(dict(parameters_of(engine.model)))
         for step in range(1, STEPS + 1):
-            made = batches(step, family)
+            made = batches(step, family, count)
             if mutant == "dropped token" and step == 1:
                 made[0].labels[0, (made[0].labels[0] != IGNORED).nonzero()[0]] = IGNORED
-            mine = [made[number] if number < COUNT else dummy(family) for number in numbers]
+            mine = [made[number] if number < count else dummy(family) for number in numbers]
             loss = engine.gradients(mine)
             if mutant == "norm gradient":
                 scale_one(dict(parameters_of(engine.model)))
@@ -116,7 +120,8 @@ def spread(context):
             engine.update(config.training.optimizer.lr, norm, correction)
             if step in COMPARED:
                 parameters = whole({**dict(parameters_of(engine.model)), **dict(buffers_of(engine.model))})
-                found = (loss / tokens, norm, {key: value * correction for key, value in gradients.items()}, parameters)
+                factor = correction / engine.scale.value
+                found = (loss / tokens, norm, {key: value * factor for key, value in gradients.items()}, parameters)
                 worst[f"{name} after {step}"] = compare(found, reference[name, step])
     context.result = gathered(worst)
 
