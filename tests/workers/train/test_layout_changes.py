@@ -19,6 +19,8 @@ SPLIT: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
     "zbv": ("fsdp", {"pp": 2, "dp_shard": 2}, {"schedule": "zbv"}),
     "3d": ("fsdp", {"dp_shard": 2, "tp": 2, "pp": 2}, {}),
     "fsdp3": ("fsdp", {"dp_shard": 3}, {}),
+    "hsdp x tp": ("fsdp", {"dp_replicate": 2, "dp_shard": 2, "tp": 2}, {}),
+    "hsdp x pp": ("fsdp", {"dp_replicate": 2, "dp_shard": 2, "pp": 2}, {"schedule": "1f1b"}),
 }
 
 
@@ -60,7 +62,17 @@ def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, divisible: RankConfi
     ]
 
 
-@pytest.mark.parametrize(("before", "after"), [("3d", "fsdp3"), ("fsdp3", "zbv"), ("zero1", "hsdp"), ("hsdp", "tp")])
+CHANGES = [
+    ("3d", "fsdp3"),
+    ("fsdp3", "zbv"),
+    ("zero1", "hsdp"),
+    ("hsdp", "tp"),
+    pytest.param("hsdp x tp", "hsdp x pp", marks=pytest.mark.slow),
+    pytest.param("hsdp x pp", "hsdp x tp", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), CHANGES)
 def test_the_state_in_memory_fits_any_other_layout(agent: Any, divisible: RankConfig, before: str, after: str) -> None:
     divisible = changed(divisible, training={"precision": "fp64"})
     memory = f"from-{before}-to-{after}"
