@@ -114,7 +114,7 @@ class Settings(BaseSettings):
     """Time over which the utilization is measured."""
     low_utilization_suspend_s: _Seconds | None = None
     """Time after the report at which a job is suspended if its `preemptibility` is `full`. Default: never."""
-    supervisor_silence_s: _PositiveSeconds = 60.0
+    supervisor_silence_s: _PositiveSeconds = 30.0
     """Time without a reply from a supervisor after which its job shows a condition. Training continues."""
     sync_wait_s: _PositiveSeconds = 10.0
     """Maximum duration of a long poll of a supervisor without events. New intents end the poll at once."""

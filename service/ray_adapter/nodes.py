@@ -17,7 +17,7 @@ PLANNED_ENDS = frozenset(
         NodeDeathInfo.AUTOSCALER_DRAIN_IDLE,
     }
 )
-"""Reasons of Ray for the end of a node that a person or the autoscaler wanted."""
+"""Reasons of Ray for the end of a node that a person or the autoscaler requested."""
 
 
 def list_nodes() -> list[Node]:

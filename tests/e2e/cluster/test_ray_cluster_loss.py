@@ -19,7 +19,7 @@ LOST = Expected(
     incidents=(frozenset({"rank_exit"}), frozenset({"cluster_lost"})), recovery_actions=frozenset({"respawn", "disk"}),
     detect_s=120.0, total_s=240.0, steps_lost=4,
 )  # fmt: skip
-"""The supervisor, which would report the loss, is lost with the cluster. The controller reports it in its place, after
+"""The supervisor, which would report the loss, is lost with the cluster. The controller reports it, after
 the server has started again."""
 
 
