@@ -130,7 +130,7 @@ def answer(
         restore = request["restore"]
         if restore["source"] == "memory":
             source = find(held, rank, restore) if rank < source_world else -1
-            if source_world != request["world_size"]:
+            if source_world != request["world_size"] or request.get("from_another_split"):
                 others = [held[r][find(held, r, restore)] for r in range(source_world) if r != rank]
         socket.send_fds(ours, [contract.encode(Buffers(len(fds), source))], [*fds, *others])
     elif isinstance(message, FaultDue):

@@ -60,6 +60,7 @@ def dense(context):
     Computes the whole batch at once, except for a model that normalizes over micro-batches.
     """
     config, dtype = context.config, DTYPES[context.config.training.precision]
+    count = config.args.get("count", COUNT)
     found = {}
     for name in ("adamw", "sgd"):
         optimizer_config = replace(config.training.optimizer, name=name)
@@ -68,7 +69,7 @@ def dense(context):
         optimizer = torch_optimizer(model, optimizer_config)
         for step in range(1, STEPS + 1):
             optimizer.zero_grad()
-            made = batches(step, config.model["family"])
+            made = batches(step, config.model["family"], count)
             labels = torch.cat([batch.labels for batch in made])
             if config.model.get("norm_over") == "micro_batch":
                 logits = torch.cat([model(batch.inputs) for batch in made])

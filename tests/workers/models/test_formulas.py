@@ -157,7 +157,6 @@ def llama_of(config: dict[str, Any]) -> Any:
         rope_parameters={"rope_type": "default", "rope_theta": THETA},
         tie_word_embeddings=config["tie_embeddings"],
         max_position_embeddings=64,
-        attn_implementation="eager",
     )
     return LlamaForCausalLM(made).to(torch.float64)
 

@@ -10,6 +10,7 @@ import pytest
 
 from regroup.workers.contract.rank_config import ParallelConfig, RankConfig
 from tests.support.inputs.rank_configs import changed
+from tests.workers.parity_loop import COUNT
 
 LIMIT, SCALAR_LIMIT = 1e-11, 1e-12
 """In float64: of a tensor's norm, and of the loss and the gradient's norm."""
@@ -21,6 +22,7 @@ CONVNET = {
 }  # fmt: skip
 
 LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
+    # `count`: micro-batches of a step. Each pipeline needs as many as it has stages.
     "ddp2": ("ddp", {"dp_replicate": 2}, {}),
     "ddp3, with unused parameters": ("ddp", {"dp_replicate": 3}, {"find_unused_parameters": True}),
     "zero1-2": ("zero1", {"dp_replicate": 2}, {}),
@@ -50,7 +52,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
     "pp2 x ddp2": ("ddp", {"dp_replicate": 2, "pp": 2}, {}),
     "pp2 x fsdp3, uneven": ("fsdp", {"dp_shard": 3, "pp": 2}, {}),
     "hsdp2x2 x tp2": ("fsdp", {"dp_replicate": 2, "dp_shard": 2, "tp": 2}, {}),
-    "pp2 x hsdp2x2": ("fsdp", {"dp_replicate": 2, "dp_shard": 2, "pp": 2}, {}),
+    "pp2 x hsdp2x2": ("fsdp", {"dp_replicate": 2, "dp_shard": 2, "pp": 2}, {"count": 12}),
     "pp2 x tp2, zbv": ("fsdp", {"pp": 2, "tp": 2}, {"schedule": "zbv"}),
     "pp2 x tp2 x fsdp2": ("fsdp", {"dp_shard": 2, "tp": 2, "pp": 2}, {}),
     "convnet, ddp2": ("ddp", {"dp_replicate": 2}, {"model": CONVNET}),
@@ -92,7 +94,7 @@ def exact(config: RankConfig) -> RankConfig:
 def config_of(config: RankConfig, name: str) -> RankConfig:
     """Return the configuration of a layout: its strategy, and the model that the layout is tried with."""
     data_parallel, _, options = LAYOUTS[name]
-    options = dict(options)
+    options = {key: value for key, value in options.items() if key != "count"}
     config = changed(config, training={"activation_checkpointing": options.pop("activation_checkpointing", "none")})
     model = options.pop("model", {**config.model, "tie_embeddings": options.pop("tie_embeddings", False)})
     return replace(config, model=model, parallel=ParallelConfig(data_parallel, **options))
@@ -100,10 +102,10 @@ def config_of(config: RankConfig, name: str) -> RankConfig:
 
 def spread(agent: Any, config: RankConfig, references: dict[str, Path], name: str, **args: Any) -> dict[str, Any]:
     """Return the errors of a layout against the reference, which is made when it is first needed."""
-    _, layout, _ = LAYOUTS[name]
-    config = config_of(config, name)
-    reference = references[config.training.precision + json.dumps(config.model)]
-    config = replace(config, args={"reference": str(reference), **args})
+    _, layout, options = LAYOUTS[name]
+    config, count = config_of(config, name), options.get("count", COUNT)
+    reference = references[f"{config.training.precision} {count} {json.dumps(config.model)}"]
+    config = replace(config, args={"reference": str(reference), "count": count, **args})
     if not reference.exists():
         assert agent.run(config, 1, "dense", entry="parity_loop:dense").codes == [0]
     ranks = 1

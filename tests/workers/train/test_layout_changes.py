@@ -78,7 +78,7 @@ def test_the_state_in_memory_fits_any_other_layout(agent: Any, divisible: RankCo
     memory = f"from-{before}-to-{after}"
     whole = run(agent, divisible, before, memory)
     ranks = math.prod(SPLIT[before][1].values())
-    resumed = resume(agent, divisible, after, memory, 3, source_world=ranks)
+    resumed = resume(agent, divisible, after, memory, 3, source_world=ranks, from_another_split=True)
     assert set(resumed.codes) == {0}, resumed.errors
     assert resumed.losses == pytest.approx(whole.losses[3:], rel=1e-11)
     assert resumed.result["samples"] == whole.result["samples"]
