@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from regroup.api.cli.common import exit_codes
 from tests.support.servers.regroup_server import Server
 
 PROGRAM = """
@@ -37,6 +38,6 @@ def test_a_program_that_is_not_python_runs_as_a_rank(served: Server, tmp_path: P
     done = run(served, tmp_path, "--nproc_per_node=2", "--no-python", "-t1", "-r3", "sh", "-c", script)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"[rank{n}] default {n} of 2 in {tmp_path.name}" for n in range(2)]
-    failed = run(served, tmp_path, "--set", "env.FAILS=yes", "--no-python", "--redirects", "3", "sh", "-c", script)
-    assert failed.returncode != 0 and failed.stdout == ""
-    assert "code 3" in failed.stderr or "exited with 3" in failed.stderr, failed.stderr
+    failed = run(served, tmp_path, "--set", "env.FAILS=now", "--no-python", "--redirects", "3", "sh", "-c", script)
+    assert failed.returncode == exit_codes.JOB_NOT_SUCCEEDED and failed.stdout == "", failed.stderr
+    assert "FAILED" in failed.stderr
