@@ -11,6 +11,8 @@ import pytest
 
 from regroup.workers.contract.messages import Done, Failed, Join, Joined, Restore, decode, encode
 from regroup.workers.contract.rank_config import RankConfig, ScriptConfig
+from regroup.workers.contract.rank_env import SCRIPT_MODULE
+from regroup.workers.rank import child_program
 from tests.support.jobs.ray_train_ranks import Ended
 from tests.support.machines.forked_process import forking
 
@@ -95,6 +97,18 @@ print(sys.argv, os.getcwd(), __file__, __name__, sys.modules["__main__"].__dict_
     ]
     assert [type(message) for message in ended.received] == [Joined, Done]
     assert ended.code == 0
+
+
+def test_a_program_that_is_not_python_is_a_rank(run: Start, tmp_path: Path) -> None:
+    command = ("sh", "-c", 'echo "$ROLE_NAME $RANK of $WORLD_SIZE in $(pwd)"; exit $CODE')
+    entry = f"{SCRIPT_MODULE}{child_program.MODULE}"
+    for code, last in ((0, Done), (3, Failed)):
+        config = ScriptConfig(args=("env", f"CODE={code}", *command), cwd=str(tmp_path), role="trainer")
+        ended = run(entry=entry, config=RankConfig(script=config))
+        assert (ended.code, ended.out) == (code, f"trainer 1 of 2 in {tmp_path}\n")
+        assert [type(message) for message in ended.received] == [Joined, last]
+        final = ended.received[-1]
+        assert isinstance(final, Done) or (isinstance(final, Failed) and "exited with code 3" in final.error.message)
 
 
 @pytest.mark.parametrize(
