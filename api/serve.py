@@ -25,7 +25,9 @@ from regroup.service.settings import Settings
 _DESCRIPTORS = 65_536
 _OTHER_REQUESTS = 1000  # in addition to streams; more connections get 503
 T = TypeVar("T")
-_END_S = 12.0
+_EXIT_S = 3.0
+"""Longest time between the end of the server's work and the end of the process."""
+_END_S = 10.0
 """Longest time between a signal and the end of the process. `regroup down` waits longer."""
 _log = structlog.get_logger(__name__)
 _DRAIN_S = 3  # clients that follow streams hold their requests open; they reconnect to the next server
@@ -52,7 +54,7 @@ def serve(settings: Settings) -> None:
     # The working directory becomes sys.path[0] of every Ray worker, so it must not contain the user's packages.
     os.chdir(settings.state_dir)
     asyncio.run(_serve(settings, token, conditions))
-    end_within(_END_S)  # the interpreter waits for threads, of which some may never return
+    end_within(_EXIT_S)  # the interpreter waits for threads and for Ray's client, which may never return
 
 
 def down(state_dir: Path, grace_s: float, on_wait: Callable[[int, float], None]) -> list[str]:
