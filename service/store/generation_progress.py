@@ -31,7 +31,7 @@ async def progress_of(connection: AsyncConnection, job_id: str, first: int = 0) 
     return [kept.get(each.number, each) for each in found]
 
 
-def _query() -> sa.Select[Any]:
+def _query() -> sa.Select[Any, Any, Any, Any, Any, Any, Any]:
     later = generations.alias()
     newer = sa.and_(later.c.job_id == generations.c.job_id, later.c.number > generations.c.number)
     restart = sa.select(sa.func.min(later.c.start_step)).where(newer).correlate(generations).scalar_subquery()
