@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from regroup.workers.contract.messages import Phase
 from regroup.workers.contract.rank_config import OptimizerConfig
@@ -25,16 +28,29 @@ BATCHES = [MicroBatch(*(torch.randint(SYMBOLS, (2, 4), generator=GENERATOR) for 
 
 
 @pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    with one_rank():
+def group(request: pytest.FixtureRequest) -> Iterator[None]:
+    """This process is the only rank, or the first of several, which send nothing."""
+    count = getattr(request, "param", 1)
+    if count == 1:
+        with one_rank():
+            yield
+        return
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=count)
+    try:
         yield
+    finally:
+        dist.destroy_process_group()
 
 
-def engine(kind: str = "fsdp", phases: list[str] | None = None, **optimizer: Any) -> Engine:
+def of_ranks(count: int) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("group", [count], indirect=True)
+
+
+def engine(kind: str = "fsdp", phases: list[str] | None = None, ranks: int = 1, **optimizer: Any) -> Engine:
     made = Engine(
         MODEL,
         SYMBOLS,
-        {},
+        {"dp_replicate" if kind == "ddp" else "dp_shard": ranks},
         torch.device("cpu"),
         Strategy(kind, "fp64", "none"),
         OptimizerConfig(name="sgd", **optimizer),
@@ -91,3 +107,20 @@ def test_operations_are_counted_for_any_number_of_samples() -> None:
     one = engine()
     assert one.flops(6) == 3 * one.flops(2) > 0
     assert (one.times(), one.facts({}, 1)) == ({}, {}), "these are of pipelines"
+
+
+@of_ranks(2)
+def test_after_an_evaluation_no_parameter_stays_gathered() -> None:
+    one = engine(ranks=2)
+    one.evaluate(BATCHES)
+    assert [name for name, tensor in one.model.named_parameters() if not isinstance(tensor, DTensor)] == []
+
+
+@of_ranks(2)
+def test_gradients_of_replicas_are_parts_of_the_buckets_and_no_second_copy() -> None:
+    one = engine("ddp", ranks=2)
+    one.gradients(BATCHES)
+    storages = {
+        tensor.grad.untyped_storage().data_ptr() for tensor in one.model.parameters() if tensor.grad is not None
+    }
+    assert len(storages) == 1

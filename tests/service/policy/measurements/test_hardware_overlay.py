@@ -76,6 +76,19 @@ def test_the_fit_recovers_latency_and_bandwidth_of_a_ring() -> None:
     assert fit_ring(one) == (0.0, pytest.approx((1 << 20) / 1e-3))
 
 
+def test_noise_never_gives_a_negative_latency_or_bandwidth() -> None:
+    early = [
+        MeasuredCollective("all_gather", "node", 4, size, ring_half_s(size, 4, 1e9, -1e-5))
+        for size in (1 << 20, 64 << 20)
+    ]
+    latency_s, bandwidth = fit_ring(early)
+    assert latency_s == 0.0
+    assert bandwidth == pytest.approx(1e9, rel=0.05), "all of the time is bandwidth"
+    falling = [MeasuredCollective("all_gather", "node", 4, size, s) for size, s in ((1 << 20, 2e-3), (64 << 20, 1e-3))]
+    latency_s, bandwidth = fit_ring(falling)
+    assert latency_s == 0.0 and bandwidth > 0
+
+
 def test_an_unmeasured_level_is_never_faster_than_the_levels_inside() -> None:
     table = CPU_LINKS
     assert measured_links(table, None) is table

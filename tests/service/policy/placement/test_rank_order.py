@@ -1,6 +1,6 @@
 """The order of ranks on given nodes, which minimizes communication."""
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,6 +35,13 @@ def test_nodes_of_a_rack_are_adjacent() -> None:
     found = order_ranks(demand(8, SHARD), [RankSlot(each, 2) for each in (a, b, c, d)])
     assert [slot.node.id for slot in found] in (["a", "c", "b", "d"], ["c", "a", "b", "d"], ["b", "d", "a", "c"])
     assert all(slot.rank_numbers == () for slot in found)
+
+
+def test_racks_of_many_nodes_are_kept_together_too() -> None:
+    slots = [RankSlot(node(f"n{number}", "xy"[number % 2]), 1) for number in range(16)]
+    found = order_ranks(demand(16, Axis("dp_shard", 16, 1e9)), slots)
+    racks = [slot.node.labels["regroup.io/rack"] for slot in found]
+    assert sum(one != other for one, other in pairwise(racks)) == 1
 
 
 def test_without_labels_the_order_does_not_change() -> None:
