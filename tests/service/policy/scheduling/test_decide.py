@@ -214,6 +214,20 @@ def test_a_pass_ends_at_its_limit_of_weighed_nodes() -> None:
     assert len(decide(queue, [node("n"), node("m")], rule=replace(RULE, max_nodes_weighed=2))) == 2
 
 
+def test_equal_jobs_that_do_not_fit_are_tried_once_and_do_not_use_up_the_pass() -> None:
+    nodes = [node("n", 16, free=8), node("m", 16, free=8)]
+    held = [running("r", 8, "n", ends_s=100.0), running("s", 8, "m", ends_s=100.0)]
+    on_one_node = tuple(replace(size, demand=replace(size.demand, required=Level.NODE)) for size in sizes(12))
+    queue = [
+        replace(waiting(f"j{number}", 12, queued_s=number, max_duration_s=10.0), sizes=on_one_node)
+        for number in range(20)
+    ]
+    last = waiting("last", 1, queued_s=99.0, max_duration_s=10.0)
+    decisions = decide([*queue, last], nodes, held, rule=replace(RULE, max_nodes_weighed=12))
+    assert len(decisions) == 21, "each try weighs two nodes"
+    assert outcomes(decisions)["last"] == 1
+
+
 def test_placement_uses_the_measured_speed_of_links() -> None:
     nodes = [node("a", 4), node("b", 4)]
     slow = {"cuda": {**GPU_LINKS, Level.GPU_DOMAIN: LinkSpeed(1e6, 1.0)}}
