@@ -22,7 +22,7 @@ from regroup.workers.os import kill_tree, procfs
 _OPTIONS = ("-x", "-q", "--no-header", "--tb=line", "-m", "not slow and not soak")
 _PLUGINS = ("-p", "no:cacheprovider", "-p", "pytest_asyncio.plugin", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 _POLL_S = 0.5
-_END_S = 10.0
+_END_S = 3.0
 
 
 def serve() -> None:
@@ -43,8 +43,10 @@ def serve() -> None:
 def preload(tests: Sequence[str]) -> int:
     """Import what the tests import, except modules of the tree, which each child imports; return their number."""
     reader, writer = os.pipe()
+    server = os.getpid()
     pid = os.fork()
     if pid == 0:
+        procfs.die_with_parent(server)
         sys.dont_write_bytecode = False
         with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
             pytest.main([*_PLUGINS, "-q", "--collect-only", *tests])
@@ -64,8 +66,10 @@ def preload(tests: Sequence[str]) -> int:
 def run(tests: Sequence[str], limit_s: float, log: str) -> dict[str, Any]:
     """Run tests in a child; return pytest's exit code and the seconds that it took."""
     began_s = time.monotonic()
+    server = os.getpid()
     pid = os.fork()
     if pid == 0:
+        procfs.die_with_parent(server)
         _run_child(tests, log)
     code = _code_of(pid, began_s + limit_s)
     kill_tree.kill_subtree(os.getpid(), frozenset(), _END_S)

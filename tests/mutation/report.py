@@ -21,17 +21,33 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
+class Explanation:
+    """Reason for which a mutant survives."""
+
+    reason: str
+    is_equivalent: bool
+    """True if no program can tell the mutant from the original. Such a mutant does not count."""
+
+
+@dataclass(frozen=True)
 class Report:
     """The verdicts of a run, and the explained survivors."""
 
     verdicts: Mapping[Mutant, Verdict]
-    explanations: Mapping[Mutant, str]
+    explanations: Mapping[Mutant, Explanation]
 
     @property
     def score(self) -> float:
-        """Share of the mutants that tests noticed. An explained survivor counts as not noticed."""
-        tried = [verdict for verdict in self.verdicts.values() if verdict is not Verdict.LOST]
-        return sum(verdict is not Verdict.SURVIVED for verdict in tried) / len(tried) if tried else 0.0
+        """Share of the mutants that tests noticed, among those that are not equivalent to the original."""
+        noticed = len(self.of(Verdict.KILLED)) + len(self.of(Verdict.TIMED_OUT))
+        survived = len(self.of(Verdict.SURVIVED)) - len(self.equivalent)
+        return noticed / (noticed + survived) if noticed + survived else 0.0
+
+    @property
+    def equivalent(self) -> Sequence[Mutant]:
+        """Survivors that no test can notice."""
+        explained = self.explanations
+        return [each for each in self.of(Verdict.SURVIVED) if each in explained and explained[each].is_equivalent]
 
     @property
     def faults(self) -> list[str]:
@@ -63,9 +79,11 @@ def summary(report: Report) -> Iterator[str]:
         yield f"line is gone: {mutant}"
     for mutant in report.of(Verdict.SURVIVED):
         if mutant in report.explanations:
-            yield f"survived, explained: {mutant}"
+            kind = "equivalent" if report.explanations[mutant].is_equivalent else "explained"
+            yield f"survived, {kind}: {mutant}"
     for mutant, verdict in report.verdicts.items():
         if mutant in report.explanations and verdict in (Verdict.KILLED, Verdict.TIMED_OUT):
             yield f"explained in survivors.toml, but {verdict}: {mutant}"
     yield from report.faults
-    yield f"mutation score {report.score:.2f} of {len(report.verdicts) - len(report.of(Verdict.LOST))} mutants"
+    tried = len(report.verdicts) - len(report.of(Verdict.LOST))
+    yield f"mutation score {report.score:.2f} of {tried} mutants, {len(report.equivalent)} of them equivalent"

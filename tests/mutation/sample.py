@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.mutation.modules import folder_of
 from tests.mutation.mutants import Mutant
+from tests.mutation.report import Explanation
 
 SAMPLE = Path(__file__).with_name("sample.toml")
 SURVIVORS = Path(__file__).with_name("survivors.toml")
@@ -28,10 +29,10 @@ def sample(path: Path = SAMPLE) -> list[Mutant]:
     return [_mutant(row) for row in tomllib.loads(path.read_text())["mutant"]]
 
 
-def explanations() -> dict[Mutant, str]:
+def explanations() -> dict[Mutant, Explanation]:
     """Read why mutants survive that no test can or should notice."""
     rows = tomllib.loads(SURVIVORS.read_text()).get("survivor", [])
-    return {_mutant({key: value for key, value in row.items() if key != "reason"}): row["reason"] for row in rows}
+    return {_mutant(row): Explanation(row["reason"], row["equivalent"]) for row in rows}
 
 
 def draw(

@@ -47,7 +47,7 @@ def test_the_stored_sample_is_of_the_stated_sizes_and_explains_only_its_own() ->
     stored = sample()
     assert len(set(stored)) == sum(SIZES.values())
     assert explanations().keys() <= set(stored)
-    assert all(len(reason) > 20 for reason in explanations().values())
+    assert all(len(each.reason) > 20 for each in explanations().values())
 
 
 def test_every_module_has_tests_that_exist() -> None:

@@ -24,7 +24,7 @@ _ENVIRONMENT = {
     "REGROUP_TEST_FORKS": "1",  # tests/workers/conftest.py: the double of an agent is forked, not started
     "CI": "1",  # hypothesis draws the same examples each time
 }
-_END_S = 20.0
+_END_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -98,5 +98,5 @@ def workplace(source: Path, root: Path) -> Generator[Workplace]:
             server.stdin.close()
             try:
                 server.wait(_END_S)
-            except subprocess.TimeoutExpired:
+            except subprocess.TimeoutExpired:  # the server is importing; its child ends with it
                 server.kill()

@@ -31,8 +31,8 @@ def test_a_gradient_is_clipped_as_by_torch(limit: float) -> None:
         parameter.grad = gradient
     with one_rank():
         assert clip_grad_norm_(model.parameters(), limit) == pytest.approx(float(expected), rel=1e-12)
-    for parameter, expected in zip(model.parameters(), clipped, strict=True):
-        torch.testing.assert_close(parameter.grad, expected)
+    for parameter, limited in zip(model.parameters(), clipped, strict=True):
+        torch.testing.assert_close(parameter.grad, limited)
 
 
 def test_without_a_limit_nothing_is_scaled_and_a_small_gradient_never_grows() -> None:

@@ -312,7 +312,7 @@ def test_an_added_group_is_added_again_and_other_groups_are_refused() -> None:
 
 
 def test_a_sparse_tensor_is_as_coalesced_as_it_was() -> None:
-    twice = torch.sparse_coo_tensor([[1, 1]], [1.0, 2.0], (3,), is_coalesced=False, check_invariants=True)
+    twice = torch.sparse_coo_tensor([[1, 2, 1]], [1.0, 4.0, 2.0], (3,), is_coalesced=False, check_invariants=True)
     for tensor in (twice, twice.coalesce()):
         lifted = lift({"s": tensor}, "x")
         restored = put_back(lifted.plain, lifted.tensors)["s"]
