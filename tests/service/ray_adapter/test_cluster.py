@@ -293,7 +293,8 @@ async def test_each_class_and_function_is_exported_once(cluster: RayCluster, tmp
     space = KV_NAMESPACE_FUNCTION_TABLE
     keys = _internal_kv_list(b"", namespace=space)
     exported = [pickle.loads(value) for key in keys if (value := _internal_kv_get(key, namespace=space))]
-    found = Counter(str(each.get("class_name") or each.get("function_name")) for each in exported)
+    names = (str(each.get("class_name") or each.get("function_name")) for each in exported)
+    found = Counter(name.rpartition(".")[2] for name in names)
     assert {"NodeAgentActor", "_visible_devices"} <= found.keys()
     assert found.most_common(1)[0][1] == 1
 
