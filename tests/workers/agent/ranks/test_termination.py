@@ -59,14 +59,14 @@ def main(fds):
 class Node:
     """A host with two ranks, and the messages that it emitted."""
 
-    def __init__(self, folder: Path, how: str, **config: Any) -> None:
+    def __init__(self, folder: Path, how: str, **options: Any) -> None:
         self.folder, self.messages = folder, list[Message]()
         (folder / "ranks_without_torch.py").write_text(RANKS)
         path = os.pathsep.join([str(folder), *filter(None, sys.path)])
         config = AgentConfig(
             job_id=uuid.uuid4().hex[:16], job_name="t", node_id="n", node_name="n", address="127.0.0.1",
             supervisor="s", storage_uri=f"file://{folder}/s", datasets_uri=f"file://{folder}/d", log_dir=str(folder),
-            env={"PYTHONPATH": path, "FOLDER": str(folder), "HOW": how}, preload=("ranks_without_torch",), **config,
+            env={"PYTHONPATH": path, "FOLDER": str(folder), "HOW": how}, preload=("ranks_without_torch",), **options,
         )  # fmt: skip
         self.host = JobHost(config, self._authorize_fault, self._receive)
 
