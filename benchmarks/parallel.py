@@ -26,7 +26,7 @@ from benchmarks.report import plots
 from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
 from benchmarks.trials import stats
 from regroup.service.spec.job import JobSpec, parse_spec
-from regroup.service.supervisor.rank_config import rank_config
+from regroup.service.supervisor.job_state.rank_config import rank_config
 from regroup.workers.contract.codec import plain
 from regroup.workers.data.tokenize import prepare
 

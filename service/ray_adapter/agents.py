@@ -20,7 +20,7 @@ from regroup.service.ray_adapter import standby
 from regroup.service.ray_adapter.actor_lookup import ActorLookup
 from regroup.service.ray_adapter.nodes import PLANNED_ENDS
 from regroup.service.ray_adapter.task_errors import describe_ray_error, failure_of
-from regroup.service.supervisor.job_config import JobConfig
+from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.workers.agent.agent import NodeAgentActor
 from regroup.workers.contract import agent_wire
 from regroup.workers.contract.agent_api import AgentApi, AgentFailedError

@@ -44,7 +44,7 @@ from regroup.service.ray_adapter.nodes import ROLE_LABEL, list_lost_nodes, list_
 from regroup.service.ray_adapter.prestart import prestart_worker
 from regroup.service.ray_adapter.ray_calls import RayCalls
 from regroup.service.ray_adapter.task_errors import describe_ray_error
-from regroup.service.supervisor.job_config import JobConfig, standby_config
+from regroup.service.supervisor.job_state.job_config import JobConfig, standby_config
 from regroup.workers.contract import agent_wire
 from regroup.workers.contract.agent_api import AgentApi, AgentFailedError
 from regroup.workers.contract.agent_records import CommandRequest

@@ -12,7 +12,7 @@ from regroup.service.domain.job_events import GenerationStarted, IncidentRevised
 from regroup.service.observability import metric_names as names
 from regroup.service.observability.metric_names import Metric
 from regroup.service.ports.sync import SupervisorEvent
-from regroup.service.supervisor.job_config import JobConfig
+from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.workers.contract.messages import StepRow
 
 _JOB = names.JOB_STEP.labels

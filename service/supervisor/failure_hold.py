@@ -14,9 +14,9 @@ from typing import Any
 from regroup.service.domain.job_events import JobHeld, decoded
 from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
 from regroup.service.ports.sync import SupervisorEvent
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.outcomes import Finished
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.job_state.journal import Journal
+from regroup.service.supervisor.job_state.outcomes import Finished
 
 _KEY = "held"
 _STACK_CHARACTERS = 6_000

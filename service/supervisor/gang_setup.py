@@ -6,17 +6,17 @@ from collections.abc import Callable, Collection, Sequence
 
 from regroup.service.domain.job_events import SupervisorPhase
 from regroup.service.ports.agents import AgentError, AgentLostError
-from regroup.service.supervisor.event_log import EventLog
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generations import GenerationLog
-from regroup.service.supervisor.intents import IntentTracker
-from regroup.service.supervisor.job_config import JobConfig
-from regroup.service.supervisor.liveness import Liveness
-from regroup.service.supervisor.outcomes import Relocated
-from regroup.service.supervisor.preflight import check_nodes
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.gang.liveness import Liveness
+from regroup.service.supervisor.gang.preflight import check_nodes
+from regroup.service.supervisor.gang.storage_proof import StorageProof
+from regroup.service.supervisor.job_state.event_log import EventLog
+from regroup.service.supervisor.job_state.generations import GenerationLog
+from regroup.service.supervisor.job_state.intents import IntentTracker
+from regroup.service.supervisor.job_state.job_config import JobConfig
+from regroup.service.supervisor.job_state.outcomes import Relocated
+from regroup.service.supervisor.job_state.supervisor_state import SupervisorState
 from regroup.service.supervisor.recovery import RecoveryRun, start_outcome
-from regroup.service.supervisor.storage_proof import StorageProof
-from regroup.service.supervisor.supervisor_state import SupervisorState
 from regroup.workers.contract.agent_records import AgentErrorKind
 from regroup.workers.contract.messages import Note
 

@@ -4,14 +4,14 @@ import time
 
 from regroup.service.domain.job_events import RecoveryAction, ResultRecorded, SupervisorPhase
 from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
-from regroup.service.supervisor.evidence import Evidence
 from regroup.service.supervisor.failure_hold import FailureHold
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.generations import GenerationLog
-from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.outcomes import Finished
-from regroup.service.supervisor.supervisor_state import SupervisorState
+from regroup.service.supervisor.gang.evidence import Evidence
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.job_state.generations import GenerationLog
+from regroup.service.supervisor.job_state.journal import Journal
+from regroup.service.supervisor.job_state.outcomes import Finished
+from regroup.service.supervisor.job_state.supervisor_state import SupervisorState
 
 
 class JobEnd:

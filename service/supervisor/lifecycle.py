@@ -18,30 +18,30 @@ from regroup.service.policy.recovery.classify import ZYGOTE_RANK
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource, choose_recovery_action
 from regroup.service.ports.agents import INPUT_ERROR_KINDS, AgentError, AgentLostError
 from regroup.service.ports.sync import Intents, SupervisorStatus
-from regroup.service.supervisor.checkpoints import Checkpoints
-from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.failure_hold import FailureHold
-from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.gang.checkpoints import Checkpoints
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.gang.hang_detector import HangDetector
+from regroup.service.supervisor.gang.liveness import Liveness
+from regroup.service.supervisor.gang.mirrors import Mirrors
+from regroup.service.supervisor.gang.preflight import Preflight
+from regroup.service.supervisor.gang.storage_proof import StorageProof
+from regroup.service.supervisor.gang.straggler_monitor import StragglerMonitor
+from regroup.service.supervisor.gang.termination import Termination
 from regroup.service.supervisor.gang_setup import GangSetup
-from regroup.service.supervisor.generation_monitor import GenerationMonitor, restore_monitor
-from regroup.service.supervisor.generations import Generation, GenerationLog, SupersededError
-from regroup.service.supervisor.hang_detector import HangDetector
-from regroup.service.supervisor.incidents import Incident
-from regroup.service.supervisor.intents import IntentTracker
-from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.job_end import JobEnd
-from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.liveness import Liveness
-from regroup.service.supervisor.mirrors import Mirrors
-from regroup.service.supervisor.outcomes import Finished, Relocated, Requeued
+from regroup.service.supervisor.job_state.event_log import EventLog
+from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor, restore_monitor
+from regroup.service.supervisor.job_state.generations import Generation, GenerationLog, SupersededError
+from regroup.service.supervisor.job_state.incidents import Incident
+from regroup.service.supervisor.job_state.intents import IntentTracker
+from regroup.service.supervisor.job_state.job_config import JobConfig
+from regroup.service.supervisor.job_state.journal import Journal
+from regroup.service.supervisor.job_state.outcomes import Finished, Relocated, Requeued
+from regroup.service.supervisor.job_state.supervisor_state import SupervisorState
 from regroup.service.supervisor.planned_relocation import PlannedRelocation
-from regroup.service.supervisor.preflight import Preflight
 from regroup.service.supervisor.recovery import RecoveryRun, failure_json, input_error, restore_failure
 from regroup.service.supervisor.restart_check import RestartCheck
-from regroup.service.supervisor.storage_proof import StorageProof
-from regroup.service.supervisor.straggler_monitor import StragglerMonitor
-from regroup.service.supervisor.supervisor_state import SupervisorState
-from regroup.service.supervisor.termination import Termination
 from regroup.workers.contract.agent_records import AgentErrorKind
 from regroup.workers.contract.messages import AgentReport, Exited, Message, Note, Report, Restored, StepRow
 

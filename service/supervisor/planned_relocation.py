@@ -13,14 +13,14 @@ from regroup.service.policy.recovery.termination import function_time_s, script_
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.assignment import PlannedChange
 from regroup.service.ports.sync import UnreadyNodes
-from regroup.service.supervisor.event_log import EventLog
-from regroup.service.supervisor.gang import CALL_TIMEOUT_S, Gang
+from regroup.service.supervisor.gang.gang import CALL_TIMEOUT_S, Gang
+from regroup.service.supervisor.gang.termination import Termination
 from regroup.service.supervisor.gang_setup import prepare_nodes
-from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.intents import IntentTracker
-from regroup.service.supervisor.job_config import JobConfig
-from regroup.service.supervisor.outcomes import Relocated, Requeued, Shape
-from regroup.service.supervisor.termination import Termination
+from regroup.service.supervisor.job_state.event_log import EventLog
+from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.job_state.intents import IntentTracker
+from regroup.service.supervisor.job_state.job_config import JobConfig
+from regroup.service.supervisor.job_state.outcomes import Relocated, Requeued, Shape
 
 _DELIVERY_TIMEOUT_S = 60.0
 """Longest wait in seconds for the database to receive the messages of a former node. The node must be released."""

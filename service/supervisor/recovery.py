@@ -30,17 +30,17 @@ from regroup.service.policy.recovery.restore_source import (
 )
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.sync import SupervisorEvent
-from regroup.service.supervisor.checkpoints import Checkpoints
-from regroup.service.supervisor.event_log import START_FAILED, EventLog
-from regroup.service.supervisor.evidence import Evidence
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.generations import Generation, GenerationLog
-from regroup.service.supervisor.incidents import Incident
-from regroup.service.supervisor.job_config import JobConfig
-from regroup.service.supervisor.outcomes import Finished
-from regroup.service.supervisor.rank_inspection import inspect_ranks
-from regroup.service.supervisor.supervisor_state import SupervisorState
+from regroup.service.supervisor.gang.checkpoints import Checkpoints
+from regroup.service.supervisor.gang.evidence import Evidence
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.gang.rank_inspection import inspect_ranks
+from regroup.service.supervisor.job_state.event_log import START_FAILED, EventLog
+from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.job_state.generations import Generation, GenerationLog
+from regroup.service.supervisor.job_state.incidents import Incident
+from regroup.service.supervisor.job_state.job_config import JobConfig
+from regroup.service.supervisor.job_state.outcomes import Finished
+from regroup.service.supervisor.job_state.supervisor_state import SupervisorState
 from regroup.workers.contract.agent_records import AgentErrorKind, DeathProof
 from regroup.workers.contract.messages import Failed, Join, Note, StepRow, from_json
 from regroup.workers.contract.rank_error import ErrorClass, RankError

@@ -5,9 +5,9 @@ import time
 from regroup.service.domain.states import Reason
 from regroup.service.policy.recovery.classify import Cause
 from regroup.service.policy.recovery.restart_check import find_difference, is_complete
-from regroup.service.supervisor.event_log import EventLog
-from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.outcomes import Finished
+from regroup.service.supervisor.job_state.event_log import EventLog
+from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.job_state.outcomes import Finished
 from regroup.workers.contract.messages import Note
 from regroup.workers.contract.restart_check import COMPARED_STEPS, SAVED_STEP
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.assignment import NodeAssignment
 from regroup.service.ports.sync import READY
-from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.gang.gang import Gang
 from regroup.service.supervisor.gang_setup import prepare_nodes
-from regroup.service.supervisor.job_config import JobConfig
+from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.workers.contract.messages import Note
 
 _POLL_S, _ANSWER_TIMEOUT_S = 2.0, 10.0

@@ -14,13 +14,13 @@ from typing import Any
 from regroup.service.ports.agents import AgentLostError, Agents
 from regroup.service.ports.cluster import LogChunk
 from regroup.service.ports.sync import SupervisorEvent, SyncReply, SyncRequest
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generations import GenerationLog, Records
-from regroup.service.supervisor.job_config import JobConfig
-from regroup.service.supervisor.journal import Intake, Journal
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.gang.liveness import HeartbeatListener
+from regroup.service.supervisor.gang.rank_inspection import dump_stacks
+from regroup.service.supervisor.job_state.generations import GenerationLog, Records
+from regroup.service.supervisor.job_state.job_config import JobConfig
+from regroup.service.supervisor.job_state.journal import Intake, Journal
 from regroup.service.supervisor.lifecycle import Lifecycle
-from regroup.service.supervisor.liveness import HeartbeatListener
-from regroup.service.supervisor.rank_inspection import dump_stacks
 from regroup.service.supervisor.spare_nodes import SpareNodes
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import AgentReport, from_json

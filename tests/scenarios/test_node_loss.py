@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from regroup.service.domain.job_events import JobRelocated
-from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import TransferAddress
 from regroup.workers.contract.messages import Exited, Join, VerifiedShard

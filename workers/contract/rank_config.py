@@ -1,7 +1,7 @@
 """The configuration of a job's ranks: the part of the spec that they read, as typed records. No torch.
 
-The supervisor builds it once (`service/supervisor/rank_config.py`). It travels in `Join`, and a training function reads
-it as `context.config`. It holds no credentials. The spec has already validated it.
+The supervisor builds it once (`service/supervisor/job_state/rank_config.py`). It travels in `Join`, and a training
+function reads it as `context.config`. It holds no credentials. The spec has already validated it.
 """
 
 from collections.abc import Mapping

@@ -21,8 +21,8 @@ from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import Allocation, AllocationKind, DrainRow, JobRow, ProjectRow
 from regroup.service.store.store import Store
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.job_config import JobConfig
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.service.supervisor.spare_nodes import SpareNodes
 from tests.service.controller.test_controller import ControlSetup, controlled, eventually
 from tests.service.controller.test_resize import node

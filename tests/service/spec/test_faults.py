@@ -6,7 +6,7 @@ import pytest
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import parse_spec
-from regroup.service.supervisor.rank_config import rank_config
+from regroup.service.supervisor.job_state.rank_config import rank_config
 
 
 def spec(**fault: Any) -> dict[str, Any]:

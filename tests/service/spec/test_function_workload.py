@@ -6,7 +6,7 @@ import pytest
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import JobSpec, parse_spec
-from regroup.service.supervisor.rank_config import rank_config
+from regroup.service.supervisor.job_state.rank_config import rank_config
 
 BUILTIN = {"kind": "builtin", "data": {"train": ["/x"]}}
 FUNCTION = {"kind": "function", "function": "package.module:train"}

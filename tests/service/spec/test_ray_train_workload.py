@@ -6,7 +6,7 @@ import pytest
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import parse_spec
-from regroup.service.supervisor.job_config import JobConfig
+from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.workers.contract.rank_config import ScriptConfig
 
 WORKLOAD = {"kind": "ray_train", "entrypoint": "/train.py"}

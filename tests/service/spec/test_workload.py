@@ -7,7 +7,7 @@ import pytest
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.spec.workload import requested_steps
-from regroup.service.supervisor.rank_config import rank_config
+from regroup.service.supervisor.job_state.rank_config import rank_config
 from regroup.workers.contract.rank_config import NonFiniteAction, NonFiniteConfig
 
 BUILTIN = {"kind": "builtin", "data": {"train": ["/x"]}}

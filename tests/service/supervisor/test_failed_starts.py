@@ -6,10 +6,10 @@ import pytest
 
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.spec.job import parse_spec
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generations import GenerationLog
-from regroup.service.supervisor.job_config import JobConfig
-from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.job_state.generations import GenerationLog
+from regroup.service.supervisor.job_state.job_config import JobConfig
+from regroup.service.supervisor.job_state.journal import Journal
 from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.workers.contract.agent_records import AgentErrorKind, NodeDescription
 from tests.support.doubles.fake_agents import description

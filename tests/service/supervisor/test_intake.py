@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regroup.service.supervisor.journal import Intake
+from regroup.service.supervisor.job_state.journal import Intake
 from regroup.workers.agent.outbox import Outbox
 from regroup.workers.contract.messages import Note
 

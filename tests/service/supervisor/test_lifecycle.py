@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from regroup.service.supervisor import recovery
-from regroup.service.supervisor.generations import GenerationLog
-from regroup.service.supervisor.liveness import Liveness
+from regroup.service.supervisor.gang.liveness import Liveness
+from regroup.service.supervisor.job_state.generations import GenerationLog
 from regroup.workers.contract.messages import Exited, Failed, StepRow, to_json
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.support.doubles.memory_records import Records
@@ -155,7 +155,7 @@ async def test_data_preparation_does_not_wait_for_an_unresponsive_node(monkeypat
     nodes = FakeNodes({})
     nodes.stuck = "prepare_data"  # The tasks wait for a lost node.
     made, journal = life(nodes, Records())
-    monkeypatch.setattr("regroup.service.supervisor.liveness._POLL_S", 0.001)
+    monkeypatch.setattr("regroup.service.supervisor.gang.liveness._POLL_S", 0.001)
     made.liveness = made._setup._liveness = Liveness(count().__next__)  # The clock advances one second per poll.
     await asyncio.wait_for(made.run(), 20)
     last = (await journal.since("", 0, 0))[-1]

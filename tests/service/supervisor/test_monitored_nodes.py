@@ -5,8 +5,8 @@ from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
 from regroup.service.policy.detection.node_quarantine import NodeEventKind, node_event_kind_of
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
-from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.generations import Generation
+from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.job_state.generations import Generation
 from regroup.workers.contract.messages import Exited, Note
 
 

@@ -6,11 +6,11 @@ from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
-from regroup.service.supervisor.event_log import EventLog
-from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.generations import Generation
-from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.outcomes import Finished
+from regroup.service.supervisor.job_state.event_log import EventLog
+from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.job_state.generations import Generation
+from regroup.service.supervisor.job_state.journal import Journal
+from regroup.service.supervisor.job_state.outcomes import Finished
 from regroup.service.supervisor.restart_check import RestartCheck
 from regroup.workers.contract.messages import Done, StateDigest
 from tests.support.doubles.memory_records import Records

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from regroup.service.spec.job import parse_spec
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generations import GenerationLog
-from regroup.service.supervisor.job_config import JobConfig
-from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.job_state.generations import GenerationLog
+from regroup.service.supervisor.job_state.job_config import JobConfig
+from regroup.service.supervisor.job_state.journal import Journal
 from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_config import AgentConfig

@@ -7,10 +7,10 @@ from typing import Any
 
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.spec.job import parse_spec
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generations import GenerationLog
-from regroup.service.supervisor.job_config import JobConfig
-from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.job_state.generations import GenerationLog
+from regroup.service.supervisor.job_state.job_config import JobConfig
+from regroup.service.supervisor.job_state.journal import Journal
 from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import (

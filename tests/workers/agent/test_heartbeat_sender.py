@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from regroup.service.supervisor.liveness import HeartbeatListener
+from regroup.service.supervisor.gang.liveness import HeartbeatListener
 from regroup.workers.agent.heartbeat_sender import HeartbeatSender
 from regroup.workers.contract.heartbeat import Listener
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from regroup.service.spec.job import parse_spec
-from regroup.service.supervisor.rank_config import rank_config
+from regroup.service.supervisor.job_state.rank_config import rank_config
 from regroup.workers.contract.codec import build, plain
 from regroup.workers.contract.messages import Join, Restore, decode, encode
 from regroup.workers.contract.rank_config import (

@@ -28,7 +28,7 @@ from regroup.service.policy.recovery.restore_source import (
     choose_restore_source,
     find_diverged_sets,
 )
-from regroup.service.supervisor.incidents import Incident
+from regroup.service.supervisor.job_state.incidents import Incident
 
 BUDGETS = {"rank_exit": 3, "node_loss": 1, "hang": 1, "io_error": 2}
 

@@ -11,11 +11,11 @@ import pytest
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.spec.job import parse_spec
-from regroup.service.supervisor.checkpoints import Checkpoints
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generations import Generation, GenerationLog, PinnedSet
-from regroup.service.supervisor.job_config import JobConfig
-from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.gang.checkpoints import Checkpoints
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.job_state.generations import Generation, GenerationLog, PinnedSet
+from regroup.service.supervisor.job_state.job_config import JobConfig
+from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.agent.checkpoints import CheckpointSaver
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig

@@ -18,8 +18,8 @@ from regroup.service.spec.data_preparation import PreparedData
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.models import TransformerModel
 from regroup.service.spec.workload import BuiltinWorkload, FunctionWorkload, ProgramWorkload, RayTrainWorkload
-from regroup.service.supervisor.outcomes import Shape, shape_of
-from regroup.service.supervisor.rank_config import rank_config
+from regroup.service.supervisor.job_state.outcomes import Shape, shape_of
+from regroup.service.supervisor.job_state.rank_config import rank_config
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import DataSources
 from regroup.workers.contract.archive_rules import ArchiveLimits

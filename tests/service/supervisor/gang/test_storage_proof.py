@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from regroup.service.supervisor import storage_proof
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.gang import storage_proof
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.agent.agent import NodeAgent
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import AgentErrorKind

@@ -3,7 +3,7 @@
 from regroup.service.domain.job_events import IncidentRevised
 from regroup.service.domain.states import Reason
 from regroup.service.ports.sync import SupervisorEvent
-from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.contract.messages import StepRow
 from tests.support.doubles.memory_records import Records
 

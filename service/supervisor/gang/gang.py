@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from regroup.service.policy.recovery.restore_source import RestoreKind, Shard, replicas_agree
 from regroup.service.ports.agents import AgentError, AgentLostError, Agents
-from regroup.service.supervisor.generations import Generation, PinnedSet
+from regroup.service.supervisor.job_state.generations import Generation, PinnedSet
 from regroup.workers.contract.agent_api import AgentApi
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import (

@@ -17,7 +17,7 @@ from regroup.service.policy.recovery.classify import (
     classify_failure,
 )
 from regroup.service.policy.recovery.restore_source import find_differing
-from regroup.service.supervisor.generations import Generation, PinnedSet
+from regroup.service.supervisor.job_state.generations import Generation, PinnedSet
 from regroup.workers.contract.agent_records import AgentStatus
 from regroup.workers.contract.messages import (
     Done,

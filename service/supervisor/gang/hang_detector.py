@@ -13,9 +13,9 @@ from regroup.service.policy.detection.desync import (
 )
 from regroup.service.policy.detection.hang import Hang, HangPolicy, describe_hang, find_hang, find_outlier_ranks
 from regroup.service.policy.recovery.classify import Cause
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.rank_inspection import inspect_ranks
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.gang.rank_inspection import inspect_ranks
+from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
 from regroup.workers.contract.messages import AgentReport, RankActivity
 
 _STACK_CHARACTERS = 4_000

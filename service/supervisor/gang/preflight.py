@@ -24,12 +24,12 @@ from regroup.service.policy.detection.preflight import (
     may_be_link_failure,
 )
 from regroup.service.ports.agents import AgentError, AgentLostError
-from regroup.service.supervisor.event_log import EventLog
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.incidents import Incident
-from regroup.service.supervisor.intents import IntentTracker
-from regroup.service.supervisor.job_config import JobConfig
-from regroup.service.supervisor.supervisor_state import SupervisorState
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.job_state.event_log import EventLog
+from regroup.service.supervisor.job_state.incidents import Incident
+from regroup.service.supervisor.job_state.intents import IntentTracker
+from regroup.service.supervisor.job_state.job_config import JobConfig
+from regroup.service.supervisor.job_state.supervisor_state import SupervisorState
 from regroup.workers.contract.agent_records import PreflightPeer, PreflightReport, PreflightRequest, TransferAddress
 from regroup.workers.contract.messages import Note
 

@@ -16,10 +16,10 @@ from regroup.service.domain.job_events import (
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.recovery.restore_source import RestoreSource
 from regroup.service.ports.sync import SupervisorEvent
-from regroup.service.supervisor.event_log import EventLog
-from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.generations import Generation
-from regroup.service.supervisor.incidents import Incident
+from regroup.service.supervisor.job_state.event_log import EventLog
+from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.job_state.generations import Generation
+from regroup.service.supervisor.job_state.incidents import Incident
 from regroup.workers.contract.messages import Restored
 
 _WITHOUT_RANKS = frozenset(

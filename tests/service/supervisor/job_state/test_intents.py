@@ -10,8 +10,8 @@ from regroup.service.domain.states import Reason
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.assignment import NodeAssignment
 from regroup.service.ports.sync import EndRequest, Intents
-from regroup.service.supervisor.intents import IntentTracker
-from regroup.service.supervisor.outcomes import Finished, Relocated, shape_of
+from regroup.service.supervisor.job_state.intents import IntentTracker
+from regroup.service.supervisor.job_state.outcomes import Finished, Relocated, shape_of
 
 LAYOUT = Layout(dp_shard=2)
 OWN, OTHERS = (tuple(NodeAssignment(node, node, "h", 1) for node in names) for names in ("ab", "ac"))

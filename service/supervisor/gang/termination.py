@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Collection
 
 from regroup.service.ports.agents import AgentError, AgentLostError
-from regroup.service.supervisor.event_log import EventLog
-from regroup.service.supervisor.gang import CALL_TIMEOUT_S, Gang
-from regroup.service.supervisor.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.gang.gang import CALL_TIMEOUT_S, Gang
+from regroup.service.supervisor.job_state.event_log import EventLog
+from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
 from regroup.workers.contract.agent_api import AgentApi
 
 _POLL_S = 0.5

@@ -10,7 +10,7 @@ from regroup.service.domain.states import Reason
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.assignment import NodeAssignment, PlannedChange
 from regroup.service.ports.sync import Intents
-from regroup.service.supervisor.outcomes import Finished, Relocated, Shape, shape_of
+from regroup.service.supervisor.job_state.outcomes import Finished, Relocated, Shape, shape_of
 
 
 class IntentTracker:

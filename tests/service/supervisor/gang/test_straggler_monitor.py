@@ -4,9 +4,9 @@ from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.ports.sync import SupervisorEvent
-from regroup.service.supervisor.generations import Generation
-from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.straggler_monitor import StragglerMonitor
+from regroup.service.supervisor.gang.straggler_monitor import StragglerMonitor
+from regroup.service.supervisor.job_state.generations import Generation
+from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.contract.messages import RankActivity
 from tests.support.doubles.memory_records import Records
 

@@ -6,8 +6,8 @@ from regroup.service.domain.detectors import Detector
 from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
-from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.generations import Generation
+from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.job_state.generations import Generation
 from regroup.workers.contract.messages import Exited, Failed, Joined
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 

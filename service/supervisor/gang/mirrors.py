@@ -17,10 +17,10 @@ from regroup.service.policy.recovery.mirror_memory import (
 )
 from regroup.service.policy.recovery.mirror_pairs import pause_s
 from regroup.service.ports.agents import AgentError, AgentLostError
-from regroup.service.supervisor.gang import CALL_TIMEOUT_S, Gang, gather_all
-from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.generations import Generation
-from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.gang.gang import CALL_TIMEOUT_S, Gang, gather_all
+from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.job_state.generations import Generation
+from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.contract.agent_records import AgentErrorKind
 
 MIRROR_TIMEOUT_S = 3600.0

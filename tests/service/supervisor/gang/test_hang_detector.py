@@ -6,10 +6,10 @@ from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.detection.hang import hang_policy_for
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.generations import Generation
-from regroup.service.supervisor.hang_detector import HangDetector
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.gang.hang_detector import HangDetector
+from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.job_state.generations import Generation
 from regroup.workers.contract.messages import AgentReport
 from regroup.workers.contract.rank_activity import RankActivity
 from tests.support.doubles.supervised_job import FakeNodes

@@ -15,9 +15,9 @@ from regroup.service.domain.job_events import (
 )
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.ports.sync import SupervisorEvent
-from regroup.service.supervisor.incidents import Incident
-from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.outcomes import Relocated
+from regroup.service.supervisor.job_state.incidents import Incident
+from regroup.service.supervisor.job_state.journal import Journal
+from regroup.service.supervisor.job_state.outcomes import Relocated
 from regroup.workers.contract.agent_records import NodeDescription
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Note, Report, Restored, StepRow

@@ -6,7 +6,7 @@ import pytest
 
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.layout import Layout
-from regroup.service.supervisor.job_config import JobConfig
+from regroup.service.supervisor.job_state.job_config import JobConfig
 from tests.support.inputs.sync_records import assigned
 
 BUILTIN = {"workload": {"kind": "builtin", "data": {"train": ["/data"]}},

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from regroup.service.domain.job_events import IncidentRevised, decoded
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.sync import SupervisorEvent
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.incidents import Incident
-from regroup.service.supervisor.supervisor_state import SupervisorState
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.job_state.incidents import Incident
+from regroup.service.supervisor.job_state.supervisor_state import SupervisorState
 
 MAX_INCIDENTS = 20
 """Number of the newest incidents of a job whose evidence is retained."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from regroup.service.ports.agents import AgentLostError
-from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.gang.gang import Gang
 from regroup.workers.contract.agent_api import AgentApi
 from regroup.workers.contract.agent_records import RankStack
 from regroup.workers.contract.codec import plain

@@ -12,11 +12,11 @@ from regroup.service.domain.layout import Layout
 from regroup.service.policy.recovery import mirror_memory
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.ports.agents import AgentLostError
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.generations import Generation
-from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.mirrors import Mirrors
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.gang.mirrors import Mirrors
+from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.job_state.generations import Generation
+from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import AgentErrorKind, AgentStatus, MirrorSent, TransferAddress
 from regroup.workers.contract.messages import Note, Pinned, PinnedFor, StepRow

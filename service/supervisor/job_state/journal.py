@@ -15,7 +15,7 @@ from typing import Any
 
 from regroup.service.domain.job_events import JobEvent, encode, type_of
 from regroup.service.ports.sync import SupervisorEvent
-from regroup.service.supervisor.generations import Records
+from regroup.service.supervisor.job_state.generations import Records
 
 
 class Journal:

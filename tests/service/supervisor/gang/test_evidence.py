@@ -10,14 +10,14 @@ from regroup.service.policy.recovery.classify import Cause
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.sync import SupervisorEvent
-from regroup.service.supervisor.event_log import EventLog
-from regroup.service.supervisor.evidence import MAX_INCIDENTS, Evidence
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.generations import Generation
-from regroup.service.supervisor.incidents import Incident
-from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.supervisor_state import SupervisorState
+from regroup.service.supervisor.gang.evidence import MAX_INCIDENTS, Evidence
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.job_state.event_log import EventLog
+from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.job_state.generations import Generation
+from regroup.service.supervisor.job_state.incidents import Incident
+from regroup.service.supervisor.job_state.journal import Journal
+from regroup.service.supervisor.job_state.supervisor_state import SupervisorState
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import AgentErrorKind
 from tests.support.doubles.fake_agents import FakeAgents

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 
 from regroup.service.domain.job_events import StragglerRank, StragglersChanged
 from regroup.service.policy.detection.straggler import Straggler, filter_lasting, find_stragglers
-from regroup.service.supervisor.generations import Generation
-from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.job_state.generations import Generation
+from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.contract.messages import RankActivity
 
 

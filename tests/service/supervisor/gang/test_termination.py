@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.contract.messages import Exited, Failed
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.support.doubles.planned_job import NEW, OLD, SCRIPT, PlannedRig

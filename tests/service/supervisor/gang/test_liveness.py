@@ -1,6 +1,6 @@
 """Liveness of nodes."""
 
-from regroup.service.supervisor.liveness import LOST_S, UNREPORTED_S, Liveness
+from regroup.service.supervisor.gang.liveness import LOST_S, UNREPORTED_S, Liveness
 
 
 def test_only_expected_nodes_can_be_unresponsive() -> None:

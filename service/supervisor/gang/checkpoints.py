@@ -9,10 +9,10 @@ from regroup.service.domain.job_events import CheckpointRemoved, CheckpointWritt
 from regroup.service.policy.recovery.checkpoint_retention import FinishedCheckpoint, find_abandoned, find_surplus
 from regroup.service.policy.recovery.restore_source import SavedCheckpoint
 from regroup.service.ports.agents import AgentError, AgentLostError
-from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generations import Generation, GenerationLog, PinnedSet
-from regroup.service.supervisor.job_config import JobConfig
-from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.job_state.generations import Generation, GenerationLog, PinnedSet
+from regroup.service.supervisor.job_state.job_config import JobConfig
+from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.contract.agent_records import Manifest
 from regroup.workers.contract.messages import StepRow
 
