@@ -72,10 +72,8 @@ class Agent:
         self.dataset = dataset
         self.test = ""
         """The running test. Its memories are its own: names of several tests may be equal."""
-        ours, theirs = socket.socketpair()
-        self._join = _forked(theirs, ours) if os.environ.get(FORKS) else _started(theirs)
-        """Wait until the double has ended."""
-        theirs.close()
+        ours, self._join = _waiting.pop() if _waiting else _started()
+        """The second waits until the double has ended."""
         ours.settimeout(120)
         self._lines = ours.makefile("rw")
         ours.close()
@@ -139,7 +137,8 @@ class Agent:
         return json.loads(self._lines.readline())
 
 
-def _started(theirs: socket.socket) -> Callable[[], object]:
+def _started() -> tuple[socket.socket, Callable[[], object]]:
+    ours, theirs = socket.socketpair()
     env = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -149,21 +148,29 @@ def _started(theirs: socket.socket) -> Callable[[], object]:
     }
     command = [sys.executable, str(HERE / "agent_double.py"), str(theirs.fileno())]
     process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env)
-    return partial(process.wait, timeout=30)
+    theirs.close()
+    return ours, partial(process.wait, timeout=30)
 
 
-def _forked(theirs: socket.socket, ours: socket.socket) -> Callable[[], object]:
+def _forked() -> tuple[socket.socket, Callable[[], object]]:
+    """Fork a double that waits for its first request. It must be forked before any test starts a thread."""
+    ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         try:
             ours.close()
-            warnings.resetwarnings()  # pytest's filters are not those of a rank
-            os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-            sys.path.insert(0, str(HERE))
-            importlib.import_module("agent_double").main(theirs)
+            if theirs.recv(1, socket.MSG_PEEK):
+                warnings.resetwarnings()  # pytest's filters are not those of a rank
+                os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+                sys.path.insert(0, str(HERE))
+                importlib.import_module("agent_double").main(theirs)
         finally:
             os._exit(1)
-    return partial(os.waitpid, pid, 0)
+    theirs.close()
+    return ours, partial(os.waitpid, pid, 0)
+
+
+_waiting = [_forked()] if os.environ.get(FORKS) else []
 
 
 @pytest.fixture(scope="session")
