@@ -30,7 +30,8 @@ def serve() -> None:
     procfs.become_subreaper()
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    for line in iter(sys.stdin.buffer.raw.readline, b""):
+    requests = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115  (nothing is read ahead: the children inherit it)
+    for line in iter(requests.readline, b""):
         request = json.loads(line)
         if "preload" in request:
             reply: dict[str, Any] = {"modules": preload(request["preload"])}

@@ -24,7 +24,8 @@ MODEL = {
     "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": False,
 }  # fmt: skip
 GENERATOR = torch.Generator().manual_seed(1)
-BATCHES = [MicroBatch(*(torch.randint(SYMBOLS, (2, 4), generator=GENERATOR) for _ in range(2)), ()) for _ in range(2)]
+TOKENS, TARGETS = (torch.randint(SYMBOLS, (2, 2, 4), generator=GENERATOR) for _ in range(2))
+BATCHES = [MicroBatch(inputs, targets, ()) for inputs, targets in zip(TOKENS, TARGETS, strict=True)]
 
 
 @pytest.fixture(autouse=True)
