@@ -30,8 +30,7 @@ def serve() -> None:
     procfs.become_subreaper()
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    requests = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115  (nothing is read ahead: the children inherit it)
-    for line in iter(requests.readline, b""):
+    for line in os.fdopen(0, "rb", buffering=0, closefd=False):
         request = json.loads(line)
         if "preload" in request:
             reply: dict[str, Any] = {"modules": preload(request["preload"])}

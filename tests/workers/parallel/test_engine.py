@@ -24,8 +24,12 @@ MODEL = {
     "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": False,
 }  # fmt: skip
 GENERATOR = torch.Generator().manual_seed(1)
-TOKENS, TARGETS = (torch.randint(SYMBOLS, (2, 2, 4), generator=GENERATOR) for _ in range(2))
-BATCHES = [MicroBatch(inputs, targets, ()) for inputs, targets in zip(TOKENS, TARGETS, strict=True)]
+BATCHES = [
+    MicroBatch(
+        torch.randint(SYMBOLS, (2, 4), generator=GENERATOR), torch.randint(SYMBOLS, (2, 4), generator=GENERATOR), ()
+    )
+    for _ in range(2)
+]
 
 
 @pytest.fixture(autouse=True)
