@@ -21,6 +21,7 @@ from uuid import uuid4
 
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.local import api_token, processes
+from regroup.service.local.node_devices import divide_devices
 from regroup.service.local.private_files import prepare_state_dir, write_private
 from regroup.service.local.processes import Process
 from regroup.service.settings import Settings
@@ -258,7 +259,7 @@ class _StartingNode:
 def _training_node(settings: Settings, cluster: LocalRay, number: int) -> _StartingNode:
     """Return the flags of the `number`-th node, from 1. An added node gets the devices of the node that it replaces."""
     name = f"local-{number}"
-    gpus, environment = _gpus(settings, (number - 1) % settings.local_nodes)
+    gpus, environment = divide_devices(settings, (number - 1) % settings.local_nodes)
     flags = [
         f"--address={cluster.address}", f"--num-cpus={cluster.slots_per_node}", f"--num-gpus={gpus}",
         f"--labels={ROLE_LABEL}=training", f"--node-name={name}",
@@ -339,27 +340,6 @@ _DAEMON_ENVIRONMENT = {
     "RAY_maximum_gcs_dead_worker_cached_count": "500",
     "RAY_task_events_max_num_task_in_gcs": "2000",
 }
-
-
-def _gpus(settings: Settings, index: int) -> tuple[int, dict[str, str]]:
-    """Return the number of a node's CUDA devices, and the environment that shows only those to the node.
-
-    The environment is empty if the machine has fewer devices than the settings declare.
-    """
-    visible = _visible_devices()
-    requested = settings.local_gpus_per_node
-    count = len(visible) // max(1, settings.local_nodes) if requested is None else requested
-    if count and count * settings.local_nodes <= len(visible):
-        return count, {"CUDA_VISIBLE_DEVICES": ",".join(visible[index * count : (index + 1) * count])}
-    return count, {}
-
-
-def _visible_devices() -> list[str]:
-    """Return the devices of this machine that the server's own environment allows."""
-    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if allowed is not None:
-        return [device for device in allowed.split(",") if device.strip() not in ("", "-1")]
-    return [str(number) for number in range(len(list(Path("/proc/driver/nvidia/gpus").glob("*"))))]
 
 
 def _free_ports(count: int) -> list[int]:

@@ -270,7 +270,7 @@ class Lifecycle:
             elif error.kind in INPUT_ERROR_KINDS:
                 raise input_error(error) from error
             else:  # retry any other failure to fork ranks like the death of a zygote
-                exited = Exited(ZYGOTE_RANK, generation.number, -9, time.time(), last_output=str(error))
+                exited = Exited(ZYGOTE_RANK, generation.number, -9, time.time(), last_output=error.message)
                 monitor.receive(error.node_id, exited)
         return monitor
 

@@ -25,7 +25,10 @@ Mutation = Sequence[tuple[str, str, str]]
 LIMIT, SCALAR_LIMIT = 1e-11, 1e-12
 """In float64: of a tensor's norm, and of the loss and the gradient's norm."""
 HALF_LIMIT = 5e-3
-"""In float16, relative, of anything: the errors are near 3e-4."""
+"""In float16, relative, of anything but weights of norms: the errors are near 3e-4."""
+HALF_NORM_LIMIT = 2e-2
+"""In float16, of the weights of norms: their gradients are sums over all tokens in which most of the terms cancel. The
+errors are near 8e-3."""
 SCALE = 2.0**16
 RECORDS, SEQUENCE, SYMBOLS, MICRO_BATCH = 12, 16, 24, 4
 INITIAL_SCALE, GROWTH_INTERVAL = 2.0**22, 3
@@ -176,6 +179,6 @@ def trainer_errors(agent: Any, config: RankConfig, folder: Path, *, mutation: Mu
     for name, right in expected[-1].parameters.items():
         change, expected_change = values[name].double() - start[name], right - start[name]
         error = float((change - expected_change).norm() / expected_change.norm())
-        if not error <= limit:
+        if not error <= (HALF_NORM_LIMIT if is_half and "norm" in name else limit):
             wrong.append(f"{name}: {error:.1e}")
     return wrong

@@ -50,7 +50,7 @@ def is_ready(server: Server) -> bool:
     return True
 
 
-def test_a_node_that_lost_one_of_its_helpers_returns_and_the_job_continues(
+def test_a_node_that_lost_an_agent_of_ray_returns_and_the_job_continues(
     healing: Server, spec: Spec, tmp_path: Path
 ) -> None:
     (tmp_path / "gates").mkdir()

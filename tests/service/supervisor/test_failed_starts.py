@@ -99,4 +99,4 @@ async def test_ranks_that_do_not_start_are_charged_with_the_reason(monkeypatch: 
     monkeypatch.setattr(FakeNodes, "_form_ranks", form_ranks)
     state = await Starts("none").next()
     assert (state["state"], state["reason"]) == ("FAILED", "budget_exhausted")
-    assert "ranks did not start: the limit of processes is reached" in state["message"]
+    assert "ranks did not start on node node-1: the limit of processes is reached" in state["message"]

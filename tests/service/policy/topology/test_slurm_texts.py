@@ -92,15 +92,15 @@ def test_any_expression_is_expanded_or_refused(text: str) -> None:
         ("Include ", "a", "t.conf"), ("Include ", "%c", "t.conf"),
     ],
 )  # fmt: skip
-def test_half_a_megabyte_is_read_within_a_second(begin: str, repeated: str, file: str) -> None:
+def test_half_a_megabyte_is_read_in_seconds(begin: str, repeated: str, file: str) -> None:
     text = begin + repeated * (2**19 // len(repeated))
-    check(text.encode(), file)
-    check(f"{text}=x".encode(), file)
+    check(text.encode(), file, limit_s=4.0)  # a time that grows with the square of the size takes minutes
+    check(f"{text}=x".encode(), file, limit_s=4.0)
 
 
-def check(content: bytes, file: str) -> None:
+def check(content: bytes, file: str, limit_s: float = 1.0) -> None:
     """Check the result of any content: names, notes, or an error with a place and of bounded length."""
-    with limited_time():
+    with limited_time(limit_s):
         try:
             found = parse_topology(file, content, read)
         except TopologyError as error:
