@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from regroup.api.schemas.jobs import Job as JobModel
 
 
-def follow_check(client: "Client", job: "JobModel", *, as_json: bool, sources: "Sequence[OutputSource]" = ()) -> None:
+def follow_check(
+    client: "Client", job: "JobModel", *, as_json: bool, sources: "Sequence[OutputSource] | None" = None
+) -> None:
     """Show the job of a check until it ends, then its verdict; exit 0 only if the restart changed nothing.
 
     Args:
         client: Client of the job's server.
         job: The job that makes the check.
         as_json: Print only the verdict.
-        sources: Output of ranks that is shown too.
+        sources: Output of ranks that is shown too; None if standard output shows the progress of the job instead.
     """
     from regroup.api.cli.commands.watch import first_view
     from regroup.api.cli.render.restart_verdict import render_verdict
@@ -31,8 +33,8 @@ def follow_check(client: "Client", job: "JobModel", *, as_json: bool, sources: "
 
     with continuing(job):
         if not as_json:
-            with display(output=bool(sources)) as out:
-                follow(feed(client, job.id), first_view(job), out, sources)
+            with display(output=sources is not None) as out:
+                follow(feed(client, job.id), first_view(job), out, sources or ())
         verdict = verdict_of(client.wait(job.id))
     if as_json:
         print_json(verdict)

@@ -213,7 +213,7 @@ def run(
         ranks = _most_ranks(job)
         has_nodes = not is_file and not (ray_train and nproc_per_node is None)
         per_node = ranks_per_node(flags, nodes) if has_nodes else ranks
-        sources = () if is_silent else choose_sources(output, ranks, per_node)
+        sources = None if is_silent else choose_sources(output, ranks, per_node)
         follow_to_the_end = follow_check if check else watch_to_the_end
         follow_to_the_end(client, job, as_json=as_json, sources=sources)
 

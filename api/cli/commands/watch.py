@@ -39,7 +39,7 @@ def watch(job: Job, project: Project = "default", server: Server = None, as_json
 
 
 def watch_to_the_end(
-    client: "Client", job: "JobModel", *, as_json: bool, sources: "Sequence[OutputSource]" = ()
+    client: "Client", job: "JobModel", *, as_json: bool, sources: "Sequence[OutputSource] | None" = None
 ) -> None:
     """Show `job` until it ends; exit 0 only if it SUCCEEDED.
 
@@ -47,7 +47,7 @@ def watch_to_the_end(
         client: Client of the job's server.
         job: The job.
         as_json: Print only the final job.
-        sources: Output of ranks that is shown too.
+        sources: Output of ranks that is shown too; None if standard output shows the progress of the job instead.
     """
     from regroup.api.client.discovery import feed
     from regroup.api.live.display import display
@@ -59,8 +59,8 @@ def watch_to_the_end(
             print_json(job)
             state = str(job.state)
         else:
-            with display(output=bool(sources)) as out:
-                view = follow(feed(client, job.id), first_view(job), out, sources)
+            with display(output=sources is not None) as out:
+                view = follow(feed(client, job.id), first_view(job), out, sources or ())
             state = view.state
             print_message(f"{job.id} {state}" + ("" if state == "SUCCEEDED" else f"; regroup why {job.id}"))
     if state != "SUCCEEDED":
