@@ -12,7 +12,7 @@ from typing import Protocol, Self
 
 from regroup.api.chaos.server_process import LocalService
 from regroup.api.client.client import Client
-from regroup.service.local.api_token import own_token
+from regroup.service.local.api_token import VARIABLES, own_token
 from regroup.service.server import control_plane
 from tests.support.servers.ports import free_port
 
@@ -43,7 +43,8 @@ class ScriptedService(AbstractContextManager["ScriptedService"]):
         self.state_dir, self._port = folder / "state", free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._log = folder / "server.log"
-        self._environment = {**os.environ, **(environment or {})}
+        own = {name: value for name, value in os.environ.items() if name not in VARIABLES}  # a token of its own
+        self._environment = {**own, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
