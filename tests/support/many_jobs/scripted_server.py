@@ -52,6 +52,7 @@ async def live(supervisor: FakeSupervisor, kind: str) -> None:
         await supervisor.state("RUNNING", "recovered")
     if kind in ("waits", "withdrawn"):
         await supervisor.wait_for_intent("cancel")
+        await supervisor.state("DRAINING", "cancelled_by_user")
         await supervisor.state("CANCELLED", "cancelled_by_user")
     elif kind == "fails":
         await supervisor.state("FAILED", "user_error", "the script failed")
