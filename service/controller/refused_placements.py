@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from regroup.service.domain.backoff import backoff_s
 from regroup.service.store.records import PLACEABLE, Condition
 
 _FIRST_DELAY_S = 1.0
@@ -17,7 +18,7 @@ def retry_delay_s(refusals: int) -> float:
     Without it, a job whose devices something outside of the service uses would hold and release the others, and
     record two events, in every pass.
     """
-    return min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(max(0, refusals - 1), 16))
+    return backoff_s(refusals, first_s=_FIRST_DELAY_S, longest_s=_LONGEST_DELAY_S)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
+from regroup.service.domain.backoff import backoff_s
 from regroup.service.domain.errors import RegroupError
 from regroup.service.local import ray_cluster
 from regroup.service.settings import Settings
@@ -28,8 +29,7 @@ class RestartDelays:
     def is_due(self, node: str, now_s: float) -> bool:
         """Return whether a lost node may start now."""
         count, last_s = self._starts.get(node, (0, 0.0))
-        delay_s = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(count - 1, 16)) if count else 0.0
-        return now_s - last_s >= delay_s
+        return now_s - last_s >= backoff_s(count, first_s=_FIRST_DELAY_S, longest_s=_LONGEST_DELAY_S)
 
     def record(self, node: str, now_s: float) -> None:
         """Record a start."""

@@ -165,7 +165,9 @@ class RayCluster:
         deadline = asyncio.get_running_loop().time() + _LEAVE_S
         while name in await self.actors():
             if asyncio.get_running_loop().time() > deadline:
-                raise ClusterUnavailableError(f"{_spoken(name)} is still there {_LEAVE_S:.0f} s after it was killed")
+                raise ClusterUnavailableError(
+                    f"{_describe_actor(name)} is still there {_LEAVE_S:.0f} s after it was killed"
+                )
             await asyncio.sleep(0.05)
 
     async def recorded_jobs(self) -> set[str]:
@@ -235,7 +237,7 @@ class RayCluster:
             try:
                 handle = self._handle(actor)
             except ValueError as error:
-                raise SupervisorGoneError(f"the cluster has no {_spoken(actor)}") from error
+                raise SupervisorGoneError(f"the cluster has no {_describe_actor(actor)}") from error
             return getattr(handle, method).remote(*arguments).future()
 
         pending = await self._blocking(begin)
@@ -243,11 +245,13 @@ class RayCluster:
             async with asyncio.timeout(limit_s):
                 return await asyncio.wrap_future(pending)
         except TimeoutError as error:
-            raise ClusterUnavailableError(f"{_spoken(actor)} did not answer within {limit_s:.0f} s") from error
+            raise ClusterUnavailableError(f"{_describe_actor(actor)} did not answer within {limit_s:.0f} s") from error
         except exceptions.ActorDiedError as error:
-            raise SupervisorGoneError(f"{_spoken(actor)} is gone: {describe_ray_error(error)}") from error
+            raise SupervisorGoneError(f"{_describe_actor(actor)} is gone: {describe_ray_error(error)}") from error
         except exceptions.RayActorError as error:
-            raise ClusterUnavailableError(f"{_spoken(actor)} is restarting: {describe_ray_error(error)}") from error
+            raise ClusterUnavailableError(
+                f"{_describe_actor(actor)} is restarting: {describe_ray_error(error)}"
+            ) from error
 
     def _handle(self, actor: str) -> Any:
         """Return the handle of an actor by its name. An agent that was a standby has another name. Blocking."""
@@ -261,7 +265,7 @@ class RayCluster:
         return await self._calls.run(function, limit_s)
 
 
-def _spoken(actor: str) -> str:
+def _describe_actor(actor: str) -> str:
     """Return an actor for people: its role and job, without the ids of Ray."""
     role = actor.removeprefix("regroup-").partition(":")[0]
     job_id = job_id_of(actor)

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from regroup.service.domain.backoff import backoff_s
+
 _FIRST_DELAY_S = 0.5
 _LONGEST_DELAY_S = 30.0
 _RECOVERED_AFTER_S = 60.0
@@ -19,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 def restart_delay_s(failures: int) -> float:
     """Return the delay before the next start after this number of consecutive failures."""
-    return min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(max(0, failures - 1), 16))
+    return backoff_s(max(1, failures), first_s=_FIRST_DELAY_S, longest_s=_LONGEST_DELAY_S)
 
 
 class SupervisedTask:

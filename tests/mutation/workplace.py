@@ -29,7 +29,7 @@ _END_S = 5.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the tests ended."""
+    """Result of a run of tests."""
 
     code: int | None
     """Exit code of pytest; None: they ran past the limit."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from regroup.service.domain.backoff import backoff_s
 from regroup.service.domain.states import BUDGET_BY_REASON, PROGRESS_REASONS, Reason
 from regroup.service.policy.recovery.classify import Cause
 
@@ -15,6 +16,7 @@ _BUDGET_OF_THE_CODE = {
 """Reasons that end the job unless its spec allows more attempts."""
 _NO_ACCIDENT_TWICE = frozenset({Reason.NON_FINITE, Reason.DEVICE_ERROR})
 """Reasons that end the job if they repeat at the same step, from the same state."""
+_FIRST_BACKOFF_S = 0.5
 _BACKOFF_CAP_S = 30.0
 _BACKOFF_FROM = {Reason.IO_ERROR: 1}
 """Number of failures in a row before the first back-off; 3 by default. Storage and connections recover more slowly than
@@ -91,9 +93,9 @@ def decide_recovery(
         )
         return RecoveryDecision(False, Reason.BUDGET_EXHAUSTED, message)
     in_a_row = next((n for n, charge in enumerate(reversed(mine)) if charge.step != step), len(mine))
-    doublings = in_a_row - _BACKOFF_FROM.get(cause.reason, 3)
-    backoff_s = min(_BACKOFF_CAP_S, 0.5 * 2**doublings) if doublings >= 0 else 0.0
-    return RecoveryDecision(True, cause.reason, cause.summary, backoff_s)
+    delayed = in_a_row - _BACKOFF_FROM.get(cause.reason, 3) + 1
+    delay_s = backoff_s(delayed, first_s=_FIRST_BACKOFF_S, longest_s=_BACKOFF_CAP_S)
+    return RecoveryDecision(True, cause.reason, cause.summary, delay_s)
 
 
 def budget_level(charges: Sequence[Charge], refill_steps: int) -> float:

@@ -88,8 +88,8 @@ def classify_failure(
     """Return the earliest cause that is not collateral.
 
     A lost agent explains the exits on its node. A zygote's death explains those of its ranks and of the store, which it
-    also forked. An exit of a rank that
-    reported an exception is that exception. If all failures are collateral, the first one is returned.
+    also forked. An exit of a rank that reported an exception is that exception. If all failures are collateral, the
+    first one is returned.
 
     Args:
         found: a hang or a planned end; detected only while nothing else has failed, so it is the cause.

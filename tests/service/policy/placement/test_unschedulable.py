@@ -1,4 +1,4 @@
-"""Why a job has no nodes: the text about nodes that the cluster has lost."""
+"""The text about lost nodes in the reason why a job waits."""
 
 from regroup.service.policy.placement.unschedulable import describe_lost_nodes
 
