@@ -77,7 +77,11 @@ class Node:
             for rank in range(2)
         ]
         await self.host.form_ranks(joins, [0, 1], {})
-        await self.until(lambda: all((self.folder / f"up-{rank}").exists() for rank in range(2)))
+        await self.until(lambda: len(self.written("up")) == 2)
+
+    def written(self, name: str) -> list[str]:
+        """Read what the ranks wrote to their files of this name. A file without content is being written."""
+        return [text for path in sorted(self.folder.glob(f"{name}-*")) if (text := path.read_text())]
 
     async def until(self, condition: Any) -> None:
         async with asyncio.timeout(20):
@@ -117,31 +121,29 @@ async def test_ranks_end_by_themselves_and_report_nothing_but_that(node: Node, c
     await node.until(lambda: len(node.of(Exited)) == 2)
     assert {(exited.code, exited.terminated) for exited in node.of(Exited)} == {(code, True)}
     assert node.of(Failed) == [] and {done.stopped for done in node.of(Done)} <= {True}
-    saved = [path.read_text() for path in node.folder.glob("saved-*")]
-    assert saved == ([] if code == -15 else ["15 ", "15 "])
+    assert node.written("saved") == ([] if code == -15 else ["15 ", "15 "])
     assert await node.host.kill_ranks(1) == []
     assert list(node.folder.glob("helper-*")) == [], "only the rank's own process gets the signal"
 
 
 @pytest.mark.parametrize("node", ["exits"], indirect=True)
 async def test_a_stopped_rank_continues_and_saves_too(node: Node) -> None:
-    await node.until(lambda: (node.folder / "up-1").read_text())
-    os.kill(int((node.folder / "up-1").read_text()), signal.SIGSTOP)
+    os.kill(int(node.written("up")[1]), signal.SIGSTOP)
     await node.host.terminate_ranks(1)
     await node.until(lambda: len(node.of(Exited)) == 2)
-    assert {path.read_text() for path in node.folder.glob("saved-*")} == {"15 "}
+    assert node.written("saved") == ["15 ", "15 "]
 
 
 @pytest.mark.parametrize("node", ["ignores"], indirect=True)
 async def test_ranks_get_one_sigterm_and_are_then_killed(node: Node) -> None:
     await node.host.terminate_ranks(1)
-    await node.until(lambda: len(list(node.folder.glob("saved-*"))) == 2)
+    await node.until(lambda: len(node.written("saved")) == 2)
     await node.host.terminate_ranks(1)  # as a supervisor does that has restarted
     assert node.host.is_terminating
     began_s = time.monotonic()
     assert await node.host.kill_ranks(1) == []
     assert time.monotonic() - began_s < 5
-    assert {path.read_text() for path in node.folder.glob("saved-*")} == {"15 "}
+    assert node.written("saved") == ["15 ", "15 "]
     assert {(exited.code, exited.terminated) for exited in node.of(Exited)} == {(-9, True)}
     assert not node.host.is_terminating
 
@@ -165,7 +167,7 @@ async def orphaned(node: Node) -> None:
 @pytest.mark.parametrize("node", [("exits slowly", ORPHANED), ("fails", ORPHANED)], indirect=True, ids=str)
 async def test_ranks_without_a_supervisor_save_and_are_not_complete(node: Node) -> None:
     await orphaned(node)
-    assert {path.read_text() for path in node.folder.glob("saved-*")} == {"15 "}
+    assert node.written("saved") == ["15 ", "15 "]
     assert node.of(Done) == [] and node.of(Failed) == [], "the job is neither complete nor failed"
     assert {(exited.code == 0, exited.terminated) for exited in node.of(Exited)} == {(False, False)}
     (note,) = [note for note in node.of(Note) if note.kind == "lease_ended"]
@@ -181,14 +183,14 @@ async def test_ranks_without_a_supervisor_get_the_time_that_they_need(node: Node
 @pytest.mark.parametrize("node", [("ignores", {**ORPHANED, "termination_grace_s": 0.3})], indirect=True, ids=str)
 async def test_ranks_without_a_supervisor_are_killed_after_the_grace(node: Node) -> None:
     await orphaned(node)
-    assert {path.read_text() for path in node.folder.glob("saved-*")} == {"15 "}
+    assert node.written("saved") == ["15 ", "15 "]
     assert {exited.code for exited in node.of(Exited)} == {-9}
 
 
 @pytest.mark.parametrize("node", [("ignores", {**ORPHANED, "termination_grace_s": 60.0})], indirect=True, ids=str)
 async def test_a_supervisor_that_returns_ends_the_ranks_that_save(node: Node) -> None:
     node.host.renew_lease(procfs.boottime_s())
-    await node.until(lambda: len(list(node.folder.glob("saved-*"))) == 2)
+    await node.until(lambda: len(node.written("saved")) == 2)
     node.host.renew_lease(procfs.boottime_s())  # the ranks have got SIGTERM, so their lease stays ended
     assert await node.host.kill_ranks(1) == []
     assert {exited.code for exited in node.of(Exited)} == {-9}
