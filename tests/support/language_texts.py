@@ -4,7 +4,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,16 +63,16 @@ def texts_of(path: Path) -> Iterator[Text]:
 
 
 def _python_texts(source: str) -> Iterator[Text]:
-    tree = ast.parse(source)
+    nodes = list(ast.walk(ast.parse(source)))
     documented = set[int]()
-    for node in ast.walk(tree):
+    for node in nodes:
         for value, owner in _docstrings(node):
             documented.add(id(value))
             is_function = isinstance(owner, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_value(owner)
             yield Text("docstring", _numbered(str(value.value), value), is_function)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             yield Text("test-name", ((node.lineno, node.name.removeprefix("test_").replace("_", " ")),))
-    yield from _strings(tree, documented)
+    yield from _strings(nodes, documented)
     yield from _python_comments(source)
 
 
@@ -94,13 +94,13 @@ def _is_value(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(re.search(r"property|fixture|\.(setter|getter)$|validator|serializer", text) for text in decorators)
 
 
-def _strings(tree: ast.Module, documented: set[int]) -> Iterator[Text]:
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    for node in ast.walk(tree):
+def _strings(nodes: Sequence[ast.AST], documented: set[int]) -> Iterator[Text]:
+    others = documented | {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             parts = [part.value if isinstance(part, ast.Constant) else "{}" for part in node.values]
             value = "".join(str(part) for part in parts)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented | inside:
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in others:
             value = node.value
         else:
             continue

@@ -13,7 +13,7 @@ from tests.support.servers.regroup_server import Server, eventually
 Spec = Callable[..., dict[str, Any]]
 
 LEASE_S = 6.0
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from tests.support.machines.terminal import Terminal, squeeze
 from tests.support.servers.regroup_server import Server, eventually
 
 REGROUP = [sys.executable, "-m", "regroup.api.cli"]
-WIDTHS = pytest.mark.parametrize("columns", [80, 200])
+WIDTHS = pytest.mark.parametrize("columns", [80, pytest.param(200, marks=pytest.mark.slow)])
+"""Both widths are in the fast tests of tests/api/cli, which need no cluster."""
 PROGRAM = """
 import os, sys, time, torch
 model = torch.nn.Linear(4, 4)

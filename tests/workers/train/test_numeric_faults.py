@@ -29,6 +29,11 @@ def replicas(config: RankConfig) -> RankConfig:
     return changed(config, parallel={"data_parallel": "ddp"})
 
 
+def long(config: RankConfig) -> RankConfig:
+    """Return a job with as many steps as a spike needs before it, and with little work in each."""
+    return changed(config, training={"steps": 24, "global_batch": 4, "validate_every": None})
+
+
 def again(agent: Any, config: RankConfig, memory: str, step: int, world_size: int = 2) -> Any:
     """Run the next generation from this step's state in memory. No fault is injected twice."""
     source = {"source": "memory", "step": step, "generation": 1}
@@ -156,7 +161,7 @@ def test_a_flipped_bit_in_a_snapshot_fails_its_checksum(agent: Any, config: Rank
 
 @pytest.mark.parametrize("of", ["loss", "gradient norm"])
 def test_a_spike_is_reported_or_its_step_is_repeated(agent: Any, config: RankConfig, of: str) -> None:
-    config = changed(config, training={"steps": 24, "global_batch": 4})
+    config = long(config)
     whole = agent.run(config, 2, "even")
     do = "spike_loss" if of == "loss" else "spike_gradient"
     config = changed(config, faults=[fault(1, 22, do)], loss_spike=LossSpikeConfig(LossSpikeAction.WARN))
@@ -182,8 +187,7 @@ def test_a_spike_is_reported_or_its_step_is_repeated(agent: Any, config: RankCon
 @pytest.mark.parametrize("axis", ["tp", "pp"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_wild_gradient_of_a_part_of_a_model_stands_out(agent: Any, config: RankConfig, axis: str, rank: int) -> None:
-    config = changed(config, training={"steps": 24, "global_batch": 4})
-    config = changed(config, model={"heads": 4, "kv_heads": 2, "vocab_size": 264})
+    config = changed(long(config), model={"heads": 4, "kv_heads": 2, "vocab_size": 264})
     config = changed(config, faults=[fault(rank, 22, "spike_gradient")], loss_spike=ROLLBACK)
     faulty = agent.run(config, 2, f"wild-{axis}-{rank}", layout={axis: 2}, show_errors=False)
     details = faulty.of("Failed")[0]["error"]["details"]
@@ -191,7 +195,6 @@ def test_a_wild_gradient_of_a_part_of_a_model_stands_out(agent: Any, config: Ran
 
 
 def test_a_loss_of_a_pipeline_stands_out(agent: Any, config: RankConfig) -> None:
-    config = changed(config, training={"steps": 24, "global_batch": 4})
-    config = changed(config, faults=[fault(1, 22, "spike_loss")], loss_spike=ROLLBACK)
+    config = changed(long(config), faults=[fault(1, 22, "spike_loss")], loss_spike=ROLLBACK)
     faulty = agent.run(config, 2, "wild-pipeline", layout={"pp": 2}, show_errors=False)
     assert faulty.of("Failed")[0]["error"]["details"]["of"] == "loss", "the last stage has it"
