@@ -40,7 +40,10 @@ def house(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callabl
     return run
 
 
-AT_ONCE = pytest.mark.parametrize("typed", [(), ("-n", "2")], ids=["one after the other", "two at a time"])
+AT_ONCE = pytest.mark.parametrize(
+    "typed",
+    [pytest.param((), marks=pytest.mark.slow, id="one after the other"), pytest.param(("-n", "2"), id="two at a time")],
+)
 
 
 @AT_ONCE

@@ -69,8 +69,8 @@ LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
 
 VARIANTS = frozenset({
     "zero1-2", "fsdp3, uneven", "fsdp2, recomputed", "tp2, whole sequences", "tp2, recomputed but for cheap parts",
-    "tp2 x fsdp3, uneven", "pp2", "pp2, every second block recomputed", "pp2, interleaved zero bubble", "pp2, zbv",
-    "pp2 x fsdp3, uneven", "hsdp2x2 x tp2", "pp2 x hsdp2x2",
+    "tp2 x ddp2", "tp2 x fsdp3, uneven", "pp2", "pp2, every second block recomputed", "pp2, interleaved zero bubble",
+    "pp2, zbv", "pp2 x tp2, zbv", "pp2 x fsdp3, uneven", "hsdp2x2 x tp2", "pp2 x hsdp2x2",
     "convnet, ddp2", "convnet, zero1-2", "convnet, tp2 x fsdp2", "convnet, pp2 x ddp2",
 })  # fmt: skip
 """Combinations of what the others show: only in `make test-all`."""

@@ -6,6 +6,8 @@ import sys
 from difflib import SequenceMatcher
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 MOST = 15
 
@@ -31,6 +33,7 @@ def test_a_plain_fsdp_loop_becomes_a_function_by_few_lines() -> None:
     assert f"{len(written)} lines are new or different" in " ".join(guide.split())
 
 
+@pytest.mark.slow
 def test_the_plain_loop_is_one_that_runs() -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(

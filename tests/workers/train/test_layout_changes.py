@@ -85,7 +85,7 @@ def test_the_state_in_memory_fits_any_other_layout(agent: Any, divisible: RankCo
     assert resumed.result["parameter_count"] == whole.result["parameter_count"]
 
 
-@pytest.mark.parametrize(("before", "after"), [("3d", "zero1"), ("zbv", "pp")])
+@pytest.mark.parametrize(("before", "after"), [pytest.param("3d", "zero1", marks=pytest.mark.slow), ("zbv", "pp")])
 def test_so_does_a_checkpoint(agent: Any, divisible: RankConfig, tmp_path: Path, before: str, after: str) -> None:
     divisible = changed(divisible, training={"precision": "fp64"})
     memory = f"saved-{before}-for-{after}"
@@ -132,7 +132,9 @@ def test_summed_in_bf16_every_layout_stays_near(agent: Any, divisible: RankConfi
     assert rough.losses != exact.losses
 
 
-@pytest.mark.parametrize("name", ["tp", "zbv", pytest.param("3d", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", [pytest.param("tp", marks=pytest.mark.slow), "zbv", pytest.param("3d", marks=pytest.mark.slow)]
+)
 def test_in_bf16_every_layout_stays_near_float32(agent: Any, divisible: RankConfig, name: str) -> None:
     exact = run(agent, divisible, "fsdp3", "fp32")
     divisible = changed(divisible, training={"precision": "bf16"})
