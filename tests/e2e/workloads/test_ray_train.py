@@ -52,6 +52,7 @@ def under_ray_train(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str]
     return lines, folder
 
 
+@pytest.mark.slow
 def test_the_example_loses_a_rank_and_ends_as_under_ray_train(
     served: Server, tmp_path: Path, under_ray_train: tuple[list[str], Path]
 ) -> None:
@@ -80,6 +81,7 @@ def test_the_example_loses_a_rank_and_ends_as_under_ray_train(
     assert not served.client.checkpoints(job.id)
 
 
+@pytest.mark.slow
 def test_a_run_started_under_ray_train_continues_here(served: Server, under_ray_train: tuple[list[str], Path]) -> None:
     _, folder = under_ray_train
     job = served.run(ray_train("goes-on", EXAMPLE, "--folder", str(folder), "--epochs", str(EPOCHS + 1)))
