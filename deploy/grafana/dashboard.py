@@ -137,9 +137,12 @@ ROWS = (
             ),
             Panel(
                 "Generation",
-                "Generation of each job. Each failure and each resize starts a new one.",
+                "Generation of each job, and its incidents. Each failure and each resize starts a new generation.",
                 "short",
-                [Query("regroup_job_generation", LEGEND)],
+                [
+                    Query("regroup_job_generation", LEGEND),
+                    Query("regroup_job_incidents", f"{LEGEND} incidents"),
+                ],
             ),
             Panel(
                 "Jobs by state",
@@ -274,12 +277,13 @@ ROWS = (
             ),
             Panel(
                 "Faults of the server",
-                "Failures of tasks, of scheduling passes, and of the server while it handled one job.",
+                "Failures of tasks, of scheduling passes and of single jobs, and starts of lost local nodes.",
                 "short",
                 [
                     Query("sum by (task) (regroup_task_failures_total)", "{{task}}"),
                     Query("sum by (cause) (regroup_controller_passes_failed_total)", "passes: {{cause}}"),
                     Query("sum(regroup_controller_job_faults_total)", "jobs"),
+                    Query("sum by (outcome) (regroup_local_node_starts_total)", "starts of local nodes: {{outcome}}"),
                 ],
             ),
             Panel(

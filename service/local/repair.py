@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -17,6 +18,14 @@ _LONGEST_DELAY_S = 60.0
 _STEADY_S = 300.0
 """Time without a loss after which the first delay of a node applies again."""
 _log = structlog.get_logger(__name__)
+
+
+@dataclass
+class NodeStarts:
+    """Counts of the starts of lost nodes by this process."""
+
+    succeeded: int = 0
+    failed: int = 0
 
 
 class RestartDelays:
@@ -38,9 +47,9 @@ class RestartDelays:
 
 
 async def repair_local_ray(
-    settings: Settings, head_lost: asyncio.Event, clock: Callable[[], float] = time.monotonic
+    settings: Settings, head_lost: asyncio.Event, starts: NodeStarts, clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Start lost nodes again, until cancelled. Set `head_lost` if the head has ended.
+    """Start lost nodes again, until cancelled, and count the starts. Set `head_lost` if the head has ended.
 
     A process keeps one connection to one cluster, so the server itself must start again to join a new one.
     """
@@ -53,14 +62,16 @@ async def repair_local_ray(
         for node in cluster.lost_nodes if cluster else ():
             if delays.is_due(node, clock()):
                 delays.record(node, clock())
-                await _restart(settings, node)
+                await _restart(settings, node, starts)
         await asyncio.sleep(POLL_S)
 
 
-async def _restart(settings: Settings, node: str) -> None:
+async def _restart(settings: Settings, node: str, starts: NodeStarts) -> None:
     _log.warning("a local node was lost, and starts again", node=node)
     try:
         await asyncio.to_thread(ray_cluster.restart_node, settings, node)
+        starts.succeeded += 1
         _log.info("a local node joined the cluster again", node=node)
     except (RegroupError, OSError, ValueError) as error:
+        starts.failed += 1
         _log.error("a local node could not start; the next attempt follows", node=node, error=str(error))

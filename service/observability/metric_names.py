@@ -35,6 +35,10 @@ JOB_FAULTS = Metric(
 TASK_FAILURES = Metric(
     "regroup_task_failures", "counter", "Failures and new starts of long-lived tasks of this process.", ("task",)
 )
+LOCAL_NODE_STARTS = Metric(
+    "regroup_local_node_starts", "counter",
+    "Starts of lost nodes of the local Ray cluster by this process, by outcome: succeeded or failed.", ("outcome",),
+)  # fmt: skip
 JOBS_WITH_FAULTS = Metric(
     "regroup_jobs_with_platform_fault", "gauge", "Jobs that the control plane fails to handle (`PlatformFault`)."
 )

@@ -61,6 +61,7 @@ class Metrics:
         cluster: Cluster | None = None,
         tasks: ServerTasks | None = None,
         blob_bytes: Callable[[], int | None] = lambda: None,
+        local_node_starts: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """Create the renderer.
 
@@ -69,12 +70,13 @@ class Metrics:
             cluster: source of the nodes for the metric of shared spares; None omits the number of ready spares.
             tasks: tasks of this server.
             blob_bytes: returns the size of all code archives; None while it is unknown.
+            local_node_starts: returns the starts of lost local nodes by outcome; empty where regroup starts none.
         """
         self._store, self._cluster = store, cluster
         self._rule = rule
         self._clock = clock
         self._tasks = tasks or ServerTasks()
-        self._blob_bytes = blob_bytes
+        self._blob_bytes, self._local_node_starts = blob_bytes, local_node_starts
         self._accounts: dict[str, JobAccount] = {}
         """Accounts of the jobs that are not in the stored sums."""
         self._probes = ProbeResults()
@@ -85,6 +87,8 @@ class Metrics:
         families = list(_of_server(self._tasks))
         blob_bytes = self._blob_bytes()
         families.append(_gauge(names.BLOB_BYTES, [] if blob_bytes is None else [((), float(blob_bytes))]))
+        starts = self._local_node_starts().items()
+        families.append(_counter(names.LOCAL_NODE_STARTS, [((outcome,), float(count)) for outcome, count in starts]))
         async with self._one_at_a_time:
             try:
                 families += await self._of_store()

@@ -21,7 +21,7 @@ from regroup.service.local import processes, program_end, ray_cluster
 from regroup.service.local.private_files import write_private
 from regroup.service.local.processes import Process
 from regroup.service.local.program_end import EndedPrograms
-from regroup.service.local.repair import repair_local_ray
+from regroup.service.local.repair import NodeStarts, repair_local_ray
 from regroup.service.observability.job_totals import count_finished_jobs
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.retention import RetentionPolicy, run_retention
@@ -73,7 +73,9 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
         cluster = await _join(settings)
         controller = Controller(store, cluster, settings)
         tasks, usage = ServerTasks(controller.passes), BlobUsage()
-        metrics = Metrics(store, rule_of(settings), cluster=cluster, tasks=tasks, blob_bytes=lambda: usage.bytes)
+        starts = NodeStarts() if not settings.ray_address and settings.restart_local_nodes else None
+        metrics = Metrics(store, rule_of(settings), cluster=cluster, tasks=tasks, blob_bytes=lambda: usage.bytes,
+                          local_node_starts=lambda: {} if starts is None else asdict(starts))  # fmt: skip
         services = Services(store, cluster, settings, render_metrics=metrics.render, tasks=tasks,
                             checks={"controller": controller.check, "last_pass": controller.check_passes})  # fmt: skip
         tasks.add("controller", controller.run)
@@ -81,9 +83,9 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
         tasks.add("measurement of code archives", lambda: run_measurement(services.blobs, usage))
         tasks.add("count of finished jobs", lambda: count_finished_jobs(store))
         tasks.add("removal of old history", lambda: run_retention(store, RetentionPolicy.of(settings)))
-        if not settings.ray_address and settings.restart_local_nodes:
+        if starts is not None:
             lost = head_lost or asyncio.Event()
-            tasks.add("repair of the local Ray cluster", lambda: repair_local_ray(settings, lost))
+            tasks.add("repair of the local Ray cluster", lambda: repair_local_ray(settings, lost, starts))
         async with tasks.run():
             yield services
     finally:

@@ -107,7 +107,10 @@ async def exposition(folder: Path) -> bytes:
     tasks.add("controller", lambda: asyncio.sleep(0))
     tasks.passes.lead()
     tasks.passes.complete()
-    text = await Metrics(store, QuarantinePolicy(3600.0, 600.0), tasks=tasks, blob_bytes=lambda: 1000).render()
+    text = await Metrics(
+        store, QuarantinePolicy(3600.0, 600.0), tasks=tasks, blob_bytes=lambda: 1000,
+        local_node_starts=lambda: {"succeeded": 1},
+    ).render()  # fmt: skip
     await store.close()
     return text
 

@@ -76,6 +76,7 @@ def test_a_node_that_lost_an_agent_of_ray_returns_and_the_job_continues(
     assert after.raylets["local-2"] != before.raylets["local-2"]
     names = sorted(node.name for node in healing.client.nodes() if node.name.startswith("local-"))
     assert names == ["local-1", "local-2"]
+    assert 'regroup_local_node_starts_total{outcome="succeeded"} 1.0' in healing.get("/metrics")
 
 
 def test_a_lost_head_is_replaced_and_every_second_and_step_is_accounted_for(

@@ -12,8 +12,8 @@ import pytest
 
 from regroup.service.local import processes, ray_cluster, repair
 from regroup.service.local.processes import Process
-from regroup.service.local.ray_cluster import LocalRay
-from regroup.service.local.repair import RestartDelays, repair_local_ray
+from regroup.service.local.ray_cluster import LocalRay, LocalRayError
+from regroup.service.local.repair import NodeStarts, RestartDelays, repair_local_ray
 from regroup.service.settings import Settings
 
 SLEEP = "import time; time.sleep(60)"
@@ -64,15 +64,20 @@ async def test_a_lost_node_starts_again_and_a_lost_head_is_reported(
     def restart(_: Settings, name: str) -> None:
         save(settings, {**daemons, name: start_process()[1]})
         loop.call_soon_threadsafe(started.put_nowait, name)
+        if name == "local-1":
+            raise LocalRayError("no memory")
 
     monkeypatch.setattr(ray_cluster, "restart_node", restart)
-    head_lost = asyncio.Event()
-    watching = asyncio.create_task(repair_local_ray(settings, head_lost))
+    head_lost, starts = asyncio.Event(), NodeStarts()
+    watching = asyncio.create_task(repair_local_ray(settings, head_lost, starts))
     end(second[0])
     assert await asyncio.wait_for(started.get(), 10) == "local-2"
     assert not head_lost.is_set() and started.empty()
+    end(first[0])
+    assert await asyncio.wait_for(started.get(), 10) == "local-1"
     end(head[0])
     await asyncio.wait_for(head_lost.wait(), 10)
+    assert starts == NodeStarts(succeeded=1, failed=1)
     assert not watching.done() and started.empty(), "nodes without a head are not started"
     watching.cancel()
 
