@@ -26,6 +26,10 @@ DIRECTORY = "code"
 """Name of the folder of unpacked code in a job's scratch folder."""
 _CHUNK_BYTES = 4 * 2**20
 _UNUSED_S = 7 * 86400.0
+_CACHE_BYTES = 4 * 2**30
+"""Most bytes of the archives of a node. Those used last stay."""
+_IN_USE_S = 600.0
+"""Time after its last use for which an archive is not removed: an agent may still open it."""
 _LIMITS = ArchiveLimits()
 _ADDRESS = re.compile("sha256:([0-9a-f]{64})")
 
@@ -89,7 +93,7 @@ def unpack(archive: str, blob_uri: str, cache: Path, directory: Path, limits: Ar
 
 
 def fetch(archive: str, blob_uri: str, cache: Path, limits: ArchiveLimits = _LIMITS) -> Path:
-    """Return the archive as a file of `cache`, and verify it. Remove archives that were unused for a week.
+    """Return the archive as a file of `cache`, and verify it. Remove archives that the cache need not keep.
 
     Raises:
         CodeError: This node cannot read the archive, or the archive is damaged or too large.
@@ -97,7 +101,7 @@ def fetch(archive: str, blob_uri: str, cache: Path, limits: ArchiveLimits = _LIM
     address = _ADDRESS.fullmatch(archive)
     if address is None:
         raise CodeError(f"{archive!r} is not a content address: expected sha256: and 64 hexadecimal digits")
-    _remove_unused(cache)
+    _remove_old(cache)
     file = cache / address[1]
     with contextlib.suppress(FileNotFoundError):
         if _digest(file) == address[1]:
@@ -143,12 +147,21 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(reader, "sha256").hexdigest()
 
 
-def _remove_unused(cache: Path) -> None:
-    """Remove archives that were unused for a week, and incomplete files of dead agents."""
+def _remove_old(cache: Path, limit_bytes: int = _CACHE_BYTES) -> None:
+    """Remove archives that were unused for a week, then the longest unused ones while the cache exceeds its limit.
+
+    Incomplete files of dead agents count as archives.
+    """
+    found: list[tuple[float, int, Path]] = []
     for file in cache.iterdir():
         with contextlib.suppress(FileNotFoundError):  # another agent was faster
-            if time.time() - file.stat().st_mtime > _UNUSED_S:
-                file.unlink()
+            status = file.stat()
+            found.append((time.time() - status.st_mtime, status.st_size, file))
+    size_bytes = sum(size for _, size, _ in found)
+    for unused_s, size, file in sorted(found, reverse=True):
+        if unused_s > _UNUSED_S or (size_bytes > limit_bytes and unused_s > _IN_USE_S):
+            file.unlink(missing_ok=True)
+            size_bytes -= size
 
 
 def _refuse_links_outside(archive: str, directory: Path) -> None:

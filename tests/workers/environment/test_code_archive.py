@@ -104,6 +104,17 @@ def test_an_archive_unused_for_a_week_leaves_the_cache(blobs: Blobs, archive: st
     assert {f"sha256:{file.name}" for file in blobs.cache.iterdir()} == {archive, recent}
 
 
+def test_the_longest_unused_archives_leave_a_cache_that_is_too_large(blobs: Blobs) -> None:
+    for number, unused_s in enumerate((3000, 7200, 5000, 10)):
+        file = blobs.cache / f"{number}"
+        file.write_bytes(bytes(1000))
+        os.utime(file, (time.time() - unused_s,) * 2)
+    code_archive._remove_old(blobs.cache, 2500)
+    assert sorted(path.name for path in blobs.cache.iterdir()) == ["0", "3"]
+    code_archive._remove_old(blobs.cache, 10)
+    assert [path.name for path in blobs.cache.iterdir()] == ["3"], "another agent may open it now"
+
+
 def test_many_agents_of_a_node_can_fetch_at_the_same_time(blobs: Blobs, archive: str, tmp_path: Path) -> None:
     done: list[Path] = []
 
