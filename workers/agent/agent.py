@@ -238,7 +238,7 @@ class NodeAgent(AgentApi):
             snapshot_bytes=host.buffers.size_bytes(),
             mirrored=host.buffers.mirrored,
             mirror_bytes=host.mirroring.store.size_bytes(),
-            log_dir=str(host.log_dir),
+            log_dir=str(host.log_files.folder),
             is_terminating=host.is_terminating,
         )
 
@@ -266,7 +266,7 @@ class NodeAgent(AgentApi):
         if self._host is None:  # the job has ended on this node, and its logs are archived
             return missing
         try:
-            path = self._host.log_path(generation, rank, stream)
+            path = self._host.log_files.rank(generation, rank, stream)
             return logs.read(path, offset, limit, self._host.redactor)
         except FileNotFoundError:
             return missing
@@ -316,7 +316,7 @@ class NodeAgent(AgentApi):
             procfs.prefer_for_oom(0)
             link = self._link = SupervisorLink(self._config)
             host = self._host = JobHost(self._config, link.authorize_fault, link.wake, self._spare_zygote())
-            folders = (host.scratch, host.log_dir)
+            folders = (host.scratch, host.log_files.folder)
             monitor = self._monitor = NodeMonitor(self._config.node_name, folders, host.gpus, host.note)
             loop = asyncio.get_running_loop()
             work = (link.send_reports(host), monitor.run(), link.send_heartbeats())
@@ -346,7 +346,7 @@ class NodeAgent(AgentApi):
 
     async def _set_up(self, work: Awaitable[_Result]) -> _Result:
         """Await a part of the node's setup."""
-        log_dir = str(self._started().log_dir)
+        log_dir = str(self._started().log_files.folder)
         return await guarded(
             work, lambda error: classify_setup_error(error, log_dir), self._config.node_name, self._hide
         )

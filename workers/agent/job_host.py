@@ -18,6 +18,7 @@ from regroup.workers.agent.exec_sessions import ExecSessions
 from regroup.workers.agent.job_zygote import JobZygote
 from regroup.workers.agent.outbox import Outbox
 from regroup.workers.agent.ranks import logs
+from regroup.workers.agent.ranks.log_files import LogFiles
 from regroup.workers.agent.ranks.rank_group import RankGroup
 from regroup.workers.agent.ranks.rank_lease import RankLease
 from regroup.workers.agent.snapshots.buffer_pool import (
@@ -94,13 +95,13 @@ class JobHost:
         self._has_remains = self.scratch.exists()
         """An earlier agent of the job ran here and did not shut down."""
         self._scratch_lock = scratch_dir.make(self.scratch)
-        self.log_dir = Path(config.log_dir) if config.log_dir else node_facts.session_log_dir() or self.scratch
+        self.log_files = LogFiles.of(config, self.scratch)
         self.checkpoints = CheckpointSaver(config, self.scratch, self.buffers, self.note)
         self.evidence = Evidence(config, self.scratch, self.redactor)
         self.exec_sessions = ExecSessions(self.redactor)
         self.rank_places: dict[int, tuple[Join, dict[str, str]]] = {}
         """Rank → its `Join` and its variables at the start, of the newest generation here, also after its end."""
-        self.python = JobPython(config, self.scratch, Path(f"{self._log('environment', 0)}.out"), self.note)
+        self.python = JobPython(config, self.scratch, Path(f"{self.log_files.base(0, 'environment')}.out"), self.note)
         self._zygote = JobZygote(
             config, self.scratch, self.python, self._zygote_log, self._record_exit, self._record_zygote_death, spare
         )
@@ -156,7 +157,7 @@ class JobHost:
                 Launch(
                     "store",
                     "regroup.workers.zygote.rendezvous_store:main",
-                    log=str(self._log("store", generation)),
+                    log=str(self.log_files.base(generation, "store")),
                     fds=(listener.fileno(),),
                 )
             )
@@ -203,7 +204,8 @@ class JobHost:
         }
         try:
             for (join, env), device in zip(self.rank_places.values(), devices, strict=True):
-                group.launch(join, device, self._log(f"rank{join.rank}", generation), self.scratch, env, RANK_NICE)
+                log = self.log_files.base(generation, f"rank{join.rank}")
+                group.launch(join, device, log, self.scratch, env, RANK_NICE)
         except OSError as error:
             raise start_error("a rank", error) from error
         await fetching
@@ -259,7 +261,8 @@ class JobHost:
         await self._zygote.close()
         await self.mirroring.close()
         self.buffers.close()
-        await asyncio.to_thread(self.checkpoints.archive_logs, self.log_dir, self._log_prefix, self.redactor)
+        files = self.log_files
+        await asyncio.to_thread(self.checkpoints.archive_logs, files.folder, files.prefix, self.redactor)
         await asyncio.to_thread(self.checkpoints.close)
         os.close(self._scratch_lock)
 
@@ -337,22 +340,10 @@ class JobHost:
         if victim is not None:
             os.kill(victim, signal.SIGKILL)
 
-    def log_path(self, generation: int, rank: int, stream: str) -> Path:
-        """Return the path of a rank's `stdout` or `stderr` on this node."""
-        suffix = {"stdout": "out", "stderr": "err"}[stream]
-        return Path(f"{self._log(f'rank{rank}', generation)}.{suffix}")
-
     # ------------------------------------------------------------ internals
 
-    @property
-    def _log_prefix(self) -> str:
-        return f"regroup-{self.config.job_name}-{self.config.job_id}-"
-
-    def _log(self, process: str, generation: int) -> Path:
-        return self.log_dir / f"{self._log_prefix}g{generation}-{process}"
-
     def _zygote_log(self) -> Path:
-        return Path(f"{self._log('zygote', self.generation)}.err")
+        return Path(f"{self.log_files.base(self.generation, 'zygote')}.err")
 
     def _accept(self, generation: int) -> None:
         if generation < self.generation:

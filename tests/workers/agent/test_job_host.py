@@ -153,7 +153,7 @@ async def test_an_unmodified_script_runs_through_generations(nodes: list[Node], 
             assert {message.generation for message in done} == set(range(1, generation + 1))
         proofs = await asyncio.gather(*(node.host.kill_ranks(generation) for node in nodes))
         assert proofs == [[], []]
-    out = nodes[1].host.log_path(2, 3, "stdout").read_text()
+    out = nodes[1].host.log_files.rank(2, 3, "stdout").read_text()
     assert out == "sum [6.0, 6.0, 6.0] restart 1\n"
 
 
@@ -176,7 +176,7 @@ async def test_a_killed_rank_is_reported_and_all_descendants_die(nodes: list[Nod
     marks = [tmp_path / f"mark{rank}" for rank in range(4)]
     end = time.monotonic() + 30
     while not all(mark.exists() and mark.read_text() for mark in marks):
-        assert time.monotonic() < end, nodes[0].host.log_path(1, 0, "stderr").read_text()
+        assert time.monotonic() < end, nodes[0].host.log_files.rank(1, 0, "stderr").read_text()
         await asyncio.sleep(0.01)
     while len(helpers := [pid for node in nodes for pid in sleepers(node.host.pids().zygote)]) < 4:
         assert time.monotonic() < end, "every rank starts a helper"
@@ -205,7 +205,7 @@ async def test_the_rank_that_failed_is_reported_before_those_killed_for_it(nodes
     await form(nodes, 1, script)
     marks, end = [tmp_path / f"mark{rank}" for rank in range(4)], time.monotonic() + 30
     while not all(mark.exists() and mark.read_text() for mark in marks):
-        assert time.monotonic() < end, nodes[0].host.log_path(1, 0, "stderr").read_text()
+        assert time.monotonic() < end, nodes[0].host.log_files.rank(1, 0, "stderr").read_text()
         await asyncio.sleep(0.01)
     zygote, victim = nodes[0].host.pids().zygote, int(marks[1].read_text())
     os.kill(zygote, signal.SIGSTOP)  # as on a busy machine: the zygote notices the death and the kill request at once
