@@ -139,9 +139,10 @@ class Client:
         return self._transport.run(job_control.wait_for_suspend(job, project, timeout_s))
 
     def check(self, spec: JobSpec | Mapping[str, Any], *, timeout_s: float | None = None) -> RestartVerdict:
-        """Run a few steps of a job, restart it once from memory, and compare the state of every rank.
+        """Run a few steps of a job, restart it, and compare the state of every rank.
 
-        Raises SpecError for a script, which saves its own state, and WaitTimeoutError after `timeout_s`.
+        The restart is from memory, or from a checkpoint of the program if it saves its own state. Raises
+        WaitTimeoutError after `timeout_s`.
         """
         return self._transport.run(restart_check.check_restart(spec, timeout_s))
 

@@ -1,4 +1,6 @@
-"""Check of a restart (`regroup run --check`): a few steps of a job, straight on and after a restart from memory.
+"""Check of a restart (`regroup run --check`): a few steps of a job, straight on and after a restart.
+
+The restart is from memory, or from a checkpoint of the program if it saves its own state.
 
 The server runs the job with `recovery.verify: restart_only`. Its end decides the verdict.
 """
@@ -10,7 +12,6 @@ from typing import Any, Literal, cast
 from regroup.api.client import job_control
 from regroup.api.client.requests import Operation
 from regroup.api.schemas.jobs import Job
-from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.states import Reason
 from regroup.service.spec.job import JobSpec
 
@@ -54,16 +55,8 @@ def check_restart(spec: JobSpec | Mapping[str, Any], timeout_s: float | None) ->
 
 
 def spec_of_check(spec: JobSpec | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spec of the job that checks a restart of `spec`. Everything that decides the result stays the same.
-
-    Raises:
-        SpecError: the program saves its own state, so there is nothing to compare.
-    """
+    """Return the spec of the job that checks a restart of `spec`. Everything that decides the result stays the same."""
     body = job_control.as_json(spec)
-    workload = body.get("workload")
-    kind = cast(Mapping[str, Any], workload).get("kind") if isinstance(workload, Mapping) else None
-    if kind in ("script", "ray_train"):
-        raise SpecError([FieldIssue("workload.kind", _OF_PROGRAMS, kind)])
     kept = {name: value for name, value in body.items() if name not in _NOT_OF_A_CHECK}
     name, recovery = body.get("name"), body.get("recovery")
     if isinstance(name, str):
@@ -77,18 +70,16 @@ def verdict_of(job: Job) -> RestartVerdict:
     """Return the verdict of a check that has ended."""
     outcome = _OUTCOMES.get(job.reason, "not_compared")
     found = (job.error or {}) if outcome == "different" else {}
+    message = _COMPLETE if outcome == "not_compared" and job.state == "SUCCEEDED" else job.message
     return RestartVerdict(
         job.id,
         job.name,
         outcome,
-        found.get("message") or job.message or f"the job ended as {job.state} ({job.reason})",
+        found.get("message") or message or f"the job ended as {job.state} ({job.reason})",
         found.get("after_step"),
         tuple(found.get("ranks", ())),
         tuple(found.get("parts", ())),
     )
 
 
-_OF_PROGRAMS = (
-    "a script loads and saves its own state, so regroup has no state to compare. Move the training loop into a "
-    "function with run.track (guide: Functions), and check that"
-)
+_COMPLETE = "the program ended before steps were repeated: give it more steps, and let it save a checkpoint early"

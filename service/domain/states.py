@@ -86,7 +86,7 @@ class Reason(StrEnum):
     """The job has another layout: it continues with more, fewer or differently split ranks."""
 
     RESTART_CHECK = "restart_check"
-    """The job restarts once from memory, to check that a restart keeps its state (`recovery.verify`). Not a failure."""
+    """The job restarts early, to check that a restart keeps its state (`recovery.verify`). Not a failure."""
 
     PREEMPTED = "preempted"
     """Another job needed the devices. The state is in durable storage and the job is queued again. Not a failure."""
@@ -115,11 +115,11 @@ class Reason(StrEnum):
     NON_FINITE = "non_finite"
     """A loss or gradient norm was non-finite, and `recovery.non_finite` allows no further attempt."""
     RESTART_VERIFIED = "restart_verified"
-    """A restart from memory changed nothing, and the job checks only that (`recovery.verify: restart_only`)."""
+    """A restart changed nothing, and the job checks only that (`recovery.verify: restart_only`)."""
     RESTART_NOT_VERIFIED = "restart_not_verified"
-    """The job checks only a restart (`recovery.verify: restart_only`), and a failure came before it."""
+    """The job checks only a restart (`recovery.verify: restart_only`), and no steps could be compared."""
     STATE_NOT_RESTORED = "state_not_restored"
-    """A restart from memory changed the result of the job (`recovery.verify`)."""
+    """A restart changed the result of the job (`recovery.verify`)."""
     DEVICE_ERROR = "device_error"
     """A device ran out of memory, or an error invalidated its context. Ends the job if it repeats at the same step."""
     BUDGET_EXHAUSTED = "budget_exhausted"

@@ -31,11 +31,12 @@ _ADVICE_BY_REASON = {
     "not all ranks execute. The stacks in the incident's evidence show the position of each rank.",
     Reason.NON_FINITE: "The loss or a gradient is not finite, also after a retry. Lower the learning rate, lengthen "
     "the warm-up, or inspect the data of that step. With `recovery.non_finite: skip` the job skips such steps.",
-    Reason.STATE_NOT_RESTORED: "A restart from memory loses a part of the training state. Track every object that "
-    "training changes with `run.track`; the message names the parts that differ. On CUDA, also set `determinism: "
-    "strict`. With `recovery.verify: off` the job runs without this check, and its result is wrong after a failure.",
-    Reason.RESTART_NOT_VERIFIED: "A failure came before the restart that the job checks. See the incident, and run the "
-    "check again.",
+    Reason.STATE_NOT_RESTORED: "A restart loses a part of the training state; the message names the parts that differ. "
+    "Track every object that training changes with `run.track`, or save and load it in a script. On CUDA, also set "
+    "`determinism: strict`. With `recovery.verify: off` the job runs without this check, and its result is wrong after "
+    "a failure.",
+    Reason.RESTART_NOT_VERIFIED: "No steps before and after a restart could be compared. See the message and the "
+    "incidents, and run the check again.",
     Reason.DEVICE_ERROR: "The device failed again at the same step. If it ran out of memory, use a smaller "
     "`micro_batch` (the global batch stays the same), activation checkpointing, or more ranks; `regroup plan` shows "
     "what fits. A device-side assert is usually an index out of range; set CUDA_LAUNCH_BLOCKING=1 in `env` to find the "

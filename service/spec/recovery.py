@@ -80,7 +80,9 @@ class Recovery(SpecModel):
     """`restart`: check once that a restart keeps the whole state of the job. The job restarts from memory after step 4,
     repeats the steps 3 and 4, and compares the state of every rank. If it differs, the job ends and names the parts.
     Needs more than 4 steps. `restart_only`: the same, and the job ends after the comparison in any case, as with
-    `regroup run --check`."""
+    `regroup run --check`. The only value for scripts and Ray Train programs: they are ended within step 7, 19, 47, 113
+    or 277, until one start has continued from a checkpoint of the program, and the steps that it repeats are
+    compared."""
     verify_replicas: Flag | Literal["auto"] = "auto"
     """Compare replicated state between ranks at each snapshot. If it differs, the job returns to the newest state in
     which it was equal. `auto`: on, except for functions, whose ranks may differ on purpose."""

@@ -235,9 +235,11 @@ def _script_objection(name: str, value: Any, default: Any) -> str:
                 else ""
             )
         case "recovery":
-            fields = ("non_finite", "loss_spike", "verify")
+            if value.verify == "restart":
+                return "a program can only be checked on its own: use verify: restart_only, or `regroup run --check`"
+            fields = ("non_finite", "loss_spike")
             is_set = value.verify_replicas is True or any(getattr(value, f) != getattr(default, f) for f in fields)
-            return "remove non_finite, loss_spike, verify and verify_replicas" if is_set else ""
+            return "remove non_finite, loss_spike and verify_replicas" if is_set else ""
         case "layout":
             return (
                 NOT_FOR_SCRIPTS[name] if value.model_dump(exclude={"dp"}) != default.model_dump(exclude={"dp"}) else ""

@@ -41,7 +41,7 @@ from regroup.service.supervisor.job_state.outcomes import Finished, Relocated, R
 from regroup.service.supervisor.job_state.supervisor_state import SupervisorState
 from regroup.service.supervisor.planned_relocation import PlannedRelocation
 from regroup.service.supervisor.recovery import RecoveryRun, failure_json, input_error, restore_failure
-from regroup.service.supervisor.restart_check import RestartCheck
+from regroup.service.supervisor.restart_check import make_restart_check
 from regroup.workers.contract.agent_records import AgentErrorKind
 from regroup.workers.contract.messages import AgentReport, Exited, Message, Note, Report, Restored, StepRow
 
@@ -78,7 +78,8 @@ class Lifecycle:
         self._recovery.announced = self._intents.announced
         self._preflight = Preflight(payload, gang, self._state, self._log, self._intents)
         self._termination = Termination(gang, self._log, self.liveness.silent_nodes)
-        self._restart_check = RestartCheck(self._log, payload.spec.recovery.verify)
+        verify, is_program = payload.spec.recovery.verify, payload.script is not None
+        self._restart_check = make_restart_check(self._log, verify, is_program=is_program)
         self._planned_relocation = PlannedRelocation(payload, gang, self._intents, self._log, self._termination)
         self._storage = StorageProof(gang, payload.storage_nonce, self._log.emit_note)
         self._setup = GangSetup(

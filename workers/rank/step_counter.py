@@ -19,6 +19,7 @@ from regroup.workers.contract.progress_page import ProgressPage
 from regroup.workers.rank import own_process
 from regroup.workers.rank.agent_channel import Channel
 from regroup.workers.rank.faults.faults import Faults
+from regroup.workers.rank.program_check import ProgramCheck
 from regroup.workers.rank.state_loads import StateLoads
 
 
@@ -29,7 +30,7 @@ class StepCounter:
         self.step = join.restore.step
         """Number of completed steps."""
         self._join, self._channel, self._progress = join, channel, progress
-        self._faults = Faults(join)
+        self._faults, self._check = Faults(join), ProgramCheck(join, channel)
         self._lock = threading.Lock()
         self._turn: set[int] = set()
         """Optimizers that have already run in the newest step."""
@@ -84,6 +85,7 @@ class StepCounter:
             self._ended_s = now
             self._progress.set(self.step + 1, Phase.FORWARD)
             self._faults.inject(self.step + 1, Phase.FORWARD, self._channel)
+            self._check.end_step(self.step, optimizer)
 
     def _resume(self, optimizer: Optimizer) -> None:
         """Determine the number of earlier steps after the first step, and send it."""

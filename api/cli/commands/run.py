@@ -99,8 +99,8 @@ Check = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="Run only a few steps, restart once from memory, and compare the state of every rank. Exit 0 if a "
-        "restart changes nothing, 1 otherwise.",
+        help="Run only a few steps, restart from memory or from the program's own checkpoint, and compare the state of "
+        "every rank. Exit 0 if a restart changes nothing, 1 otherwise.",
     ),
 ]
 

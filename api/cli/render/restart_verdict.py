@@ -15,6 +15,8 @@ _KINDS: Sequence[tuple[str, tuple[str, ...]]] = (
 )
 """Kind of the owner → prefixes of the names of its parts. Any other part is a parameter."""
 _PARAMETERS = "parameters"
+_PROGRAMS = ("script", "ray_train")
+"""Kinds of workloads that save their own state."""
 _SHOWN = 8
 """Most parts that are named for one kind."""
 
@@ -27,18 +29,24 @@ _DRAWS = (
     "Only random generators differ: after the restart, the function draws another number of random numbers. Search for "
     "draws that happen once in a process, such as a shuffle in the first step."
 )
+_SAVE = (
+    "The program's checkpoint lacks something that training changes, or the program does not load it. Save and load "
+    "the model, optimizers, schedules, scalers, the position in the data, and the state of random generators. A "
+    "program without a seed differs in any case."
+)
 _BUILTIN = "The built-in trainer tracks its whole state: report this with `regroup evidence`."
 _CUDA = "On CUDA, first set determinism: strict. Without it, two runs of the same steps may differ."
 
 
 def render_verdict(verdict: RestartVerdict, workload: str) -> list[str]:
     """Return the verdict as lines. `workload` is the kind of the job's workload."""
+    source = "the program's checkpoint" if workload in _PROGRAMS else "memory"
     if verdict.outcome == "equal":
-        return [f"EQUAL: a restart from memory changes nothing: {verdict.message} on every rank"]
+        return [f"EQUAL: a restart from {source} changes nothing: {verdict.message} on every rank"]
     if verdict.outcome == "not_compared":
         return [f"NOT COMPARED: {verdict.message}", f"→ `regroup why {verdict.job_id}` shows the cause."]
     ranks = f"rank{'' if len(verdict.ranks) == 1 else 's'} {', '.join(map(str, verdict.ranks))}"
-    lines = [f"DIFFERENT: a restart from memory changes the state after step {verdict.after_step} on {ranks}"]
+    lines = [f"DIFFERENT: a restart from {source} changes the state after step {verdict.after_step} on {ranks}"]
     found = group_parts(verdict.parts)
     width = max(map(len, found), default=0)
     lines += [f"  {kind:<{width}}  {_names(names)}" for kind, names in found.items()]
@@ -59,6 +67,8 @@ def group_parts(parts: Sequence[str]) -> dict[str, list[str]]:
 def _advice(found: Mapping[str, Sequence[str]], workload: str) -> list[str]:
     if workload == "builtin":
         return [_CUDA, _BUILTIN]
+    if workload in _PROGRAMS:
+        return [_SAVE, _CUDA]
     return [_DRAWS if set(found) == {"random generators"} else _TRACK, _CUDA]
 
 

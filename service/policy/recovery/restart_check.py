@@ -1,4 +1,4 @@
-"""Compare the states of steps that a job took twice: once straight on, and once after a restart from memory. Pure."""
+"""Compare the states of steps that a job took twice: once straight on, and once after a restart. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,6 +48,54 @@ def find_difference(before: Digests, after: Digests) -> StateDifference | None:
         if different:
             return StateDifference(step, tuple(sorted(different)), tuple(sorted(set().union(*different.values()))))
     return None
+
+
+@dataclass(frozen=True)
+class ProgramOverlap:
+    """The steps that two generations of a program have in common so far."""
+
+    start: int
+    """Last step before the first one of the second generation, in the numbers of the first. 0: it started over."""
+    steps: tuple[int, ...]
+    """Steps that both took, without gap."""
+    difference: StateDifference | None
+    is_decided: bool
+    """True if a difference was found, or if the second generation has taken every step of the first after `start`."""
+
+
+def compare_program(before: Digests, after: Digests, start: int | None, world_size: int) -> ProgramOverlap | None:
+    """Return what two generations of a program have in common, or None before the second has ended its first step.
+
+    Args:
+        before: digests of a generation that started from the beginning of the program.
+        after: digests of the next generation.
+        start: step after which it started; None if the program does not count its steps. Then the step is the one whose
+            state is most like that after the first step.
+        world_size: number of ranks. Steps without a digest of every rank are ignored.
+    """
+    before, after = (_complete(digests, world_size) for digests in (before, after))
+    if not before or not after:
+        return None
+    first = min(after)
+    if start is None:
+        likest = min(before, key=lambda step: (_count_differences(before[step], after[first]), step))
+        start = likest - 1
+    shifted = {step - first + start + 1: ranks for step, ranks in after.items()}
+    steps = tuple(sorted(before.keys() & shifted.keys()))
+    difference = find_difference({step: before[step] for step in steps}, shifted)
+    return ProgramOverlap(start, steps, difference, difference is not None or max(shifted) >= max(before))
+
+
+def _complete(digests: Digests, world_size: int) -> Digests:
+    return {step: ranks for step, ranks in digests.items() if len(ranks) == world_size}
+
+
+def _count_differences(before: Mapping[int, Mapping[str, str]], after: Mapping[int, Mapping[str, str]]) -> int:
+    return sum(
+        parts.get(name) != after[rank].get(name)
+        for rank, parts in before.items()
+        for name in parts.keys() | after[rank]
+    )
 
 
 def is_complete(digests: Digests, steps: tuple[int, ...], world_size: int) -> bool:

@@ -43,6 +43,8 @@ class GenerationMonitor:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     joined: dict[int, float] = field(default_factory=dict[int, float])
     restored: dict[int, float] = field(default_factory=dict[int, float])
+    program_start: Restored | None = None
+    """Where the leading rank of a program started, once it has taken a step."""
     done: dict[int, Done] = field(default_factory=dict[int, Done])
     failures: list[RankFailure] = field(default_factory=list[RankFailure])
     exits: list[ProcessExit] = field(default_factory=list[ProcessExit])
@@ -93,6 +95,7 @@ class GenerationMonitor:
                 self.restored[message.rank] = message.time_s
                 if message.rank == 0 and self.first_step_s is None:
                     self.step = message.step  # a script loads its own state and knows its step
+                    self.program_start = message
             case StepRow():
                 self.step = message.step
                 if self.first_step_s is None:

@@ -33,7 +33,8 @@ def rank_config(spec: JobSpec, *, micro_batch: int | None = None, storage_uri: s
         storage_uri: the job's folder in durable storage, for programs that call Ray Train.
     """
     if isinstance(spec.workload, ProgramWorkload):
-        return RankConfig(script=_script(spec, spec.workload, storage_uri), faults=_faults(spec))
+        script = _script(spec, spec.workload, storage_uri)
+        return RankConfig(script=script, faults=_faults(spec), verifies_restart=spec.recovery.verifies_restart)
     assert spec.training is not None, "the spec requires it for every other kind of workload"
     return RankConfig(
         training=_training(spec.training, spec.layout.dp.target, micro_batch),

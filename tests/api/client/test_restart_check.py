@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from regroup.api.client.restart_check import check_restart, spec_of_check, verdict_of
+from regroup.api.client.restart_check import spec_of_check, verdict_of
 from regroup.api.schemas.jobs import Job
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import parse_spec
@@ -39,9 +39,11 @@ def test_a_parsed_spec_and_a_long_name_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("kind", ["script", "ray_train"])
-def test_a_program_that_saves_its_own_state_is_refused(kind: str) -> None:
-    with pytest.raises(SpecError, match=r"a script loads and saves its own state, .* run\.track"):
-        next(check_restart({"name": "x", "workload": {"kind": kind, "entrypoint": "/train.py"}}, None))
+def test_a_program_that_saves_its_own_state_is_checked_too(kind: str) -> None:
+    spec = spec_of_check({"name": "x", "workload": {"kind": kind, "entrypoint": "/train.py"}})
+    assert parse_spec(spec).recovery.verify == "restart_only"
+    with pytest.raises(SpecError, match="use verify: restart_only, or `regroup run --check`"):
+        parse_spec({**spec, "recovery": {"verify": "restart"}})
 
 
 @pytest.mark.parametrize("invalid", [{"name": "x"}, {**FUNCTION, "recovery": "off"}, {**FUNCTION, "name": 3}])
@@ -67,3 +69,9 @@ def test_any_other_end_makes_no_verdict(reason: str) -> None:
     verdict = verdict_of(ended(reason, "why", {"kind": "ValueError", "message": "m", "step": 1}))
     assert (verdict.outcome, verdict.is_equal, verdict.message, verdict.parts) == ("not_compared", False, "why", ())
     assert verdict_of(ended(reason)).message == f"the job ended as FAILED ({reason})"
+
+
+def test_a_job_that_is_complete_before_the_comparison_is_named() -> None:
+    job = ended("completed").model_copy(update={"state": "SUCCEEDED"})
+    verdict = verdict_of(job)
+    assert (verdict.outcome, verdict.message[:45]) == ("not_compared", "the program ended before steps were repeated:")

@@ -252,6 +252,14 @@ def test_torchrun(typed: Typed, client: Client, tmp_path: Path) -> None:
     assert output(client, job, rank=3) == "rank 3 of 4\n"
 
 
+@pytest.mark.slow
+@types("docs/guides/torchrun.md#2")
+def test_the_guide_to_scripts_checks_a_restart(typed: Typed, client: Client) -> None:
+    verdict = typed.next().splitlines()[-1]
+    assert verdict.startswith("EQUAL: a restart from the program's checkpoint changes nothing: steps 6 to 7"), verdict
+    assert client.get("mine-check").reason == "restart_verified"
+
+
 SCRIPT = 'name: {name}\nworkload: {{kind: script, entrypoint: "{entrypoint}"}}\nlayout: {{dp: {ranks}}}\n'
 
 

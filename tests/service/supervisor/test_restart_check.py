@@ -11,8 +11,9 @@ from regroup.service.supervisor.job_state.generation_monitor import GenerationMo
 from regroup.service.supervisor.job_state.generations import Generation
 from regroup.service.supervisor.job_state.journal import Journal
 from regroup.service.supervisor.job_state.outcomes import Finished
-from regroup.service.supervisor.restart_check import RestartCheck
-from regroup.workers.contract.messages import Done, StateDigest
+from regroup.service.supervisor.restart_check import ProgramCheck, RestartCheck
+from regroup.workers.contract.messages import Done, Restored, StateDigest
+from regroup.workers.contract.restart_check import PROGRAM_STOPS
 from tests.support.doubles.memory_records import Records
 
 
@@ -102,3 +103,74 @@ def test_a_job_that_checks_only_this_ends_if_a_failure_came_first() -> None:
     with pytest.raises(Finished, match="the restart check was skipped") as ended:
         checked.check.poll(monitor(2, MEMORY))
     assert ended.value.reason is Reason.RESTART_NOT_VERIFIED
+
+
+# ------------------------------------------------------------------------------------------------ programs
+
+
+def run_program(number: int, states: str, *, start: int = 0, stops: bool = True) -> GenerationMonitor:
+    """Return the monitor of a generation of a program: it takes a step for each letter, and ends by plan or not yet."""
+    made = monitor(number)
+    for rank in range(2):
+        made.receive("n", Restored(rank, number, start, 1.0))
+        for step, state in enumerate(states, start + 1):
+            made.receive("n", StateDigest(rank, number, step, {"w": state}))
+        if stops:
+            made.receive("n", Done(rank, number, start + len(states), stopped=True))
+    return made
+
+
+def end_by_plan(check: ProgramCheck, made: GenerationMonitor) -> None:
+    check.poll(made)
+    cause = check.find_end(made)
+    assert cause is not None and cause.reason is Reason.RESTART_CHECK
+
+
+def judged(check: ProgramCheck, made: GenerationMonitor) -> tuple[Reason, str]:
+    with pytest.raises(Finished) as ended:
+        check.poll(made)
+    return ended.value.reason, str(ended.value)
+
+
+def test_a_program_ends_until_it_continues_from_a_checkpoint() -> None:
+    check = ProgramCheck(is_on=True)
+    end_by_plan(check, run_program(1, "abc"))
+    end_by_plan(check, run_program(2, "abcdef"))  # it started over
+    check.poll(run_program(3, "e", start=4, stops=False))
+    reason, message = judged(check, run_program(3, "ef", start=4, stops=False))
+    assert (reason, message) == (Reason.RESTART_VERIFIED, "steps 5 to 6 are equal")
+
+
+def test_a_program_whose_repeated_steps_differ_ends_with_the_difference() -> None:
+    check = ProgramCheck(is_on=True)
+    end_by_plan(check, run_program(1, "abc"))
+    reason, message = judged(check, run_program(2, "x", start=2, stops=False))
+    assert reason is Reason.STATE_NOT_RESTORED
+    assert message.startswith("a restart from the program's checkpoint of step 2 changes the result: after step 3, ")
+
+
+def test_a_program_that_never_saves_ends_without_a_verdict() -> None:
+    check = ProgramCheck(is_on=True)
+    for number in range(1, len(PROGRAM_STOPS)):
+        end_by_plan(check, run_program(number, "abc"))
+    reason, message = judged(check, run_program(len(PROGRAM_STOPS), "a", stops=False))
+    assert reason is Reason.RESTART_NOT_VERIFIED and "let it save a checkpoint in its first steps" in message
+
+
+def test_a_checkpoint_from_before_the_check_is_named() -> None:
+    reason, message = judged(ProgramCheck(is_on=True), run_program(1, "a", start=40, stops=False))
+    assert reason is Reason.RESTART_NOT_VERIFIED and "a checkpoint of step 40 that it found" in message
+
+
+def test_a_failure_of_a_program_before_the_comparison_ends_the_check() -> None:
+    check = ProgramCheck(is_on=True)
+    end_by_plan(check, run_program(1, "abc"))
+    reason, message = judged(check, run_program(3, "c", start=2, stops=False))
+    assert reason is Reason.RESTART_NOT_VERIFIED and "a failure or another planned end" in message
+    assert judged(ProgramCheck(is_on=True), run_program(2, "c", start=2))[0] is Reason.RESTART_NOT_VERIFIED
+
+
+def test_a_program_that_is_not_checked_runs_on() -> None:
+    check = ProgramCheck(is_on=False)
+    assert check.find_end(run_program(1, "abc")) is None
+    check.poll(run_program(2, "x", start=2, stops=False))

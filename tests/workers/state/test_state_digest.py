@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from regroup.workers.state.state_digest import digest_parts
+from regroup.workers.state.state_digest import digest_optimizer, digest_parts
 from regroup.workers.state.training_state import CapturedState, TrainingState
 
 
@@ -50,3 +50,44 @@ def test_facts_are_distinguished_by_key_and_generators_count_as_one() -> None:
     assert changed(state(), state(step=4)) == {"step"}
     assert changed(state(), state(other={"a": 1, "b": [3]})) == {"other b"}
     assert changed(state(), state(random={"torch": "y"})) == {"random"}
+
+
+def train(optimizer: torch.optim.Optimizer, steps: int = 2) -> dict[str, str]:
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            for number, parameter in enumerate(group["params"]):
+                parameter.grad = torch.full_like(parameter, number + step + 1.0)
+        optimizer.step()
+    return digest_optimizer(optimizer)
+
+
+def test_a_digest_of_an_optimizer_has_its_parameters_and_each_kind_of_its_state() -> None:
+    def made(names: bool) -> torch.optim.Optimizer:
+        module = torch.nn.Linear(3, 2)
+        torch.nn.init.constant_(module.weight, 0.5)
+        torch.nn.init.zeros_(module.bias)
+        return torch.optim.AdamW(module.named_parameters() if names else module.parameters(), lr=0.1)
+
+    named, numbered = train(made(True)), train(made(False))
+    state = {"optim.exp_avg", "optim.exp_avg_sq", "optim.step"}
+    assert named.keys() == {"weight", "bias"} | state
+    assert numbered.keys() == {"parameter 0", "parameter 1"} | state
+    assert named == train(made(True)) and [*named.values()] == [*numbered.values()]
+    longer = train(made(True), 3)
+    assert all(named[name] != longer[name] for name in named)
+
+
+def test_an_optimizer_with_many_parameters_has_few_digests() -> None:
+    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(1000)]
+    digests = train(torch.optim.SGD(parameters, lr=0.1))
+    assert len(digests) == 250 and "parameter 996 to parameter 999" in digests
+    with torch.no_grad():
+        parameters[998].add_(1)
+    after = digest_optimizer(torch.optim.SGD(parameters, lr=0.1))
+    assert [name for name in digests if digests[name] != after[name]] == ["parameter 996 to parameter 999"]
+
+
+def test_an_optimizer_without_parameters_has_no_digest() -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    optimizer.param_groups.clear()
+    assert digest_optimizer(optimizer) == {}

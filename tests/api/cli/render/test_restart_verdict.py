@@ -57,3 +57,12 @@ def test_without_a_comparison_the_cause_is_named() -> None:
 def test_copies_of_several_ranks_are_one_part() -> None:
     grouped: Any = group_parts(["own:0:0.weight", "own:1:0.weight", "own-part:1:optim.0.weight.exp_avg"])
     assert grouped == {"parameters": ["0.weight"], "optimizers": ["optim.0.weight.exp_avg"]}
+
+
+def test_a_program_restarts_from_its_own_checkpoint() -> None:
+    equal = rendered(RestartVerdict("1", "mine-check", "equal", "step 7 is equal"), "script")
+    assert equal == ["EQUAL: a restart from the program's checkpoint changes nothing: step 7 is equal on every rank"]
+    lines = rendered(different("weight", "optim.momentum_buffer"), "ray_train")
+    assert lines[0].startswith("DIFFERENT: a restart from the program's checkpoint changes the state after step 3")
+    assert lines[2] == "  optimizers  optim.momentum_buffer"
+    assert "lacks something that training changes" in lines[3] and not any("run.track" in line for line in lines)

@@ -1,6 +1,15 @@
 """Comparison of repeated steps."""
 
-from regroup.service.policy.recovery.restart_check import StateDifference, find_difference, is_complete
+import pytest
+
+from regroup.service.policy.recovery.restart_check import (
+    Digests,
+    ProgramOverlap,
+    StateDifference,
+    compare_program,
+    find_difference,
+    is_complete,
+)
 
 EQUAL = {3: {0: {"w": "a", "b": "b"}, 1: {"w": "a"}}, 4: {0: {"w": "c", "b": "b"}, 1: {"w": "c"}}}
 
@@ -30,3 +39,49 @@ def test_digests_are_complete_with_those_of_every_rank_for_every_step() -> None:
     assert is_complete(EQUAL, (3, 4), 2)
     assert not is_complete(EQUAL, (3, 4), 3)
     assert not is_complete({3: EQUAL[3]}, (3, 4), 2)
+
+
+# ------------------------------------------------------------------------------------------------ programs
+
+
+def taken(first: int, states: str, **changes: str) -> Digests:
+    """Return digests of two ranks for consecutive steps, one letter for each. `changes`: rank 1 at the step `sN`."""
+    steps = enumerate(states, first)
+    return {step: {0: {"w": state}, 1: {"w": changes.get(f"s{step}", state)}} for step, state in steps}
+
+
+WHOLE = taken(1, "abcdefg")
+
+
+@pytest.mark.parametrize("start", [4, None], ids=["counted", "not counted"])
+def test_repeated_steps_of_a_program_are_compared_from_its_checkpoint(start: int | None) -> None:
+    first = 5 if start is not None else 8
+    """A program that does not count its steps continues with the next number."""
+    assert compare_program(WHOLE, taken(first, "ef"), start, 2) == ProgramOverlap(4, (5, 6), None, False)
+    assert compare_program(WHOLE, taken(first, "efgh"), start, 2) == ProgramOverlap(4, (5, 6, 7), None, True)
+    different = compare_program(WHOLE, taken(first, "ex"), start, 2)
+    assert different == ProgramOverlap(4, (5, 6), StateDifference(6, (0, 1), ("w",)), True)
+
+
+def test_a_program_that_does_not_count_is_compared_with_the_step_that_is_most_like_its_first() -> None:
+    before = {step: {0: {"w": state, "optim.m": state}} for step, state in enumerate("abcd", 1)}
+    after = {5: {0: {"w": "c", "optim.m": "lost"}}}
+    overlap = compare_program(before, after, None, 1)
+    assert overlap == ProgramOverlap(2, (3,), StateDifference(3, (0,), ("optim.m",)), True)
+
+
+def test_a_program_that_started_over_has_no_checkpoint() -> None:
+    for start in (0, None):
+        overlap = compare_program(WHOLE, taken(1 if start == 0 else 8, "ab"), start, 2)
+        assert overlap is not None and overlap.start == 0
+
+
+def test_one_rank_that_differs_is_named_and_incomplete_steps_wait() -> None:
+    overlap = compare_program(WHOLE, taken(7, "g", s7="x"), 6, 2)
+    assert overlap == ProgramOverlap(6, (7,), StateDifference(7, (1,), ("w",)), True)
+    assert compare_program(WHOLE, {7: {0: {"w": "g"}}}, 6, 2) is None
+    assert compare_program(WHOLE, {}, 6, 2) is None
+
+
+def test_a_program_that_continues_behind_the_observed_steps_has_nothing_to_compare() -> None:
+    assert compare_program(WHOLE, taken(8, "h"), 7, 2) == ProgramOverlap(7, (), None, True)
