@@ -47,6 +47,20 @@ def test_a_job_on_two_machines_loses_a_rank(machines: Cluster, text: Path, spec:
     assert list((machines.shared / "storage/jobs" / job.id / "checkpoints").glob("*/manifest.json"))
 
 
+@pytest.mark.slow
+def test_storage_of_each_machine_alone_is_refused_before_training(
+    machines: Cluster, text: Path, spec: Callable[..., dict[str, Any]]
+) -> None:
+    apart = spec("apart", storage_uri="file:///tmp/storage")
+    shutil.copytree(text, machines.shared / "text")
+    apart["workload"]["data"] = {"train": [str(machines.shared / "text")]}
+    job = machines.client.wait(machines.client.submit(apart).id, timeout_s=120)
+    assert (job.state, job.reason, job.step) == ("FAILED", "invalid_input", 0), job.message
+    assert "storage_uri 'file:///tmp/storage' is not shared: " in job.message
+    assert all(address in job.message for address in TRAINING), "both nodes are named"
+    assert not machines.client.checkpoints(job.id)
+
+
 def assert_apart(machines: Cluster) -> None:
     """Check that a training machine sees neither files nor ports of the other, and that both see the shared folder."""
     one, other = machines.training
