@@ -29,3 +29,12 @@ def test_fewer_groups_than_the_optimizer_has_are_refused() -> None:
     optimizer = torch.optim.SGD([{"params": [model.weight]}, {"params": [model.bias]}], lr=0.1)
     with pytest.raises(StateError, match="1 parameter groups of 'optimizer', but the optimizer has 2"):
         OptimizerState("optimizer", optimizer).add_groups([VALUES], dict(model.named_parameters()), is_stage=False)
+
+
+def test_the_first_entry_that_cannot_be_kept_is_named() -> None:
+    class More(torch.optim.SGD):
+        def state_dict(self) -> dict[str, Any]:
+            return {**super().state_dict(), "second": 2, "first": 1}
+
+    with pytest.raises(StateError, match="has an entry 'first' next to state and param_groups"):
+        OptimizerState("optimizer", More(nn.Linear(1, 1).parameters(), lr=0.1)).check()

@@ -1,7 +1,9 @@
 """Any set of shards that covers a tensor restores any box of it."""
 
+import contextlib
 import itertools
 import os
+from typing import Any
 
 import pytest
 import torch
@@ -72,3 +74,36 @@ def test_boxes_meet_or_do_not() -> None:
     assert intersect((0, 2), (4, 4), (2, 0), (4, 4)) == ((2, 4), (2, 4))
     assert intersect((0,), (2,), (2,), (2,)) is None
     assert intersect((), (), (), ()) == ()
+
+
+class Stream:
+    """A double of a stream: it records what was requested of it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.requests: list[Any] = []
+
+    def wait_stream(self, other: str) -> None:
+        self.requests.append(f"wait for {other}")
+
+    def synchronize(self) -> None:
+        self.requests.append("synchronize")
+
+
+def test_on_a_device_the_copy_follows_the_update_and_is_awaited_before_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "the stream of the update")
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext(stream.requests.append("copy")))
+    copier, tensors = Copier(torch.device("cuda")), {"w": torch.ones(2, 3)}
+    plan = copier.plan(tensors)
+    buffer = ShardBuffer(os.memfd_create("shard"))
+    buffer.begin(plan, {}, generation=1, step=1, rank=0, world_size=1, layout_hash="x")
+    copier.copy(buffer, plan, tensors)
+    assert isinstance(copier._stream, Stream) and copier.is_async
+    assert copier._stream.requests == ["wait for the stream of the update", "copy"]
+    assert copier._sources, "the tensors stay alive while they are copied"
+    copier.finish()
+    assert copier._stream.requests[2:] == ["synchronize"] and not copier._sources
+    assert torch.equal(tensor_in(buffer, plan.entries[0]), tensors["w"])
+    buffer.close()

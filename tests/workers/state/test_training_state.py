@@ -150,6 +150,13 @@ def test_another_seed_gives_other_numbers_in_every_generator() -> None:
         assert len({one[generator], other[generator], large[generator]}) == 3
 
 
+def test_a_seed_of_torch_has_63_bits() -> None:
+    """Data loaders derive the seeds of their workers from the whole of it."""
+    for seed, expected in ((2**62 + 1, 2**62 + 1), (2**63 + 1, 1)):
+        seed_random(seed, CPU)
+        assert torch.initial_seed() == expected
+
+
 def test_random_state_of_a_python_without_numpy_is_put_back_in_either(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device("cpu")
     with_numpy = random_state(device)
