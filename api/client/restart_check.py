@@ -36,7 +36,8 @@ class RestartVerdict:
     message: str
     """The reason, for people."""
     after_step: int | None = None
-    """First step after which the states differ."""
+    """First step after which the states differ; None also if it is the first one after the restart of a program that
+    does not count its steps."""
     ranks: tuple[int, ...] = ()
     """Ranks whose states differ."""
     parts: tuple[str, ...] = ()

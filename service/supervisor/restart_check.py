@@ -161,10 +161,10 @@ class ProgramCheck:
                 raise Finished(Reason.RESTART_NOT_VERIFIED, _NO_CHECKPOINT)
             return  # the program has not saved a checkpoint yet: it continues to a later step
         if overlap.difference is not None:
+            source = "checkpoint" if overlap.start is None else f"checkpoint of step {overlap.start}"
             raise Finished(
                 Reason.STATE_NOT_RESTORED,
-                f"a restart from the program's checkpoint of step {overlap.start} changes the result: "
-                f"{overlap.difference}. {_PROGRAM_ADVICE}",
+                f"a restart from the program's {source} changes the result: {overlap.difference}. {_PROGRAM_ADVICE}",
                 overlap.difference.to_error(),
             )
         if overlap.is_decided and overlap.steps:

@@ -46,7 +46,8 @@ def render_verdict(verdict: RestartVerdict, workload: str) -> list[str]:
     if verdict.outcome == "not_compared":
         return [f"NOT COMPARED: {verdict.message}", f"→ `regroup why {verdict.job_id}` shows the cause."]
     ranks = f"rank{'' if len(verdict.ranks) == 1 else 's'} {', '.join(map(str, verdict.ranks))}"
-    lines = [f"DIFFERENT: a restart from {source} changes the state after step {verdict.after_step} on {ranks}"]
+    step = "its first step" if verdict.after_step is None else f"step {verdict.after_step}"
+    lines = [f"DIFFERENT: a restart from {source} changes the state after {step} on {ranks}"]
     found = group_parts(verdict.parts)
     width = max(map(len, found), default=0)
     lines += [f"  {kind:<{width}}  {_names(names)}" for kind, names in found.items()]

@@ -1,7 +1,7 @@
 """Compare the states of steps that a job took twice: once straight on, and once after a restart. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Digests = Mapping[int, Mapping[int, Mapping[str, str]]]
@@ -14,7 +14,8 @@ _NAMED = 5
 class StateDifference:
     """The first step after which the states differ."""
 
-    step: int
+    step: int | None
+    """None if it is unknown which step it is: the first one after the restart."""
     ranks: tuple[int, ...]
     names: tuple[str, ...]
     """Parts that differ on any rank, in alphabetical order."""
@@ -28,7 +29,8 @@ class StateDifference:
         named = ", ".join(self.names[:_NAMED]) + (", …" if len(self.names) > _NAMED else "")
         ranks = f"rank{'' if len(self.ranks) == 1 else 's'} {', '.join(map(str, self.ranks))}"
         parts = "1 part" if len(self.names) == 1 else f"{len(self.names)} parts"
-        return f"after step {self.step}, {parts} of the state of {ranks} changed: {named}"
+        step = "the first step" if self.step is None else f"step {self.step}"
+        return f"after {step}, {parts} of the state of {ranks} changed: {named}"
 
 
 def find_difference(before: Digests, after: Digests) -> StateDifference | None:
@@ -54,8 +56,9 @@ def find_difference(before: Digests, after: Digests) -> StateDifference | None:
 class ProgramOverlap:
     """The steps that two generations of a program have in common so far."""
 
-    start: int
-    """Last step before the first one of the second generation, in the numbers of the first. 0: it started over."""
+    start: int | None
+    """Last step before the first one of the second generation, in the numbers of the first. 0: it started over. None:
+    its first step is none of those of the first generation."""
     steps: tuple[int, ...]
     """Steps that both took, without gap."""
     difference: StateDifference | None
@@ -69,17 +72,20 @@ def compare_program(before: Digests, after: Digests, start: int | None, world_si
     Args:
         before: digests of a generation that started from the beginning of the program.
         after: digests of the next generation.
-        start: step after which it started; None if the program does not count its steps. Then the step is the one whose
-            state is most like that after the first step.
+        start: step after which it started, as far as its optimizer shows. None or 0, which an optimizer without state
+            shows, too: the states decide.
         world_size: number of ranks. Steps without a digest of every rank are ignored.
     """
     before, after = (_complete(digests, world_size) for digests in (before, after))
     if not before or not after:
         return None
     first = min(after)
+    if not start:
+        start = next((step - 1 for step in sorted(before) if before[step] == after[first]), None)
     if start is None:
-        likest = min(before, key=lambda step: (_count_differences(before[step], after[first]), step))
-        start = likest - 1
+        likest = min(before, key=lambda step: (_count_differences(before[step], after[first]), -step))
+        difference = find_difference({likest: before[likest]}, {likest: after[first]})
+        return ProgramOverlap(None, (), difference and replace(difference, step=None), is_decided=True)
     shifted = {step - first + start + 1: ranks for step, ranks in after.items()}
     steps = tuple(sorted(before.keys() & shifted.keys()))
     difference = find_difference({step: before[step] for step in steps}, shifted)

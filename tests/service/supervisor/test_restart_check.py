@@ -149,6 +149,14 @@ def test_a_program_whose_repeated_steps_differ_ends_with_the_difference() -> Non
     assert message.startswith("a restart from the program's checkpoint of step 2 changes the result: after step 3, ")
 
 
+def test_a_program_whose_first_step_equals_none_ends_with_the_difference() -> None:
+    check = ProgramCheck(is_on=True)
+    end_by_plan(check, run_program(1, "abc"))
+    reason, message = judged(check, run_program(2, "x", start=0, stops=False))  # its optimizer lost its state
+    assert reason is Reason.STATE_NOT_RESTORED
+    assert message.startswith("a restart from the program's checkpoint changes the result: after the first step, ")
+
+
 def test_a_program_that_never_saves_ends_without_a_verdict() -> None:
     check = ProgramCheck(is_on=True)
     for number in range(1, len(PROGRAM_STOPS)):

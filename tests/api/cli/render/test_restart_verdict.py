@@ -65,4 +65,6 @@ def test_a_program_restarts_from_its_own_checkpoint() -> None:
     lines = rendered(different("weight", "optim.momentum_buffer"), "ray_train")
     assert lines[0].startswith("DIFFERENT: a restart from the program's checkpoint changes the state after step 3")
     assert lines[2] == "  optimizers  optim.momentum_buffer"
+    unknown = RestartVerdict("1", "mine-check", "different", "…", None, (0,), ("weight",))
+    assert rendered(unknown, "script")[0].endswith("changes the state after its first step on rank 0")
     assert "lacks something that training changes" in lines[3] and not any("run.track" in line for line in lines)

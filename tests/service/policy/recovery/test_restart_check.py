@@ -63,11 +63,12 @@ def test_repeated_steps_of_a_program_are_compared_from_its_checkpoint(start: int
     assert different == ProgramOverlap(4, (5, 6), StateDifference(6, (0, 1), ("w",)), True)
 
 
-def test_a_program_that_does_not_count_is_compared_with_the_step_that_is_most_like_its_first() -> None:
+@pytest.mark.parametrize("start", [0, None])
+def test_a_first_step_that_equals_none_is_a_difference_from_the_one_most_like_it(start: int | None) -> None:
     before = {step: {0: {"w": state, "optim.m": state}} for step, state in enumerate("abcd", 1)}
-    after = {5: {0: {"w": "c", "optim.m": "lost"}}}
-    overlap = compare_program(before, after, None, 1)
-    assert overlap == ProgramOverlap(2, (3,), StateDifference(3, (0,), ("optim.m",)), True)
+    overlap = compare_program(before, {5: {0: {"w": "c", "optim.m": "lost"}}}, start, 1)
+    assert overlap == ProgramOverlap(None, (), StateDifference(None, (0,), ("optim.m",)), True)
+    assert str(overlap.difference) == "after the first step, 1 part of the state of rank 0 changed: optim.m"
 
 
 def test_a_program_that_started_over_has_no_checkpoint() -> None:
