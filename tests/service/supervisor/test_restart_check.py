@@ -135,7 +135,7 @@ def judged(check: ProgramCheck, made: GenerationMonitor) -> tuple[Reason, str]:
 def test_a_program_ends_until_it_continues_from_a_checkpoint() -> None:
     check = ProgramCheck(is_on=True)
     end_by_plan(check, run_program(1, "abc"))
-    end_by_plan(check, run_program(2, "abcdef"))  # it started over
+    end_by_plan(check, run_program(2, "abcdef"))  # the program started over
     check.poll(run_program(3, "e", start=4, stops=False))
     reason, message = judged(check, run_program(3, "ef", start=4, stops=False))
     assert (reason, message) == (Reason.RESTART_VERIFIED, "steps 5 to 6 are equal")
@@ -152,7 +152,7 @@ def test_a_program_whose_repeated_steps_differ_ends_with_the_difference() -> Non
 def test_a_program_whose_first_step_equals_none_ends_with_the_difference() -> None:
     check = ProgramCheck(is_on=True)
     end_by_plan(check, run_program(1, "abc"))
-    reason, message = judged(check, run_program(2, "x", start=0, stops=False))  # its optimizer lost its state
+    reason, message = judged(check, run_program(2, "x", start=0, stops=False))  # the optimizer lost its state
     assert reason is Reason.STATE_NOT_RESTORED
     assert message.startswith("a restart from the program's checkpoint changes the result: after the first step, ")
 
@@ -178,7 +178,7 @@ def test_a_failure_of_a_program_before_the_comparison_ends_the_check() -> None:
     assert judged(ProgramCheck(is_on=True), run_program(2, "c", start=2))[0] is Reason.RESTART_NOT_VERIFIED
 
 
-def test_a_program_that_is_not_checked_runs_on() -> None:
+def test_a_program_that_is_not_checked_continues() -> None:
     check = ProgramCheck(is_on=False)
     assert check.find_end(run_program(1, "abc")) is None
     check.poll(run_program(2, "x", start=2, stops=False))

@@ -11,7 +11,7 @@ from regroup.workers.contract.restart_check import PROGRAM_STOPS
 from regroup.workers.rank.program_check import ProgramCheck
 
 
-class Held(Exception):
+class Waiting(Exception):
     """The rank waits here for its end."""
 
 
@@ -28,14 +28,14 @@ class Sent(list[Message]):
         return None
 
 
-def hold() -> None:
-    raise Held
+def wait() -> None:
+    raise Waiting
 
 
 def check_of(generation: int, sent: Sent, *, is_on: bool = True) -> ProgramCheck:
     config = RankConfig(verifies_restart=is_on)
     join = Join("j", generation, 1, 2, 1, 2, 0, 1, {}, "cpu", "h", 1, Restore("none"), "script:x", config)
-    return ProgramCheck(join, sent, hold)
+    return ProgramCheck(join, sent, wait)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_rank_sends_every_step_and_waits_within_the_agreed_one(
     check = check_of(generation, sent := Sent())
     for step in range(1, stop):
         check.end_step(step, optimizer)
-    with pytest.raises(Held):
+    with pytest.raises(Waiting):
         check.end_step(stop, optimizer)
     *digests, done = sent
     assert [(each.rank, each.step) for each in digests if isinstance(each, StateDigest)] == [
