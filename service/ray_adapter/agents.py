@@ -138,9 +138,11 @@ class RayAgents:
         name = agent_name(self._job_id, config.node_id)
         shown = shown_agent_name(config.job_id, config.job_name, config.node_id, config.node_name)
         self._lookup.learn(name, shown)
-        with contextlib.suppress(ValueError):
-            return self._find(config.node_id)
-        return standby.claim(name, config) or self._create(shown, config)
+        handle = standby.resume(name, config)
+        if handle is None:
+            with contextlib.suppress(ValueError):
+                return self._find(config.node_id)
+        return handle or standby.claim(name, config) or self._create(shown, config)
 
     def _create(self, name: str, config: AgentConfig) -> Any:
         actor = _actor_class().options(

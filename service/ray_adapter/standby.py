@@ -2,7 +2,7 @@
 
 A standby has its first actor name forever, so a record maps the name of an agent to its standby:
 `standby/<agent name>/<standby name>`. It is written before the call to the standby. The standby itself decides which
-job gets it.
+job gets it. The process that wrote a record may die before the call, so `resume` repeats it.
 """
 
 # pyright: reportPrivateUsage=false
@@ -65,6 +65,17 @@ def claim(agent: str, config: AgentConfig) -> Any | None:
             _log.info("a standby did not answer", standby=name, error=str(error))
             ray.kill(handle)
         internal_kv._internal_kv_del(record, namespace=_KV)
+    return None
+
+
+def resume(agent: str, config: AgentConfig) -> Any | None:
+    """Return the live standby that a record gives to this agent, after it has become the agent. Blocking."""
+    for _, name in _records(f"standby/{agent}/"):
+        handle = _actor(name)
+        # A standby that does not answer is the agent, if it is alive: only a standby of another job says no.
+        if handle is not None and _answer_of(handle.adopt.remote(to_json(config)), True):
+            return handle
+        internal_kv._internal_kv_del(_record(agent, name), namespace=_KV)
     return None
 
 

@@ -35,6 +35,7 @@ from regroup.service.ray_adapter.agents import RayAgents
 from regroup.service.ray_adapter.cluster import RayCluster
 from regroup.service.settings import Settings
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.messages import to_json
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 HERE = Path(__file__).parent
@@ -273,6 +274,32 @@ async def test_a_standby_becomes_the_agent_of_one_job(cluster: RayCluster, tmp_p
 def agent_config(job_id: str, node: Node, folder: Path) -> AgentConfig:
     uri = folder.as_uri()
     return AgentConfig(job_id, "t", node.id, node.name, node.address, f"regroup-supervisor:{job_id}", uri, uri)
+
+
+async def test_a_standby_that_was_claimed_by_a_process_that_died_becomes_the_agent(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    """The record exists, and the call that makes the standby an agent was never sent."""
+    node = (await training_nodes(cluster))[1]
+    platform = AgentConfig("", "standby", node.id, node.name, node.address, "", "", "", preload=("json",))
+    await asyncio.to_thread(standby_agents.ensure, platform)
+    while not (waiting := await asyncio.to_thread(standby_agents._free, node.id)):  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    claimed = replace(platform, job_id="j9", job_name="gpt", storage_uri=tmp_path.as_uri())
+    name = agent_name("j9", node.id)
+    _internal_kv_put(standby_agents._record(name, waiting[0]), b"", namespace=b"regroup")
+    agents = RayAgents("j9")
+    await agents.start(claimed)
+    assert await agents.agent(node.id, timeout_s=30.0).check_storage("nonce") is False, "it has the storage of the job"
+    handle = ray.get_actor(waiting[0], namespace="regroup")
+    assert not await handle.adopt.remote(to_json(replace(claimed, job_id="j10"))), "it belongs to the first job"
+    _internal_kv_put(standby_agents._record(agent_name("j10", node.id), waiting[0]), b"", namespace=b"regroup")
+    other = await asyncio.to_thread(RayAgents("j10").create, replace(claimed, job_id="j10"))
+    assert other != handle, "a record that another job won is void"
+    for each in (handle, other):
+        ray.kill(each)
+    for job in ("j9", "j10"):
+        await asyncio.to_thread(standby_agents.forget, job)
 
 
 async def test_the_autoscaler_gets_the_requested_bundles(cluster: RayCluster) -> None:
