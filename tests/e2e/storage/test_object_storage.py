@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from regroup.workers.storage import fsspec_storage
-from tests.support.servers.regroup_server import Server
+from tests.support.jobs.step_gates import Gates
+from tests.support.servers.regroup_server import Server, eventually
 from tests.support.servers.s3 import ObjectStorage
 
 Spec = Callable[..., dict[str, Any]]
@@ -37,7 +38,8 @@ def test_a_job_uses_a_bucket_and_restores_from_it(
 ) -> None:
     (tmp_path / "witness.py").write_text(WITNESS)
     (tmp_path / "seen").mkdir()
-    job = served_with_keys.run(
+    gates, client = Gates(tmp_path, 9), served_with_keys.client
+    submitted = client.submit(
         spec(
             "bucket",
             steps=16,
@@ -45,17 +47,20 @@ def test_a_job_uses_a_bucket_and_restores_from_it(
             layout={"dp": 2},
             checkpoint={"every_steps": 4, "keep_last": 2},
             snapshot={"mirror": "off"},
-            env={"PYTHONPATH": str(tmp_path), "WITNESS": str(tmp_path / "seen")},
-            preload=["witness"],
+            env={**gates.parts["env"], "WITNESS": str(tmp_path / "seen")},
+            preload=["witness", *gates.parts["preload"]],
             faults=[{"at": {"rank": 1, "step": 10, "phase": "forward"}, "do": "kill_agent"}],
         )
     )
+    eventually(lambda: [saved for saved in client.checkpoints(submitted.id) if saved.step == 8], 120)
+    gates.open(9)
+    job = client.wait(submitted.id, timeout_s=240)
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
     ledger = served_with_keys.client.ledger(job.id)
     assert ledger.exact, ledger.problems
     (incident,) = job.incidents
     assert (incident.reason, incident.recovery_action) == ("agent_lost", "disk")
-    assert incident.steps_lost is not None and incident.steps_lost < 8  # the job did not start from the beginning
+    assert incident.steps_lost is not None and incident.steps_lost < 4, "the newest checkpoint is that of step 8"
     testimonies = list((tmp_path / "seen").iterdir())
     assert len(testimonies) >= 4  # two ranks in each of two generations
     assert {path.read_text() for path in testimonies} == {""}
