@@ -61,7 +61,7 @@ def test_a_single_non_finite_loss(served: Server, spec: Spec, control: Job) -> N
 
 def test_a_non_finite_loss_that_recurs_ends_the_job_with_advice(served: Server, spec: Spec) -> None:
     diverging = spec("diverges", layout={"dp": 2})
-    diverging["training"]["optimizer"] = {"lr": 100.0, "weight_decay": 0.0, "clip_norm": None}
+    diverging["training"]["optimizer"] = {"name": "sgd", "lr": 100.0, "weight_decay": 0.0, "clip_norm": None}
     job = served.run(diverging)
     assert (job.state, job.reason) == ("FAILED", "non_finite")
     assert [incident.recovery_action for incident in job.incidents] == ["respawn", "fail"]
