@@ -139,10 +139,7 @@ ROWS = (
                 "Generation",
                 "Generation of each job, and its incidents. Each failure and each resize starts a new generation.",
                 "short",
-                [
-                    Query("regroup_job_generation", LEGEND),
-                    Query("regroup_job_incidents", f"{LEGEND} incidents"),
-                ],
+                [Query("regroup_job_generation", LEGEND), Query("regroup_job_incidents", f"{LEGEND} incidents")],
             ),
             Panel(
                 "Jobs by state",

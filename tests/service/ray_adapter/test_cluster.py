@@ -279,7 +279,7 @@ def agent_config(job_id: str, node: Node, folder: Path) -> AgentConfig:
 async def test_a_standby_that_was_claimed_by_a_process_that_died_becomes_the_agent(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
-    """The record exists, and the call that makes the standby an agent was never sent."""
+    """Check a record whose process never sent the call that makes the standby an agent."""
     node = (await training_nodes(cluster))[1]
     platform = AgentConfig("", "standby", node.id, node.name, node.address, "", "", "", preload=("json",))
     await asyncio.to_thread(standby_agents.ensure, platform)
