@@ -56,7 +56,7 @@ def test_storage_of_each_machine_alone_is_refused_before_training(
     apart["workload"]["data"] = {"train": [str(machines.shared / "text")]}
     job = machines.client.wait(machines.client.submit(apart).id, timeout_s=120)
     assert (job.state, job.reason, job.step) == ("FAILED", "invalid_input", 0), job.message
-    assert "storage_uri 'file:///tmp/storage' is not shared: " in job.message
+    assert "storage_uri 'file:///tmp/storage/" in job.message and "is not shared: " in job.message
     assert all(address in job.message for address in TRAINING), "both nodes are named"
     assert not machines.client.checkpoints(job.id)
 
