@@ -118,11 +118,16 @@ def test_a_file_without_an_end_is_refused(capsys: pytest.CaptureFixture[str]) ->
     assert code == 3 and "at most 1,048,576 bytes" in printed
 
 
-@pytest.mark.parametrize("flags", [(), ("--ray-train", "--nproc-per-node", "2")])
-def test_the_restart_of_a_program_with_its_own_state_is_not_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
+@pytest.mark.parametrize("kind", ["script", "ray_train"])
+def test_a_program_with_its_own_state_is_checked_only_on_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
-    (tmp_path / "train.py").write_text("print('hello')\n")
-    monkeypatch.chdir(tmp_path)
-    code, printed = ended(capsys, "run", "--server", NOBODY, "--check", *flags, "train.py")
-    assert code == 3 and "a script loads and saves its own state" in printed and "run.track" in printed
+    file = tmp_path / "spec.yaml"
+    head = f"name: odd\nworkload: {{kind: {kind}, entrypoint: /train.py}}\nlayout: {{dp: 2}}\n"
+    file.write_text(f"{head}recovery: {{verify: restart}}\n")
+    code, printed = ended(capsys, "validate", str(file))
+    assert code == 3 and "use verify: restart_only, or `regroup run --check`" in printed
+    file.write_text(f"{head}recovery: {{verify: restart_only}}\n")
+    with pytest.raises(SystemExit) as end:
+        main(["validate", str(file)])
+    assert not end.value.code
