@@ -1,4 +1,4 @@
-"""Compare the states of steps that a job took twice: once straight on, and once after a restart. Pure."""
+"""Compare the states of steps that a job took twice: once without a restart, and once after one. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -54,20 +54,20 @@ def find_difference(before: Digests, after: Digests) -> StateDifference | None:
 
 @dataclass(frozen=True)
 class ProgramOverlap:
-    """The steps that two generations of a program have in common so far."""
+    """The steps that two generations of a program have both taken so far."""
 
     start: int | None
-    """Last step before the first one of the second generation, in the numbers of the first. 0: it started over. None:
-    its first step is none of those of the first generation."""
+    """Step after which the second generation started. 0: at the beginning. None: unknown, because the state after its
+    first step equals that after no step of the first generation."""
     steps: tuple[int, ...]
-    """Steps that both took, without gap."""
+    """Numbers of these steps, in order."""
     difference: StateDifference | None
     is_decided: bool
     """True if a difference was found, or if the second generation has taken every step of the first after `start`."""
 
 
 def compare_program(before: Digests, after: Digests, start: int | None, world_size: int) -> ProgramOverlap | None:
-    """Return what two generations of a program have in common, or None before the second has ended its first step.
+    """Compare the steps that two generations of a program have both taken; None before the second has taken one.
 
     Args:
         before: digests of a generation that started from the beginning of the program.
@@ -83,8 +83,8 @@ def compare_program(before: Digests, after: Digests, start: int | None, world_si
     if not start:
         start = next((step - 1 for step in sorted(before) if before[step] == after[first]), None)
     if start is None:
-        likest = min(before, key=lambda step: (_count_differences(before[step], after[first]), -step))
-        difference = find_difference({likest: before[likest]}, {likest: after[first]})
+        closest = min(before, key=lambda step: (_count_differences(before[step], after[first]), -step))
+        difference = find_difference({closest: before[closest]}, {closest: after[first]})
         return ProgramOverlap(None, (), difference and replace(difference, step=None), is_decided=True)
     shifted = {step - first + start + 1: ranks for step, ranks in after.items()}
     steps = tuple(sorted(before.keys() & shifted.keys()))

@@ -44,7 +44,7 @@ class GenerationMonitor:
     joined: dict[int, float] = field(default_factory=dict[int, float])
     restored: dict[int, float] = field(default_factory=dict[int, float])
     program_start: Restored | None = None
-    """Where the leading rank of a program started, once it has taken a step."""
+    """Start of the leading rank; None before the first step of a program."""
     done: dict[int, Done] = field(default_factory=dict[int, Done])
     failures: list[RankFailure] = field(default_factory=list[RankFailure])
     exits: list[ProcessExit] = field(default_factory=list[ProcessExit])

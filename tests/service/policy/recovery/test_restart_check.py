@@ -55,8 +55,7 @@ WHOLE = taken(1, "abcdefg")
 
 @pytest.mark.parametrize("start", [4, None], ids=["counted", "not counted"])
 def test_repeated_steps_of_a_program_are_compared_from_its_checkpoint(start: int | None) -> None:
-    first = 5 if start is not None else 8
-    """A program that does not count its steps continues with the next number."""
+    first = 5 if start is not None else 8  # a program that does not count its steps continues with the next number
     assert compare_program(WHOLE, taken(first, "ef"), start, 2) == ProgramOverlap(4, (5, 6), None, False)
     assert compare_program(WHOLE, taken(first, "efgh"), start, 2) == ProgramOverlap(4, (5, 6, 7), None, True)
     different = compare_program(WHOLE, taken(first, "ex"), start, 2)
