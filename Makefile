@@ -20,9 +20,9 @@ demo: $(STAMP) ## train on text, kill a rank half-way, compare with an undisturb
 export PYTHONDONTWRITEBYTECODE :=
 
 # End-to-end tests run two files at a time, in order: each process starts servers and clusters of its own. Those marked `alone` cut links,
-# freeze nodes, shift clocks or measure times. They run one after the other, next to the injected faults of one file that waits most of the time.
+# freeze nodes, shift clocks or measure times. They run one after the other, next to the injected faults of files that wait most of the time.
 E2E := -n 2 --dist loadfile --no-loadscope-reorder tests/e2e
-E2E_WAITING := tests/e2e/failures/test_chaos.py
+E2E_WAITING := tests/e2e/failures/test_chaos.py tests/e2e/failures/test_disabled_detectors.py
 
 test: $(STAMP) ## run the tests that are not marked slow
 	@$(BIN)/python -m pytest -m "not slow" -n 3 --dist worksteal --ignore tests/e2e
