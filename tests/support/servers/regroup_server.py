@@ -197,7 +197,7 @@ def _title(pid: int) -> str:
     return b" ".join(arguments(pid)).decode(errors="replace")
 
 
-def eventually(condition: Callable[[], Any], within_s: float = 60.0, every_s: float = 0.05) -> Any:
+def eventually(condition: Callable[[], Any], within_s: float = 60.0, every_s: float = 0.1) -> Any:
     """Poll `condition` until it returns a true value, and return it; fail after a deadline."""
     deadline = time.monotonic() + within_s
     while not (found := condition()):
