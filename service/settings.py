@@ -60,6 +60,8 @@ class Settings(BaseSettings):
     local_gpus_per_node: int | None = Field(default=None, ge=0, le=1024)
     """Number of CUDA devices of each local node. Default: the machine's devices, divided evenly. With a larger number
     Ray schedules devices that do not exist."""
+    ray_dashboard: bool = True
+    """Start the dashboard of the local Ray cluster. Without it, the server starts faster and Ray takes less memory."""
     ray_dashboard_port: int | None = Field(default=None, ge=0, le=65535)
     """Port of the dashboard of the local Ray cluster; 0 selects a free one. Default: 8265, or a free port if 8265 is in
     use."""

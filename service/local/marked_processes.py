@@ -11,17 +11,17 @@ from regroup.service.local import api_token, processes
 MARK = "REGROUP_STARTED_BY"
 """Environment variable that every process under the command inherits."""
 _COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"
-_DASHBOARD = "REGROUP_RAY_DASHBOARD_PORT"
+_DASHBOARD = "REGROUP_RAY_DASHBOARD"
 
 
 def marked_environment(state: Path) -> dict[str, str]:
     """Return the environment of a service whose files are all below `state`.
 
     The environment has the mark, and a cache folder for `torch.compile` below `state` unless the user has set one. It
-    has no token of another server, and leaves the usual port of the Ray dashboard to the user's own server.
+    has no token of another server. Its local Ray starts without the dashboard.
     """
     inherited = {name: value for name, value in os.environ.items() if name not in api_token.VARIABLES}
-    return {_COMPILE_CACHE: str(state / "compiled"), **inherited, _DASHBOARD: "0", MARK: str(state)}
+    return {_COMPILE_CACHE: str(state / "compiled"), **inherited, _DASHBOARD: "false", MARK: str(state)}
 
 
 def find_marked(mark: str) -> dict[int, str]:

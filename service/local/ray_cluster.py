@@ -49,7 +49,7 @@ class LocalRay:
 
     id: str
     address: str
-    dashboard_url: str
+    dashboard_url: str | None
     temp_dir: str
     token_path: str
     nodes: int
@@ -118,12 +118,12 @@ def start(settings: Settings) -> LocalRay:
     """
     prepare_state_dir(settings.state_dir)
     write_private(settings.ray_token_path, secrets.token_hex(32))
-    dashboard_port = _dashboard_port(settings.ray_dashboard_port)
+    dashboard_port = _dashboard_port(settings.ray_dashboard_port) if settings.ray_dashboard else None
     (gcs_port,) = _free_ports(1)
     cluster = LocalRay(
         id=uuid4().hex,
         address=f"127.0.0.1:{gcs_port}",
-        dashboard_url=f"http://127.0.0.1:{dashboard_port}",
+        dashboard_url=None if dashboard_port is None else f"http://127.0.0.1:{dashboard_port}",
         temp_dir=_short_temp_dir(),
         token_path=str(settings.ray_token_path),
         nodes=settings.local_nodes,
@@ -131,9 +131,8 @@ def start(settings: Settings) -> LocalRay:
     )
     _save(settings.state_dir, cluster)
     head = [
-        "--head", f"--port={gcs_port}", f"--dashboard-port={dashboard_port}", "--dashboard-host=127.0.0.1",
-        "--no-monitor", "--num-cpus=0", "--num-gpus=0",
-        f"--labels={ROLE_LABEL}=control", f"--node-name={_HEAD}",
+        "--head", f"--port={gcs_port}", *_dashboard_flags(dashboard_port), "--no-monitor", "--num-cpus=0",
+        "--num-gpus=0", f"--labels={ROLE_LABEL}=control", f"--node-name={_HEAD}",
     ]  # fmt: skip
     starting = [_StartingNode(_HEAD, head, {}, after_port=0)]
     starting += [_training_node(settings, cluster, number + 1) for number in range(settings.local_nodes)]
@@ -369,6 +368,12 @@ def _dashboard_port(requested: int | None) -> int:
                         "REGROUP_RAY_DASHBOARD_PORT; 0 selects a free one"
                     ) from error
     return _free_ports(1)[0]
+
+
+def _dashboard_flags(port: int | None) -> list[str]:
+    if port is None:
+        return ["--include-dashboard=false"]
+    return [f"--dashboard-port={port}", "--dashboard-host=127.0.0.1"]
 
 
 def _short_temp_dir() -> str:

@@ -21,9 +21,10 @@ _failed = pytest.StashKey[bool]()
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server for the whole session."""
+    """A server for the whole session. Checks of leaks read Ray's actors from its dashboard."""
     folder = tmp_path_factory.mktemp("served")
-    server = Server(folder / "state", environment={"REGROUP_VENVS_DIR": str(folder / "venvs")})
+    environment = {"REGROUP_VENVS_DIR": str(folder / "venvs"), "REGROUP_RAY_DASHBOARD": "true"}
+    server = Server(folder / "state", environment=environment)
     server.start()
     yield server
     server.down()

@@ -70,7 +70,8 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     for spec in (root / "examples").glob("*.yaml"):
         spec.write_text(spec.read_text().replace("/tmp/", f"{outputs}/"))
     with no_process_remains(), own_state(folder) as environment:
-        shell = Shell(root, {**environment, "REGROUP_VENVS_DIR": str(folder / "venvs")}, outputs)
+        own = {"REGROUP_VENVS_DIR": str(folder / "venvs"), "REGROUP_RAY_DASHBOARD": "false"}
+        shell = Shell(root, {**environment, **own}, outputs)
         shell(SERVE)
         yield shell
         assert shell(DOWN).startswith("stopped: server http://")

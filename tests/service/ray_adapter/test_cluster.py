@@ -44,7 +44,7 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="module")
 def settings() -> Iterator[Settings]:
     folder = Path(tempfile.mkdtemp(prefix="rgt-", dir="/tmp"))
-    yield Settings(state_dir=folder, local_nodes=2, slots_per_node=4, local_gpus_per_node=4)
+    yield Settings(state_dir=folder, local_nodes=2, slots_per_node=4, local_gpus_per_node=4, ray_dashboard=False)
     ray_cluster.stop(folder)
     shutil.rmtree(folder)
 
@@ -93,6 +93,13 @@ async def test_nodes_have_names_roles_and_slots(cluster: RayCluster) -> None:
 async def test_a_running_cluster_is_reused(settings: Settings, local: ray_cluster.LocalRay) -> None:
     found, is_running = ray_cluster.ensure(settings)
     assert is_running and found == local
+
+
+async def test_no_dashboard_is_started_if_none_is_wanted(cluster: RayCluster, local: ray_cluster.LocalRay) -> None:
+    assert await cluster.dashboard_url() is None
+    commands = [processes.command_line(process) for process in ray_cluster.find_processes(local)]
+    (rest,) = (words for words in commands if any(word.endswith(b"dashboard/dashboard.py") for word in words))
+    assert b"--disable-frontend" in rest and b"--modules-to-load=UsageStatsHead" in rest
 
 
 async def test_the_token_is_private_and_required(settings: Settings, local: ray_cluster.LocalRay) -> None:

@@ -17,8 +17,8 @@ from tests.support.servers.regroup_server import eventually
 
 TIME = r"^\[ *\d+\.\d s\] "
 """Start of a line of `watch`, `run` and the demo, without a terminal."""
-_LEFT_BY_IMPORTS = frozenset({"RAY_ENABLE_AUTO_CONNECT"})
-"""Variables that our modules set when tests of this process import them. A reader's shell does not have them."""
+_OF_TESTS = frozenset({"RAY_ENABLE_AUTO_CONNECT", "REGROUP_RAY_DASHBOARD"})
+"""Variables that tests set, or our modules when tests import them. A reader's shell does not have them."""
 _READY_LINES = {"serve": "^regroup serves at", "run": rf"{TIME}step 20\b"}
 """Output to wait for after a command in the background."""
 _START_S = 120.0
@@ -67,7 +67,7 @@ def commands(page: str, heading: str) -> list[str]:
 def own_state(folder: Path) -> Generator[dict[str, str]]:
     """Yield the variables of an activated environment with its own state folder and port; call `down` at the end."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    typed = {name: value for name, value in os.environ.items() if name not in {*_LEFT_BY_IMPORTS, *api_token.VARIABLES}}
+    typed = {name: value for name, value in os.environ.items() if name not in {*_OF_TESTS, *api_token.VARIABLES}}
     own = {**typed, "PATH": path, "REGROUP_STATE_DIR": str(folder / "state"), "REGROUP_PORT": "0"}
     try:
         yield own
