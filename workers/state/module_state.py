@@ -30,6 +30,8 @@ class ModuleContent:
     """Persistent buffers that are dense; sparse ones are among the extras."""
     extras: dict[str, Any]
     """Everything else in its `state_dict()`, by canonical key: extra state, sparse buffers, entries of hooks."""
+    modes: dict[str, list[str]]
+    """`frozen`: parameters without gradients. `evaluated`: modules in evaluation mode. No `state_dict()` has them."""
 
 
 class ModuleState:
@@ -46,6 +48,8 @@ class ModuleState:
         self.name = name
         self._module = module
         self._prefix = "" if name == MAIN_MODULE else f"{name}."
+        self._names: dict[str, str] = {}
+        """Name in torch → name in the saved state."""
 
     def read_content(self) -> ModuleContent:
         """Return what the module contains now.
@@ -55,15 +59,16 @@ class ModuleState:
         """
         # First: this call makes FSDP register its sharded parameters.
         entries = cast(Mapping[str, Any], self._module.state_dict(keep_vars=True))
-        parameters = {self._prefix + self._name(key): value for key, value in self._module.named_parameters()}
-        registered = {id(value): self._name(key) for key, value in self._module.named_buffers()}
-        own_parameters = {id(value) for value in parameters.values()}
+        named, evaluated = self._walk()
+        parameters = {self._prefix + name: value for name, value in named}
+        own_parameters = {id(value) for _, value in named}
+        others = {key: value for key, value in entries.items() if id(value) not in own_parameters}
+        # A model without persistent buffers saves the walk through its modules.
+        registered = {id(value): self._name(key) for key, value in self._module.named_buffers()} if others else {}
         buffers: dict[str, Tensor] = {}
         extras: dict[str, Any] = {}
-        for key, value in entries.items():
+        for key, value in others.items():
             own = registered.get(id(value))
-            if id(value) in own_parameters:
-                continue
             if own is None or is_sparse(value):
                 extras[self._name(key)] = value
             else:
@@ -71,7 +76,11 @@ class ModuleState:
         for name, tensor in (*parameters.items(), *buffers.items()):
             if reason := reason_to_refuse(tensor):
                 raise StateError(f"{name!r} of {self.name!r} is {reason}")
-        return ModuleContent(parameters, buffers, extras)
+        modes = {
+            "frozen": [name for name, value in named if not value.requires_grad],
+            "evaluated": sorted(evaluated),
+        }
+        return ModuleContent(parameters, buffers, extras, modes)
 
     def lift_extras(self, content: ModuleContent) -> Lifted:
         """Split the extras into plain data and tensors.
@@ -107,22 +116,13 @@ class ModuleState:
         except Exception as error:
             raise StateError(f"{self.name!r} does not accept its saved state: {error}") from error
 
-    def modes(self) -> dict[str, list[str]]:
-        """Return the parameters without gradients and the modules in evaluation mode, which no `state_dict()` has."""
-        frozen = [self._name(key) for key, value in self._module.named_parameters() if not value.requires_grad]
-        modules = self._module.named_modules(remove_duplicate=False)
-        return {
-            "frozen": frozen,
-            "evaluated": sorted({self._name(key) for key, value in modules if not value.training}),
-        }
-
     def set_modes(self, modes: Mapping[str, list[str]]) -> None:
         """Restore the modes of parameters and modules."""
         frozen, evaluated = set(modes["frozen"]), set(modes["evaluated"])
         for key, parameter in self._module.named_parameters():
             if parameter.requires_grad == (self._name(key) in frozen):
                 parameter.requires_grad_(not parameter.requires_grad)
-        for key, module in self._module.named_modules(remove_duplicate=False):
+        for key, module in self._modules():
             module.training = self._name(key) not in evaluated
 
     def resize_buffers(self, content: ModuleContent, shapes: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> None:
@@ -132,8 +132,31 @@ class ModuleState:
                 # The same object, because wrappers hold references to it.
                 buffer.data = torch.empty(shapes[name][1], dtype=buffer.dtype, device=buffer.device)
 
+    def _walk(self) -> tuple[list[tuple[str, nn.Parameter]], set[str]]:
+        """Return the parameters, each once, as `named_parameters()` does, and the modules in evaluation mode."""
+        named: list[tuple[str, nn.Parameter]] = []
+        evaluated: set[str] = set()
+        seen: set[int] = set()
+        for path, module in self._modules():
+            if not module.training:
+                evaluated.add(self._name(path))
+            # One walk for both, and no call for each module: a snapshot reads every module in every step.
+            for key, parameter in module._parameters.items():  # pyright: ignore[reportPrivateUsage]
+                if parameter is not None and id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    named.append((self._name(f"{path}.{key}" if path else key), parameter))
+        if type(self._module).named_parameters is not nn.Module.named_parameters:
+            named = [(self._name(key), value) for key, value in self._module.named_parameters()]
+        return named, evaluated
+
+    def _modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Yield all modules, each under all of its names."""
+        return self._module.named_modules(remove_duplicate=False)
+
     def _name(self, key: str) -> str:
-        return canonical(key.partition(".")[2] if isinstance(self._module, Stages) else key)
+        if (name := self._names.get(key)) is None:
+            name = self._names[key] = canonical(key.partition(".")[2] if isinstance(self._module, Stages) else key)
+        return name
 
 
 def join_contents(contents: Iterator[ModuleContent]) -> tuple[dict[str, nn.Parameter], dict[str, Tensor]]:

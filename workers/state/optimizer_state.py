@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from regroup.workers.parallel.mesh import zeros_like
 from regroup.workers.state.state_error import StateError
 from regroup.workers.state.state_tree import Lifted, lift
-from regroup.workers.state.tensor_kind import is_sparse, reason_to_refuse
+from regroup.workers.state.tensor_kind import is_ordinary, is_sparse, reason_to_refuse
 from regroup.workers.state.tensor_names import OPTIM, OTHER_OPTIM, STATE
 
 MAIN_OPTIMIZER = "optimizer"
@@ -83,14 +83,21 @@ class OptimizerState:
             if id(owner) not in names:
                 raise self._unknown(owner, "its state")
             name = names[id(owner)]
+            on_device, prefix = owner.is_cuda, f"{self._prefix}{name}."
             for key, value in cast(Mapping[str, Any], values).items():
-                if not isinstance(value, Tensor) or is_sparse(value):
+                is_known = isinstance(value, Tensor) and is_ordinary(value)
+                if not is_known and (not isinstance(value, Tensor) or is_sparse(value)):
                     entries.setdefault(name, {})[key] = value
                     continue
-                full = f"{self._prefix}{name}.{key}"
-                self._check_tensor(full, owner, value)
+                full = f"{prefix}{key}"
+                if not is_known and (reason := reason_to_refuse(value)):
+                    raise StateError(f"{full} is {reason}")
+                if isinstance(value, DTensor) and value.shape != owner.shape:
+                    raise StateError(
+                        f"{full} is sharded but does not have the shape of its parameter, so it cannot be saved"
+                    )
                 tensors[full] = value
-                if not value.is_cuda and (owner.is_cuda or not value.ndim):
+                if (on_device or not value.ndim) and not value.is_cuda:
                     host.add(key)
         content = {"groups": groups, "entries": entries, "own": own, "host": sorted(host)}
         lifted = lift(content, f"{STATE}{self.name}")
@@ -209,12 +216,6 @@ class OptimizerState:
             f"{self.name!r} updates a parameter of shape {tuple(parameter.shape)} ({where}) that no tracked module "
             "has: track its module too, and create the optimizer after wrapping the module"
         )
-
-    def _check_tensor(self, name: str, owner: Tensor, value: Tensor) -> None:
-        if reason := reason_to_refuse(value):
-            raise StateError(f"{name} is {reason}")
-        if isinstance(value, DTensor) and value.shape != owner.shape:
-            raise StateError(f"{name} is sharded but does not have the shape of its parameter, so it cannot be saved")
 
     def _target(self, parameter: Tensor, dtype: torch.dtype, shape: tuple[int, ...], *, on_host: bool) -> Tensor:
         if shape == tuple(parameter.shape) and shape and not on_host:

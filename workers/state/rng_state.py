@@ -4,6 +4,7 @@ import base64
 import ctypes
 import hashlib
 import random
+from array import array
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
     """Return the state of every generator that a training function may draw from."""
     version, words, gauss = random.getstate()
     found: dict[str, Any] = {
-        "python": [version, list(words), gauss],
+        "python": [version, base64.b64encode(array("I", words).tobytes()).decode(), gauss],
         "torch": _text(torch.get_rng_state()),
     }
     if np is not None:
@@ -34,7 +35,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
 def set_random_state(state: Mapping[str, Any], device: torch.device) -> None:
     """Restore the generators from a `random_state`."""
     version, words, gauss = state["python"]
-    random.setstate((version, tuple(words), gauss))
+    random.setstate((version, tuple(array("I", base64.b64decode(words))), gauss))
     if np is not None and "numpy" in state:
         kind, keys, position, has_gauss, cached = state["numpy"]
         np.random.set_state((kind, np.frombuffer(base64.b64decode(keys), np.uint32), position, has_gauss, cached))

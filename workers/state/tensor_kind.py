@@ -1,13 +1,20 @@
 """Kinds of tensors that a snapshot can hold, and the parts of sparse ones."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+_ORDINARY = frozenset({Tensor, nn.Parameter, nn.Buffer, DTensor})
 _ROWS_COMPRESSED = (torch.sparse_csr, torch.sparse_bsr)
 _COMPRESSED = (*_ROWS_COMPRESSED, torch.sparse_csc, torch.sparse_bsc)
+
+
+def is_ordinary(tensor: Tensor) -> bool:
+    """Return True for a dense tensor of torch's own types: neither sparse nor refused. Faster than the other checks."""
+    is_dense = type(tensor) in _ORDINARY and tensor.layout is torch.strided
+    return is_dense and not (tensor.is_meta or tensor.is_quantized or tensor.is_nested)
 
 
 def is_sparse(tensor: Tensor) -> bool:
@@ -24,6 +31,8 @@ def compressed_parts(tensor: Tensor) -> dict[str, Tensor]:
 
 def reason_to_refuse(tensor: Tensor) -> str:
     """Return what a tensor is and the remedy if a snapshot cannot hold it; otherwise the empty string."""
+    if is_ordinary(tensor):
+        return ""
     if is_lazy(tensor):
         return "a lazy parameter without a shape: run one forward pass before track()"
     if tensor.is_meta:

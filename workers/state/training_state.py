@@ -246,8 +246,8 @@ class TrainingState:
             "is_stage": self._is_stage,
             "stateful": stateful,
             "modules": {
-                name: {"extras": contents.lifted[name].plain, "modes": module.modes()}
-                for name, module in self._modules.items()
+                name: {"extras": contents.lifted[name].plain, "modes": module.modes}
+                for name, module in contents.modules.items()
             },
             "optimizers": {name: content.lifted.plain for name, content in contents.optimizers.items()},
             "random": random_state(self._device),
