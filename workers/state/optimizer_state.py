@@ -85,12 +85,12 @@ class OptimizerState:
             name = names[id(owner)]
             on_device, prefix = owner.is_cuda, f"{self._prefix}{name}."
             for key, value in cast(Mapping[str, Any], values).items():
-                is_known = isinstance(value, Tensor) and is_ordinary(value)
-                if not is_known and (not isinstance(value, Tensor) or is_sparse(value)):
+                is_plain = isinstance(value, Tensor) and is_ordinary(value)
+                if not is_plain and (not isinstance(value, Tensor) or is_sparse(value)):
                     entries.setdefault(name, {})[key] = value
                     continue
                 full = f"{prefix}{key}"
-                if not is_known and (reason := reason_to_refuse(value)):
+                if not is_plain and (reason := reason_to_refuse(value)):
                     raise StateError(f"{full} is {reason}")
                 if isinstance(value, DTensor) and value.shape != owner.shape:
                     raise StateError(

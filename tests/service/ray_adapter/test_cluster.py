@@ -95,7 +95,7 @@ async def test_a_running_cluster_is_reused(settings: Settings, local: ray_cluste
     assert is_running and found == local
 
 
-async def test_no_dashboard_is_started_if_none_is_wanted(cluster: RayCluster, local: ray_cluster.LocalRay) -> None:
+async def test_no_dashboard_is_started_without_the_setting(cluster: RayCluster, local: ray_cluster.LocalRay) -> None:
     assert await cluster.dashboard_url() is None
     commands = [processes.command_line(process) for process in ray_cluster.find_processes(local)]
     (rest,) = (words for words in commands if any(word.endswith(b"dashboard/dashboard.py") for word in words))

@@ -1,4 +1,4 @@
-"""What a module contains: as torch names it, each parameter once, with its modes."""
+"""Content of a module: parameters as torch names them, each once, with buffers and modes."""
 
 from collections.abc import Callable, Iterator
 
