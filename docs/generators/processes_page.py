@@ -57,6 +57,7 @@ _PROCESSES = {
     "workers/zygote": "zygote",
     "workers/contract": "shared",
     "workers/storage": "shared",
+    "workers/torch_internals": "rank",
     "workers/os": "shared",
     "workers/rank": "rank",
     "workers/train": "rank",

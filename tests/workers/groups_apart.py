@@ -6,6 +6,7 @@ import torch
 from torch import distributed as dist
 
 from regroup.workers.rank import flight_recorder
+from regroup.workers.torch_internals import groups
 
 
 def train(context: Any) -> None:
@@ -14,6 +15,6 @@ def train(context: Any) -> None:
         dist.new_group([rank])
     dist.all_reduce(torch.ones(1))
     context.result = {
-        "first_ranks": sorted(set(flight_recorder._first_ranks().values())),
+        "first_ranks": sorted(set(groups.first_ranks().values())),
         "newest": flight_recorder.recent_collectives(),
-    }  # pyright: ignore[reportPrivateUsage]
+    }

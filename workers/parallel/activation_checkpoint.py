@@ -7,20 +7,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-_ATTENTION = frozenset({
-    torch.ops.aten._scaled_dot_product_flash_attention.default,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
-    torch.ops.aten._scaled_dot_product_efficient_attention.default,
-    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
-})  # fmt: skip
-_COLLECTIVES = frozenset({
-    torch.ops._c10d_functional.all_reduce.default,
-    torch.ops._c10d_functional.reduce_scatter_tensor.default,
-    torch.ops._c10d_functional.all_gather_into_tensor.default,
-})  # fmt: skip
+from regroup.workers.torch_internals.operations import ATTENTION, COLLECTIVES
+from regroup.workers.torch_internals.sharding import recompute_in_backward
+
 _MATRIX_PRODUCTS = frozenset({torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default})
 
 
@@ -36,11 +27,9 @@ def recompute(blocks: nn.ModuleDict, policy: str | int | float, depth: int) -> N
     if policy == "none" or isinstance(policy, float):
         return
     every = round(math.sqrt(depth)) if policy == "sqrt" else policy
-    options: dict[str, Any] = {"context_fn": _selective} if policy == "selective" else {}
     for key, block in blocks.items():
         if isinstance(every, str) or int(key) % every:
-            # No dropout anywhere: saving random state for the second forward would only cost time.
-            blocks[key] = checkpoint_wrapper(block, preserve_rng_state=False, **options)
+            blocks[key] = recompute_in_backward(block, _selective if policy == "selective" else None)
 
 
 def _selective() -> Any:
@@ -49,7 +38,7 @@ def _selective() -> Any:
 
 
 def _decide(seen: Counter[bool], context: Any, operation: Any, *args: Any, **options: Any) -> CheckpointPolicy:
-    if operation in _ATTENTION or operation in _COLLECTIVES:
+    if operation in ATTENTION or operation in COLLECTIVES:
         return CheckpointPolicy.MUST_SAVE
     if operation in _MATRIX_PRODUCTS:
         seen[context.is_recompute] += 1

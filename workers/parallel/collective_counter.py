@@ -6,11 +6,10 @@ from typing import Any
 
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from regroup.workers.torch_internals.operations import COLLECTIVE_NAMESPACES, TorchDispatchMode, tree_leaves
 
 _KINDS = ("reduce_scatter", "all_gather", "all_reduce", "broadcast", "all_to_all", "send", "recv")
-_NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
 
 
 class Collectives(TorchDispatchMode):
@@ -35,7 +34,7 @@ class Collectives(TorchDispatchMode):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # DTensor's dispatch runs first; its collectives arrive here
         result = _call(func, args, kwargs)
-        if func.namespace in _NAMESPACES and (kind := _kind(func.__name__)):
+        if func.namespace in COLLECTIVE_NAMESPACES and (kind := _kind(func.__name__)):
             self.calls[kind] += 1
             tensors = [leaf for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, Tensor)]
             self.bytes[kind] += max((tensor.nbytes for tensor in tensors), default=0)

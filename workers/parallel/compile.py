@@ -2,6 +2,8 @@
 
 from torch import nn
 
+from regroup.workers.torch_internals import compiler
+
 
 def compile_blocks(blocks: nn.ModuleDict, mode: str, kept_share: float | None) -> None:
     """Compile blocks in place, at their first forward. Parameter names do not change.
@@ -13,11 +15,8 @@ def compile_blocks(blocks: nn.ModuleDict, mode: str, kept_share: float | None) -
     """
     if mode == "off":
         return
-    from torch._functorch import config as graphs  # imports take a second, so import only when compiling
-    from torch._inductor import config as inductor
-
-    inductor.compile_threads = 1  # worker processes would outlive a killed rank
+    compiler.use_one_thread()
     if kept_share is not None:
-        graphs.activation_memory_budget = kept_share
+        compiler.limit_kept_activations(kept_share)
     for block in blocks.values():
         block.compile(mode=None if mode == "default" else mode, dynamic=False)

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from regroup.workers.parallel.mesh import Alike, box_of, local
+from regroup.workers.torch_internals.operations import multiply_all_, norms_of
 
 _CLIP_EPS = 1e-6  # as torch.nn.utils.clip_grad_norm_ has it
 
@@ -28,7 +29,7 @@ def squared_norm(gradients: list[Tensor], copies: list[int]) -> float:
 
     The sum over all ranks is the squared norm. Ranks that hold copies of a region contribute equal shares of it.
     """
-    norms = torch._foreach_norm([local(gradient) for gradient in gradients])  # pyright: ignore[reportPrivateUsage]
+    norms = norms_of([local(gradient) for gradient in gradients])
     squares = torch.stack([norm.double() for norm in norms]).square()
     return float((squares / torch.tensor(copies, dtype=torch.float64, device=squares.device)).sum())
 
@@ -36,7 +37,7 @@ def squared_norm(gradients: list[Tensor], copies: list[int]) -> float:
 def scale(gradients: list[Tensor], factor: float) -> None:
     """Multiply gradients in place. A factor of exactly 1 changes nothing."""
     if factor != 1.0:
-        torch._foreach_mul_([local(gradient) for gradient in gradients], factor)  # pyright: ignore[reportPrivateUsage]
+        multiply_all_([local(gradient) for gradient in gradients], factor)
 
 
 def clip_factor(norm: float, limit: float | None) -> float:

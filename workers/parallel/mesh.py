@@ -11,7 +11,8 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from regroup.workers.torch_internals.sharding import local_region, local_tensor, whole_group
 
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 """Mesh axes, outermost first: ranks that differ only in tp are neighbors."""
@@ -42,7 +43,7 @@ class Meshes:
     @cached_property
     def data_group(self) -> dist.ProcessGroup:
         """The process group of all data ranks. Created on first use, which is a collective."""
-        return (self.data if self.data.ndim == 1 else self.data._flatten()).get_group()  # pyright: ignore[reportPrivateUsage]
+        return whole_group(self.data)
 
 
 def meshes_of(layout: Mapping[str, int], device_type: str, *, sharded: bool) -> Meshes:
@@ -117,12 +118,12 @@ def box_of(tensor: Tensor, alike: Alike | None = None) -> Box:
         alike = alike or Alike(_rank(), _world_size())
         return Box(whole, (0,) * len(whole), whole, alike.index, alike.count)
     mesh = tensor.device_mesh
-    shape, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, tensor.placements)
+    shape, offset = local_region(tensor)
     copy, copies = 0, 1
     for dim, placement in enumerate(tensor.placements):
         if placement.is_replicate():
             copy, copies = copy * mesh.size(dim) + mesh.get_local_rank(dim), copies * mesh.size(dim)
-    return Box(whole, tuple(offset), tuple(shape), copy, copies)
+    return Box(whole, offset, shape, copy, copies)
 
 
 def holders_of(tensor: Tensor, alike: Alike, rank: int, axes: Collection[str] | None = None) -> tuple[int, ...]:
@@ -154,8 +155,8 @@ def local(tensor: Tensor) -> Tensor:
 
 def shard(tensor: Tensor) -> Tensor:
     """Return the local shard of a tensor, attached to autograd."""
-    # Read the attribute instead of calling to_local(): a snapshot reads every tensor in every step.
-    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # pyright: ignore[reportPrivateUsage]
+    # Not to_local(): a snapshot reads every tensor in every step.
+    return local_tensor(tensor) if isinstance(tensor, DTensor) else tensor
 
 
 def zeros_like(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-_WRAPPERS = frozenset({"module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
+from regroup.workers.torch_internals.sharding import WRAPPERS
 
 
 class Stages(nn.ModuleList):
@@ -13,7 +13,7 @@ class Stages(nn.ModuleList):
 
 def canonical(name: str) -> str:
     """Return `layers.0.norm.weight` for `module.layers.0._checkpoint_wrapped_module.norm.weight`."""
-    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
 def parameters_of(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:

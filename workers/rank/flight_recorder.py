@@ -11,8 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from torch._C import _distributed_c10d
-from torch.distributed import distributed_c10d
+from regroup.workers.torch_internals.groups import first_ranks, limit_recorder, recorded_collectives
 
 NEWEST = 32
 """Number of collectives in an answer, oldest first."""
@@ -24,7 +23,7 @@ _UNTITLED = frozenset({"undefined"})
 def limit_buffer(device: str) -> None:
     """Limit the recorder's buffer on CPU ranks, where only this module reads it. Call this before any group exists."""
     if device == "cpu":
-        os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(2 * NEWEST))
+        limit_recorder(2 * NEWEST)
 
 
 def start_responder(fd: int) -> None:
@@ -38,22 +37,18 @@ def recent_collectives() -> list[dict[str, Any]]:
     `group` and `first_rank` together identify the group. Other keys: `title` (may be empty), `sequence` (from 1, per
     group), `name`, `shapes`, `types`, and `is_over`. The list is empty where torch records nothing.
     """
-    entries: list[Mapping[str, Any]] = []
-    for recorder in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
-        if (dump := getattr(_distributed_c10d, recorder, None)) is not None:
-            entries += json.loads(dump(True, False)).get("entries", [])
-    collectives = [entry for entry in entries if not entry.get("is_p2p")]
+    collectives = [entry for entry in recorded_collectives() if not entry.get("is_p2p")]
     collectives.sort(key=lambda entry: entry["time_created_ns"])
-    first_ranks = _first_ranks()
-    return [_to_json(entry, first_ranks) for entry in collectives[-NEWEST:]]
+    firsts = first_ranks()
+    return [_to_json(entry, firsts) for entry in collectives[-NEWEST:]]
 
 
-def _to_json(entry: Mapping[str, Any], first_ranks: Mapping[str, int]) -> dict[str, Any]:
+def _to_json(entry: Mapping[str, Any], firsts: Mapping[str, int]) -> dict[str, Any]:
     group, title = entry["process_group"]
     backend, _, name = str(entry["profiling_name"]).partition(":")
     return {
         "group": f"{backend}:{group}",  # a group may have two backends, each with its own sequence numbers
-        "first_rank": first_ranks.get(group, -1),
+        "first_rank": firsts.get(group, -1),
         "title": "" if title in _UNTITLED else title,
         "sequence": entry["collective_seq_id"],
         "name": name,
@@ -61,14 +56,6 @@ def _to_json(entry: Mapping[str, Any], first_ranks: Mapping[str, int]) -> dict[s
         "types": entry["input_dtypes"][:_MAX_SHAPES],
         "is_over": bool(entry["retired"]) or entry["state"] in _COMPLETED,
     }
-
-
-def _first_ranks() -> dict[str, int]:
-    """Return name of a group of this rank → its smallest rank. Groups from one split may share a name."""
-    world = distributed_c10d._world  # pyright: ignore[reportPrivateUsage]
-    # Groups from a split that excludes this rank are listed too, without a name.
-    of_ours = [(world.pg_names.get(group), ranks) for group, ranks in list(world.pg_group_ranks.items())]
-    return {name: min(ranks) for name, ranks in of_ours if name is not None and ranks}
 
 
 def _respond(fd: int) -> None:

@@ -22,10 +22,11 @@ from regroup.workers.contract.error_classes import LoopFailed, classify, details
 from regroup.workers.contract.messages import Done, Failed, Join, Joined, Phase
 from regroup.workers.contract.progress_page import ProgressPage
 from regroup.workers.contract.rank_error import ErrorClass, RankError
-from regroup.workers.rank import flight_recorder, own_process, process_groups, script, user_function
+from regroup.workers.rank import flight_recorder, own_process, script, user_function
 from regroup.workers.rank.agent_channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
 from regroup.workers.rank.malloc_tuning import retain_freed_memory
+from regroup.workers.torch_internals import groups
 
 _TRACEBACK_CHARACTERS = 16_000
 _OUR_FILES = (__file__, user_function.__file__, script.__file__, "<frozen runpy>")
@@ -70,7 +71,7 @@ def _run(join: Join, channel: Channel, progress: ProgressPage) -> int:
         progress.set(context.step, Phase.DONE)
         channel.send(Done(join.rank, join.generation, context.step, context.stopped, context.result))
         dist.barrier()  # close no socket while a peer still reads from it
-        process_groups.retain_all()
+        groups.retain_all()
         dist.destroy_process_group()
         return 0
     except AgentGone:

@@ -25,9 +25,10 @@ from regroup.workers.contract.progress_page import ProgressPage
 from regroup.workers.contract.rank_config import ScriptConfig
 from regroup.workers.contract.rank_env import SCRIPT_FILE, SCRIPT_MODULE
 from regroup.workers.contract.rank_error import ErrorClass, RankError
-from regroup.workers.rank import own_process, process_groups
+from regroup.workers.rank import own_process
 from regroup.workers.rank.agent_channel import Channel
 from regroup.workers.rank.step_counter import StepCounter
+from regroup.workers.torch_internals import groups
 
 _RAY_TRAIN_ADAPTER = "regroup.workers.rank.ray_train.fit"
 
@@ -45,7 +46,7 @@ def run(join: Join, channel: Channel, progress: ProgressPage) -> int:
     channel.send(Joined(join.rank, join.generation, time.time()))
     steps = StepCounter(join, channel, progress)
     steps.begin()
-    process_groups.retain_destroyed_groups()
+    groups.retain_destroyed_groups()
     program = _program(join, config.args)
     try:
         if config.kind == "ray_train":

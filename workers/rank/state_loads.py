@@ -4,20 +4,17 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import torch.serialization
 from torch import nn
 from torch.optim import Optimizer
+
+from regroup.workers.torch_internals.checkpoint_files import READERS
 
 _PLACES: tuple[tuple[Any, str], ...] = (
     (nn.Module, "load_state_dict"),
     (Optimizer, "load_state_dict"),
-    (torch.serialization, "_load"),
-    (torch.serialization, "_legacy_load"),
+    *READERS,
 )
-"""Functions through which state is loaded, with their owners: modules, optimizers, and both formats of `torch.load`.
-
-The last two are internal: `torch.load` itself stays the object that programs may have imported already.
-"""
+"""Functions through which state is loaded, with their owners: modules, optimizers, and both formats of `torch.load`."""
 
 
 class StateLoads:

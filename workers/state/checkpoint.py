@@ -20,10 +20,6 @@ import torch
 from torch import Tensor
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.filesystem import (
-    _StorageInfo,  # pyright: ignore[reportPrivateUsage]
-    _StoragePrefix,  # pyright: ignore[reportPrivateUsage]
-)
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
@@ -40,6 +36,7 @@ from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.snapshot import tensor_in
 from regroup.workers.state.state_error import StateError
 from regroup.workers.state.tensor_names import OwnCopy, may_differ
+from regroup.workers.torch_internals.checkpoint_files import FilePlace, file_prefix, from_storage, to_storage
 
 _Row = tuple[str, str, Sequence[int], Sequence[int], Sequence[int], str, int, int]
 """Shard in a file: name, type, global shape, offset and shape of the box, file, first byte and length."""
@@ -101,7 +98,7 @@ def write_metadata(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
             tensor = tensors.setdefault(name, TensorStorageMetadata(properties, torch.Size(whole), []))
             tensor.chunks.append(ChunkStorageMetadata(torch.Size(offset), torch.Size(shape)))
             index = MetadataIndex(name, torch.Size(offset))
-            results.append(WriteResult(index, length, _StorageInfo(path, start, length)))
+            results.append(WriteResult(index, length, to_storage(FilePlace(path, start, length))))
     for name, tensor in tensors.items():
         covered = sum(chunk.sizes.numel() for chunk in tensor.chunks)
         if covered != tensor.size.numel():
@@ -183,11 +180,11 @@ def _write_tensors(directory: Path, rank: int, buffer: ShardBuffer, differing: C
     regions = [region for region in buffer.regions() if region.group is not None and region.group.id in differing]
     chosen = (_written(rank, entry, regions) for entry in buffer.index().tensors)
     entries = {entry.name: entry for entry in chosen if entry is not None}
-    plan = SavePlan([_item(entry) for entry in entries.values()], storage_data=_StoragePrefix(f"__{rank}_"))
+    plan = SavePlan([_item(entry) for entry in entries.values()], storage_data=file_prefix(rank))
     results = FileSystemWriter(directory).write_data(plan, _BufferPlanner(buffer, entries)).value()
     rows: list[_Row] = []
     for result in results:
-        entry, place = entries[result.index.fqn], cast(_StorageInfo, result.storage_data)
+        entry, place = entries[result.index.fqn], from_storage(result.storage_data)
         rows.append(
             (
                 entry.name,
@@ -195,8 +192,8 @@ def _write_tensors(directory: Path, rank: int, buffer: ShardBuffer, differing: C
                 entry.global_shape,
                 entry.offset,
                 entry.shape,
-                place.relative_path,
-                place.offset,
+                place.path,
+                place.start,
                 place.length,
             )
         )

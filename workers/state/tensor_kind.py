@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from regroup.workers.torch_internals.operations import is_traceable_wrapper_subclass
 
 _ORDINARY = frozenset({Tensor, nn.Parameter, nn.Buffer, DTensor})
 _ROWS_COMPRESSED = (torch.sparse_csr, torch.sparse_bsr)

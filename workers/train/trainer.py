@@ -10,9 +10,6 @@ from typing import Any
 
 import torch
 
-# Unused here. The first sharded forward imports it, which takes a second per rank unless the zygote has done it.
-import torch._dynamo  # pyright: ignore[reportUnusedImport]
-
 from regroup.workers.contract.messages import Phase
 from regroup.workers.data.datasets import open_samples
 from regroup.workers.data.sampler import (
@@ -34,7 +31,10 @@ from regroup.workers.parallel.strategy import strategy_of
 from regroup.workers.rank.context import Context
 from regroup.workers.rank.loss_spikes import LossSpikes
 from regroup.workers.rank.non_finite import NonFinite
+from regroup.workers.torch_internals import compiler
 from regroup.workers.train.schedule import FOLLOWS, BatchSize, learning_rate
+
+compiler.import_dynamo()  # once in the zygote, which preloads this module, and not in each rank
 
 _VALIDATION_RECORDS = 256
 """Maximum number of held-out samples of one validation, evenly spaced over the file."""

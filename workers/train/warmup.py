@@ -10,10 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import distributed as dist
-from torch._C._distributed_c10d import FakeProcessGroup  # registers the fake backend
 from torch.distributed.device_mesh import init_device_mesh
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from regroup.workers.contract.codec import build
 from regroup.workers.contract.rank_config import WarmupConfig
@@ -27,6 +24,7 @@ from regroup.workers.parallel.sharded_optimizers import make_optimizer
 from regroup.workers.parallel.strategy import strategy_of
 from regroup.workers.parallel.zero1 import RowPartition
 from regroup.workers.state.training_state import TrainingState
+from regroup.workers.torch_internals.groups import fake_groups
 
 _WORLD_SIZE = 2
 _AXIS = "warm_up"
@@ -42,14 +40,12 @@ def warm_up(args: Mapping[str, Any]) -> None:
     Args:
         args: a `WarmupConfig` as plain data.
     """
-    assert FakeProcessGroup is not None
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=_WORLD_SIZE)
     try:
-        _step(build(WarmupConfig, args))
+        with fake_groups(_WORLD_SIZE):
+            _step(build(WarmupConfig, args))
     finally:
-        dist.destroy_process_group()
         torch.set_num_threads(threads)
 
 

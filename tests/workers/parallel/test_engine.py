@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import distributed as dist
 from torch.distributed.tensor import DTensor
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from regroup.workers.contract.messages import Phase
 from regroup.workers.contract.rank_config import OptimizerConfig
@@ -16,6 +14,7 @@ from regroup.workers.parallel.engine import Engine
 from regroup.workers.parallel.mesh import local
 from regroup.workers.parallel.parameter_names import parameters_of
 from regroup.workers.parallel.strategy import Strategy
+from regroup.workers.torch_internals.groups import fake_groups
 from tests.support.machines.one_rank import one_rank
 
 SYMBOLS = 12
@@ -36,15 +35,8 @@ BATCHES = [
 def group(request: pytest.FixtureRequest) -> Iterator[None]:
     """This process is the only rank, or the first of several, which send nothing."""
     count = getattr(request, "param", 1)
-    if count == 1:
-        with one_rank():
-            yield
-        return
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=count)
-    try:
+    with one_rank() if count == 1 else fake_groups(count):
         yield
-    finally:
-        dist.destroy_process_group()
 
 
 def of_ranks(count: int) -> pytest.MarkDecorator:

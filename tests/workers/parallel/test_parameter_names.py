@@ -2,15 +2,15 @@
 
 import torch
 from torch import nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from regroup.workers.parallel.parameter_names import buffers_of, canonical, parameters_of
+from regroup.workers.torch_internals.sharding import recompute_in_backward
 
 
 def wrapped() -> nn.Module:
     block = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     block.register_buffer("scratch", torch.zeros(1), persistent=False)
-    return nn.ModuleDict({"layers": checkpoint_wrapper(block)})
+    return nn.ModuleDict({"layers": recompute_in_backward(block, None)})
 
 
 def test_names_are_those_without_wrappers() -> None:

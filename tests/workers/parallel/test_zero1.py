@@ -4,23 +4,19 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from regroup.workers.parallel.mesh import box_of
 from regroup.workers.parallel.zero1 import RowPartition
+from regroup.workers.torch_internals.groups import fake_groups
 
 RANK, COUNT = 1, 3
 
 
 @pytest.fixture
 def mesh() -> Iterator[DeviceMesh]:
-    dist.init_process_group("fake", store=FakeStore(), rank=RANK, world_size=COUNT)
-    try:
+    with fake_groups(COUNT, RANK):
         yield init_device_mesh("cpu", (COUNT,), mesh_dim_names=("dp_replicate",))
-    finally:
-        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("shape", [(7, 4), (6,), (4, 2, 3), (2, 5), (1, 8)])

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from regroup.workers.state.snapshot import Source
 from regroup.workers.state.state_error import StateError
 from regroup.workers.state.training_state import TrainingState
+from regroup.workers.torch_internals.groups import fake_groups
 from tests.support.doubles.saved_ranks import CPU, SavedRanks, view_of
 from tests.workers.state.conftest import RanksOf
 
@@ -143,11 +142,8 @@ def test_a_group_that_may_differ_is_not_an_error_and_does_not_count_as_one(ranks
 
 
 def test_a_sharded_object_cannot_differ_by_rank() -> None:
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    try:
+    with fake_groups(2):
         mesh, model = init_device_mesh("cpu", (2,)), nn.Linear(2, 2, bias=False)
         model.weight = nn.Parameter(DTensor.from_local(torch.ones(1, 2), mesh, [Shard(0)], run_check=False))
         with pytest.raises(StateError, match="'weight' is sharded over ranks, so 'model' cannot be tracked per rank"):
             TrainingState({"model": model}, CPU, per_rank=["model"]).check()
-    finally:
-        dist.destroy_process_group()

@@ -4,10 +4,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 import torch
-from torch import distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from regroup.workers.contract.error_classes import classify
 from regroup.workers.contract.messages import Join, Restore
@@ -15,6 +13,7 @@ from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.contract.rank_error import ErrorClass
 from regroup.workers.parallel.mesh import Alike, alike_in, holders_of
 from regroup.workers.state.replica_check import ReplicaComparison, ReplicaOutlier, compared_by, error_of, find_outliers
+from regroup.workers.torch_internals.groups import fake_groups
 
 LAYOUT = {"pp": 2, "dp_replicate": 2, "dp_shard": 2, "tp": 2}
 RANK = 13  # stage 1, replica 0, shard 1 ... of sixteen ranks: 1·8 + 1·4 + 0·2 + 1
@@ -23,9 +22,8 @@ RANK = 13  # stage 1, replica 0, shard 1 ... of sixteen ranks: 1·8 + 1·4 + 0·
 @pytest.fixture
 def stage() -> Iterator[object]:
     """The axes below the pipeline's, as the model of one stage is spread over them. Nothing is sent."""
-    dist.init_process_group("fake", store=FakeStore(), rank=RANK, world_size=16)
-    yield init_device_mesh("cpu", (2, 2, 2, 2), mesh_dim_names=tuple(LAYOUT))["dp_replicate", "dp_shard", "tp"]
-    dist.destroy_process_group()
+    with fake_groups(16, RANK):
+        yield init_device_mesh("cpu", (2, 2, 2, 2), mesh_dim_names=tuple(LAYOUT))["dp_replicate", "dp_shard", "tp"]
 
 
 def spread(mesh: object, *placements: object) -> DTensor:
