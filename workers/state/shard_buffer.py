@@ -11,6 +11,7 @@ complete, its header and index are sane, and its checksum is right. Any other co
 not an error.
 """
 
+import ctypes
 import json
 import mmap
 import os
@@ -175,6 +176,11 @@ class ShardBuffer:
     def data_place(self) -> tuple[int, int]:
         """Return a value that changes when the data moves in memory."""
         return id(self._mapped()), data_start(self.header().index_bytes)
+
+    def memory_place(self) -> tuple[int, int]:
+        """Return address and size in bytes of the mapped memory."""
+        memory = self._mapped()
+        return ctypes.addressof(ctypes.c_char.from_buffer(memory)), len(memory)
 
     def views(self, entries: Sequence[Entry]) -> list[memoryview]:
         """Return the `view` of each entry. Reads the header only once, which saves time at every step."""

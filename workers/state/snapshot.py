@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regroup.workers.parallel.mesh import Alike, Box, box_of, local, shard
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
+from regroup.workers.state.page_locks import PageLocks
 from regroup.workers.state.replica_check import ReplicaComparison
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.state_error import StateError
@@ -47,6 +48,7 @@ class Copier:
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._locks = PageLocks(device) if device.type == "cuda" else None
         self._plan: BufferLayout | None = None
         self._sources: list[Tensor] = []
         """Tensors of the running copy, kept alive until it has finished."""
@@ -93,6 +95,8 @@ class Copier:
         if target is None or target[0] is not plan or target[1] != place:
             views = zip(buffer.views(plan.entries), plan.entries, strict=True)
             target = self._targets[id(buffer)] = (plan, place, [_Target.over(view, entry) for view, entry in views])
+            if self._locks is not None:
+                self._locks.request(id(buffer), *buffer.memory_place(), memory=target)
         return target[2]
 
     def finish(self) -> None:

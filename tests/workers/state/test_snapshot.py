@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from regroup.workers.parallel.mesh import Box
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
+from regroup.workers.state.page_locks import PageLocks
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.snapshot import Copier, assemble, intersect, tensor_in
 from regroup.workers.state.state_error import StateError
@@ -93,6 +94,8 @@ def test_on_a_device_the_copy_follows_the_update_and_is_awaited_before_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    locked: list[tuple[int, int]] = []
+    monkeypatch.setattr(PageLocks, "request", lambda _, key, address, size, memory: locked.append((address, size)))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: "the stream of the update")
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext(stream.requests.append("copy")))
     copier, tensors = Copier(torch.device("cuda")), {"w": torch.ones(2, 3)}
@@ -106,4 +109,6 @@ def test_on_a_device_the_copy_follows_the_update_and_is_awaited_before_the_next(
     copier.finish()
     assert copier._stream.requests[2:] == ["synchronize"] and not copier._sources
     assert torch.equal(tensor_in(buffer, plan.entries[0]), tensors["w"])
+    copier.copy(buffer, plan, tensors)
+    assert locked == [buffer.memory_place()], "once, and not before the first copy"
     buffer.close()
