@@ -7,6 +7,7 @@ record in the key-value store names each reservation from before its creation un
 # pyright: reportPrivateUsage=false
 # The key-value store has no public face in Ray 2.60.
 
+import socket
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -19,6 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from regroup.service.ports.cluster import NAMESPACE, Reservation, ReservationRefusedError
 from regroup.service.ray_adapter.nodes import name_of_node
+from regroup.workers.os import nvml
 
 _KV = NAMESPACE.encode()
 _PREFIX = "reservation/"
@@ -34,7 +36,7 @@ def create(reservation: Reservation) -> Sequence[int]:
     """Reserve devices, and return their CUDA indexes. A placement group needs no process and has fixed devices.
 
     Raises:
-        ReservationRefusedError: the node did not provide the resources in time.
+        ReservationRefusedError: the node did not provide the resources in time, or its devices have no indexes.
     """
     gpus = reservation.devices if reservation.device_kind == "cuda" else 0
     resources = {"CPU": float(reservation.cpus), "GPU": float(gpus), "memory": float(reservation.memory_bytes)}
@@ -52,7 +54,13 @@ def create(reservation: Reservation) -> Sequence[int]:
             f"node {name_of_node(reservation.node_id)} did not provide {resources} within {_READY_S:.0f} s: "
             "it is gone, or others use its resources"
         )
-    return _device_ids(group, gpus) if gpus else ()
+    if not gpus:
+        return ()
+    try:
+        return _device_ids(group, gpus)
+    except ReservationRefusedError:
+        release(reservation.name)
+        raise
 
 
 def release(name: str) -> None:
@@ -93,10 +101,17 @@ def _find_group(name: str) -> PlacementGroup | None:
 
 
 def _device_ids(group: PlacementGroup, gpus: int) -> Sequence[int]:
-    """Return the CUDA indexes of the group's devices. Only a task inside the group can see them."""
+    """Return the CUDA indexes of the group's devices. Only a task inside the group can see them.
+
+    Raises:
+        ReservationRefusedError: the node's devices have no indexes.
+    """
     here = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
     task = _device_query().options(num_cpus=0, num_gpus=gpus, scheduling_strategy=here, max_retries=0)
-    return tuple(int(index) for index in ray.get(task.remote(), timeout=_DEVICES_S))
+    indexes, refusal = ray.get(task.remote(), timeout=_DEVICES_S)
+    if refusal:
+        raise ReservationRefusedError(refusal)
+    return tuple(indexes)
 
 
 @cache
@@ -105,5 +120,9 @@ def _device_query() -> Any:
     return ray.remote(_visible_devices)
 
 
-def _visible_devices() -> list[int]:
-    return [int(index) for index in ray.get_gpu_ids()]
+def _visible_devices() -> tuple[list[int], str]:
+    """Return the indexes of this task's devices, or a message for people. Ray has the names of the node's variable."""
+    try:
+        return [nvml.index_of(str(name)) for name in ray.get_gpu_ids()], ""
+    except nvml.NvmlError as error:
+        return [], f"node {socket.gethostname()}: {error}"

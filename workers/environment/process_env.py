@@ -34,6 +34,8 @@ def zygote_environment(config: AgentConfig) -> dict[str, str]:
             "OPENBLAS_NUM_THREADS": "1",
             "JE_ARROW_MALLOC_CONF": "background_thread:false",
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            # Indexes are those of the driver and of Ray; by default CUDA sorts devices of several kinds by speed.
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             "GLOO_SOCKET_IFNAME": ifname,
             "NCCL_SOCKET_IFNAME": ifname,
             "REGROUP_COLLECTIVE_TIMEOUT_S": str(config.collective_timeout_s),

@@ -47,6 +47,12 @@ class Gpu:
             return _bus_id(_library().nvmlDeviceGetPciInfo_v3(self.handle))
         return ""
 
+    def uuid(self) -> str:
+        """Return the UUID, `GPU-…`; empty if unknown."""
+        with suppress(_library().NVMLError):
+            return str(_library().nvmlDeviceGetUUID(self.handle))
+        return ""
+
     def links(self) -> list[NvLink]:
         """Return the NVLinks that are up and lead to a GPU or to a switch."""
         nvml, found = _library(), list[NvLink]()
@@ -125,6 +131,28 @@ def gpu(index: int) -> Gpu:
         return Gpu(index, nvml.nvmlDeviceGetHandleByIndex(index))
     except nvml.NVMLError as error:
         raise NvmlError(f"GPU {index} is lost: the driver returns no handle for it ({error})") from error
+
+
+def index_of(name: str) -> int:
+    """Return the index of a GPU that `CUDA_VISIBLE_DEVICES` names: by a number, or by the beginning of its UUID.
+
+    Raises:
+        NvmlError: No GPU or several have such a UUID, or it names a part of a GPU (MIG).
+    """
+    if name.isdecimal():
+        return int(name)
+    if name.startswith("MIG-"):
+        raise NvmlError(
+            f"{name} is a part of a GPU (MIG), and ranks get whole GPUs: turn MIG off on this node, or leave the part "
+            "out of CUDA_VISIBLE_DEVICES of the node"
+        )
+    with driver() as has_driver:
+        found = [device.index for device in gpus() if device.uuid().startswith(name)] if has_driver else []
+    if len(found) != 1:
+        raise NvmlError(
+            f"CUDA_VISIBLE_DEVICES of this node has {name!r}, and {len(found)} of its GPUs have such a UUID"
+        )
+    return found[0]
 
 
 def gpus() -> list[Gpu]:

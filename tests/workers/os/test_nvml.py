@@ -74,6 +74,32 @@ def test_broken_memory_is_a_fault_and_errors_are_a_note(monkeypatch: pytest.Monk
     assert library.open == 0
 
 
+class Named(Library):
+    """Devices with UUIDs."""
+
+    def nvmlDeviceGetUUID(self, handle: Any, uuid: Any, length: Any) -> int:
+        ctypes.memmove(uuid, f"GPU-{address_of(handle) - 100}a5".encode() + b"\0", 8)
+        return SUCCESS
+
+
+def test_a_number_is_an_index_without_a_driver() -> None:
+    assert nvml.index_of("3") == 3
+
+
+def test_a_uuid_or_its_beginning_names_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(Named(3), monkeypatch)
+    assert (nvml.index_of("GPU-1a5"), nvml.index_of("GPU-2")) == (1, 2)
+    with pytest.raises(nvml.NvmlError, match="'GPU-', and 3 of its GPUs have such a UUID"):
+        nvml.index_of("GPU-")
+    with pytest.raises(nvml.NvmlError, match="'GPU-7', and 0 of its GPUs"):
+        nvml.index_of("GPU-7")
+
+
+def test_a_part_of_a_gpu_is_refused_with_the_remedy() -> None:
+    with pytest.raises(nvml.NvmlError, match=r"MIG-1234 is a part of a GPU \(MIG\).* turn MIG off"):
+        nvml.index_of("MIG-1234")
+
+
 def address_of(handle: Any) -> int:
     """Return the address in a handle."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
