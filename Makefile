@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all test-alone test-waiting fuzz mutation check format docs docs-site dist dist-check test-pythons bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction clean
+.PHONY: help setup demo test test-all test-alone test-waiting fuzz mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction gpu gpu-bundle clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -74,6 +74,9 @@ dist: $(STAMP) ## build the sdist and the wheel in dist/
 test-pythons: $(STAMP) ## run tests of the control plane on the other supported Pythons of this machine (3 minutes)
 	@$(BIN)/python .ci/dist.py test
 
+test-versions: $(STAMP) ## run the tests of the workers with the oldest and the newest supported torch; downloads 6 GB at first
+	@$(BIN)/python .ci/torch_versions.py
+
 dist-check: $(STAMP) ## build both and install the wheel in clean environments, with pip and uv (1 minute)
 	@$(BIN)/python .ci/dist.py check
 
@@ -103,6 +106,14 @@ bench-prediction: $(STAMP) ## step times that the planner predicts after a probe
 
 bench-planner: $(STAMP) ## the planner's predictions, compared with published runs; DATA=measured-configurations.csv
 	@$(BIN)/python -m benchmarks.planner --json benchmarks/results/planner.json $(if $(DATA),--data $(DATA))
+
+# On a machine without the set-up, Python's own packages are used. `make gpu --dry-run` sets make's own flag n, and `+` runs the line even then.
+GPU_PYTHON := $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
+gpu: ## prove the CUDA path on one GPU, stage by stage; --dry-run: on the CPU at toy size; ARGS="--from speed"
+	+@$(GPU_PYTHON) -m benchmarks.gpu $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run) $(ARGS)
+
+gpu-bundle: $(STAMP) ## pack this tree and its wheels for `make gpu` on a machine without a network; ARGS="--ray"
+	@$(BIN)/python .ci/gpu_bundle.py $(ARGS)
 
 clean: ## remove all build products
 	rm -rf $(VENV) build dist demo *.egg-info .coverage* .pytest_cache .ruff_cache .hypothesis .import_linter_cache
