@@ -6,8 +6,6 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-import uv
-
 _CACHE = "uv-cache"
 _MAINTENANCE_S = 60.0
 _OF_OTHER_TARGETS = frozenset(
@@ -21,6 +19,8 @@ _OF_OTHER_TARGETS = frozenset(
 
 def command(*arguments: str) -> list[str]:
     """Return a command line that runs the uv of the platform."""
+    import uv  # a node that installs nothing needs no uv
+
     return [os.fsdecode(uv.find_uv_bin()), *arguments]
 
 
