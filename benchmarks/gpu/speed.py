@@ -10,6 +10,7 @@ import sys
 import time
 from itertools import pairwise
 from statistics import median
+from typing import cast
 
 import torch
 
@@ -17,7 +18,7 @@ from benchmarks.gpu.bare_job import started
 from benchmarks.gpu.program import LARGE, TOY, Given, Size, parse, spec
 from regroup.service.spec.models import TransformerModel
 from regroup.workers.contract.messages import Done, StepRow
-from regroup.workers.models import build_model
+from regroup.workers.models import Model, build_model
 
 _WARM_UP = 5
 _SYMBOLS = 256
@@ -73,7 +74,7 @@ def _plain_step_s(size: Size, device: torch.device, mode: str, is_dry: bool) -> 
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.02)
     if mode != "off":
-        for block in model.layers.values():  # type: ignore[union-attr]
+        for block in cast(Model, model).layers.values():
             block.compile(dynamic=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     inputs = torch.randint(_SYMBOLS, (size.micro_batch, size.sequence), device=device)

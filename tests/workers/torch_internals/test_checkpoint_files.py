@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.distributed.checkpoint import FileSystemWriter
+from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemWriter
 from torch.distributed.checkpoint.planner import SavePlan
 
 from regroup.workers.torch_internals.checkpoint_files import READERS, FilePlace, file_prefix, from_storage, to_storage
@@ -19,7 +19,7 @@ def test_a_place_is_what_the_metadata_of_torch_contains() -> None:
 
 def test_an_empty_plan_with_a_prefix_is_accepted(tmp_path: Path) -> None:
     plan = SavePlan([], storage_data=file_prefix(3))
-    written = FileSystemWriter(tmp_path).write_data(plan, torch.distributed.checkpoint.DefaultSavePlanner()).value()
+    written = FileSystemWriter(tmp_path).write_data(plan, DefaultSavePlanner()).value()
     assert written == []
 
 

@@ -1,5 +1,7 @@
 """Regions and wrappers through torch's private names."""
 
+from typing import cast
+
 import pytest
 import torch
 from torch import nn
@@ -56,7 +58,7 @@ def test_the_names_of_wrappers_are_those_in_parameter_names() -> None:
     with one_rank():
         wrapped: list[nn.Module] = [
             DistributedDataParallel(nn.Linear(1, 1)), sharding.recompute_in_backward(nn.Linear(1, 1), None),
-            torch.compile(nn.Linear(1, 1)),
+            cast(nn.Module, torch.compile(nn.Linear(1, 1))),
         ]  # fmt: skip
     names = [name.split(".")[0] for module in wrapped for name, _ in nn.Sequential(module)[0].named_parameters()]
     assert {*names} <= {*sharding.WRAPPERS, "weight", "bias"}
