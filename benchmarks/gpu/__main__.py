@@ -15,6 +15,7 @@ from benchmarks.gpu.runner import run_stage
 from benchmarks.gpu.stages import STAGES, Stage
 from benchmarks.gpu.summary import figures
 from benchmarks.report.facts import machine_facts
+from benchmarks.report.output import write_result
 
 _RESULTS = Path(__file__).resolve().parents[1] / "results/gpu"
 _DRY_RESULTS = Path(__file__).resolve().parents[2] / "build/gpu-dry-run"
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if outcome.state != "passed":
             failed.append(stage.name)
             print(f"  output: {results / stage.name}.log", flush=True)
-    (results.parent / f"{results.name}.json").write_text(json.dumps(figures(results), indent=1) + "\n")
+    write_result(results.with_suffix(".json"), figures(results))
     print(f"results: {results}" + (f"; not passed: {', '.join(failed)}" if failed else ""), flush=True)
     return 1 if failed else 0
 

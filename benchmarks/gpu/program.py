@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.values import Values
+from benchmarks.report.output import end_tidily_on_sigterm
 
 TEXT = "The quick brown fox jumps over the lazy dog. " * 4000
 
@@ -31,6 +32,7 @@ def parse(description: str | None) -> Given:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--device", choices=["cpu", "cuda"], required=True)
     given = parser.parse_args()
+    end_tidily_on_sigterm()  # zygotes and servers have process groups of their own
     given.folder.mkdir(parents=True)
     return Given(Values(given.values), given.folder, given.device)
 

@@ -1,7 +1,7 @@
 """Run one stage in a process of its own, within its time limit, and store what it recorded."""
 
+import contextlib
 import importlib.util
-import json
 import os
 import signal
 import subprocess
@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.gpu.machine import gpu_facts
 from benchmarks.gpu.stages import Stage
 from benchmarks.gpu.values import Values
-from benchmarks.report.facts import machine_facts
+from benchmarks.report.output import write_result
 
 _GRACE_S = 10.0
 _LOG_BYTES = 6000
@@ -70,12 +70,13 @@ def _wait(process: "subprocess.Popen[bytes]", limit_s: float) -> Outcome:
         return Outcome("passed", 0.0) if code == 0 else Outcome("failed", 0.0, f"exit code {code}")
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGTERM)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
         return Outcome("timed_out", 0.0, f"the limit is {limit_s:g} s")
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # nothing is left
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _store(stage: Stage, results: Path, device: str, outcome: Outcome, rows: list[dict[str, Any]]) -> None:
@@ -84,8 +85,6 @@ def _store(stage: Stage, results: Path, device: str, outcome: Outcome, rows: lis
         "stage": stage.name, "title": stage.title, "device": device, "state": outcome.state, "reason": outcome.reason,
         "seconds": outcome.seconds, "rows": rows,
         "output_tail": log.read_bytes()[-_LOG_BYTES:].decode(errors="replace") if log.exists() else "",
-        "gpu": gpu_facts(), "machine": machine_facts(),
+        "gpu": gpu_facts(),
     }  # fmt: skip
-    part = results / f"{stage.name}.part"
-    part.write_text(json.dumps(document, indent=1) + "\n")
-    part.replace(results / f"{stage.name}.json")
+    write_result(results / f"{stage.name}.json", document)

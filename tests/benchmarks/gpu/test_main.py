@@ -1,6 +1,8 @@
 """Choice of the stages: from a stage, only some, not those that have passed on this commit, and within the time."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu.runner import Outcome
 from benchmarks.gpu.stages import STAGES, Stage
+from tests.support.packages.wheel import ROOT
 
 NAMES = [stage.name for stage in STAGES]
 CLEAN = {"commit": "abc", "uncommitted_changes": False}
@@ -75,6 +78,13 @@ def test_without_time_nothing_runs_and_the_output_names_the_next_stage(
     assert call(tmp_path, "--minutes", "0") == 1
     assert ran == []
     assert "Continue with --from smoke" in capsys.readouterr().out
+
+
+def test_the_dry_run_of_make_runs_the_command() -> None:
+    typed = ["make", "gpu", "--dry-run", f"GPU_PYTHON={sys.executable}", "ARGS=--list"]
+    done = subprocess.run(typed, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    assert "--dry-run --list" in done.stdout
+    assert [line.split()[0] for line in done.stdout.splitlines() if " s  " in line] == NAMES
 
 
 def test_a_summary_is_written_next_to_the_results(tmp_path: Path, ran: list[str]) -> None:

@@ -61,6 +61,23 @@ def test_a_stage_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypat
     assert not any(_is_alive(pid) for pid in pids.values())
 
 
+_LEAVES_A_CHILD = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, '-c', "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+                          "print('ready', flush=True); time.sleep(300)"], stdout=subprocess.PIPE)
+child.stdout.readline()
+v.record('child', child.pid)
+"""
+
+
+@pytest.mark.parametrize("end", ["import time; time.sleep(300)", "raise RuntimeError"], ids=["timed out", "failed"])
+def test_a_child_that_ignores_sigterm_does_not_outlive_its_stage(end: str, tmp_path: Path) -> None:
+    outcome = run_stage(stage(_LEAVES_A_CHILD + end, limit_s=6.0), tmp_path, "cpu")
+    assert outcome.state in ("timed_out", "failed")
+    (row,) = stored(tmp_path)["rows"]
+    assert row["name"] == "child" and not _is_alive(row["value"])
+
+
 def _is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
