@@ -150,7 +150,8 @@ def index_of(name: str) -> int:
         found = [device.index for device in gpus() if device.uuid().startswith(name)] if has_driver else []
     if len(found) != 1:
         raise NvmlError(
-            f"CUDA_VISIBLE_DEVICES of this node has {name!r}, and {len(found)} of its GPUs have such a UUID"
+            f"CUDA_VISIBLE_DEVICES of this node has {name!r}, and {len(found)} of its GPUs have such a UUID: "
+            "use the index or the whole UUID"
         )
     return found[0]
 
