@@ -19,6 +19,7 @@ _ALIKE = frozenset({"all_reduce", "broadcast", "reduce", "_allgather_base", "_re
 EnteredCollectives = Mapping[int, Sequence[Mapping[str, Any]] | None]
 """Rank → its last collectives, the oldest first (`workers/rank/flight_recorder.py`); None if the rank did not
 answer."""
+_NOTHING_RAISED: EnteredCollectives = {}
 _Group = tuple[str, int]
 _Call = tuple[str, tuple[int, ...], tuple[str, ...]]
 
@@ -66,9 +67,17 @@ class MissingRanks:
         return f"{_ranks(self.ranks)} did not enter {self.call}, collective {self.sequence} of group {self.group}"
 
 
-def entered_collectives(places: Mapping[int, Mapping[str, Any]]) -> EnteredCollectives:
-    """Return the collectives from the ranks' reports of their position."""
-    return {rank: place.get("collectives") for rank, place in places.items()}
+def entered_collectives(
+    places: Mapping[int, Mapping[str, Any]], raised: EnteredCollectives = _NOTHING_RAISED
+) -> EnteredCollectives:
+    """Return the collectives from the ranks' answers to an inspection, and from their errors.
+
+    Args:
+        places: rank → its answer.
+        raised: rank → collectives that its error reports. Such a rank may end before it can answer.
+    """
+    answers = {rank: place.get("collectives") for rank, place in places.items()}
+    return {rank: raised.get(rank) or answers.get(rank) for rank in {**raised, **answers}}
 
 
 def find_desync(entered: EnteredCollectives) -> Desync | None:

@@ -124,7 +124,8 @@ def test_ranks_in_different_collectives_fail_the_job_and_are_named(first: str, s
     assert job.generation == 1
     (incident,) = job.incidents
     assert incident.recovery_action == "fail"
-    assert "rank 1 into all_reduce of 1000 Float" in incident.cause and "as collective 5 of group" in incident.cause
+    named = "rank 1 into all_reduce of 1000 Float" in incident.cause and "as collective 5 of group" in incident.cause
+    assert named, (incident.cause, incident.evidence)
     if first == OTHER_OPERATION:
         assert incident.rank == 1 and "the others into broadcast of 4 Float" in incident.cause
     assert incident.evidence_bytes, "left before the job ended"

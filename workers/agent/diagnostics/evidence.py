@@ -40,7 +40,8 @@ _ABORT_CHARACTERS = 2_000
 _RECENT_S = 15.0
 """Age above which an inspection belongs to an earlier hang, from which the ranks recovered by themselves."""
 _QUICK_GPUS_S, _GPUS_S = 2.0, 8.0
-_COLLECTIVES_TIMEOUT_S = 1.0
+_COLLECTIVES_TIMEOUT_S = 2.0
+"""As long as the stacks, which are requested at the same time, may take."""
 _PACKET_BYTES = 160 * 1024
 
 

@@ -87,6 +87,13 @@ GLOO = "[enforce fail] 668 vs 16. Is there a distributed collective mismatch in 
 RESET = RankFailure(1, "collateral", "RuntimeError", "Connection reset by peer", "", 5, "forward", 1.1)
 
 
+def test_a_rank_that_raised_and_ended_before_its_answer_keeps_its_collectives() -> None:
+    ending, raised = {"collectives": None}, {1: STEP, 2: []}
+    places = {0: {"collectives": STEP[:1]}, 1: ending, 2: {"collectives": STEP}, 3: ending}
+    entered = entered_collectives(places, raised)
+    assert entered == {0: STEP[:1], 1: STEP, 2: STEP, 3: None}
+
+
 def test_an_abort_by_gloo_after_a_mismatch_is_a_desync_and_not_an_exit() -> None:
     aborted = classify_failure([RESET], [ProcessExit(0, -6, 1.0, "n", stderr_tail=GLOO)], [])
     assert (aborted.reason, aborted.rank) == (Reason.DESYNC, 0)
