@@ -15,7 +15,6 @@ Spec = Callable[..., dict[str, Any]]
 STEPS = 22
 MODEL = {"dim": 32, "layers": 4, "heads": 2, "vocab_size": 258}
 FOUR: dict[str, dict[str, Any]] = {
-    "tp2 x pp2": {"tp": 2, "pp": 2},
     "tp2 x fsdp2": {"dp": 2, "tp": 2},
     "pp2 x ddp2": {"dp": 2, "pp": 2, "data_parallel": "ddp", "schedule": "zbv"},
 }
