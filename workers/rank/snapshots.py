@@ -1,6 +1,7 @@
 """Snapshot buffers of one rank: the next buffer to write, the copy in progress, the newest complete snapshot."""
 
 import json
+import threading
 import time
 import zlib
 from collections import Counter
@@ -42,6 +43,8 @@ class Snapshots:
         self._protected = -1
         self._newest = -1
         self._copying: SnapshotCopy | None = None
+        self._commit: _BackgroundCommit | None = None
+        """Commit of the copy in progress, if copies are asynchronous."""
         self._skew = 0.0
         self._incomparable = set[str]()
 
@@ -73,14 +76,24 @@ class Snapshots:
         buffer.begin(plan, captured.facts, step=step, layout_hash=layout_hash, **place)
         self._copier.copy(buffer, plan, captured.tensors)
         self._copying = SnapshotCopy(number, step, pin)
+        if self.is_async:
+            self._commit = _BackgroundCommit(self._copier, buffer, pin)
 
     def finish_copy(self) -> SnapshotCopy | None:
-        """Wait for the copy in progress, if any, and make its snapshot the newest one."""
+        """Wait for the copy in progress, if any, and make its snapshot the newest one.
+
+        Raises:
+            RuntimeError: the device failed during the copy.
+        """
         if self._copying is None:
             return None
         copied, self._copying = self._copying, None
-        self._copier.finish()
-        self._buffers[copied.buffer].commit(copied.pin)
+        if self._commit is not None:
+            commit, self._commit = self._commit, None
+            commit.wait()
+        else:
+            self._copier.finish()
+            self._buffers[copied.buffer].commit(copied.pin)
         self._newest, self._skew = copied.buffer, self._buffers[copied.buffer].skew(self._incomparable)
         return copied
 
@@ -134,3 +147,30 @@ class Snapshots:
         """Wait until no buffer is pinned for a checkpoint."""
         while self.count(Pin.CHECKPOINT):
             time.sleep(_PIN_POLL_S)
+
+
+class _BackgroundCommit:
+    """Commit of a snapshot in a thread, as soon as its copy is complete.
+
+    The checksum reads the whole buffer, at about 10 GB per second. In the main thread it would delay the next update.
+    """
+
+    def __init__(self, copier: Copier, buffer: ShardBuffer, pin: Pin) -> None:
+        self._copier, self._buffer, self._pin = copier, buffer, pin
+        self._error: Exception | None = None
+        # A daemon: a rank that fails does not wait for its snapshot.
+        self._thread = threading.Thread(target=self._run, name="snapshot-commit", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until the snapshot is complete. Raise the error of the copy or the commit."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._copier.finish()
+            self._buffer.commit(self._pin)
+        except Exception as error:
+            self._error = error
