@@ -113,7 +113,7 @@ gpu: ## prove the CUDA path on one GPU, stage by stage; --dry-run: on the CPU at
 	+@$(GPU_PYTHON) -m benchmarks.gpu $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run) $(ARGS)
 
 gpu-bundle: $(STAMP) ## pack this tree and its wheels for `make gpu` on a machine without a network; ARGS="--ray"
-	@$(BIN)/python .ci/gpu_bundle.py $(ARGS)
+	@$(BIN)/python -m benchmarks.gpu.bundle $(ARGS)
 
 clean: ## remove all build products
 	rm -rf $(VENV) build dist demo *.egg-info .coverage* .pytest_cache .ruff_cache .hypothesis .import_linter_cache

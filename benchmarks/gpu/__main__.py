@@ -19,6 +19,7 @@ from benchmarks.report.output import write_result
 
 _RESULTS = Path(__file__).resolve().parents[1] / "results/gpu"
 _DRY_RESULTS = Path(__file__).resolve().parents[2] / "build/gpu-dry-run"
+_SHOWN_LINES = 30
 _NAMES = [stage.name for stage in STAGES]
 
 
@@ -51,10 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{label}: {outcome.state} after {outcome.seconds:g} s {outcome.reason}".rstrip(), flush=True)
         if outcome.state != "passed":
             failed.append(stage.name)
-            print(f"  output: {results / stage.name}.log", flush=True)
+            log = results / f"{stage.name}.log"
+            print(f"  end of {log}:\n{_tail(log)}", flush=True)
     write_result(results.with_suffix(".json"), figures(results))
     print(f"results: {results}" + (f"; not passed: {', '.join(failed)}" if failed else ""), flush=True)
     return 1 if failed else 0
+
+
+def _tail(log: Path) -> str:
+    if not log.exists():
+        return ""
+    return "\n".join(f"  | {line}" for line in log.read_text(errors="replace").splitlines()[-_SHOWN_LINES:])
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -186,11 +186,14 @@ class NoProgress:
 
 def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: str) -> int:
     channel = Channel(sock)
-    world_size = request["world_size"]
+    world_size, device = request["world_size"], torch.device(request.get("device", "cpu"))
     torch.set_num_threads(1)
     try:
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        backend = request.get("backend", "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl")
         dist.init_process_group(
-            "gloo", store=dist.FileStore(store, world_size), rank=rank, world_size=world_size, timeout=TIMEOUT
+            backend, store=dist.FileStore(store, world_size), rank=rank, world_size=world_size, timeout=TIMEOUT
         )
         join = Join(
             job_id="test",
@@ -202,7 +205,7 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
             node_rank=0,
             node_count=1,
             layout=request["layout"],
-            device="cpu",
+            device=device.type,
             store_host="",
             store_port=0,
             restore=contract.Restore(**request["restore"]),
@@ -212,7 +215,7 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
             checkpoint_dir=request.get("checkpoint_dir", ""),
             faults_fired=tuple(request.get("faults_fired", ())),
         )
-        context = Context(join, channel, torch.device("cpu"), NoProgress())
+        context = Context(join, channel, device, NoProgress())
         module, _, name = request["entry"].partition(":")
         getattr(importlib.import_module(module), name)(context)
         channel.send(Done(rank, context.generation, context.step, context.stopped, context.result))

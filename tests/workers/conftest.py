@@ -208,6 +208,14 @@ def memories_of_the_test(request: pytest.FixtureRequest) -> None:
         agent.test = request.node.nodeid
 
 
+@pytest.fixture(
+    params=[pytest.param("cpu", marks=pytest.mark.cuda_twin), pytest.param("cuda:0", marks=pytest.mark.cuda)]
+)
+def device(request: pytest.FixtureRequest) -> str:
+    """The CPU and, where there is one, a GPU: a test that uses this fixture runs on each."""
+    return request.param
+
+
 @pytest.fixture
 def config() -> RankConfig:
     """A small job: 8 micro-batches a step, 4 steps."""

@@ -28,6 +28,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         results.mkdir(parents=True, exist_ok=True)
         document = {"state": state, "device": device, "machine": CLEAN, "rows": [], "reason": "", "seconds": 1.0}
         (results / f"{stage.name}.json").write_text(json.dumps(document))
+        (results / f"{stage.name}.log").write_text(f"output of {stage.name}\n")
         return Outcome(state, 1.0)
 
     monkeypatch.setattr(command, "run_stage", run)
@@ -39,9 +40,13 @@ def call(tmp_path: Path, *typed: str) -> int:
     return command.main([*typed, "--results", str(tmp_path / "gpu")])
 
 
-def test_all_stages_run_in_order_and_one_that_fails_ends_none_of_the_others(tmp_path: Path, ran: list[str]) -> None:
+def test_all_stages_run_in_order_and_one_that_fails_ends_none_of_the_others(
+    tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert call(tmp_path) == 1
     assert ran == NAMES
+    printed = capsys.readouterr().out
+    assert "  | output of tests\n" in printed and "output of smoke" not in printed
 
 
 def test_only_what_has_not_passed_runs_again(tmp_path: Path, ran: list[str]) -> None:

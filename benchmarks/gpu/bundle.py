@@ -1,7 +1,7 @@
 """Pack this tree and the wheels that `make gpu` needs, for a machine without a network that has Python and torch.
 
-`python .ci/gpu_bundle.py --python 3.12` writes pieces below 60 MiB with their checksums, and `bootstrap.sh`, which
-joins and installs them into one folder. `--ray` adds Ray, which only the stage `service` needs.
+`python -m benchmarks.gpu.bundle --python 3.12` writes pieces below 60 MiB with their checksums, and `bootstrap.sh`,
+which joins and installs them into one folder. `--ray` adds Ray, which only the stage `service` needs.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PIECE_BYTES = 59 * 2**20
 """Size of all pieces but the last one. One of them fits in a transfer of 64 MiB."""
 _LATER = ("ray", "torch", "uvicorn", "uv")
@@ -45,26 +45,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ray", action="store_true", help="also pack Ray and the server")
     parser.add_argument("--directory", type=Path, default=ROOT / "build/gpu-bundle", help="folder; emptied first")
     given = parser.parse_args(arguments)
-    shutil.rmtree(given.directory, ignore_errors=True)
-    given.directory.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="regroup-bundle-") as scratch:
         wheels = Path(scratch, "wheels")
         _download(_requirements(with_ray=given.ray), given.python, wheels)
-        whole = Path(scratch, "bundle.tar")
-        with tarfile.open(whole, "w") as archive:
-            archive.add(_code(Path(scratch)), "code")
-            archive.add(wheels, "wheels")
-        pieces = split(whole, given.directory)
-    (given.directory / "bootstrap.sh").write_text(_BOOTSTRAP)
-    sums = [f"{hashlib.sha256(piece.read_bytes()).hexdigest()}  {piece.name}\n" for piece in pieces]
-    (given.directory / "SHA256SUMS").write_text("".join(sums))
+        pieces = write_bundle(_code(Path(scratch)), wheels, given.directory)
     for piece in pieces:
         print(f"gpu-bundle: {piece}, {piece.stat().st_size / 2**20:.1f} MiB")
     return 0
 
 
-def split(whole: Path, folder: Path, piece_bytes: int = PIECE_BYTES) -> list[Path]:
-    """Write the parts of a file as `piece-00`, `piece-01`, …; return them in order."""
+def write_bundle(code: Path, wheels: Path, directory: Path, piece_bytes: int = PIECE_BYTES) -> list[Path]:
+    """Write the pieces of two folders, their checksums and `bootstrap.sh`; return the pieces in order.
+
+    Args:
+        code: folder of the code.
+        wheels: folder of the wheels.
+        directory: folder of the bundle. It is emptied first.
+        piece_bytes: size of all pieces but the last one.
+    """
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    with tempfile.NamedTemporaryFile(prefix="regroup-bundle-") as whole:
+        with tarfile.open(fileobj=whole, mode="w") as archive:
+            archive.add(code, "code")
+            archive.add(wheels, "wheels")
+        whole.flush()
+        pieces = _split(Path(whole.name), directory, piece_bytes)
+    (directory / "bootstrap.sh").write_text(_BOOTSTRAP)
+    sums = [f"{hashlib.sha256(piece.read_bytes()).hexdigest()}  {piece.name}\n" for piece in pieces]
+    (directory / "SHA256SUMS").write_text("".join(sums))
+    return pieces
+
+
+def _split(whole: Path, folder: Path, piece_bytes: int) -> list[Path]:
     pieces: list[Path] = []
     with whole.open("rb") as file:
         while part := file.read(piece_bytes):
