@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.agent.checkpoints import SAVER_FAULTS, CheckpointSaver
-from regroup.workers.agent.diagnostics.evidence import Evidence, abort_output
+from regroup.workers.agent.diagnostics.evidence import Evidence, crash_output
 from regroup.workers.agent.exec_sessions import ExecSessions
 from regroup.workers.agent.job_zygote import JobZygote
 from regroup.workers.agent.outbox import Outbox
@@ -369,7 +369,7 @@ class JobHost:
             self._store = None
             self._emit(Exited(STORE_RANK, self.generation, code, time_s))
         elif self._group is not None and (local := self._group.record_exit(child, code)):
-            why = self._was_out_of_memory(code), abort_output(local.log, code)
+            why = self._was_out_of_memory(code), crash_output(local.log, code)
             is_planned, code = self._group.is_terminating, local.exit_code or 0
             ended = Exited(local.rank, self._group.generation, code, time_s, *why, is_planned)
             self._group.messages.append(exited := self.redactor.hide_message(ended))

@@ -271,7 +271,7 @@ class Exited:
     out_of_memory: bool = False
     """The kernel killed a process on this node because memory was exhausted."""
     last_output: str = ""
-    """If the rank aborted: the end of its standard error, where libraries print the cause."""
+    """If the rank crashed: the end of its standard error, with the cause that libraries print and Python's stacks."""
     terminated: bool = False
     """The rank got SIGTERM at a planned end before it exited."""
 

@@ -29,6 +29,11 @@ def answer(path: Path) -> None:
     faulthandler.register(SIGNAL, file=fd, all_threads=True)
 
 
+def report_crashes() -> None:
+    """Write the stacks of all threads to standard error if this process aborts or violates memory."""
+    faulthandler.enable(file=2, all_threads=True)
+
+
 def request(pid: int, path: Path) -> str:
     """Return the stacks of a process that called `answer(path)`, or why there was no answer in 2 s. Blocking."""
     try:

@@ -78,6 +78,7 @@ def begin(launch: Launch) -> int:
         _redirect(launch.log)
     if launch.stacks:
         stacks.answer(Path(launch.stacks))
+        stacks.report_crashes()
     if launch.lock:
         procfs.lock_device(Path(launch.lock))
     if launch.kind == "rank":

@@ -20,6 +20,7 @@ EnteredCollectives = Mapping[int, Sequence[Mapping[str, Any]] | None]
 """Rank → its last collectives, the oldest first (`workers/rank/flight_recorder.py`); None if the rank did not
 answer."""
 _NOTHING_RAISED: EnteredCollectives = {}
+_NONE_CRASHED: Mapping[int, str] = {}
 _Group = tuple[str, int]
 _Call = tuple[str, tuple[int, ...], tuple[str, ...]]
 
@@ -107,14 +108,25 @@ def find_missing_ranks(entered: EnteredCollectives) -> MissingRanks | None:
     return None
 
 
-def add_desync_evidence(cause: Cause, entered: EnteredCollectives) -> Cause:
-    """Add the ranks' collectives to a cause that a library reported by aborting; return other causes unchanged."""
+def add_desync_evidence(cause: Cause, entered: EnteredCollectives, crashed: Mapping[int, str] = _NONE_CRASHED) -> Cause:
+    """Add the ranks' collectives to a cause that a library reported by aborting; return other causes unchanged.
+
+    Args:
+        cause: the cause.
+        entered: collectives of the ranks that still answered, or raised.
+        crashed: rank → the line at which it aborted. Its collectives are lost.
+    """
     if cause.reason is not Reason.DESYNC or cause.evidence is not None:
         return cause
     found = find_desync(entered)
-    evidence = {"kind": "desync", "collectives": {str(rank): describe_newest(calls) for rank, calls in entered.items()}}
+    collectives = {str(rank): describe_newest(calls) for rank, calls in entered.items()}
+    places = {str(rank): place for rank, place in sorted(crashed.items())}
+    evidence = {"kind": "desync", "collectives": collectives, "crashed_at": places}
     if found is None:
         summary = f"{cause.summary}: a rank got data of another collective"
+        if places:
+            at = ", ".join(f"rank {rank} at {place}" for rank, place in places.items())
+            summary = f"{summary}; aborted: {at}"
         return replace(cause, summary=summary, evidence=evidence)
     rank = found.outliers[0] if len(found.outliers) == 1 else cause.rank
     return replace(cause, summary=f"{found.summary} ({cause.summary})", rank=rank, evidence=evidence)

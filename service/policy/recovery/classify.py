@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regroup.service.domain.states import Reason
+from regroup.service.policy.recovery.crash_place import find_crash_place
 
 _NO_NAMES: Mapping[str, str] = {}
 STORE_RANK = -1
@@ -53,7 +54,12 @@ class ProcessExit:
     out_of_memory: bool = False
     """True if its node was out of memory at that time."""
     stderr_tail: str = ""
-    """End of its standard error if it aborted; for a zygote, why it did not start ranks."""
+    """End of its standard error if it crashed; for a zygote, why it did not start ranks."""
+
+    @property
+    def crash_place(self) -> str | None:
+        """File, line and function in which the rank crashed; None if they are unknown."""
+        return find_crash_place(self.stderr_tail) if self.rank >= 0 else None
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,8 @@ def classify_failure(
             evidence = {"kind": "exit", "out_of_memory": True} if exit.out_of_memory else None
             reason = Reason.DESYNC if _is_mismatch(exit.stderr_tail) else Reason.RANK_EXIT
             summary = f"rank {exit.rank} {why}"
+            if reason is Reason.RANK_EXIT and (place := exit.crash_place) is not None:
+                summary = f"{summary} at {place}"
             candidates.append(Cause(reason, summary, exit.time_s, exit.rank, exit.node_id, None, evidence))
     if candidates:
         return min(candidates, key=lambda cause: cause.time_s)

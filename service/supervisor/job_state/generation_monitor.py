@@ -171,7 +171,8 @@ class GenerationMonitor:
         cause = classify_failure(self.failures, self.exits, losses, self.detected_cause, names)
         places = {place.rank: place.node_id for place in self.generation.ranks}
         cause = blame_device(cause, self.broken_devices, places)
-        return add_desync_evidence(cause, entered_collectives(self.places, self.raised))
+        crashed = {exit.rank: place for exit in self.exits if (place := exit.crash_place) is not None}
+        return add_desync_evidence(cause, entered_collectives(self.places, self.raised), crashed)
 
     def pop_complete_pins(self) -> list[PinnedSet]:
         """Return the steps that every rank retains for a checkpoint, oldest first. Each step is returned once."""

@@ -125,7 +125,8 @@ def test_ranks_in_different_collectives_fail_the_job_and_are_named(first: str, s
     (incident,) = job.incidents
     assert incident.recovery_action == "fail"
     named = "rank 1 into all_reduce of 1000 Float" in incident.cause and "as collective 5 of group" in incident.cause
-    assert named, (incident.cause, incident.evidence)
     if first == OTHER_OPERATION:
-        assert incident.rank == 1 and "the others into broadcast of 4 Float" in incident.cause
+        assert named and incident.rank == 1 and "the others into broadcast of 4 Float" in incident.cause
+    else:  # a rank that aborts takes its collectives with it, and may be the one that differs
+        assert named or "rank 1 at skips.py, line 8, in <module>" in incident.cause, (incident.cause, incident.evidence)
     assert incident.evidence_bytes, "left before the job ended"

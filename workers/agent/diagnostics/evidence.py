@@ -36,7 +36,11 @@ _LOG_BYTES = 16 * 1024
 _STACK_CHARACTERS = 64 * 1024
 _MAX_GENERATIONS = 8
 """Number of generations whose evidence is retained. Further ones that end without a step repeat the same failure."""
-_ABORT_CHARACTERS = 2_000
+_CRASH_BYTES = 32 * 1024
+_CRASH_CHARACTERS = 12_000
+_CRASHES = frozenset({-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL})
+_MODULES = "Extension modules: "
+"""Start of the last line of a dump of `faulthandler`: a list of up to a hundred names."""
 _RECENT_S = 15.0
 """Age above which an inspection belongs to an earlier hang, from which the ranks recovered by themselves."""
 _QUICK_GPUS_S, _GPUS_S = 2.0, 8.0
@@ -193,9 +197,15 @@ def request_collectives(sock: socket.socket, timeout_s: float = _COLLECTIVES_TIM
         return None  # the rank has ended
 
 
-def abort_output(log: Path, code: int) -> str:
-    """Return the end of the standard error of a rank that aborted, where libraries print the cause; else nothing."""
-    return _tail(log, "err")[-_ABORT_CHARACTERS:] if code == -signal.SIGABRT else ""
+def crash_output(log: Path, code: int) -> str:
+    """Return the end of the standard error of a rank that crashed: the cause that libraries print, and Python's stacks.
+
+    Return nothing for any other exit code.
+    """
+    if code not in _CRASHES:
+        return ""
+    lines = _end(log, "err", _CRASH_BYTES).splitlines()
+    return "\n".join(line for line in lines if not line.startswith(_MODULES))[-_CRASH_CHARACTERS:]
 
 
 def _live_pids(group: RankGroup | None, pids: Mapping[int, int | None]) -> dict[int, int]:
@@ -230,9 +240,13 @@ def _publish(uri: str, captured: _Captured, redactor: Redactor) -> int:
 
 def _tail(log: Path, suffix: str) -> str:
     """Return the last lines of a rank's output."""
+    return "\n".join(_end(log, suffix, _LOG_BYTES).splitlines()[-LOG_LINES:])
+
+
+def _end(log: Path, suffix: str, size_bytes: int) -> str:
     try:
         with Path(f"{log}.{suffix}").open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES))
-            return "\n".join(file.read().decode(errors="replace").splitlines()[-LOG_LINES:])
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size_bytes))
+            return file.read().decode(errors="replace")
     except OSError:
         return ""

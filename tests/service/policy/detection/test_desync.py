@@ -103,6 +103,13 @@ def test_an_abort_by_gloo_after_a_mismatch_is_a_desync_and_not_an_exit() -> None
     )
     unknown = add_desync_evidence(aborted, {1: None})
     assert unknown.summary == "rank 0 killed by signal 6: a rank got data of another collective"
+    places = {1: "train.py, line 8, in step", 0: "train.py, line 7, in step"}
+    located = add_desync_evidence(aborted, {2: STEP}, places)
+    assert located.summary == (
+        "rank 0 killed by signal 6: a rank got data of another collective; aborted: "
+        "rank 0 at train.py, line 7, in step, rank 1 at train.py, line 8, in step"
+    )
+    assert located.evidence is not None and list(located.evidence["crashed_at"]) == ["0", "1"]
     skipped, others = [entry(5, "all_reduce", 1000)], [entry(5, "all_reduce", 8, "Double")]
     named = add_desync_evidence(aborted, {1: skipped, 2: others, 3: others})
     assert named.rank == 1 and named.summary.startswith(

@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from regroup.workers.agent.diagnostics.evidence import crash_output
 from regroup.workers.agent.job_host import JobHost
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import RankInspection
@@ -127,6 +130,27 @@ async def test_ranks_that_cannot_answer_still_leave_evidence(host: JobHost, tmp_
     assert await host.evidence.upload(1, "i1") > 0, "a repeated request returns the same size"
     host.evidence.remove(["i1"])
     assert not (tmp_path / "storage" / "evidence" / "i1").exists()
+
+
+CRASHES = """
+import ctypes, sys
+from regroup.workers.os import stacks
+print("668 vs 16", file=sys.stderr, flush=True)
+stacks.report_crashes()
+ctypes.CDLL(None).abort()
+"""
+
+
+def test_the_output_of_a_crash_is_what_libraries_print_and_the_stacks(tmp_path: Path) -> None:
+    program, log = tmp_path / "crashes.py", tmp_path / "rank0"
+    program.write_text(CRASHES)
+    with Path(f"{log}.err").open("wb") as errors:
+        code = subprocess.run([sys.executable, program], stderr=errors, timeout=60, check=False).returncode
+    output = crash_output(log, code)
+    assert output.startswith("668 vs 16\nFatal Python error: Aborted\n") and "crashes.py" in output
+    assert "Extension modules" not in output
+    assert crash_output(log, -signal.SIGKILL) == crash_output(log, 1) == "", "the process had no time to report a place"
+    assert crash_output(tmp_path / "none", code) == ""
 
 
 async def test_evidence_of_an_exit_needs_no_request_to_ranks(host: JobHost, tmp_path: Path) -> None:
