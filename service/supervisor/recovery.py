@@ -45,6 +45,8 @@ from regroup.workers.contract.agent_records import AgentErrorKind, DeathProof
 from regroup.workers.contract.messages import Failed, Join, Note, StepRow, from_json
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 
+_CAUSE_WAIT_S = 0.1
+"""Longest time in seconds to wait for the cause while only consequences of it were reported."""
 _SCAN_SOON_S = 3.0
 """Longest time in seconds to wait for storage while memory contains a complete set."""
 
@@ -110,6 +112,7 @@ class RecoveryRun:
         If it ends, inspect the ranks that are still alive, because no recovery is delayed by that.
         """
         monitor.detected_s = time.time()
+        await _wait_for_cause(monitor)
         cause = excuse_announced_loss(monitor.classify(), self.announced)
         if self._decide_with(cause, monitor.detected_s, monitor.step, self._charges.values()).is_recovery:
             return False
@@ -300,6 +303,19 @@ class RecoveryRun:
 def failure_json(incident: Incident) -> Mapping[str, Any] | None:
     """Return the exception that caused an incident as plain data, or None."""
     return asdict(incident.cause.failure) if incident.cause.failure else None
+
+
+async def _wait_for_cause(monitor: GenerationMonitor) -> None:
+    """Wait briefly if ranks lost contact to another one whose end has not been reported yet.
+
+    Its report often arrives some milliseconds later. Without it, an error of the code looks like the death of a rank:
+    the other ranks are killed for a restart that never happens, and with them the evidence.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_CAUSE_WAIT_S):
+            while not monitor.is_explained:
+                monitor.changed.clear()
+                await monitor.changed.wait()
 
 
 def _receive_last_messages(monitor: GenerationMonitor, node: str, proof: DeathProof) -> None:

@@ -103,6 +103,32 @@ def classify_failure(
     """
     if found is not None:
         return found  # all other failures are consequences of ending the generation
+    candidates = _first_failures(failures, exits, losses, names)
+    if candidates:
+        return min(candidates, key=lambda cause: cause.time_s)
+    if failures:
+        first = min(failures, key=lambda failure: failure.time_s)
+        return Cause(
+            Reason.RANK_EXIT, f"rank {first.rank}: {first.kind}: {first.message}", first.time_s, first.rank, None, first
+        )
+    assert exits, "a generation ended without any evidence"
+    first_exit = min(exits, key=lambda exit: exit.time_s)
+    return Cause(
+        Reason.RANK_EXIT, f"rank {first_exit.rank} left early", first_exit.time_s, first_exit.rank, first_exit.node_id
+    )
+
+
+def is_explained(
+    failures: Sequence[RankFailure], exits: Sequence[ProcessExit], losses: Sequence[AgentLoss], found: Cause | None
+) -> bool:
+    """Return True if one of the failures is not collateral. Takes the arguments of `classify_failure`."""
+    return found is not None or bool(_first_failures(failures, exits, losses, _NO_NAMES))
+
+
+def _first_failures(
+    failures: Sequence[RankFailure], exits: Sequence[ProcessExit], losses: Sequence[AgentLoss], names: Mapping[str, str]
+) -> list[Cause]:
+    """Return every failure that no other one explains."""
     reported = {failure.rank for failure in failures}
     zygotes = {exit.node_id: exit for exit in exits if exit.rank == ZYGOTE_RANK}
     candidates: list[Cause] = [
@@ -131,18 +157,7 @@ def classify_failure(
             if reason is Reason.RANK_EXIT and (place := exit.crash_place) is not None:
                 summary = f"{summary} at {place}"
             candidates.append(Cause(reason, summary, exit.time_s, exit.rank, exit.node_id, None, evidence))
-    if candidates:
-        return min(candidates, key=lambda cause: cause.time_s)
-    if failures:
-        first = min(failures, key=lambda failure: failure.time_s)
-        return Cause(
-            Reason.RANK_EXIT, f"rank {first.rank}: {first.kind}: {first.message}", first.time_s, first.rank, None, first
-        )
-    assert exits, "a generation ended without any evidence"
-    first_exit = min(exits, key=lambda exit: exit.time_s)
-    return Cause(
-        Reason.RANK_EXIT, f"rank {first_exit.rank} left early", first_exit.time_s, first_exit.rank, first_exit.node_id
-    )
+    return candidates
 
 
 def blame_device(cause: Cause, broken: Mapping[str, str], node_of_rank: Mapping[int, str]) -> Cause:

@@ -15,6 +15,7 @@ from regroup.service.policy.recovery.classify import (
     RankFailure,
     blame_device,
     classify_failure,
+    is_explained,
 )
 from regroup.service.policy.recovery.restore_source import find_differing
 from regroup.service.supervisor.job_state.generations import Generation, PinnedSet
@@ -163,6 +164,11 @@ class GenerationMonitor:
         """True if the generation cannot commit another step. After SIGTERM, its ranks first get the time to end."""
         is_lost = bool(self.losses) and self.killed_at_s is None
         return bool(self.failures or self.exits or is_lost or self.detected_cause)
+
+    @property
+    def is_explained(self) -> bool:
+        """True if one of the failures is not a consequence of another rank's death."""
+        return is_explained(self.failures, self.exits, tuple(self.losses.values()), self.detected_cause)
 
     def classify(self) -> Cause:
         """Return why the generation broke."""

@@ -49,10 +49,12 @@ class Nodes(FakeAgents):
         return {int(node[-1]): RankInspection(node, 1, None, "in the loop")}
 
 
-def life(nodes: Nodes, records: Records, hold_on_failure: str | None = "10m") -> tuple[Lifecycle, Journal]:
+def life(
+    nodes: Nodes, records: Records, hold_on_failure: str | None = "10m", *, rank_exits: int = 0
+) -> tuple[Lifecycle, Journal]:
     spec = parse_spec({
         "name": "t", "workload": {"kind": "script", "entrypoint": "/train.py"}, "layout": {"dp": 2},
-        "recovery": {"budgets": {"rank_exit": 0}}, "hold_on_failure": hold_on_failure,
+        "recovery": {"budgets": {"rank_exit": rank_exits}}, "hold_on_failure": hold_on_failure,
     })  # fmt: skip
     payload = JobConfig.from_json({
         "job_id": "j", "spec": spec.model_dump(mode="json"), "layout": {"dp_shard": 2},
@@ -96,6 +98,26 @@ async def test_a_failed_job_is_held_with_its_evidence_until_it_is_released() -> 
     last = (await events(journal))[-1]
     assert (last["state"], last["reason"], last["error"]["message"]) == ("FAILED", "user_error", "bad")
     assert last["message"] == "rank 1: ValueError: bad"
+
+
+async def test_ranks_are_inspected_if_a_consequence_is_reported_before_the_cause() -> None:
+    lost_contact = RankError(ErrorClass.COLLATERAL, "RuntimeError", "Connection reset by peer", "", 0, "build", 5.1)
+    nodes = Nodes(Failed(0, 1, lost_contact))
+    made, journal = life(nodes, Records(), rank_exits=5)
+    running = asyncio.ensure_future(made.run())
+    async with asyncio.timeout(10):
+        while made._monitor is None or not made._monitor.failures:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert "inspect_ranks" not in nodes.calls
+    made.receive("node-1", BAD)
+    async with asyncio.timeout(10):
+        while made.status().phase != "held":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert nodes.calls.index("inspect_ranks") < nodes.calls.index("kill_ranks")
+    (data,) = await events(journal, "held")
+    assert data["reason"] == "user_error" and data["stacks"]["0"]["text"] == "in the loop"
+    made.set_intents(intents(release=True))
+    await asyncio.wait_for(running, 5)
 
 
 async def test_logs_are_complete_only_after_the_ranks_have_ended() -> None:

@@ -17,6 +17,7 @@ from regroup.service.policy.recovery.classify import (
     RankFailure,
     blame_device,
     classify_failure,
+    is_explained,
 )
 from regroup.service.policy.recovery.restore_source import (
     MAX_SHARDS,
@@ -90,7 +91,10 @@ def test_exits_of_a_zygote_and_of_a_store_are_causes() -> None:
 
 
 def test_collateral_failures_alone_count_as_a_rank_exit() -> None:
-    assert classify_failure([failure(0, "collateral", 1.0)], [], []).reason is Reason.RANK_EXIT
+    alone, left = [failure(0, "collateral", 1.0)], [ProcessExit(0, 1, 1.1, "a")]
+    assert classify_failure(alone, [], []).reason is Reason.RANK_EXIT
+    assert not is_explained(alone, left, [], None)
+    assert is_explained(alone, [*left, ProcessExit(1, -6, 1.2, "a")], [], None)
 
 
 def decide(
