@@ -67,8 +67,8 @@ async def serving(tmp_path: Path) -> AsyncIterator[Serving]:
 
 async def exchange(port: int, *parts: bytes, pause_s: float = 0.0) -> tuple[bytes, float]:
     """Send parts; return everything until the server closes the connection, and the seconds until then."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     began_s = time.monotonic()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
 
     async def send() -> None:
         with contextlib.suppress(ConnectionError):

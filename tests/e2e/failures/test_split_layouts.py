@@ -14,10 +14,8 @@ Spec = Callable[..., dict[str, Any]]
 
 STEPS = 22
 MODEL = {"dim": 32, "layers": 4, "heads": 2, "vocab_size": 258}
-FOUR: dict[str, dict[str, Any]] = {
-    "tp2 x fsdp2": {"dp": 2, "tp": 2},
-    "pp2 x ddp2": {"dp": 2, "pp": 2, "data_parallel": "ddp", "schedule": "zbv"},
-}
+REPLICATED_STAGES = {"dp": 2, "pp": 2, "data_parallel": "ddp", "schedule": "zbv"}
+ALL_DIMENSIONS = {"dp": 2, "tp": 2, "pp": 2}
 
 
 def fault(rank: int, step: int, phase: str = "forward", do: str = "sigkill") -> dict[str, Any]:
@@ -80,10 +78,9 @@ def of_four_blocks(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FOUR)
-def test_on_four_ranks(served: Server, spec: Spec, name: str, tmp_path: Path) -> None:
-    undisturbed = whole(served, spec, FOUR[name])
-    check_recovery_is_bitwise(served, spec, FOUR[name], undisturbed, tmp_path)
+def test_replicated_stages_on_four_ranks(served: Server, spec: Spec, tmp_path: Path) -> None:
+    undisturbed = whole(served, spec, REPLICATED_STAGES)
+    check_recovery_is_bitwise(served, spec, REPLICATED_STAGES, undisturbed, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +94,8 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.mark.slow
 def test_on_eight_ranks_in_three_dimensions(wide: Server, spec: Spec, tmp_path: Path) -> None:
-    layout = {"dp": 2, "tp": 2, "pp": 2}
-    undisturbed = whole(wide, spec, layout)
-    check_recovery_is_bitwise(wide, spec, layout, undisturbed, tmp_path)
+    undisturbed = whole(wide, spec, ALL_DIMENSIONS)
+    check_recovery_is_bitwise(wide, spec, ALL_DIMENSIONS, undisturbed, tmp_path)
 
 
 @pytest.mark.slow
