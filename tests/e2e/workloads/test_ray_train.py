@@ -104,3 +104,12 @@ def test_run_reads_the_size_from_the_program(served: Server, tmp_path: Path) -> 
     assert done.returncode == 0, done.stdout + done.stderr
     spec = served.client.get(next(iter(served.client.jobs())).id).spec
     assert (spec.layout.dp.target, spec.recovery.budgets.user_error, spec.workload.kind) == (2, 3, "ray_train")
+
+
+def test_a_check_compares_a_restart_from_the_checkpoint_of_the_program(served: Server, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "regroup.api.cli", "run", "--server", served.url, "--check", "--ray-train"]
+    command += [str(EXAMPLE), "--folder", str(tmp_path / "runs"), "--epochs", "4"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdict = done.stdout.splitlines()[-1]
+    assert verdict.startswith("EQUAL: a restart from the program's checkpoint changes nothing: step"), done.stdout
