@@ -28,8 +28,9 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture
 def house(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
     """Run a test file under this project's conftest in a process of its own."""
-    for name in ("REGROUP_TEST_SESSION", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
-        monkeypatch.delenv(name, raising=False)
+    for name in [*os.environ]:  # the process belongs neither to this session nor to its coverage
+        if name == "REGROUP_TEST_SESSION" or name.startswith(("PYTEST_XDIST_", "SLIPCOVER_")):
+            monkeypatch.delenv(name)
     pytester.makeconftest((ROOT / "tests" / "conftest.py").read_text())
     pytester.makeini(f"[pytest]\naddopts = -W ignore\npythonpath = {ROOT}")
 
