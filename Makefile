@@ -22,6 +22,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # End-to-end tests run two files at a time, in order: each process starts servers and clusters of its own. Those marked `alone` cut links,
 # freeze nodes, shift clocks or measure times. They run one after the other, next to the injected faults of files that wait most of the time.
 E2E := -n 2 --dist loadfile --no-loadscope-reorder tests/e2e
+RAY := tests/service/ray_adapter
 E2E_WAITING := tests/e2e/failures/test_chaos.py tests/e2e/failures/test_disabled_detectors.py
 
 test: $(STAMP) ## run the tests that are not marked slow
@@ -30,14 +31,13 @@ test: $(STAMP) ## run the tests that are not marked slow
 
 # The coverage of the first part is measured. SlipCover changes bytecode instead of tracing: on Python 3.11, traced tests take twice as long.
 # It counts the code that runs in the test processes. Ranks, agents and servers are processes of their own, and a killed one writes no data.
-# Classes of Ray actors are left out: Ray pickles their bytecode.
-UNCOVERED := */migrations/*,workers/agent/agent.py,workers/agent/standby.py,service/ray_adapter/supervisor_actor.py
+# Tests of the Ray adapter run with the end-to-end tests: Ray pickles bytecode, which SlipCover has changed.
 test-all: $(STAMP) ## run all tests except soaks (`pytest -m soak` runs those); report coverage
 	@mkdir -p build
-	@$(BIN)/python -m slipcover --source api,service,workers --omit '$(UNCOVERED)' --json --out build/coverage.json -m pytest -m "not soak" -n 3 --dist worksteal --ignore tests/e2e
+	@$(BIN)/python -m slipcover --source api,service,workers --omit '*/migrations/*' --json --out build/coverage.json -m pytest -m "not soak" -n 3 --dist worksteal --ignore tests/e2e --ignore $(RAY)
 	@$(BIN)/python .ci/coverage.py build/coverage.json
 	@$(MAKE) --no-print-directory mutation
-	@$(BIN)/python -m pytest -m "not alone and not soak" $(E2E) $(E2E_WAITING:%=--ignore %)
+	@$(BIN)/python -m pytest -m "not alone and not soak" $(E2E) $(RAY) $(E2E_WAITING:%=--ignore %)
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target test-alone test-waiting
 
 test-alone test-waiting: $(STAMP)
