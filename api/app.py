@@ -12,6 +12,7 @@ from regroup import __version__
 from regroup.api.web import problems
 from regroup.api.web.http import Guard, PageTokens
 from regroup.api.web.open_streams import EndStreams, OpenStreams
+from regroup.api.web.property_descriptions import describe_properties
 from regroup.api.web.request_checks import JsonBodies, check_request
 from regroup.api.web.request_limits import RequestLimits
 from regroup.api.web.routes import (
@@ -61,6 +62,17 @@ def openapi() -> dict[str, Any]:
     return _create_app().openapi()
 
 
+class _App(FastAPI):
+    """An app whose OpenAPI document describes every property."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document. It is made once."""
+        if self.openapi_schema is None:
+            describe_properties(super().openapi()["components"]["schemas"])
+        assert self.openapi_schema is not None, "the framework keeps the document"
+        return self.openapi_schema
+
+
 async def _build_routes(app: FastAPI) -> None:
     """Build all routes with one request, so that the start of a job does not wait for it.
 
@@ -71,7 +83,7 @@ async def _build_routes(app: FastAPI) -> None:
 
 
 def _create_app(lifespan: Any = None) -> FastAPI:
-    app = FastAPI(
+    app = _App(
         title="regroup",
         version=__version__,
         summary="Elastic multi-node training on Ray",

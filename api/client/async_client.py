@@ -18,6 +18,7 @@ from regroup.api.client.address import server_url
 from regroup.api.client.client import DEFAULT_URL, PATIENCE_S
 from regroup.api.client.restart_check import RestartVerdict
 from regroup.api.client.transport import AsyncTransport
+from regroup.api.schemas import history
 from regroup.api.schemas import jobs as schemas
 from regroup.api.schemas.drains import Drain
 from regroup.api.schemas.exec import ExecEvent
@@ -26,6 +27,7 @@ from regroup.api.schemas.nodes import Node
 from regroup.api.schemas.plans import PlanReport
 from regroup.api.schemas.probes import Probe
 from regroup.api.schemas.projects import Project, ProjectSettings
+from regroup.api.schemas.server import Health, Version
 from regroup.api.schemas.stacks import RankStack
 from regroup.api.schemas.topology import Topology
 from regroup.service.domain.layout import Layout
@@ -188,25 +190,25 @@ class AsyncClient:
         """Return the evidence of incident `number` (the oldest is 1): a zip file with a `summary.txt`."""
         return await self._transport.run(job_queries.evidence(job, number, project))
 
-    async def generations(self, job: str, *, project: str = "default") -> list[schemas.Generation]:
+    async def generations(self, job: str, *, project: str = "default") -> list[history.Generation]:
         """List the generations of a job, oldest first."""
         return await self._transport.run(job_queries.generations(job, project))
 
-    async def ledger(self, job: str, *, project: str = "default") -> schemas.Ledger:
+    async def ledger(self, job: str, *, project: str = "default") -> history.Ledger:
         """Return the ledger, which proves that every committed step used each of its samples exactly once."""
         return await self._transport.run(job_queries.ledger(job, project))
 
     async def checkpoints(
         self, job: str, *, removed: bool = False, project: str = "default"
-    ) -> list[schemas.Checkpoint]:
+    ) -> list[history.Checkpoint]:
         """List the checkpoints of a job by step; with `removed`, also those no longer in storage."""
         return await self._transport.run(job_queries.checkpoints(job, project, removed=removed))
 
-    async def pin_checkpoint(self, job: str, step: int, *, project: str = "default") -> schemas.Checkpoint:
+    async def pin_checkpoint(self, job: str, step: int, *, project: str = "default") -> history.Checkpoint:
         """Exempt a checkpoint from the retention policy."""
         return await self._transport.run(job_queries.pin_checkpoint(job, step, project))
 
-    async def unpin_checkpoint(self, job: str, step: int, *, project: str = "default") -> schemas.Checkpoint:
+    async def unpin_checkpoint(self, job: str, step: int, *, project: str = "default") -> history.Checkpoint:
         """Make a checkpoint subject to the retention policy again."""
         return await self._transport.run(job_queries.unpin_checkpoint(job, step, project))
 
@@ -218,7 +220,7 @@ class AsyncClient:
 
     def events(
         self, job: str, *, after: int = 0, follow: bool = False, project: str = "default"
-    ) -> AsyncIterator[schemas.Event]:
+    ) -> AsyncIterator[history.Event]:
         """List events numbered above `after`; with `follow`, wait for more until the job ends."""
         if follow:
             return self._transport.follow(job_queries.follow_events(job, project, after))
@@ -226,7 +228,7 @@ class AsyncClient:
 
     def steps(
         self, job: str, *, after: int = 0, follow: bool = False, project: str = "default"
-    ) -> AsyncIterator[schemas.Step]:
+    ) -> AsyncIterator[history.Step]:
         """List committed steps above step `after`.
 
         With `follow`: yield every row numbered above `after` until the job ends. A row of a later generation
@@ -236,7 +238,7 @@ class AsyncClient:
             return self._transport.follow(job_queries.follow_steps(job, project, after))
         return self._transport.pages(job_queries.steps(job, project, after))
 
-    async def step_page(self, job: str, *, after: int, limit: int, project: str = "default") -> list[schemas.Step]:
+    async def step_page(self, job: str, *, after: int, limit: int, project: str = "default") -> list[history.Step]:
         """Return the first committed steps above step `after`, at most `limit` of them and at most 1000."""
         return await self._transport.run(job_queries.step_page(job, project, after, limit))
 
@@ -367,11 +369,11 @@ class AsyncClient:
         """List the newest measurements of each device type."""
         return await self._transport.run(plans.probes())
 
-    async def health(self) -> schemas.Health:
+    async def health(self) -> Health:
         """Return the health of each component, even if the server is not ready."""
         return await self._transport.run(server.health())
 
-    async def version(self) -> schemas.Version:
+    async def version(self) -> Version:
         """Return the versions of the server and of the API."""
         return await self._transport.run(server.version())
 

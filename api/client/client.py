@@ -21,6 +21,7 @@ from regroup.api.client.address import server_url
 from regroup.api.client.contact import Contact
 from regroup.api.client.restart_check import RestartVerdict
 from regroup.api.client.transport import SyncTransport
+from regroup.api.schemas import history
 from regroup.api.schemas import jobs as schemas
 from regroup.api.schemas.drains import Drain
 from regroup.api.schemas.exec import ExecEvent
@@ -29,6 +30,7 @@ from regroup.api.schemas.nodes import Node
 from regroup.api.schemas.plans import PlanReport
 from regroup.api.schemas.probes import Probe
 from regroup.api.schemas.projects import Project, ProjectSettings
+from regroup.api.schemas.server import Health, Version
 from regroup.api.schemas.stacks import RankStack
 from regroup.api.schemas.topology import Topology
 from regroup.service.domain.layout import Layout
@@ -196,23 +198,23 @@ class Client:
         """Return the evidence of incident `number` (the oldest is 1): a zip file with a `summary.txt`."""
         return self._transport.run(job_queries.evidence(job, number, project))
 
-    def generations(self, job: str, *, project: str = "default") -> list[schemas.Generation]:
+    def generations(self, job: str, *, project: str = "default") -> list[history.Generation]:
         """List the generations of a job, oldest first."""
         return self._transport.run(job_queries.generations(job, project))
 
-    def ledger(self, job: str, *, project: str = "default") -> schemas.Ledger:
+    def ledger(self, job: str, *, project: str = "default") -> history.Ledger:
         """Return the ledger, which proves that every committed step used each of its samples exactly once."""
         return self._transport.run(job_queries.ledger(job, project))
 
-    def checkpoints(self, job: str, *, removed: bool = False, project: str = "default") -> list[schemas.Checkpoint]:
+    def checkpoints(self, job: str, *, removed: bool = False, project: str = "default") -> list[history.Checkpoint]:
         """List the checkpoints of a job by step; with `removed`, also those no longer in storage."""
         return self._transport.run(job_queries.checkpoints(job, project, removed=removed))
 
-    def pin_checkpoint(self, job: str, step: int, *, project: str = "default") -> schemas.Checkpoint:
+    def pin_checkpoint(self, job: str, step: int, *, project: str = "default") -> history.Checkpoint:
         """Exempt a checkpoint from the retention policy."""
         return self._transport.run(job_queries.pin_checkpoint(job, step, project))
 
-    def unpin_checkpoint(self, job: str, step: int, *, project: str = "default") -> schemas.Checkpoint:
+    def unpin_checkpoint(self, job: str, step: int, *, project: str = "default") -> history.Checkpoint:
         """Make a checkpoint subject to the retention policy again."""
         return self._transport.run(job_queries.unpin_checkpoint(job, step, project))
 
@@ -224,7 +226,7 @@ class Client:
 
     def events(
         self, job: str, *, after: int = 0, follow: bool = False, project: str = "default"
-    ) -> Iterator[schemas.Event]:
+    ) -> Iterator[history.Event]:
         """List events numbered above `after`; with `follow`, wait for more until the job ends."""
         if follow:
             return self._transport.follow(job_queries.follow_events(job, project, after))
@@ -232,7 +234,7 @@ class Client:
 
     def steps(
         self, job: str, *, after: int = 0, follow: bool = False, project: str = "default"
-    ) -> Iterator[schemas.Step]:
+    ) -> Iterator[history.Step]:
         """List committed steps above step `after`.
 
         With `follow`: yield every row numbered above `after` until the job ends. A row of a later generation
@@ -242,7 +244,7 @@ class Client:
             return self._transport.follow(job_queries.follow_steps(job, project, after))
         return self._transport.pages(job_queries.steps(job, project, after))
 
-    def step_page(self, job: str, *, after: int, limit: int, project: str = "default") -> list[schemas.Step]:
+    def step_page(self, job: str, *, after: int, limit: int, project: str = "default") -> list[history.Step]:
         """Return the first committed steps above step `after`, at most `limit` of them and at most 1000."""
         return self._transport.run(job_queries.step_page(job, project, after, limit))
 
@@ -372,11 +374,11 @@ class Client:
         """List the newest measurements of each device type."""
         return self._transport.run(plans.probes())
 
-    def health(self) -> schemas.Health:
+    def health(self) -> Health:
         """Return the health of each component, even if the server is not ready."""
         return self._transport.run(server.health())
 
-    def version(self) -> schemas.Version:
+    def version(self) -> Version:
         """Return the versions of the server and of the API."""
         return self._transport.run(server.version())
 

@@ -5,7 +5,7 @@ import json
 import httpx2
 from pydantic import ValidationError
 
-from regroup.api.schemas.jobs import Problem
+from regroup.api.schemas.problems import Problem
 from regroup.service.domain.errors import RegroupError
 
 _MAX_DETAIL = 200  # characters of a response that is not a problem

@@ -7,6 +7,7 @@ import httpx2
 
 from regroup.api.client.requests import Listing, Page, Params, Request, to_model, url_path
 from regroup.api.client.streams import EventStream, ExecCall
+from regroup.api.schemas import history
 from regroup.api.schemas import jobs as schemas
 from regroup.api.schemas.stacks import RankStack, Stacks
 
@@ -40,7 +41,7 @@ def incidents(job: str, project: str) -> Request[list[schemas.Incident]]:
     """List the incidents of a job."""
 
     def parse(response: httpx2.Response) -> list[schemas.Incident]:
-        return to_model(schemas.IncidentList)(response).incidents
+        return to_model(history.IncidentList)(response).incidents
 
     return Request("GET", url_path("jobs", job, "incidents"), parse, params={"project": project})
 
@@ -51,83 +52,83 @@ def evidence(job: str, number: int, project: str) -> Request[bytes]:
     return Request("GET", path, lambda response: response.content, params={"project": project})
 
 
-def generations(job: str, project: str) -> Request[list[schemas.Generation]]:
+def generations(job: str, project: str) -> Request[list[history.Generation]]:
     """List the generations of a job."""
 
-    def parse(response: httpx2.Response) -> list[schemas.Generation]:
-        return to_model(schemas.GenerationList)(response).generations
+    def parse(response: httpx2.Response) -> list[history.Generation]:
+        return to_model(history.GenerationList)(response).generations
 
     return Request("GET", url_path("jobs", job, "generations"), parse, params={"project": project})
 
 
-def ledger(job: str, project: str) -> Request[schemas.Ledger]:
+def ledger(job: str, project: str) -> Request[history.Ledger]:
     """Get the sample ledger of a job."""
-    return Request("GET", url_path("jobs", job, "ledger"), to_model(schemas.Ledger), params={"project": project})
+    return Request("GET", url_path("jobs", job, "ledger"), to_model(history.Ledger), params={"project": project})
 
 
-def checkpoints(job: str, project: str, *, removed: bool) -> Request[list[schemas.Checkpoint]]:
+def checkpoints(job: str, project: str, *, removed: bool) -> Request[list[history.Checkpoint]]:
     """List the checkpoints of a job."""
 
-    def parse(response: httpx2.Response) -> list[schemas.Checkpoint]:
-        return to_model(schemas.CheckpointList)(response).checkpoints
+    def parse(response: httpx2.Response) -> list[history.Checkpoint]:
+        return to_model(history.CheckpointList)(response).checkpoints
 
     params: Params = {"project": project, "removed": removed}
     return Request("GET", url_path("jobs", job, "checkpoints"), parse, params=params)
 
 
-def pin_checkpoint(job: str, step: int, project: str) -> Request[schemas.Checkpoint]:
+def pin_checkpoint(job: str, step: int, project: str) -> Request[history.Checkpoint]:
     """Exempt a checkpoint from retention."""
     path = url_path("jobs", job, "checkpoints", step, "pin")
-    return Request("PUT", path, to_model(schemas.Checkpoint), params={"project": project})
+    return Request("PUT", path, to_model(history.Checkpoint), params={"project": project})
 
 
-def unpin_checkpoint(job: str, step: int, project: str) -> Request[schemas.Checkpoint]:
+def unpin_checkpoint(job: str, step: int, project: str) -> Request[history.Checkpoint]:
     """Make a checkpoint subject to retention."""
     path = url_path("jobs", job, "checkpoints", step, "pin")
-    return Request("DELETE", path, to_model(schemas.Checkpoint), params={"project": project})
+    return Request("DELETE", path, to_model(history.Checkpoint), params={"project": project})
 
 
-def events(job: str, project: str, after: int) -> Listing[schemas.Event]:
+def events(job: str, project: str, after: int) -> Listing[history.Event]:
     """List the events numbered above `after`."""
 
-    def parse(response: httpx2.Response) -> Page[schemas.Event]:
-        found = to_model(schemas.EventList)(response).events
+    def parse(response: httpx2.Response) -> Page[history.Event]:
+        found = to_model(history.EventList)(response).events
         return Page(found, str(found[-1].number) if found else None)
 
     path = url_path("jobs", job, "events")
     return Listing(lambda cursor: Request("GET", path, parse, params={"project": project, "after": cursor}), str(after))
 
 
-def follow_events(job: str, project: str, after: int) -> EventStream[schemas.Event]:
+def follow_events(job: str, project: str, after: int) -> EventStream[history.Event]:
     """Follow the events numbered above `after`."""
-    path, parse = url_path("jobs", job, "events"), schemas.Event.model_validate_json
+    path, parse = url_path("jobs", job, "events"), history.Event.model_validate_json
     return EventStream(path, parse, {"project": project}, str(after))
 
 
-def steps(job: str, project: str, after: int) -> Listing[schemas.Step]:
+def steps(job: str, project: str, after: int) -> Listing[history.Step]:
     """List the committed steps above `after`."""
 
-    def parse(response: httpx2.Response) -> Page[schemas.Step]:
-        found = to_model(schemas.StepList)(response).steps
+    def parse(response: httpx2.Response) -> Page[history.Step]:
+        found = to_model(history.StepList)(response).steps
         return Page(found, str(found[-1].step) if found else None)
 
     path = url_path("jobs", job, "steps")
     return Listing(lambda cursor: Request("GET", path, parse, params={"project": project, "after": cursor}), str(after))
 
 
-def step_page(job: str, project: str, after: int, limit: int) -> Request[list[schemas.Step]]:
+def step_page(job: str, project: str, after: int, limit: int) -> Request[list[history.Step]]:
     """Get the first committed steps above `after`."""
 
-    def parse(response: httpx2.Response) -> list[schemas.Step]:
-        return to_model(schemas.StepList)(response).steps
+    def parse(response: httpx2.Response) -> list[history.Step]:
+        return to_model(history.StepList)(response).steps
 
     params: Params = {"project": project, "after": after, "limit": limit}
     return Request("GET", url_path("jobs", job, "steps"), parse, params=params)
 
 
-def follow_steps(job: str, project: str, after: int) -> EventStream[schemas.Step]:
+def follow_steps(job: str, project: str, after: int) -> EventStream[history.Step]:
     """Follow the step rows numbered above `after`."""
-    path, parse = url_path("jobs", job, "steps"), schemas.Step.model_validate_json
+    path, parse = url_path("jobs", job, "steps"), history.Step.model_validate_json
     return EventStream(path, parse, {"project": project}, str(after))
 
 
@@ -141,7 +142,7 @@ def follow_log(job: str, project: str, rank: int, generation: int | None, stream
     """Follow the output of a rank through its generations."""
     params = _log_params(project, rank, generation, stream)
     return EventStream(
-        url_path("jobs", job, "logs"), lambda data: schemas.LogPiece.model_validate_json(data).text, params
+        url_path("jobs", job, "logs"), lambda data: history.LogPiece.model_validate_json(data).text, params
     )
 
 

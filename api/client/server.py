@@ -3,7 +3,7 @@
 from typing import Any
 
 from regroup.api.client.requests import Request, to_model, url_path
-from regroup.api.schemas.jobs import Health, Version
+from regroup.api.schemas.server import Health, Version
 
 _NOT_READY = frozenset({503})
 

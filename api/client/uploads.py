@@ -10,7 +10,7 @@ import httpx2
 
 from regroup.api.client.code_archive import Archive, ArchiveError, archive_of, pack
 from regroup.api.client.requests import FileWork, Operation, Request, send, to_model, url_path
-from regroup.api.schemas.jobs import Upload, UploadLimits
+from regroup.api.schemas.uploads import Upload, UploadLimits
 from regroup.service.local.data_marker import local_folder
 
 PIECE_BYTES = 4 * 2**20

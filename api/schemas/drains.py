@@ -24,12 +24,15 @@ class Drain(BaseModel):
     model_config = ConfigDict(from_attributes=True, frozen=True)
 
     node_id: str
+    """Id of the node in Ray."""
     node: str
     """Name of the node."""
     by: str
     """Origin of the drain: `request`, or `ray` if Ray itself drains the node."""
     reason: str
+    """Text for people, from the request."""
     requested_at: float | None
+    """Time of the request, in Unix seconds; null for a drain by Ray."""
     deadline_at: float | None
     """Time from which the node may be gone, in Unix seconds."""
     jobs: list[str]

@@ -2,31 +2,29 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from regroup.api.schemas.plans import PlanReport
+from regroup.api.schemas.wire import Wire
 from regroup.service.domain.layout import Layout
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(from_attributes=True, frozen=True)
-
-
-class StepMetrics(_Wire):
+class StepMetrics(Wire):
     """Cost of a step; null for unknown values."""
 
     step_s: float | None
+    """Time of a step, in seconds."""
     peak_bytes: float | None
     """Peak memory of a rank: allocated by torch on a GPU, used by the process on a CPU."""
     bubble: float | None
     """Fraction of forward and backward in which a pipeline rank is idle; null without a pipeline."""
 
 
-class Prediction(_Wire):
+class Prediction(Wire):
     """Predictions and measured values of one generation."""
 
     generation: int
+    """Number of the generation."""
     ranks: int
+    """Number of its ranks."""
     device: str
     """Device of the prediction, as named in the hardware table."""
     probe_job_id: str | None = None
@@ -40,20 +38,22 @@ class Prediction(_Wire):
     """Predicted / measured - 1: positive if the prediction was too high."""
 
 
-class Trial(_Wire):
+class Trial(Wire):
     """A candidate layout that was tried for a few steps."""
 
     layout: Layout
+    """Layout of the candidate."""
     predicted_s: float
     """Predicted time of a step."""
     measured_s: float | None
     """Median time of a step; null if the candidate could not be tried."""
     generation: int
+    """Number of the generation that ran the trial; 0 if it did not run."""
     why: str
     """Reason why the candidate could not be tried."""
 
 
-class JobPlan(_Wire):
+class JobPlan(Wire):
     """The plan of a job, its trials and its predictions."""
 
     requested: dict[str, Any] | None
@@ -69,6 +69,7 @@ class JobPlan(_Wire):
     kept: Layout | None
     """Layout chosen by the trials; null while they continue, or if they were stopped."""
     kept_why: str
+    """Reason for that choice, for people."""
     generations: list[Prediction]
     """Generations that have a prediction, oldest first."""
     why_not: str

@@ -1,59 +1,73 @@
-"""Wire models v1. Times are in Unix seconds.
+"""Wire models of jobs, v1. Times are in Unix seconds.
 
 New fields may be added at any time, but a field never changes its meaning. Clients must accept unknown enum values.
 """
 
-from typing import Annotated, Any
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any
 
 from regroup.api.schemas.job_plan import Prediction
 from regroup.api.schemas.topology import Choice
+from regroup.api.schemas.wire import Wire
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
 from regroup.service.spec.job import JobSpec
-from regroup.service.spec.types import Integer
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(from_attributes=True, frozen=True)
-
-
-class Condition(_Wire):
+class Condition(Wire):
     """A condition of a job: `reason` for programs, `message` for people."""
 
     type: str
+    """Type of the condition, for example `Placeable`."""
     status: bool
+    """True if the condition applies."""
     reason: str
+    """Cause, for programs."""
     message: str
+    """Cause and remedy, for people."""
     last_transition_time: float
+    """Time of the last change of `status`."""
 
 
-class Phase(_Wire):
+class Phase(Wire):
     """Phase of the start, and its progress."""
 
     phase: str
+    """Name of the phase, for example `installing` or `restoring`."""
     fraction: float | None = None
+    """Completed part, from 0 to 1; null if it is unknown."""
     message: str | None = None
+    """Present work, for people."""
     time_s: float | None = None
+    """Time of this report."""
 
 
-class Incident(_Wire):
+class Incident(Wire):
     """An incident: its cause, evidence, recovery action, times and losses."""
 
     id: str
+    """Id of the incident."""
     number: int = 0
     """Number of the incident; the oldest is 1. Its evidence is at `GET …/incidents/{number}/evidence`."""
     cause: str
+    """Cause, for people."""
     reason: str | None = None
+    """Cause, for programs, for example `rank_exit`."""
     rank: int | None = None
+    """Rank at fault; null if it is unknown, or if no rank is."""
     node_id: str | None = None
+    """Ray's id of the node at fault; null if it is unknown, or if no node is."""
     evidence: Any = None
+    """Findings by kind of cause: for a hang, the position of each rank."""
     generation: int | None = None
+    """Generation that ended."""
     next_generation: int | None = None
+    """Generation that continued; null until it is formed."""
     recovery_action: str | None = None
+    """How the job continued, for example `respawn` or `disk`; `fail` if it did not."""
     at_step: int | None = None
+    """Number of committed steps when the generation ended."""
     steps_lost: int | None = None
+    """Number of committed steps that were repeated; null until the state is restored."""
     times: dict[str, float | None] = {}
     """Unix times of the fault, its detection and the recovery: fault_s, seen_s, dead_s, decided_s, formed_s,
     restored_s, first_step_s; ended_s if the job ended before another step."""
@@ -65,36 +79,51 @@ class Incident(_Wire):
     """Nodes without evidence, and the reasons."""
 
 
-class RankPlacement(_Wire):
+class RankPlacement(Wire):
     """Placement of one rank of the newest generation."""
 
     rank: int
+    """Number of the rank."""
     node_id: str = ""
+    """Id of its node in Ray."""
     node_name: str = ""
+    """Permanent name of its node."""
     address: str = ""
+    """Address of its node."""
     local_rank: int = 0
+    """Number of the rank among the job's ranks on its node."""
     device: int | str = ""
     """Index of the rank's device on the node."""
 
 
-class Digest(_Wire):
+class Digest(Wire):
     """Hex digests of the result. Runs with equal digests are bitwise equal."""
 
     parameters: str | None = None
+    """Digest of the trained parameters; null if the job has not succeeded, or has none."""
     samples: str | None = None
+    """Digest of the samples of all committed steps; null if the training code reads its data itself."""
 
 
-class JobSummary(_Wire):
+class JobSummary(Wire):
     """A job in a list."""
 
     id: str
+    """Id of the job."""
     name: str
+    """Name. Two jobs of a project that have not ended never have the same one."""
     project: str
+    """Project of the job."""
     labels: dict[str, str]
+    """Labels of the spec."""
     owner: str
+    """Person or program that submitted the job."""
     state: JobState
+    """State of the job."""
     reason: str
+    """Reason for the state, for programs."""
     message: str
+    """Reason for the state, for people."""
     version: int
     """Number of the newest event; `If-Match` compares it."""
     step: int
@@ -104,10 +133,15 @@ class JobSummary(_Wire):
     steps: int | None
     """Number of steps in total; null for a script that does not report it."""
     generation: int
+    """Number of the newest generation; 0 before the first one."""
     layout: Layout | None
+    """Layout of the newest generation; null before the first one."""
     loss: float | None
+    """Loss of the newest step that reported one."""
     validation_loss: float | None
+    """Newest loss on the held-out data."""
     tokens_per_s: float | None
+    """Tokens per second of all ranks, as a moving average over steps."""
     mfu: float | None = None
     """Model FLOPs of the newest step, divided by the peak FLOPs of its devices in that time; null if unknown."""
     exposed_communication: float | None = None
@@ -123,31 +157,42 @@ class JobSummary(_Wire):
     goodput: float | None
     """Fraction of the time since the start that produced committed steps."""
     created_at: float
+    """Time of the submission."""
     started_at: float | None
     """Time of the first allocation of devices."""
     finished_at: float | None
+    """Time of the end; null until then."""
 
 
 class Job(JobSummary):
     """A job with all its fields."""
 
     error: dict[str, Any] | None
+    """Exception that ended the job: `kind`, `message` and `traceback`; null if there was none."""
     digest: Digest
+    """Digests of the result."""
     parameter_count: int | None
+    """Number of trained parameters; null until the job succeeds."""
     result: dict[str, Any] = {}
     """`run.result` of the training code, without digests and counts; empty until the job succeeds."""
     conditions: list[Condition]
+    """Reasons for which the job waits, and other facts that need attention."""
     phase: Phase | None
+    """Phase of a start or recovery; null while the job trains."""
     intents: dict[str, Any]
     """Pending requests, e.g. `cancel`."""
     incidents: list[Incident]
+    """Incidents, oldest first."""
     placement: list[RankPlacement]
+    """Places of the ranks of the newest generation."""
     prediction: Prediction | None = None
     """Prediction for the newest generation and the measured values; null if the planner cannot model the job."""
     rank_phases: dict[str, tuple[int, str]]
     """Rank → newest known step and phase; empty if no rank runs."""
     storage_uri: str
+    """Folder of the job in durable storage."""
     resume_uri: str | None
+    """Checkpoint of another job from which this one starts; null if there is none."""
     spec: JobSpec | None
     """Spec as submitted, with the chosen layout if it was `auto`. Secrets are references. Null if the stored spec is
     damaged or no longer valid; the condition `PlatformFault` then gives the reason."""
@@ -163,140 +208,48 @@ class Job(JobSummary):
         return "" if self.spec is None else self.spec.resources.device
 
 
-class JobList(_Wire):
+class JobList(Wire):
     """A page of jobs, newest first."""
 
     jobs: list[JobSummary]
+    """The jobs of this page."""
     next_page_token: str
     """Token of the next page; empty on the last page."""
 
 
-class Event(_Wire):
-    """One entry of a job's history. The numbers have no gaps."""
-
-    job_id: str
-    number: int
-    type: str
-    time_s: float
-    generation: int
-    actor: str
-    data: dict[str, Any]
-
-
-class EventList(_Wire):
-    """Events in order."""
-
-    events: list[Event]
-
-
-class Step(_Wire):
-    """One committed step. Values that were not finite or not reported are null."""
-
-    number: int
-    """Position among all rows of the job, at which a stream can be resumed."""
-    generation: int
-    step: int
-    time_s: float
-    duration_s: float | None
-    loss: float | None
-    tokens: int | None
-    """Number of tokens; null for scripts, which do not report it. The same applies to samples and their hash."""
-    samples: int | None
-    samples_hash: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None
-    """Sum modulo 2**64 of hash(epoch, index) over its samples, in hex."""
-    learning_rate: float | None
-    grad_norm: float | None
-    validation_loss: float | None
-    stall_s: float | None
-    extra: dict[str, float | None]
-
-
-class StepList(_Wire):
-    """Committed steps in order, without rows that a later generation replaced."""
-
-    steps: list[Step]
-
-
-class IncidentList(_Wire):
-    """Incidents, oldest first."""
-
-    incidents: list[Incident]
-
-
-class Generation(_Wire):
-    """One formation of a job's ranks."""
-
-    number: int
-    layout: Layout
-    world_size: int
-    ranks: list[RankPlacement]
-    start_step: int
-    """Number of committed steps at the start."""
-    restore: dict[str, Any]
-    cause: str
-    time_s: float
-
-
-class GenerationList(_Wire):
-    """Generations, oldest first."""
-
-    generations: list[Generation]
-
-
-class Checkpoint(_Wire):
-    """A checkpoint in durable storage."""
-
-    step: int
-    generation: int
-    uri: str
-    size_bytes: int
-    files: int
-    duration_s: float | None
-    stall_s: float | None
-    validation_loss: float | None
-    created_at: float
-    removed_at: float | None
-    pinned: bool
-
-
-class CheckpointList(_Wire):
-    """Checkpoints, ordered by step."""
-
-    checkpoints: list[Checkpoint]
-
-
-class Ledger(_Wire):
-    """The ledger of a job's samples, summed over its committed steps."""
-
-    exact: bool
-    steps: int
-    samples: int
-    samples_hash: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
-    superseded: int
-    problems: list[str]
-
-
-class Why(_Wire):
+class Why(Wire):
     """Explanation of a job that waits, failed or is slow, with advice."""
 
     id: str
+    """Id of the job."""
     state: JobState
+    """State of the job."""
     reason: str
+    """Reason for the state, for programs."""
     summary: str
+    """Explanation in one or two sentences."""
     advice: list[str]
+    """Possible actions, the most useful first."""
     conditions: list[Condition]
+    """Conditions of the job."""
     phase: Phase | None
+    """Phase of a start or recovery; null while the job trains."""
     error: dict[str, Any] | None
+    """Exception that ended the job; null if there was none."""
     incidents: list[Incident]
+    """Incidents, oldest first."""
     queue_position: int | None
+    """Number of jobs before this one; null if it is not queued."""
     estimated_start: str | None
     """ISO 8601, to the minute; null if the job is not queued or the start cannot be estimated."""
     recovery_s: float
+    """Seconds that all recoveries took together."""
     mean_recovery_s: float | None
     """Mean time from a failure to the next step (MTTR); null before the first recovery."""
     steps_lost: dict[str, int]
     """Number of repeated steps, by the reason of the incidents that caused them."""
     stall_ratio: float | None
+    """Part of the newest steps' time in which training waited for snapshots; null before the first step."""
     seconds: dict[str, float] = {}
     """Time spent, by class. The sum is the age of the job."""
     goodput: float | None
@@ -305,91 +258,10 @@ class Why(_Wire):
     """Reasons for the placement; null if the job has no nodes."""
 
 
-class LogPiece(_Wire):
-    """A piece of a rank's output."""
-
-    generation: int
-    rank: int
-    stream: str
-    offset: int
-    """Offset of the first byte."""
-    text: str
-
-
-class ValidatedSpec(_Wire):
+class ValidatedSpec(Wire):
     """A valid spec with all defaults, and the layouts that it can run with."""
 
     spec: JobSpec
+    """The spec with all defaults."""
     ladder: list[Layout]
-
-
-class Version(_Wire):
-    """Versions of the server and of the API."""
-
-    version: str
-    api: str
-
-
-class Health(_Wire):
-    """Health of the server."""
-
-    status: str
-    checks: dict[str, str] = {}
-    """Results by component: all with `verbose`, else only failures."""
-
-
-class InvalidField(_Wire):
-    """An invalid field of a request."""
-
-    pointer: str
-    """JSON pointer into the body, or the name of a parameter."""
-    detail: str
-    value: Any = None
-
-
-class NewUpload(_Wire):
-    """An archive of code that a client wants to upload."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    sha256: str = Field(max_length=64, pattern="^[0-9a-f]{64}$")
-    size_bytes: Integer = Field(ge=1, lt=2**53)
-
-
-class Upload(_Wire):
-    """The upload of an archive."""
-
-    id: str
-    """Id, derived from the content. Clients that upload the same archive share one upload."""
-    archive: str
-    """Value for `code.archive` of a spec when the upload is complete."""
-    size_bytes: int
-    offset_bytes: int
-    """Offset at which the upload continues."""
-    complete: bool
-    """True if the archive is stored and verified."""
-
-
-class UploadLimits(_Wire):
-    """The largest sizes that the server accepts."""
-
-    archive_bytes: int
-    """Largest size of an archive."""
-    piece_bytes: int
-    """Largest body of a request."""
-    total_bytes: int | None = None
-    """Largest size of all archives and unfinished uploads together. Older servers have no such limit."""
-
-
-class Problem(_Wire):
-    """An error, for programs (`code`) and people (`detail`)."""
-
-    type: str
-    """Stable URN of the type of problem."""
-    title: str
-    status: int
-    detail: str
-    instance: str = ""
-    """Path of the request."""
-    code: str
-    errors: list[InvalidField] = []
+    """Layouts that the job can run with, the smallest first."""

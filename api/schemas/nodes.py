@@ -4,27 +4,28 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from regroup.api.schemas.wire import Wire
 from regroup.service.spec.types import Line
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(from_attributes=True, frozen=True)
-
-
-class NodeFault(_Wire):
+class NodeFault(Wire):
     """A fault of a node."""
 
     kind: str
+    """Kind of fault, for example `agent_lost`."""
     time_s: float
+    """Time of the fault."""
     job_id: str
     """Id of the affected job; empty if there was none."""
     message: str
+    """Description for people."""
 
 
-class NodeHealth(_Wire):
+class NodeHealth(Wire):
     """Health of a node, which decides if it accepts ranks."""
 
     status: Literal["open", "cordoned", "quarantined", "fenced"]
+    """Only an open node accepts ranks."""
     score: float
     """Sum of the node's faults. The weight of a fault halves with each half-life of use."""
     why: str
@@ -34,21 +35,25 @@ class NodeHealth(_Wire):
     cordoned_by: str | None
     """Actor that cordoned the node."""
     cordoned_at_s: float | None
+    """Time of the cordon; null if the node is not cordoned."""
     quarantines: int
     """Number of recent quarantines, including the current one. Each is twice as long as the one before."""
     faults: list[NodeFault]
     """Faults, oldest first."""
 
 
-class NodeJob(_Wire):
+class NodeJob(Wire):
     """A job that uses devices of a node."""
 
     id: str
+    """Id of the job."""
     name: str
+    """Name of the job."""
     ranks: int
+    """Number of its ranks on this node."""
 
 
-class Node(_Wire):
+class Node(Wire):
     """A node of the cluster, or a recorded node that has left it."""
 
     name: str
@@ -58,24 +63,34 @@ class Node(_Wire):
     node_name: str | None
     """Current name in Ray."""
     address: str | None
+    """Address of the node; null if it is not in the cluster."""
     cpus: float
+    """Number of CPU cores, as Ray counts them."""
     free_cpus: float
+    """Number of cores that no job has."""
     gpus: float
+    """Number of GPUs."""
     free_gpus: float
+    """Number of GPUs that no job has."""
     memory_bytes: int
+    """Memory, as Ray counts it."""
     free_memory_bytes: int
+    """Memory that no job has reserved."""
     is_draining: bool
     """True if the node is being drained."""
     jobs: list[NodeJob]
+    """Jobs that use devices of the node."""
     spare_for: str
     """Project that reserves the node as a spare for its running jobs; empty if there is none."""
     health: NodeHealth
+    """Health of the node."""
 
 
-class NodeList(_Wire):
+class NodeList(Wire):
     """Nodes, ordered by name."""
 
     nodes: list[Node]
+    """The nodes."""
 
 
 class NodeOrder(BaseModel):

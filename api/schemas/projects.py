@@ -35,6 +35,7 @@ class Project(ProjectSettings):
     """A project with its settings and its use."""
 
     name: str
+    """Name of the project."""
     allocated: int
     """Number of devices that its jobs use."""
     running: int
@@ -47,3 +48,4 @@ class ProjectList(BaseModel):
     """Projects that have settings or unfinished jobs, ordered by name."""
 
     projects: list[Project]
+    """The projects."""

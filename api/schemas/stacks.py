@@ -12,12 +12,15 @@ class RankStack(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     rank: int
+    """Number of the rank."""
     node: str
     """Name of the rank's node."""
     pid: int
+    """Id of its process on its node."""
     step: int | None
     """Current step of the rank."""
     phase: str | None
+    """Phase of that step, for example `backward`."""
     text: str
     """Python stacks, newest call first; or the reason why the rank does not respond."""
 
@@ -28,6 +31,7 @@ class Stacks(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     ranks: list[RankStack]
+    """Stacks of each rank."""
 
 
 def rank_stack(rank: int, found: Mapping[str, Any]) -> RankStack:

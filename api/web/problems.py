@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
-from regroup.api.schemas.jobs import InvalidField, Problem
+from regroup.api.schemas.problems import InvalidField, Problem
 from regroup.service.blobs.store import DamagedUploadError, QuotaExceededError, RefusedArchiveError, TooLargeError
 from regroup.service.documents.document import MalformedDocumentError
 from regroup.service.domain.error_codes import CODE_BY_ERROR, error_code

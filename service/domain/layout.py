@@ -12,10 +12,15 @@ class Layout:
     """Parallel degrees. Their product is the world size. In rank order, tp is innermost and pp outermost."""
 
     dp_replicate: int = 1
+    """Number of replicas of the model."""
     dp_shard: int = 1
+    """Number of ranks over which data parallelism splits the state."""
     cp: int = 1
+    """Context-parallel degree; 1, because the trainer does not support it."""
     tp: int = 1
+    """Tensor-parallel degree."""
     pp: int = 1
+    """Number of pipeline stages."""
     micro_batch: int | None = None
     """Samples per forward if fewer than in the spec, because that number is illegal or does not fit here."""
 

@@ -1,15 +1,14 @@
 """Generator of docs/job-spec.md from the spec's models. `python -m regroup.api.cli.docs.spec_reference` prints it."""
 
-import ast
 import inspect
 import json
-from itertools import pairwise
 from typing import Any, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from regroup.api.schemas.field_docs import field_docs
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.types import AutoDuration, AutoOrOffDuration, Bytes, Duration
 
@@ -53,8 +52,7 @@ def render() -> str:
 
 def _section(model: type[BaseModel], path: str, title: str, sections: list[str]) -> None:
     """Append the table of `model` and, after it, those of the models in its fields."""
-    bases = [each for each in reversed(model.__mro__) if issubclass(each, BaseModel) and each is not BaseModel]
-    comments = {name: text for each in bases for name, text in _field_docs(each).items()}
+    comments = field_docs(model)
     lines = [f"## {title}", "", inspect.getdoc(model) or "", ""]
     lines += ["| field | type | default | meaning |", "|---|---|---|---|"]
     inner: list[tuple[type[BaseModel], str]] = []
@@ -79,19 +77,6 @@ def _section(model: type[BaseModel], path: str, title: str, sections: list[str])
 
 def _first_line(model: type[BaseModel]) -> str:
     return (inspect.getdoc(model) or "").partition("\n")[0]
-
-
-def _field_docs(model: type[BaseModel]) -> dict[str, str]:
-    """Return the string that follows each field in the source of `model`."""
-    body = cast(ast.ClassDef, ast.parse(inspect.cleandoc("\n" + inspect.getsource(model))).body[0]).body
-    docs: dict[str, str] = {}
-    for field, after in pairwise(body):
-        match field, after:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                docs[name] = text
-            case _:
-                pass
-    return docs
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -6,17 +6,8 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from regroup.api.schemas.jobs import (
-    Checkpoint,
-    CheckpointList,
-    Generation,
-    GenerationList,
-    IncidentList,
-    Job,
-    JobList,
-    Ledger,
-    Why,
-)
+from regroup.api.schemas.history import Checkpoint, CheckpointList, Generation, GenerationList, IncidentList, Ledger
+from regroup.api.schemas.jobs import Job, JobList, Why
 from regroup.api.schemas.stacks import Stacks, rank_stack
 from regroup.api.web import presenters
 from regroup.api.web.http import etag, expected_version

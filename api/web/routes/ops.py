@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from regroup import __version__
-from regroup.api.schemas.jobs import Health, Version
+from regroup.api.schemas.server import Health, Version
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import TOKEN, TheServices
 from regroup.service.domain.errors import RegroupError

@@ -1,21 +1,32 @@
 """/v1/spec: the published schema of a job spec, and validation without submission."""
 
+import asyncio
+import functools
 from typing import Any
 
 from fastapi import APIRouter
 
 from regroup.api.schemas.jobs import ValidatedSpec
 from regroup.api.web.problems import responses
+from regroup.api.web.property_descriptions import describe_properties
 from regroup.api.web.routes.dependencies import TheJobs
 from regroup.service.spec.job import JobSpec
 
 router = APIRouter(prefix="/v1/spec", tags=["spec"], responses=responses("malformed_json", "body_too_large"))
 
 
+@functools.cache
+def spec_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a job spec, with a description of every property."""
+    schema = JobSpec.model_json_schema()
+    describe_properties({"JobSpec": schema, **schema["$defs"]})
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
 @router.get("/schema")
 async def schema() -> dict[str, Any]:
     """Get the JSON Schema of a job spec, for example for editors."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **JobSpec.model_json_schema()}
+    return await asyncio.to_thread(spec_schema)
 
 
 @router.post("/validate")

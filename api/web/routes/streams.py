@@ -16,8 +16,8 @@ from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
-from regroup.api.schemas import jobs as schemas
-from regroup.api.schemas.jobs import Event, EventList, Step, StepList
+from regroup.api.schemas import history as schemas
+from regroup.api.schemas.history import Event, EventList, Step, StepList
 from regroup.api.web.event_stream import KEEPALIVE_S, stream_events
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import After, Limit, NamedJob, TheJobs, TheServices

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
 
-from regroup.api.schemas.jobs import NewUpload, Upload, UploadLimits
+from regroup.api.schemas.uploads import NewUpload, Upload, UploadLimits
 from regroup.api.web.http import MAX_PIECE_BYTES
 from regroup.api.web.problems import problem, responses
 from regroup.api.web.routes.dependencies import get_services

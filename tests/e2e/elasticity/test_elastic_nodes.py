@@ -8,7 +8,8 @@ import pytest
 
 from regroup.api.chaos.local_faults import LocalFaults
 from regroup.api.schemas.drains import Drain
-from regroup.api.schemas.jobs import Generation, Incident, Job
+from regroup.api.schemas.history import Generation
+from regroup.api.schemas.jobs import Incident, Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.jobs.invariant_checks import check_all_invariants
 from tests.support.jobs.step_gates import Gates

@@ -1,0 +1,176 @@
+"""Wire models of the history of a job: events, steps, generations, checkpoints, output. Times are in Unix seconds."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from regroup.api.schemas.jobs import Incident, RankPlacement
+from regroup.api.schemas.wire import Wire
+from regroup.service.domain.layout import Layout
+
+
+class Event(Wire):
+    """One entry of a job's history. The numbers have no gaps."""
+
+    job_id: str
+    """Id of the job."""
+    number: int
+    """Number of the event; the first is 1."""
+    type: str
+    """Type, for example `state` or `incident`. It decides the keys of `data`."""
+    time_s: float
+    """Time at which it happened."""
+    generation: int
+    """Generation to which it belongs; 0 if it belongs to none."""
+    actor: str
+    """Origin: a user, `controller`, `scheduler` or `supervisor`."""
+    data: dict[str, Any]
+    """Content of the event."""
+
+
+class EventList(Wire):
+    """Events in order."""
+
+    events: list[Event]
+    """The events."""
+
+
+class Step(Wire):
+    """One committed step. Values that were not finite or not reported are null."""
+
+    number: int
+    """Position among all rows of the job, at which a stream can be resumed."""
+    generation: int
+    """Generation that committed the step."""
+    step: int
+    """Number of the step; the first is 1."""
+    time_s: float
+    """Time of the commit."""
+    duration_s: float | None
+    """Duration in seconds, with the wait for snapshots."""
+    loss: float | None
+    """Mean loss over the samples of the step."""
+    tokens: int | None
+    """Number of tokens; null for scripts, which do not report it. The same applies to samples and their hash."""
+    samples: int | None
+    """Number of samples."""
+    samples_hash: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None
+    """Sum modulo 2**64 of hash(epoch, index) over its samples, in hex."""
+    learning_rate: float | None
+    """Learning rate of the optimizer's first group."""
+    grad_norm: float | None
+    """Norm of all gradients, before they are clipped."""
+    validation_loss: float | None
+    """Loss on the held-out data, if it was evaluated after this step."""
+    stall_s: float | None
+    """Part of the duration in which training waited for a snapshot or checkpoint."""
+    extra: dict[str, float | None]
+    """Further metrics by name, of regroup and of the training code."""
+
+
+class StepList(Wire):
+    """Committed steps in order, without rows that a later generation replaced."""
+
+    steps: list[Step]
+    """The steps."""
+
+
+class IncidentList(Wire):
+    """Incidents, oldest first."""
+
+    incidents: list[Incident]
+    """The incidents."""
+
+
+class Generation(Wire):
+    """One formation of a job's ranks."""
+
+    number: int
+    """Number of the generation; the first is 1."""
+    layout: Layout
+    """Layout of its ranks."""
+    world_size: int
+    """Number of its ranks."""
+    ranks: list[RankPlacement]
+    """Places of its ranks."""
+    start_step: int
+    """Number of committed steps at the start."""
+    restore: dict[str, Any]
+    """Source of its state: `source` (none, memory or checkpoint), `step` and `uri`."""
+    cause: str
+    """Reason for which it was formed: `start`, `restart`, or the reason of an incident."""
+    time_s: float
+    """Time at which it was recorded."""
+
+
+class GenerationList(Wire):
+    """Generations, oldest first."""
+
+    generations: list[Generation]
+    """The generations."""
+
+
+class Checkpoint(Wire):
+    """A checkpoint in durable storage."""
+
+    step: int
+    """Number of committed steps in its state."""
+    generation: int
+    """Generation that saved it."""
+    uri: str
+    """Folder of the checkpoint."""
+    size_bytes: int
+    """Size of all its files."""
+    files: int
+    """Number of its files."""
+    duration_s: float | None
+    """Time from the snapshot to the complete checkpoint."""
+    stall_s: float | None
+    """Time for which training waited for it."""
+    validation_loss: float | None
+    """Loss on the held-out data at this step, if it was evaluated."""
+    created_at: float
+    """Time at which it was complete."""
+    removed_at: float | None
+    """Time at which retention removed it; null if it is still in storage."""
+    pinned: bool
+    """True if retention must not remove it."""
+
+
+class CheckpointList(Wire):
+    """Checkpoints, ordered by step."""
+
+    checkpoints: list[Checkpoint]
+    """The checkpoints."""
+
+
+class Ledger(Wire):
+    """The ledger of a job's samples, summed over its committed steps."""
+
+    exact: bool
+    """True if every committed step saw each of its samples exactly once."""
+    steps: int
+    """Number of committed steps."""
+    samples: int
+    """Number of their samples."""
+    samples_hash: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+    """Sum modulo 2**64 of the hashes of these samples, in hex."""
+    superseded: int
+    """Number of steps that a later generation repeated."""
+    problems: list[str]
+    """Reasons why the ledger is not exact, for people."""
+
+
+class LogPiece(Wire):
+    """A piece of a rank's output."""
+
+    generation: int
+    """Generation of the rank."""
+    rank: int
+    """Number of the rank."""
+    stream: str
+    """`stdout` or `stderr`."""
+    offset: int
+    """Offset of the first byte."""
+    text: str
+    """The output. Bytes that are not UTF-8 are replaced."""

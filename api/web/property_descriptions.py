@@ -1,0 +1,45 @@
+"""Descriptions of properties in JSON Schemas. Models do not carry them, because reading sources takes time."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from regroup.api.schemas.field_docs import field_docs
+from regroup.service.domain.layout import Layout
+
+
+def describe_properties(schemas: Mapping[str, dict[str, Any]]) -> None:
+    """Add a description to each property of the schemas that has none.
+
+    It is the string below the field in the model's source, or else the descriptions of the models in the field.
+
+    Args:
+        schemas: name of a model → its schema.
+    """
+    for model in (Layout, *_models(BaseModel)):
+        properties = schemas.get(model.__name__, {}).get("properties")
+        if not properties:
+            continue
+        for name, text in field_docs(model).items():
+            if name in properties:
+                properties[name].setdefault("description", text)
+    for schema in schemas.values():
+        for shape in schema.get("properties", {}).values():
+            if "description" not in shape and (text := _describe_references(shape, schemas)):
+                shape["description"] = text
+
+
+def _describe_references(shape: Mapping[str, Any], schemas: Mapping[str, Any]) -> str:
+    """Return the first paragraphs of the descriptions of the schemas that a property refers to."""
+    choices: list[Mapping[str, Any]] = [shape, *shape.get("anyOf", ()), *shape.get("oneOf", ())]
+    names = [choice["$ref"].rpartition("/")[2] for choice in choices if "$ref" in choice]
+    paragraphs = [str(schemas[name].get("description", name)).partition("\n\n")[0] for name in names]
+    return " Or: ".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def _models(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for model in base.__subclasses__():
+        if model.__module__.startswith("regroup."):
+            yield model
+        yield from _models(model)
