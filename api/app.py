@@ -10,9 +10,9 @@ from fastapi.routing import APIRoute
 
 from regroup import __version__
 from regroup.api.web import problems
+from regroup.api.web.descriptions import TAGS, describe_operations, describe_properties
 from regroup.api.web.http import Guard, PageTokens
 from regroup.api.web.open_streams import EndStreams, OpenStreams
-from regroup.api.web.property_descriptions import describe_properties
 from regroup.api.web.request_checks import JsonBodies, check_request
 from regroup.api.web.request_limits import RequestLimits
 from regroup.api.web.routes import (
@@ -63,12 +63,14 @@ def openapi() -> dict[str, Any]:
 
 
 class _App(FastAPI):
-    """An app whose OpenAPI document describes every property."""
+    """An app whose OpenAPI document describes every operation and property."""
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document. It is made once."""
         if self.openapi_schema is None:
-            describe_properties(super().openapi()["components"]["schemas"])
+            document = super().openapi()
+            describe_operations(document)
+            describe_properties(document["components"]["schemas"])
         assert self.openapi_schema is not None, "the framework keeps the document"
         return self.openapi_schema
 
@@ -92,6 +94,7 @@ def _create_app(lifespan: Any = None) -> FastAPI:
         redirect_slashes=False,
         separate_input_output_schemas=False,
         # The pages of Swagger and ReDoc load scripts from other hosts.
+        openapi_tags=[{"name": name, "description": text} for name, text in TAGS.items()],
         docs_url=None,
         redoc_url=None,
         dependencies=[Depends(check_request)],

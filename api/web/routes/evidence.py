@@ -16,7 +16,9 @@ router = APIRouter(prefix="/v1/jobs/{job}/incidents", tags=["jobs"], responses=r
 
 @router.get("/{number}/evidence", response_class=StreamingResponse, responses=_FOUND)
 async def evidence(
-    job: NamedJob, number: Annotated[int, Path(ge=1, lt=2**31)], services: TheServices
+    job: NamedJob,
+    number: Annotated[int, Path(ge=1, lt=2**31, description="Number of the incident")],
+    services: TheServices,
 ) -> StreamingResponse:
     """Download the evidence of an incident as a zip file; the oldest incident is number 1.
 

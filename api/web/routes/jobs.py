@@ -13,13 +13,23 @@ from regroup.api.web import presenters
 from regroup.api.web.http import etag, expected_version
 from regroup.api.web.presenters import job_detail, job_summary
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import ACTOR, NamedJob, TheJobs, TheServices, TheTokens
+from regroup.api.web.routes.dependencies import (
+    ACTOR,
+    IdempotencyKey,
+    NamedJob,
+    TheJobs,
+    TheServices,
+    TheTokens,
+)
 from regroup.service.domain.states import JobState
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.types import Name
 from regroup.service.store.records import JobFilter
 
-CheckpointStep = Annotated[int, Path(ge=0, lt=2**53)]
+CheckpointStep = Annotated[int, Path(ge=0, lt=2**53, description="Step of the checkpoint")]
+IfMatch = Annotated[
+    str | None, Header(max_length=100, description="ETag of the job: refuse if the job has changed since")
+]
 Label = Annotated[str, Field(max_length=400)]
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=responses("conflict"))
 
@@ -29,7 +39,7 @@ async def create(
     spec: JobSpec,
     response: Response,
     jobs: TheJobs,
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$")] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Job:
     """Submit a job. Requests with the same `Idempotency-Key` and spec within 24 hours return the same job."""
     submitted = await jobs.submit(spec, actor=ACTOR, key=idempotency_key)
@@ -45,13 +55,13 @@ async def list_(
     jobs: TheJobs,
     tokens: TheTokens,
     state: Annotated[list[JobState] | None, Query(description="Jobs in any of these states", max_length=20)] = None,
-    project: Name | None = None,
-    name: Name | None = None,
+    project: Annotated[Name | None, Query(description="Jobs of this project; of all projects if absent")] = None,
+    name: Annotated[Name | None, Query(description="Jobs of this name")] = None,
     label: Annotated[
         list[Label] | None, Query(description="KEY=VALUE; jobs with all of these labels", max_length=20)
     ] = None,
-    page_size: Annotated[int, Query(ge=1, le=200)] = 50,
-    page_token: Annotated[str, Query(max_length=500)] = "",
+    page_size: Annotated[int, Query(ge=1, le=200, description="Most jobs of a page")] = 50,
+    page_token: Annotated[str, Query(max_length=500, description="`next_page_token` of the page before")] = "",
 ) -> JobList:
     """List jobs, newest first. A page token is valid only with the same filters."""
     job_filter = JobFilter(frozenset(state or ()), project, name, _labels(label or []))
@@ -67,7 +77,9 @@ async def get(
     job: NamedJob,
     response: Response,
     jobs: TheJobs,
-    if_none_match: Annotated[str | None, Header(max_length=2000)] = None,
+    if_none_match: Annotated[
+        str | None, Header(max_length=2000, description="ETag of the job: answer 304 if it has not changed since")
+    ] = None,
 ) -> Job | Response:
     """Get a job with all its fields."""
     if if_none_match is not None and etag(job) in (part.strip() for part in if_none_match.split(",")):
@@ -77,9 +89,7 @@ async def get(
 
 
 @router.post("/{job}/cancel", status_code=202, responses=responses("conflict", "precondition_failed"))
-async def cancel(
-    job: NamedJob, response: Response, jobs: TheJobs, if_match: Annotated[str | None, Header(max_length=100)] = None
-) -> Job:
+async def cancel(job: NamedJob, response: Response, jobs: TheJobs, if_match: IfMatch = None) -> Job:
     """Cancel a job. A queued job ends immediately; any other job ends when all its ranks have exited."""
     cancelled = await jobs.cancel(job, actor=ACTOR, version=expected_version(if_match))
     response.headers["ETag"] = etag(cancelled)
@@ -128,7 +138,11 @@ async def ledger(job: NamedJob, jobs: TheJobs) -> Ledger:
 
 
 @router.get("/{job}/checkpoints")
-async def checkpoints(job: NamedJob, jobs: TheJobs, removed: bool = False) -> CheckpointList:
+async def checkpoints(
+    job: NamedJob,
+    jobs: TheJobs,
+    removed: Annotated[bool, Query(description="Include checkpoints that are no longer in storage")] = False,
+) -> CheckpointList:
     """List checkpoints by step. Those that are no longer in storage are included only with `removed`."""
     found = await jobs.checkpoints(job, removed)
     return CheckpointList(checkpoints=[Checkpoint.model_validate(item) for item in found])

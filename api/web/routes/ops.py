@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from regroup import __version__
@@ -13,6 +14,7 @@ from regroup.api.web.routes.dependencies import TOKEN, TheServices
 from regroup.service.domain.errors import RegroupError
 from regroup.service.operations.services import Services
 
+Verbose = Annotated[bool, Query(description="Report all checks, also those that pass")]
 _CHECK_TIMEOUT_S = 5.0
 router = APIRouter(tags=["ops"], responses=responses())
 
@@ -29,7 +31,7 @@ async def livez(services: TheServices, response: Response) -> Health:
 
 
 @router.get("/readyz", responses={503: {"model": Health, "description": "A dependency does not respond"}})
-async def readyz(services: TheServices, response: Response, verbose: bool = False) -> Health:
+async def readyz(services: TheServices, response: Response, verbose: Verbose = False) -> Health:
     """Check all dependencies of requests: database, cluster, leader."""
     checks: dict[str, Callable[[], Awaitable[str]]] = {
         "database": lambda: _database(services),

@@ -2,14 +2,14 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Header, Response
+from fastapi import APIRouter, Body, Response
 
 from regroup.api.schemas.jobs import Job
 from regroup.api.schemas.probes import Probe, ProbeList
 from regroup.api.web.http import etag
 from regroup.api.web.presenters import job_detail
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import ACTOR, TheServices
+from regroup.api.web.routes.dependencies import ACTOR, IdempotencyKey, TheServices
 from regroup.service.operations.probes import ProbeRequest
 
 router = APIRouter(prefix="/v1/probes", tags=["probes"], responses=responses())
@@ -20,7 +20,7 @@ async def create(
     response: Response,
     services: TheServices,
     request: Annotated[ProbeRequest, Body()] = ProbeRequest(),  # noqa: B008
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$")] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Job:
     """Submit a job that measures its nodes. Its result is listed here when it has SUCCEEDED."""
     submitted = await services.probes.submit(request, actor=ACTOR, key=idempotency_key)

@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import APIRouter
 
 from regroup.api.schemas.jobs import ValidatedSpec
+from regroup.api.web.descriptions import describe_properties
 from regroup.api.web.problems import responses
-from regroup.api.web.property_descriptions import describe_properties
 from regroup.api.web.routes.dependencies import TheJobs
 from regroup.service.spec.job import JobSpec
 

@@ -75,12 +75,12 @@ async def steps(
 async def logs(
     job: NamedJob,
     services: TheServices,
-    rank: Annotated[int, Query(ge=0, lt=2**31)] = 0,
+    rank: Annotated[int, Query(ge=0, lt=2**31, description="Rank whose output is read")] = 0,
     generation: Annotated[
         int | None, Query(ge=1, lt=2**31, description="If absent: the newest, and with `follow` all later ones")
     ] = None,
-    stream: Literal["stdout", "stderr"] = "stdout",
-    offset: After = 0,
+    stream: Annotated[Literal["stdout", "stderr"], Query(description="Output of the rank")] = "stdout",
+    offset: Annotated[int, Query(ge=0, lt=2**53, description="Bytes at the beginning that are left out")] = 0,
     follow: Follow = False,
     last_event_id: LastEventId = None,
 ) -> StreamingResponse:

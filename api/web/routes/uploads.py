@@ -18,7 +18,7 @@ def blobs_of(request: Request) -> BlobStore:
 
 
 TheBlobStore = Annotated[BlobStore, Depends(blobs_of)]
-UploadId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}-[1-9]\d{0,14}$", max_length=80)]
+UploadId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}-[1-9]\d{0,14}$", max_length=80, description="Id of the upload")]
 _STORED = {200: {"model": Upload, "description": "The archive is already stored"}}
 _BYTES = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}, "required": True}
 router = APIRouter(
@@ -60,7 +60,7 @@ async def append(
     request: Request,
     response: Response,
     blobs: TheBlobStore,
-    upload_offset: Annotated[int, Header(ge=0, lt=2**53)],
+    upload_offset: Annotated[int, Header(ge=0, lt=2**53, description="Number of bytes that were sent before")],
 ) -> Upload | Response:
     """Append bytes at `Upload-Offset`. The last bytes complete the upload: the server checks the archive and stores it.
 

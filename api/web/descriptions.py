@@ -1,4 +1,7 @@
-"""Descriptions of properties in JSON Schemas. Models do not carry them, because reading sources takes time."""
+"""Descriptions in the OpenAPI document and in JSON Schemas, from the docstrings of routes and models.
+
+Models do not carry their descriptions, because reading sources takes time.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,6 +10,29 @@ from pydantic import BaseModel
 
 from regroup.api.schemas.field_docs import field_docs
 from regroup.service.domain.layout import Layout
+
+TAGS: Mapping[str, str] = {
+    "jobs": "Jobs: submit, list, explain, end, suspend, resize, and the checkpoints of a job.",
+    "streams": "Events, steps and output of a job, as lists or as streams of server-sent events.",
+    "exec": "Commands next to a rank.",
+    "plans": "The planner: layouts with their predicted step time and memory.",
+    "probes": "Measurements of devices and links.",
+    "nodes": "Nodes, their health and their jobs.",
+    "drain": "Nodes that will leave.",
+    "topology": "Domains of nodes and the links between them.",
+    "projects": "Quotas, limits and defaults of projects.",
+    "spec": "The format of job specs.",
+    "uploads": "Archives of the jobs' code.",
+    "ops": "Health, version and metrics of the server.",
+}
+"""Tag of operations → its description."""
+
+
+def describe_operations(document: Mapping[str, Any]) -> None:
+    """Make the first sentence of each operation's description its summary."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            operation["summary"] = " ".join(operation["description"].split()).partition(". ")[0].rstrip(".")
 
 
 def describe_properties(schemas: Mapping[str, dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Every property that a client sees is described, in the OpenAPI document and in the schema of the spec."""
+"""Every operation, parameter and property is described, in the OpenAPI document and in the schema of the spec."""
 
 from typing import Any
 
@@ -33,3 +33,17 @@ def test_the_text_is_the_one_in_the_source_or_that_of_the_model() -> None:
     assert job["digest"]["description"] == "Digests of the result."
     workload = schemas["JobSpec"]["properties"]["workload"]["description"]
     assert workload.startswith("The built-in trainer") and workload.count(" Or: ") == 3
+
+
+def test_every_operation_has_a_summary_and_described_parameters_and_tags() -> None:
+    document = openapi()
+    tags = {tag["name"] for tag in document["tags"] if tag["description"]}
+    operations = [each for methods in document["paths"].values() for each in methods.values()]
+    assert [each["operationId"] for each in operations if not 3 <= len(each["summary"].split()) <= 20] == []
+    assert {tag for each in operations for tag in each["tags"]} == tags
+    assert [
+        (each["operationId"], parameter["name"])
+        for each in operations
+        for parameter in each.get("parameters", [])
+        if not (parameter.get("description") or parameter["schema"].get("description"))
+    ] == []
