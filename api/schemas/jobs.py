@@ -63,7 +63,7 @@ class Incident(Wire):
     next_generation: int | None = None
     """Generation that continued; null until it is formed."""
     recovery_action: str | None = None
-    """How the job continued, for example `respawn` or `disk`; `fail` if it did not."""
+    """Recovery action, for example `respawn` or `disk`; `fail` if the job ended."""
     at_step: int | None = None
     """Number of committed steps when the generation ended."""
     steps_lost: int | None = None
@@ -176,7 +176,7 @@ class Job(JobSummary):
     result: dict[str, Any] = {}
     """`run.result` of the training code, without digests and counts; empty until the job succeeds."""
     conditions: list[Condition]
-    """Reasons for which the job waits, and other facts that need attention."""
+    """Reasons why the job waits, and other facts that need attention."""
     phase: Phase | None
     """Phase of a start or recovery; null while the job trains."""
     intents: dict[str, Any]

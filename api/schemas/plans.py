@@ -70,7 +70,7 @@ class Plan(Wire):
     host_bytes: float
     """Memory of a node for snapshots and mirrors."""
     why: str
-    """Why the plan is good or bad, for people."""
+    """Strengths and weaknesses of the plan, for people."""
     spec: dict[str, dict[str, Any]]
     """Sections of a job spec for this plan."""
     obstacles: list[str]
@@ -91,7 +91,7 @@ class LostPlan(Wire):
     peak_bytes: float
     """Peak memory of the fullest device."""
     why: str
-    """Why it is not among the best, for people."""
+    """Reason why it is not among the best, for people."""
 
 
 class LadderSize(Wire):

@@ -94,7 +94,7 @@ class Rejected(Wire):
     what: str
     """The alternative, for people."""
     why: str
-    """Why it is worse, for people."""
+    """Reason why it is worse, for people."""
 
 
 class Choice(Wire):

@@ -46,13 +46,13 @@ TheJobs = Annotated[Jobs, Depends(get_jobs)]
 TheTokens = Annotated[PageTokens, Depends(get_page_tokens)]
 NamedJob = Annotated[JobRow, Depends(get_named_job)]
 After = Annotated[int, Query(ge=0, lt=2**53, description="Position after which the answer begins")]
-Limit = Annotated[int, Query(ge=1, le=1000, description="Most entries of the answer")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries in the answer")]
 IdempotencyKey = Annotated[
     str | None,
     Header(
         min_length=1,
         max_length=255,
         pattern=r"^[\x21-\x7e]+$",
-        description="Repeat a request with the same key and body, and it takes effect once",
+        description="Requests with the same key and body take effect once",
     ),
 ]

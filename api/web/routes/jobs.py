@@ -60,8 +60,8 @@ async def list_(
     label: Annotated[
         list[Label] | None, Query(description="KEY=VALUE; jobs with all of these labels", max_length=20)
     ] = None,
-    page_size: Annotated[int, Query(ge=1, le=200, description="Most jobs of a page")] = 50,
-    page_token: Annotated[str, Query(max_length=500, description="`next_page_token` of the page before")] = "",
+    page_size: Annotated[int, Query(ge=1, le=200, description="Maximum number of jobs on a page")] = 50,
+    page_token: Annotated[str, Query(max_length=500, description="`next_page_token` of the previous page")] = "",
 ) -> JobList:
     """List jobs, newest first. A page token is valid only with the same filters."""
     job_filter = JobFilter(frozenset(state or ()), project, name, _labels(label or []))

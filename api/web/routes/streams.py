@@ -80,7 +80,7 @@ async def logs(
         int | None, Query(ge=1, lt=2**31, description="If absent: the newest, and with `follow` all later ones")
     ] = None,
     stream: Annotated[Literal["stdout", "stderr"], Query(description="Output of the rank")] = "stdout",
-    offset: Annotated[int, Query(ge=0, lt=2**53, description="Bytes at the beginning that are left out")] = 0,
+    offset: Annotated[int, Query(ge=0, lt=2**53, description="Number of bytes to skip at the beginning")] = 0,
     follow: Follow = False,
     last_event_id: LastEventId = None,
 ) -> StreamingResponse:

@@ -60,7 +60,7 @@ async def append(
     request: Request,
     response: Response,
     blobs: TheBlobStore,
-    upload_offset: Annotated[int, Header(ge=0, lt=2**53, description="Number of bytes that were sent before")],
+    upload_offset: Annotated[int, Header(ge=0, lt=2**53, description="Number of bytes that the server already has")],
 ) -> Upload | Response:
     """Append bytes at `Upload-Offset`. The last bytes complete the upload: the server checks the archive and stores it.
 
