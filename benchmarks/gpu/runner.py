@@ -59,9 +59,19 @@ def run_stage(stage: Stage, results: Path, device: str, limit_s: float | None = 
                 start_new_session=True,
             )  # fmt: skip
             outcome = _wait(process, stage.limit_s if limit_s is None else limit_s)
+        rows = Values.read(values)
+        outcome = _check_values(stage, device, outcome, rows)
         outcome = Outcome(outcome.state, round(time.monotonic() - begun_s, 1), outcome.reason)
-        _store(stage, results, device, outcome, Values.read(values))
+        _store(stage, results, device, outcome, rows)
     return outcome
+
+
+def _check_values(stage: Stage, device: str, outcome: Outcome, rows: list[dict[str, Any]]) -> Outcome:
+    """Return the outcome of a stage; of a dry run, a failure if the stage did not record all its values."""
+    missing = set(stage.dry_values) - {row["name"] for row in rows}
+    if device != "cpu" or outcome.state != "passed" or not missing:
+        return outcome
+    return Outcome("failed", 0.0, f"did not record {', '.join(sorted(missing))}")
 
 
 def _wait(process: "subprocess.Popen[bytes]", limit_s: float) -> Outcome:

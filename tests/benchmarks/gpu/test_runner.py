@@ -15,8 +15,8 @@ _VALUES = "import sys, pathlib\nfrom benchmarks.gpu.values import Values\n" \
           "v = Values(pathlib.Path(sys.argv[sys.argv.index('--values') + 1]))\n"  # fmt: skip
 
 
-def stage(source: str, limit_s: float = 60.0, needs: tuple[str, ...] = ()) -> Stage:
-    return Stage("tried", "a stage", limit_s, ("-c", _VALUES + source), needs)
+def stage(source: str, limit_s: float = 60.0, needs: tuple[str, ...] = (), dry_values: tuple[str, ...] = ()) -> Stage:
+    return Stage("tried", "a stage", limit_s, ("-c", _VALUES + source), needs, dry_values)
 
 
 def stored(results: Path) -> dict[str, Any]:
@@ -38,6 +38,13 @@ def test_a_stage_that_fails_keeps_what_it_recorded(tmp_path: Path) -> None:
     assert (outcome.state, outcome.reason) == ("failed", "exit code 1")
     found = stored(tmp_path)
     assert [row["name"] for row in found["rows"]] == ["one"] and "no device" in found["output_tail"]
+
+
+@pytest.mark.parametrize(("device", "state"), [("cpu", "failed"), ("cuda", "passed")])
+def test_a_dry_run_that_records_too_little_fails(tmp_path: Path, device: str, state: str) -> None:
+    outcome = run_stage(stage("v.record('one', 1)", dry_values=("one", "two")), tmp_path, device)
+    assert (outcome.state, outcome.reason) == (state, "did not record two" if state == "failed" else "")
+    assert [row["name"] for row in stored(tmp_path)["rows"]] == ["one"]
 
 
 _HANGS = """
