@@ -35,7 +35,7 @@ DASHBOARD_PORT = 8265
 _MARK = "REGROUP_RAY_CLUSTER"
 _HEAD = "control"
 _RECORD = "ray.json"
-_START_TIMEOUT_S = 90.0
+_START_TIMEOUT_S = 180.0
 _TEMP_DIR_LIMIT = 40  # bytes: Ray appends 65, and the path of a unix socket has at most 107
 
 

@@ -13,16 +13,43 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
+from ray._private import services
 from ray.scripts import scripts
 
+REGISTRATION_S = 120.0
+"""Longest time from the start of a node's processes until Ray's head lists the node."""
 _WAIT_S = 60.0
 _NODE_ID_BYTES = 28
 
 # regroup does not use the Ray client protocol, but `ray start` has no flag that disables the protocol's server. Ray
 # starts without the server if the package is missing. That saves one process, one open port and a second of start-up.
 scripts.get_ray_client_dependency_error = lambda: "disabled"
+
+
+def wait_patiently(get_node: Callable[..., Any], limit_s: float = REGISTRATION_S) -> Callable[..., Any]:
+    """Return a function that calls `get_node` until it finds the node, at most for `limit_s`.
+
+    `ray start` itself stops waiting after 30 s, which no flag changes. Several nodes that start at once on a busy machine
+    need longer.
+    """
+
+    def get_registered_node(*arguments: Any, **options: Any) -> Any:
+        deadline_s = time.monotonic() + limit_s
+        while True:
+            try:
+                return get_node(*arguments, **options)
+            except RuntimeError:  # Ray's error for a node that the head does not list yet
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.1)
+
+    return get_registered_node
+
+
+services.get_node = wait_patiently(services.get_node)
 
 
 def main(nodes: list[dict[str, Any]]) -> int:

@@ -28,7 +28,7 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "pretrain-cpython.y
 
 _NODES, _SLOTS = 2, 2
 _LOG = "demo-server.log"
-_START_TIMEOUT_S = 90.0
+_START_TIMEOUT_S = 200.0
 _DOWN_TIMEOUT_S = 60.0
 _EXIT_TIMEOUT_S = 10.0
 

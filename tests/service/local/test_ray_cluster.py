@@ -1,5 +1,6 @@
 """The local Ray cluster, without processes. The tests of the Ray adapter start a real cluster."""
 
+import inspect
 import socket
 from pathlib import Path
 
@@ -19,6 +20,31 @@ def test_a_failed_start_reports_the_reason_and_leaves_no_files(tmp_path: Path, m
         ray_cluster.start(Settings(state_dir=tmp_path, local_nodes=0))
     assert list(tmp_path.iterdir()) == []
     assert made and not Path(made[0]).exists()
+
+
+def test_a_node_that_registers_late_still_starts() -> None:
+    """Ray itself waits 30 s for the entry of a new node. Its nodes call the function that is replaced."""
+    from ray._private import node, services
+
+    from regroup.service.local import ray_start
+
+    assert "ray._private.services.get_node(" in inspect.getsource(node.Node)
+    assert services.get_node.__qualname__.startswith("wait_patiently.")
+    calls: list[str] = []
+
+    def get_node(address: str) -> str:
+        calls.append(address)
+        if len(calls) < 3:
+            raise RuntimeError("no such node")
+        return "found"
+
+    assert ray_start.wait_patiently(get_node, limit_s=30.0)("head") == "found" and calls == ["head"] * 3
+    with pytest.raises(RuntimeError, match="never"):
+        ray_start.wait_patiently(_never, limit_s=0.0)()
+
+
+def _never() -> None:
+    raise RuntimeError("never")
 
 
 def test_the_dashboard_gets_its_usual_port_unless_that_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
