@@ -96,7 +96,7 @@ def check(wheel: Path) -> None:
         with _stage("resolution of the extras"):
             for extra in _extras():
                 target = ("--python", folder / "pip" / "bin" / "python", "--constraint", CONSTRAINTS)
-                _uv("pip", "install", "--quiet", "--dry-run", *target, f"regroup[{extra}] @ {wheel.as_uri()}")
+                uv("pip", "install", "--quiet", "--dry-run", *target, f"regroup[{extra}] @ {wheel.as_uri()}")
         with _stage("regroup serve"):
             _serve(folder / "pip", folder / "state")
 
@@ -166,10 +166,10 @@ def _commit_time() -> str:
 
 def _install(environment: Path, interpreter: str, *packages: str | Path) -> Path:
     """Create a virtual environment with uv and install packages in it; return its folder."""
-    _uv("venv", "--quiet", "--python", interpreter, environment)
+    uv("venv", "--quiet", "--python", interpreter, environment)
     target = ("--python", environment / "bin" / "python")
-    _uv("pip", "install", "--quiet", *target, "--constraint", CONSTRAINTS, *packages)
-    _uv("pip", "check", "--quiet", *target)
+    uv("pip", "install", "--quiet", *target, "--constraint", CONSTRAINTS, *packages)
+    uv("pip", "check", "--quiet", *target)
     return environment
 
 
@@ -215,13 +215,14 @@ def _is_ready(url: str) -> bool:
 def _interpreters() -> Iterator[tuple[str, str]]:
     """Yield version and path of each supported Python that this machine has."""
     for version in PYTHONS:
-        if found := _interpreter(version):
+        if found := find_interpreter(version):
             yield version, found
         else:
             print(f"dist: Python {version} is not on this machine; not tried")
 
 
-def _interpreter(version: str) -> str | None:
+def find_interpreter(version: str) -> str | None:
+    """Return the path of this version of Python on this machine, or None."""
     command = [*_UV, "python", "find", "--no-project", version]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     if found.returncode == 0:
@@ -231,7 +232,8 @@ def _interpreter(version: str) -> str | None:
     return next((str(path) for path in sorted(pyenv.glob(f"{version}.*/bin/python"))), None)
 
 
-def _uv(*arguments: str | Path) -> None:
+def uv(*arguments: str | Path) -> None:
+    """Run uv, without Pythons of its own; end this program if it fails."""
     _run(*_UV, *arguments)
 
 
