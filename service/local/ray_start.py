@@ -32,8 +32,8 @@ scripts.get_ray_client_dependency_error = lambda: "disabled"
 def wait_patiently(get_node: Callable[..., Any], limit_s: float = REGISTRATION_S) -> Callable[..., Any]:
     """Return a function that calls `get_node` until it finds the node, at most for `limit_s`.
 
-    `ray start` itself stops waiting after 30 s, which no flag changes. Several nodes that start at once on a busy machine
-    need longer.
+    `ray start` itself stops waiting after 30 s, which no flag changes. Several nodes that start at once on a busy
+    machine need longer.
     """
 
     def get_registered_node(*arguments: Any, **options: Any) -> Any:

@@ -1,9 +1,10 @@
 """The supervisor's side of checkpoints: starts the save of a pinned set, tracks saved sets and removes old ones."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from regroup.service.domain.job_events import CheckpointRemoved, CheckpointWritten, NoteRecorded
 from regroup.service.policy.recovery.checkpoint_retention import FinishedCheckpoint, find_abandoned, find_surplus
@@ -15,6 +16,8 @@ from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.contract.agent_records import Manifest
 from regroup.workers.contract.messages import StepRow
+
+T = TypeVar("T")
 
 
 class Checkpoints:
@@ -34,8 +37,10 @@ class Checkpoints:
         """URIs whose save failed in this supervisor."""
         self._running: set[asyncio.Task[None]] = set()
         self._one_at_a_time = asyncio.Lock()
-        self._saving: asyncio.Future[dict[str, Any]] | None = None
-        self._lost: AgentLostError | None = None
+        self._call: asyncio.Future[Any] | None = None
+        """Call of the agents in progress, of a save or of retention."""
+        self._losses: list[AgentLostError] = []
+        """All losses of agents, one for each node."""
         self._validation: dict[tuple[int, int], float] = {}
 
     @property
@@ -48,18 +53,22 @@ class Checkpoints:
     ) -> None:
         """Save a set that every rank has pinned. Call `on_end` after success or failure."""
         lineage = [[number, start_step] for number, start_step in sorted(log.starts.items())]
-        task = asyncio.get_running_loop().create_task(self._save(generation, pinned, lineage, log))
+        task = asyncio.get_running_loop().create_task(self._save(generation, pinned, lineage, log, len(self._losses)))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         task.add_done_callback(lambda _: on_end())
 
     def record_loss(self, nodes: Sequence[str]) -> None:
-        """Stop waiting for the saves of lost nodes. Ray itself may keep such a call waiting for long."""
-        config = self._gang.configs.get(nodes[0])
-        name = config.node_name if config else nodes[0][:8]
-        self._lost = AgentLostError(nodes[0], f"the agent on node {name} was lost during a save")
-        if self._saving is not None:
-            self._saving.cancel()
+        """Stop waiting for lost nodes, in saves and in retention. Ray itself may keep such a call waiting for long.
+
+        A save of a generation that had a lost node fails, also one that has not begun.
+        """
+        for node in nodes:
+            config = self._gang.configs.get(node)
+            name = config.node_name if config else node[:8]
+            self._losses.append(AgentLostError(node, f"the agent on node {name} was lost during a save"))
+        if self._call is not None:
+            self._call.cancel()
 
     async def wait_for_saves(self) -> None:
         """Wait until nothing is being saved."""
@@ -101,8 +110,13 @@ class Checkpoints:
         return self._excluded[uri]
 
     async def _save(
-        self, generation: Generation, pinned: PinnedSet, lineage: list[list[int]], log: GenerationLog
+        self, generation: Generation, pinned: PinnedSet, lineage: list[list[int]], log: GenerationLog, losses: int
     ) -> None:
+        """Save a set, then remove what is no longer needed.
+
+        Args:
+            losses: number of losses before the set was pinned.
+        """
         async with self._one_at_a_time:
             started, step = time.time(), pinned.step
             uri = f"{self._payload.storage_uri}/checkpoints/step-{step}.gen-{generation.number}"
@@ -121,13 +135,15 @@ class Checkpoints:
                 }
 
             try:
+                if lost := [each for each in self._losses[losses:] if each.node_id in generation.nodes]:
+                    raise lost[0]
                 whole = await self._unless_lost(self._gang.save_checkpoint(generation, pinned, uri, manifest))
             except (AgentError, AgentLostError) as error:
                 note = NoteRecorded("checkpoint_failed", {"step": step, "message": str(error)})
                 await self._journal.record(f"checkpoint_failed:{generation.number}:{step}", note, generation.number)
                 self._unfinished.add(uri)
                 self._failed.add(uri)
-                await self._retain(log.past[-1].number)
+                await self._retain(log.past[-1].number, losses)
                 return
             self._manifests[uri] = {**whole, "uri": uri}
             size = sum(file["size_bytes"] for file in whole["files"])
@@ -141,27 +157,36 @@ class Checkpoints:
                 validation_loss=whole["validation_loss"],
             )
             await self._journal.record(f"checkpoint:{generation.number}:{step}", written, generation.number)
-            await self._retain(log.past[-1].number)
+            await self._retain(log.past[-1].number, losses)
 
-    async def _unless_lost(self, save: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-        self._lost, self._saving = None, asyncio.ensure_future(save)
+    async def _unless_lost(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of calls of the agents; raise AgentLostError if one of the job's agents is lost before."""
+        losses, self._call = len(self._losses), asyncio.ensure_future(work)
         try:
-            return await self._saving
+            return await self._call
         except asyncio.CancelledError:
-            if self._lost is None:
+            if len(self._losses) == losses:
                 raise
-            raise self._lost from None
+            raise self._losses[-1] from None
         finally:
-            self._saving = None
+            self._call = None
 
-    async def _retain(self, newest_generation: int) -> None:
-        """Remove surplus and abandoned checkpoints. A removal that fails is tried again after the next save."""
-        try:
-            await self.scan()
-            await self._remove_surplus()
-            await self._remove_abandoned(newest_generation)
-        except (AgentError, AgentLostError):
-            return
+    async def _retain(self, newest_generation: int, losses: int) -> None:
+        """Remove surplus and abandoned checkpoints. A removal that fails is tried again after the next save.
+
+        No call waits for a node that was lost: the next save, perhaps the last one of the job, waits for this.
+
+        Args:
+            losses: number of losses before the save. After another one, the gang may still contain the lost node.
+        """
+        if len(self._losses) == losses:
+            with contextlib.suppress(AgentError, AgentLostError):
+                await self._unless_lost(self._remove_unneeded(newest_generation))
+
+    async def _remove_unneeded(self, newest_generation: int) -> None:
+        await self.scan()
+        await self._remove_surplus()
+        await self._remove_abandoned(newest_generation)
 
     async def _remove_surplus(self) -> None:
         policy = self._payload.spec.checkpoint
@@ -178,9 +203,9 @@ class Checkpoints:
         ]
         for item in find_surplus(kept, keep_last=policy.keep_last, keep_best=policy.keep_best):
             await self._gang.remove_checkpoint(item.uri)
-            del self._manifests[item.uri]
             removed = CheckpointRemoved(item.step, item.generation)
             await self._journal.record(f"checkpoint_removed:{item.generation}:{item.step}", removed, item.generation)
+            del self._manifests[item.uri]  # last: an interrupted removal is repeated
 
     def _merge_scan(self, manifests: Sequence[Manifest], unfinished: set[str]) -> None:
         found = {item["uri"]: item for item in manifests}
@@ -198,7 +223,7 @@ class Checkpoints:
         self._merge_scan(manifests, untouched)
         for item in find_abandoned(untouched, self._failed, newest_generation):
             await self._gang.remove_checkpoint(item.uri)
-            self._unfinished.discard(item.uri)
             message = f"{item.uri} was never finished, so it was removed"
             note = NoteRecorded("checkpoint_torn", {"step": item.step, "message": message})
             await self._journal.record(f"checkpoint_torn:{item.generation}:{item.step}", note, item.generation)
+            self._unfinished.discard(item.uri)

@@ -48,14 +48,16 @@ class Nodes(FakeAgents):
         self.fails: set[tuple[str, str]] = set()
         """Pairs (node, method) that fail."""
         self.lost: set[str] = set()
-        self.hangs: set[str] = set()
-        """Nodes that do not answer `save_checkpoint`."""
+        self.hangs: set[tuple[str, str]] = set()
+        """Pairs (node, method) that do not answer."""
         self.digests: dict[str, int] = {}
         """Node → checksum of its replica, if it differs from the default."""
         self.writing: dict[str, str] = {}
         """Node → URI of a checkpoint that it still writes for a former supervisor."""
 
     async def intercept(self, node_id: str, method: str, arguments: Sequence[Any]) -> None:
+        if (node_id, method) in self.hangs:
+            await asyncio.Event().wait()
         if node_id in self.lost:
             raise AgentLostError(node_id, "gone")
         if (node_id, method) in self.fails:
@@ -64,8 +66,6 @@ class Nodes(FakeAgents):
     async def _save_checkpoint(
         self, node: str, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str]
     ) -> Any:
-        if node in self.hangs:
-            await asyncio.Event().wait()
         fsspec_storage.write_bytes(f"{uri}/{node}", b"shard")
         part = {"alike": [{"w": self.digests.get(node, 7)}]}
         return SavedShards(({"name": node, "size_bytes": 5, "crc32": 0},), part)
@@ -152,16 +152,40 @@ async def test_an_unfinished_save_of_an_ended_generation_is_removed(setup: Check
 
 
 async def test_a_save_does_not_wait_for_a_lost_node(setup: CheckpointSetup) -> None:
-    setup.nodes.hangs = {"node-1"}
+    """Fail also the second save, which has not begun: its node is lost, too."""
+    setup.nodes.hangs = {("node-1", "save_checkpoint")}
     first, second = setup.begin(2), setup.begin(4)
     await asyncio.sleep(0.05)
     assert setup.checkpoints.is_saving and not first.is_set()
-    setup.nodes.hangs = set()
     setup.checkpoints.record_loss(["node-1"])
     await asyncio.wait_for(asyncio.gather(first.wait(), second.wait()), 20)
     assert not setup.checkpoints.is_saving
-    assert await setup.noted("checkpoint_failed") == [2]
-    assert [saved.step for saved in setup.checkpoints.finished()] == [4]
+    assert await setup.noted("checkpoint_failed") == [2, 4]
+    setup.nodes.hangs = set()
+    await setup.generation()
+    await setup.save(6)
+    assert [saved.step for saved in setup.checkpoints.finished()] == [6]
+
+
+@pytest.mark.parametrize("method", ["scan_checkpoints", "remove_checkpoint"])
+async def test_retention_does_not_wait_for_a_lost_node(setup: CheckpointSetup, method: str) -> None:
+    """Otherwise the next save, perhaps the last one of the job, would wait as long as Ray keeps the call."""
+    if method == "remove_checkpoint":
+        await setup.save(2)
+    setup.nodes.hangs = {("node-0", method)}
+    ended = setup.begin(4)
+    await asyncio.sleep(0.05)
+    assert setup.checkpoints.is_saving and not ended.is_set()
+    setup.checkpoints.record_loss(["node-0"])
+    await asyncio.wait_for(ended.wait(), 20)
+    assert await setup.noted("checkpoint_failed") == [], "the set itself was saved"
+    setup.nodes.hangs = set()
+    await setup.generation()
+    await setup.save(6)
+    assert setup.names() == ["step-6.gen-2"], "retention is repeated after the next save"
+    events = await setup.journal.since("", 0, 0)
+    removed = [event.data["step"] for event in events if event.type == "checkpoint_removed"]
+    assert removed == [2, 4] if method == "remove_checkpoint" else [4]
 
 
 async def test_a_failed_save_is_removed_at_once(setup: CheckpointSetup) -> None:
