@@ -114,7 +114,7 @@ def _requirements() -> list[str]:
     """Return what regroup and its tests need, without torch."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    names = ("worker", "data", "ray-train", "s3", "plots", "dev")
+    names = ("worker", "data", "ray-train", "s3", "plots", "examples", "dev")
     lines = [*project["dependencies"], *(line for name in names for line in extras[name])]
     return [line for line in lines if not line.startswith(("torch", "regroup["))]
 
