@@ -106,6 +106,7 @@ async def test_a_job_that_cannot_be_scheduled_affects_no_other(
         job = await until(store, absurd, lambda job: job.platform_fault is not None)
         assert job.platform_fault and job.platform_fault.status and job.state is JobState.QUEUED
         assert "other jobs are not affected" in job.platform_fault.message
+        await eventually(lambda: controller.passes.completed_at_s is not None)
         assert controller.passes.job_faults > 0 and controller.passes.failed["fault"] == 0
         assert await controller.check() == "leads" and "s ago" in await controller.check_passes()
         positions = QueuePositions(store, time.time, 3600.0)
