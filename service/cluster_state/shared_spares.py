@@ -6,12 +6,7 @@ from dataclasses import replace
 
 from regroup.service.cluster_state.allocations import without_allocated
 from regroup.service.domain.topology import Node, NodeKind
-from regroup.service.policy.scheduling.shared_spares import (
-    NodeShare,
-    SparePool,
-    assign_shared_spares,
-    describe_shared_spare,
-)
+from regroup.service.policy.scheduling.shared_spares import SHARED_SPARE, NodeShare, SparePool, assign_shared_spares
 from regroup.service.store.records import Allocation, AllocationKind, JobRow, ProjectRow
 from regroup.service.store.store import Store
 
@@ -34,7 +29,7 @@ async def shared_spare_nodes(store: Store, nodes: Sequence[Node]) -> dict[str, s
 async def close_shared_spares(store: Store, nodes: Sequence[Node], project: str | None = None) -> list[Node]:
     """Return the nodes. Shared spares of projects other than `project` are closed."""
     found = await shared_spare_nodes(store, nodes)
-    closed = {node_id: describe_shared_spare(owner) for node_id, owner in found.items() if owner != project}
+    closed = {node_id: SHARED_SPARE for node_id, owner in found.items() if owner != project}
     return [replace(node, closed_reason=closed[node.id]) if node.id in closed else node for node in nodes]
 
 

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 
 from regroup.service.policy.placement.place import Demand, Placement, place
 from regroup.service.policy.scheduling.capacity import Capacity, FutureCapacity, ResourceAmounts, resources_of, subtract
-from regroup.service.policy.scheduling.entries import RunningJob
+from regroup.service.policy.scheduling.entries import JobReference, RunningJob
 
 
 @dataclass(frozen=True)
 class BackfillReservation:
     """The promised start of a waiting job."""
 
-    job_id: str
-    name: str
+    job: JobReference
     start_s: float | None
     """Start in Unix seconds; None if it cannot be predicted."""
     demand: Demand
@@ -28,8 +27,7 @@ class BackfillReservation:
 
 
 def reserve_start(
-    job_id: str,
-    name: str,
+    job: JobReference,
     demand: Demand,
     capacity: Capacity,
     running: Iterable[RunningJob],
@@ -47,13 +45,13 @@ def reserve_start(
         for promise in before:
             freed.reserve(promise.demand, promise.node_ranks)
         for _, jobs in ends[:count]:
-            for job in jobs:
-                freed.release(job.demand, job.node_ranks)
+            for each in jobs:
+                freed.release(each.demand, each.node_ranks)
         return freed
 
     first = _count_until_enough(freed_by(0), ends)
     if first is None:
-        return BackfillReservation(job_id, name, None, demand)
+        return BackfillReservation(job, None, demand)
     tries: dict[int, Placement | None] = {}
 
     def fits(count: int) -> bool:
@@ -65,8 +63,8 @@ def reserve_start(
     count = _bisect_first(first, len(ends), fits)
     placement = tries[count] if count is not None else None
     if count is None or placement is None:
-        return BackfillReservation(job_id, name, None, demand)
-    return _reservation(job_id, name, demand, ends[count - 1][0], placement, freed_by(count))
+        return BackfillReservation(job, None, demand)
+    return _reservation(job, demand, ends[count - 1][0], placement, freed_by(count))
 
 
 class BackfillCapacity:
@@ -145,9 +143,9 @@ def _by_end(running: Iterable[RunningJob]) -> list[tuple[float, list[RunningJob]
 
 
 def _reservation(
-    job_id: str, name: str, demand: Demand, start_s: float, placement: Placement, freed: FutureCapacity
+    job: JobReference, demand: Demand, start_s: float, placement: Placement, freed: FutureCapacity
 ) -> BackfillReservation:
     slots = tuple((slot.node.id, slot.ranks) for slot in placement.slots)
     after = {node_id: freed.free_on(node_id) for node_id, _ in slots}
     left = tuple((node_id, subtract(after[node_id], resources_of(demand, ranks))) for node_id, ranks in slots)
-    return BackfillReservation(job_id, name, start_s, demand, slots, left)
+    return BackfillReservation(job, start_s, demand, slots, left)

@@ -197,7 +197,7 @@ class _SchedulingPass:
             self._wait(job, held.reason, held.message)
             return
         if (ahead := self._ahead(tries[-1].demand)) is not None:
-            message = f"job {ahead.name!r} is ahead and waits for devices"
+            message = f"{ahead.job.text_for(job.project)} is ahead and waits for devices"
             self._wait(job, Shortage.PRIORITY, message)
             return
         possible = [size for size in sizes if size.ranks <= tries[-1].ranks and self._fits_empty(size.demand)]
@@ -271,8 +271,7 @@ class _SchedulingPass:
             )  # fmt: skip
             self._running = _apply_preemptions(self._running, preemptions, self._now_s)
         promise = reserve_start(
-            job.job_id,
-            job.name,
+            job.reference,
             demand,
             self._spare.before_reservations,
             self._running,
@@ -281,7 +280,7 @@ class _SchedulingPass:
         self._spare.add_reservation(promise)
         self.decisions += preemptions
         if preemptions or coming:
-            names = [other.name for other in self._running if other.is_releasing]
+            names = [other.reference.text_for(job.project) for other in self._running if other.is_releasing]
             self._wait(
                 job,
                 WaitCause.PREEMPTION,

@@ -42,6 +42,22 @@ class Size:
 
 
 @dataclass(frozen=True)
+class JobReference:
+    """A job, for messages about other jobs."""
+
+    job_id: str
+    name: str
+    project: str
+
+    def text_for(self, project: str) -> str:
+        """Return how a message to people of `project` names the job: by name only in its own project.
+
+        People of other projects may not see the name. The id says nothing to those who may not see the job.
+        """
+        return f"job {self.name!r}" if project == self.project else f"job {self.job_id} of another project"
+
+
+@dataclass(frozen=True)
 class WaitingJob:
     """A queued job."""
 
@@ -58,6 +74,11 @@ class WaitingJob:
     """Time from its admission within which the job surely ends; None if it has no limit."""
     pending_dependencies: tuple[str, ...] = ()
     """Names of jobs that must succeed first and have not yet."""
+
+    @property
+    def reference(self) -> JobReference:
+        """The job, for messages about it."""
+        return JobReference(self.job_id, self.name, self.project)
 
     @property
     def min_ranks(self) -> int:
@@ -90,6 +111,11 @@ class RunningJob:
     """Expected end in Unix seconds; None if it cannot be predicted."""
     is_releasing: bool = False
     """True if the job is ending or being preempted: its devices become free without further action."""
+
+    @property
+    def reference(self) -> JobReference:
+        """The job, for messages about it."""
+        return JobReference(self.job_id, self.name, self.project)
 
     @property
     def non_preemptible_ranks(self) -> int:

@@ -81,11 +81,14 @@ def choose_preemptions(
     shrinking = [_Preemption(other, other.smaller_sizes[0]) for other in order if other.smaller_sizes]
     suspending = [_Preemption(other, None) for other in order if other.preemptibility is Preemptibility.full]
     chosen = _choose_enough([*shrinking, *suspending], job, size.demand, capacity, running, usage)
-    why = f"preempted by job {job.name!r} of project {job.project!r}, priority {job.priority.name}"
+
+    def why(offer: _Preemption) -> str:
+        return f"preempted by {job.reference.text_for(offer.job.project)}, priority {job.priority.name}"
+
     return [
-        Requeue(offer.job.job_id, why)
+        Requeue(offer.job.job_id, why(offer))
         if offer.size is None
-        else Shrink(offer.job.job_id, offer.size.layout, tuple(offer.releases), why)
+        else Shrink(offer.job.job_id, offer.size.layout, tuple(offer.releases), why(offer))
         for offer in chosen
     ]
 

@@ -57,9 +57,8 @@ def assign_shared_spares(pools: Sequence[SparePool], nodes: Sequence[Node]) -> d
     return found
 
 
-def describe_shared_spare(project: str) -> str:
-    """Return the reason why a node is reserved, for people."""
-    return f"reserved as a spare for jobs of project {project!r}"
+SHARED_SPARE = "reserved as a spare for jobs of another project"
+"""Reason why a node is closed for jobs of other projects, for people. They may not see the project."""
 
 
 def _is_idle(node: Node) -> bool:

@@ -45,7 +45,7 @@ async def test_no_job_starts_on_a_spare_and_a_queued_job_shows_the_reason(setup:
         await setup.submit("other", dp=2)
         waits = await setup.until("j-other", lambda job: bool(job.conditions))
         (placeable,) = [each for each in waits.conditions if each.type == "Placeable"]
-        assert "reserved as a spare for jobs of project 'vision'" in placeable.message
+        assert "reserved as a spare for jobs of another project" in placeable.message
         await setup.store.queue.put_project(ProjectRow("vision"))
         await setup.until_state("j-other", JobState.STARTING)
 

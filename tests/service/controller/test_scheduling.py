@@ -77,7 +77,7 @@ async def test_a_preempted_job_queues_and_starts_again_after_the_higher_one(setu
     high = await setup.submit("high", 2, priority="high")
     change = await asyncio.wait_for(supervisor.wait_for_intent("change"), 5)
     assert change["is_requeue"] and change["reason"] == "preempted" and change["leaving"] == {}
-    assert change["why"] == "preempted by job 'high' of project 'default', priority high"
+    assert change["why"] == "preempted by job 'high', priority high"
     waiting = await setup.until(high, JobState.QUEUED, "preemption")
     assert [each.type for each in waiting.conditions] == ["Placeable", "StartEstimated"]
 

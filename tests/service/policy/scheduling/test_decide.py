@@ -238,3 +238,19 @@ def test_placement_uses_the_measured_speed_of_links() -> None:
         if isinstance(decision, Admission) and decision.placement.choice
     ]
     assert len(predicted) == 2 and predicted[1] > 100 * predicted[0]
+
+
+def test_messages_name_jobs_of_other_projects_by_id_only() -> None:
+    ahead = replace(waiting("secret", 3, project="b"), job_id="job_1")
+    _, second = decide([ahead, waiting("second", 1)], [node("n", 4, free=2)])
+    assert (
+        isinstance(second, Wait) and second.why.message == "job job_1 of another project is ahead and waits for devices"
+    )
+
+    low = running("low", 4, "n", project="a", priority=Priority.low)
+    for project, text in (("a", "job 'urgent'"), ("b", "job job_2 of another project")):
+        urgent = replace(waiting("urgent", 4, project=project, priority=Priority.high), job_id="job_2")
+        requeue, wait = decide([urgent], [node("n", 4, free=0)], [low], rule=RULE, now_s=0.0)
+        assert isinstance(requeue, Requeue) and requeue.why == f"preempted by {text}, priority high"
+        victim = "job 'low'" if project == "a" else "job low of another project"
+        assert isinstance(wait, Wait) and wait.why.message == f"preempting {victim} to free devices for this job"

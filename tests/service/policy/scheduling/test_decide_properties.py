@@ -11,7 +11,7 @@ from regroup.service.policy.placement.place import Demand, Placement, Shortage, 
 from regroup.service.policy.scheduling.backfill import reserve_start
 from regroup.service.policy.scheduling.capacity import Capacity, ranks_that_fit, total_of
 from regroup.service.policy.scheduling.decide import Admission, SchedulingDecision, SchedulingPolicy, Wait, decide
-from regroup.service.policy.scheduling.entries import Preemptibility, Priority, RunningJob, WaitingJob
+from regroup.service.policy.scheduling.entries import JobReference, Preemptibility, Priority, RunningJob, WaitingJob
 from regroup.service.policy.scheduling.fair_share import AdmissionOrder
 from regroup.service.policy.scheduling.preemption import Requeue, Shrink
 from regroup.service.policy.scheduling.quota import Quota, QuotaUsage
@@ -172,7 +172,9 @@ def test_backfilled_jobs_delay_no_promised_start(
         ahead = _admitted(decisions[:at], jobs)
         all_admitted = _admitted(decisions, jobs)
         alone, with_others = (
-            reserve_start("h", "h", request, _capacity_after(nodes, admitted), [*running, *admitted], ()).start_s
+            reserve_start(
+                JobReference("h", "h", "default"), request, _capacity_after(nodes, admitted), [*running, *admitted], ()
+            ).start_s
             for admitted in (ahead, all_admitted)
         )
         assert alone == promise.start_s and with_others == promise.start_s
