@@ -10,6 +10,7 @@ from regroup.service.domain.errors import (
     PreconditionError,
     RegroupError,
     SpecError,
+    UnauthorizedError,
     UnavailableError,
 )
 
@@ -35,8 +36,8 @@ class ErrorCode:
 ERROR_CODES: Sequence[ErrorCode] = (
     ErrorCode("malformed_json", 400, "Malformed JSON in the request body", EXIT_INVALID),
     ErrorCode("bad_request", 400, "Invalid request", EXIT_INVALID),
-    ErrorCode("unauthorized", 401, "Token missing or wrong", EXIT_FORBIDDEN),
-    ErrorCode("forbidden", 403, "Not allowed by this server", EXIT_FORBIDDEN),
+    ErrorCode("unauthorized", 401, "Not authenticated", EXIT_FORBIDDEN),
+    ErrorCode("forbidden", 403, "Not allowed", EXIT_FORBIDDEN),
     ErrorCode("not_found", 404, "Not found", EXIT_NOT_FOUND),
     ErrorCode("method_not_allowed", 405, "Method not allowed", EXIT_INVALID),
     ErrorCode("request_timeout", 408, "The request did not arrive in time", EXIT_UNAVAILABLE),
@@ -64,6 +65,7 @@ CODE_BY_ERROR: Sequence[tuple[type[RegroupError], str]] = (
     (ConflictError, "conflict"),
     (PreconditionError, "precondition_failed"),
     (ForbiddenError, "forbidden"),
+    (UnauthorizedError, "unauthorized"),
     (UnavailableError, "unavailable"),
 )
 """The first class that matches an error names its code."""

@@ -103,7 +103,11 @@ class PreconditionError(RegroupError):
 
 
 class ForbiddenError(RegroupError):
-    """The server is not configured to allow the request."""
+    """The identity has no permission for the request, or the server is not configured to allow it."""
+
+
+class UnauthorizedError(RegroupError):
+    """The request proves no identity: the token is missing, unknown, expired or revoked."""
 
 
 class UnavailableError(RegroupError):

@@ -1,5 +1,6 @@
 """The rows of jobs: insert, find, list by page; and the stored responses of idempotency keys."""
 
+import itertools
 import secrets
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -17,6 +18,8 @@ from regroup.service.store.tables import LIVE, events, idempotency, jobs, keys, 
 
 _PER_STATEMENT = 500
 """Number of ids in one statement. SQLite and PostgreSQL limit the number of parameters."""
+_BRANCHES = 200
+"""Number of queries in one union. SQLite allows 500."""
 _LABELLED = 2000
 """Number of jobs with a label that one page reads."""
 _TERMINAL = [state for state in JobState if state.is_terminal]
@@ -120,7 +123,12 @@ async def find(connection: AsyncConnection, reference: str, project: str) -> Job
         found = [job_row(row) for query in queries for row in (await connection.execute(query)).mappings()]
         if found:
             return max(found, key=lambda job: job.id)
-    raise NotFoundError(f"no job with id or, in project {project!r}, name {reference!r}; `regroup jobs` lists them")
+    raise unknown_job(reference, project)
+
+
+def unknown_job(reference: str, project: str) -> NotFoundError:
+    """Return the error for a job that does not exist, or that its reader must not see."""
+    return NotFoundError(f"no job with id or, in project {project!r}, name {reference!r}; `regroup jobs` lists them")
 
 
 async def in_states(connection: AsyncConnection, states: list[JobState]) -> list[JobRow]:
@@ -138,6 +146,8 @@ async def page(connection: AsyncConnection, job_filter: JobFilter, after: str | 
     each combination of the other filters. With labels, one page reads a limited number of jobs with the first label,
     so it may be shorter than `limit` and still have a next page.
     """
+    if job_filter.projects is not None and not job_filter.projects:
+        return Page((), None)
     if job_filter.labels:
         ids, next_after = await _labelled_ids(connection, job_filter, after, limit)
     else:
@@ -150,18 +160,22 @@ async def page(connection: AsyncConnection, job_filter: JobFilter, after: str | 
 
 async def _newest_ids(connection: AsyncConnection, job_filter: JobFilter, after: str | None, limit: int) -> list[str]:
     branches = list[sa.Select[tuple[str]]]()
-    for state in sorted(job_filter.states or JobState):
+    projects = [None] if job_filter.projects is None else sorted(job_filter.projects)
+    for state, project in itertools.product(sorted(job_filter.states or JobState), projects):
         query = sa.select(jobs.c.id).where(jobs.c.state == state)
-        if job_filter.project is not None:
-            query = query.where(jobs.c.project == job_filter.project)
+        if project is not None:
+            query = query.where(jobs.c.project == project)
         if job_filter.name is not None:
             query = query.where(jobs.c.name == job_filter.name)
         if after is not None:
             query = query.where(jobs.c.id < after)
         newest = query.order_by(jobs.c.id.desc()).limit(limit).subquery()
         branches.append(sa.select(newest.c.id))
-    found = (await connection.execute(sa.union_all(*branches))).scalars()
-    return sorted((str(job_id) for job_id in found), reverse=True)[:limit]
+    found = list[str]()
+    for start in range(0, len(branches), _BRANCHES):
+        some = sa.union_all(*branches[start : start + _BRANCHES])
+        found += [str(job_id) for job_id in (await connection.execute(some)).scalars()]
+    return sorted(found, reverse=True)[:limit]
 
 
 async def _labelled_ids(
@@ -178,8 +192,8 @@ async def _labelled_ids(
         query = sa.select(jobs.c.id).where(jobs.c.id.in_(some))
         if job_filter.states:
             query = query.where(jobs.c.state.in_(sorted(job_filter.states)))
-        if job_filter.project is not None:
-            query = query.where(jobs.c.project == job_filter.project)
+        if job_filter.projects is not None:
+            query = query.where(jobs.c.project.in_(sorted(job_filter.projects)))
         if job_filter.name is not None:
             query = query.where(jobs.c.name == job_filter.name)
         for other, desired in others:

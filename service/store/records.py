@@ -361,7 +361,8 @@ class JobFilter:
     """A filter of a list of jobs. Unset fields match all jobs."""
 
     states: frozenset[JobState] = frozenset()
-    project: str | None = None
+    projects: frozenset[str] | None = None
+    """Jobs of these projects; None for all."""
     name: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
 

@@ -22,6 +22,7 @@ from regroup.service.store import history, jobs, leases
 from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.generation_progress import progress_of
+from regroup.service.store.identities import IdentityStore
 from regroup.service.store.incident_rows import write_incident
 from regroup.service.store.ingest import ingest
 from regroup.service.store.job_writer import Intending, JobWriter
@@ -62,6 +63,7 @@ class Store:
         self.queue = QueueStore(database, self.changes)
         self.nodes = NodeStore(database, self.changes)
         self.predictions = PredictionStore(database, self.changes)
+        self.identities = IdentityStore(database)
         self.totals = TotalsStore(database)
         self.retention = RetentionStore(database)
         self._idempotency_kept_s = idempotency_kept_s

@@ -82,10 +82,11 @@ def questions(store: Store) -> dict[str, Callable[[], Awaitable[Any]]]:
         "a name": lambda: store.find_job("nightly-3", "p0"),
         "the first page": page(),
         "a later page": page("job_00000099"),
-        "queued of a project": page(states=frozenset({JobState.QUEUED}), project="p1"),
+        "queued of a project": page(states=frozenset({JobState.QUEUED}), projects=frozenset({"p1"})),
         "failed of a name": page(states=frozenset({JobState.FAILED}), name="nightly-1"),
-        "a name in a project": page(name="nightly-1", project="p2"),
-        "a project without jobs": page(project="absent"),
+        "a name in a project": page(name="nightly-1", projects=frozenset({"p2"})),
+        "a project without jobs": page(projects=frozenset({"absent"})),
+        "some projects": page(projects=frozenset({"p0", "p2", "absent"})),
         "a label": page(labels={"team": "vision"}),
         "a label and a state": page(labels={"team": "vision"}, states=frozenset({JobState.QUEUED})),
         "unfinished counts": lambda: store.totals.uncounted(5000.0, 50),
@@ -136,7 +137,11 @@ async def test_no_question_costs_more_after_20000_jobs(store: Store, queue: Call
 async def test_pages_contain_each_job_once(store: Store, queue: Callable[..., Any]) -> None:
     await queue("live")
     await add_ended_jobs(store, 10_000_000, 5000)
-    for fields in ({"project": "p1"}, {"labels": {"team": "vision"}, "name": "nightly-2"}, {"name": "nightly-3"}):
+    for fields in (
+        {"projects": frozenset({"p1"})},
+        {"labels": {"team": "vision"}, "name": "nightly-2"},
+        {"name": "nightly-3"},
+    ):
         found, after = list[str](), None
         while True:
             page = await store.page(JobFilter(**fields), after, 40)
@@ -145,8 +150,7 @@ async def test_pages_contain_each_job_once(store: Store, queue: Callable[..., An
             if after is None:
                 break
         assert found == sorted(set(found), reverse=True)
-        key, modulus = ("project", 3) if "project" in fields else ("name", 7)
-        remainder = int(str(fields[key])[-1])
+        remainder, modulus = (1, 3) if "projects" in fields else (int(str(fields["name"])[-1]), 7)
         assert found == [f"job_{n:08}" for n in range(10_004_999, 9_999_999, -1) if n % modulus == remainder]
 
 

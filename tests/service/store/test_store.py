@@ -124,7 +124,7 @@ async def test_pages_and_filters_list_matching_jobs(store: Store, queue):
     await store.cancel(ids[0], now=1.0, actor="someone")
     ended = await store.page(JobFilter(states=frozenset({JobState.CANCELLED})), None, 50)
     assert [job.id for job in ended.jobs] == [ids[0]]
-    assert (await store.page(JobFilter(project="other"), None, 50)).jobs == ()
+    assert (await store.page(JobFilter(projects=frozenset({"other"})), None, 50)).jobs == ()
     assert [job.id for job in (await store.page(JobFilter(name="job-3"), None, 50)).jobs] == [ids[3]]
 
 

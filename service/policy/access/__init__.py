@@ -1,0 +1,1 @@
+"""Roles, permissions, and the decision who may do what."""

@@ -1,0 +1,64 @@
+"""Rows of identities, members of projects, and tokens."""
+
+from dataclasses import dataclass
+
+from regroup.service.domain.identity import IdentityKind, Membership, Role
+
+
+@dataclass(frozen=True)
+class IdentityRow:
+    """A person or a service account."""
+
+    subject: str
+    kind: IdentityKind
+    project: str | None
+    """Project whose admins manage this service account; None for people, and for accounts of operators."""
+    is_operator: bool
+    created_at: float
+    """Unix seconds."""
+    created_by: str
+    disabled_at: float | None = None
+    """Time since which its tokens are refused, Unix seconds."""
+
+
+@dataclass(frozen=True)
+class MemberRow:
+    """A membership in a project."""
+
+    project: str
+    subject: str
+    """An identity, or `group:NAME` for a group of the identity provider."""
+    membership: Membership
+    created_at: float
+    created_by: str
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """A token. The token itself is not stored."""
+
+    id: str
+    subject: str
+    name: str
+    """Description, for people."""
+    digest: str
+    """SHA-256 of the secret part, in hexadecimal digits."""
+    project: str | None
+    """The only project in which the token is valid; None for all projects of its subject."""
+    role: Role | None
+    """Highest role of the token; None for the roles of its subject."""
+    created_at: float
+    created_by: str
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    used_at: float | None = None
+    """Time of the last use, Unix seconds, at most a minute late."""
+
+
+@dataclass(frozen=True)
+class StoredToken:
+    """A token with everything that decides what it may do, as one transaction read it."""
+
+    token: TokenRow
+    identity: IdentityRow
+    members: tuple[MemberRow, ...]
