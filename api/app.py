@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 
 from regroup import __version__
 from regroup.api.web import problems
+from regroup.api.web.authenticator import Authenticator
 from regroup.api.web.descriptions import TAGS, describe_operations, describe_properties
 from regroup.api.web.http import Guard, PageTokens
 from regroup.api.web.open_streams import EndStreams, OpenStreams
@@ -19,6 +20,7 @@ from regroup.api.web.routes import (
     drains,
     evidence,
     exec,
+    identities,
     job_plan,
     jobs,
     nodes,
@@ -30,6 +32,7 @@ from regroup.api.web.routes import (
     specs,
     streams,
     suspend,
+    tokens,
     topology,
     uploads,
 )
@@ -39,7 +42,7 @@ from regroup.service.operations.services import Services
 
 
 def create_app(services: Services, token: ApiToken) -> FastAPI:
-    """Create the app over `services`, for clients that have `token`. The caller closes the services after the app."""
+    """Create the app over `services`. `token` is that of the server's owner. The caller closes the services later."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
@@ -51,7 +54,7 @@ def create_app(services: Services, token: ApiToken) -> FastAPI:
     app = _create_app(lifespan)
     app.add_middleware(JsonBodies)
     app.add_middleware(RequestLimits, settings=services.settings)
-    app.add_middleware(Guard, token)
+    app.add_middleware(Guard, Authenticator(token, services.authentication))
     app.state.open_streams = OpenStreams()
     app.add_middleware(EndStreams, streams=app.state.open_streams)
     return app
@@ -114,6 +117,8 @@ def _create_app(lifespan: Any = None) -> FastAPI:
         nodes.router,
         drains.router,
         projects.router,
+        identities.router,
+        tokens.router,
         topology.router,
         plans.router,
         probes.router,

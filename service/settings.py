@@ -141,10 +141,10 @@ class Settings(BaseSettings):
     """Time without data after which the server rejects a request whose body is not complete."""
     write_timeout_s: _PositiveSeconds = 60.0
     """Time after which the server closes the connection to a client that reads nothing of its response."""
-    streams_per_client: int = Field(default=1000, ge=1, le=_MAX_COUNT)
-    """Number of streams (events, steps, logs, commands) that one client may follow at the same time."""
+    streams_per_identity: int = Field(default=1000, ge=1, le=_MAX_COUNT)
+    """Number of streams (events, steps, logs, commands) that one identity may follow at the same time."""
     max_streams: int = Field(default=4000, ge=1, le=_MAX_COUNT)
-    """Number of streams that all clients may follow at the same time."""
+    """Number of streams that all identities may follow at the same time."""
 
     @field_validator("topology_labels")
     @classmethod

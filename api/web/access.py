@@ -1,19 +1,16 @@
-"""Access to the API: a pure decision over the host, the origin and the token of a request.
+"""Access to the API: which hosts and pages may send a request, and which token the request has. Pure.
 
 The server listens on loopback, which every local user and every web page in a browser on this machine reaches. A page
 must not use it through a name that resolves to 127.0.0.1 (DNS rebinding), nor from another origin, another loopback
-port included. Everything else needs the token.
+port included. Everything else needs a token; see `authenticator.py`.
 """
 
 import base64
 import binascii
-import hashlib
-import hmac
 import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
@@ -29,7 +26,7 @@ _OWN_SITES = frozenset({"same-origin", "none"})
 
 
 @dataclass(frozen=True)
-class Sender:
+class SenderHeaders:
     """The headers of a request that tell who sends it. Each header should appear at most once."""
 
     hosts: Sequence[str]
@@ -47,15 +44,8 @@ class Refusal:
     detail: str
 
 
-def refusal_of(path: str, sender: Sender, token: str, token_path: Path) -> Refusal | None:
-    """Return why a request for `path` is refused, or None if it is allowed.
-
-    Args:
-        path: path of the URL, decoded.
-        sender: the headers.
-        token: token of this server.
-        token_path: its file, for the message.
-    """
+def refusal_of(sender: SenderHeaders) -> Refusal | None:
+    """Return why no request of this sender is allowed, whatever its token; None if it is allowed."""
     host = sender.hosts[0] if len(sender.hosts) == 1 else ""
     if not is_loopback(host):
         detail = f"Host {', '.join(sender.hosts)!r} is not loopback; this server accepts only 127.0.0.1 and localhost"
@@ -66,16 +56,13 @@ def refusal_of(path: str, sender: Sender, token: str, token_path: Path) -> Refus
     for site in sender.fetch_sites:
         if site not in _OWN_SITES:
             return Refusal("forbidden", f"requests from other pages are not allowed (Sec-Fetch-Site: {site!r})")
-    if path in OPEN_PATHS or (sender.authorizations and all(_has(token, given) for given in sender.authorizations)):
-        return None
-    problem = "the token in Authorization is not the one of this server" if sender.authorizations else "there is none"
-    return Refusal(
-        "unauthorized",
-        f"this server needs its token, and {problem}. The token is in the file {token_path} on the server's machine. "
-        "The command line and the Python client find it for the server of this machine; for another one, set "
-        "REGROUP_TOKEN to the token, or REGROUP_TOKEN_FILE or `regroup --token-file` to a copy of the file. Other "
-        "programs send `Authorization: Bearer TOKEN`; a browser asks for it as the password",
-    )
+    return None
+
+
+def token_of(sender: SenderHeaders) -> str | None:
+    """Return the token of a request; None if it has none, or if its headers contradict each other."""
+    tokens = {_token_in(given) for given in sender.authorizations}
+    return tokens.pop() if len(tokens) == 1 else None
 
 
 def is_loopback(netloc: str) -> bool:
@@ -98,23 +85,17 @@ def _is_own(origin: str, host: str) -> bool:
     return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
 
 
-def _has(token: str, authorization: str) -> bool:
-    """Return True if an `Authorization` header has the token. Takes the same time for every wrong token."""
+def _token_in(authorization: str) -> str | None:
+    """Return the token in an `Authorization` header: the value of Bearer, or the password of Basic."""
     scheme, _, given = authorization.partition(" ")
     given = given.strip()
     match scheme.lower():
         case "bearer":
-            return _are_equal(given, token)
+            return given or None
         case "basic":
             try:
-                _, _, password = base64.b64decode(given, validate=True).decode().partition(":")
+                return base64.b64decode(given, validate=True).decode().partition(":")[2] or None
             except (binascii.Error, UnicodeDecodeError):
-                return False
-            return _are_equal(password, token)
+                return None
         case _:
-            return False
-
-
-def _are_equal(one: str, other: str) -> bool:
-    digests = [hashlib.sha256(text.encode(errors="replace")).digest() for text in (one, other)]
-    return hmac.compare_digest(*digests)
+            return None

@@ -21,6 +21,8 @@ TAGS: Mapping[str, str] = {
     "drain": "Nodes that will leave.",
     "topology": "Domains of nodes and the links between them.",
     "projects": "Quotas, limits and defaults of projects.",
+    "identities": "People and service accounts, and their roles in projects.",
+    "tokens": "Tokens of the API.",
     "spec": "The format of job specs.",
     "uploads": "Archives of the jobs' code.",
     "ops": "Health, version and metrics of the server.",

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regroup.api.web import access
+from regroup.api.web.authenticator import Authenticator
 from regroup.api.web.problems import problem
-from regroup.service.domain.errors import PreconditionError
-from regroup.service.local.api_token import ApiToken
+from regroup.service.domain.errors import PreconditionError, UnauthorizedError, UnavailableError
 from regroup.service.store.records import JobRow
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -24,11 +25,14 @@ MAX_PIECE_BYTES = 8 * 1024 * 1024
 
 
 class Guard:
-    """Middleware that refuses requests of others than users of this server, and bodies that are too large."""
+    """Middleware that finds the identity of a request, and refuses requests without one and bodies that are too large.
 
-    def __init__(self, app: ASGIApp, token: ApiToken, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+    The identity is `scope["state"]["identity"]`. Paths in `access.OPEN_PATHS` have none.
+    """
+
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, max_body_bytes: int = MAX_BODY_BYTES) -> None:
         self._app = app
-        self._token = token
+        self._authenticator = authenticator
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,13 +46,9 @@ class Guard:
         headers, path = Headers(scope=scope), str(scope["path"])
         limit = MAX_PIECE_BYTES if path.startswith(UPLOADS) else self._max_body_bytes
         too_large = f"a body may have at most {limit} bytes"
-        refused = access.refusal_of(path, _sender(headers), self._token.value, self._token.path)
-        refusal = None
-        if refused is not None:
-            refusal = problem(refused.code, refused.detail, path)
-            if refused.code == "unauthorized":
-                for challenge in access.CHALLENGES:
-                    refusal.headers.append("WWW-Authenticate", challenge)
+        refusal = await self._authenticate(scope, headers, path)
+        if refusal is not None:
+            pass
         elif "\x00" in path or b"%00" in scope.get("query_string", b""):
             refusal = problem("bad_request", "a name cannot contain the NUL character", path.replace("\x00", ""))
         elif (length := headers.get("content-length", "0")).isdigit() and int(length) > limit:
@@ -68,9 +68,31 @@ class Guard:
 
         await self._app(scope, limited, send)
 
+    async def _authenticate(self, scope: Scope, headers: Headers, path: str) -> Response | None:
+        """Store the identity in the scope; return the refusal if there is none."""
+        sender = _sender(headers)
+        refused = access.refusal_of(sender)
+        if refused is not None:
+            return problem(refused.code, refused.detail, path)
+        if path in access.OPEN_PATHS:
+            return None
+        try:
+            identity = await self._authenticator.identify(
+                access.token_of(sender), has_header=bool(sender.authorizations)
+            )
+        except UnauthorizedError as error:
+            refusal = problem("unauthorized", str(error), path)
+            for challenge in access.CHALLENGES:
+                refusal.headers.append("WWW-Authenticate", challenge)
+            return refusal
+        except UnavailableError as error:
+            return problem("unavailable", str(error), path)
+        scope.setdefault("state", {})["identity"] = identity
+        return None
 
-def _sender(headers: Headers) -> access.Sender:
-    return access.Sender(
+
+def _sender(headers: Headers) -> access.SenderHeaders:
+    return access.SenderHeaders(
         hosts=headers.getlist("host"),
         origins=headers.getlist("origin"),
         fetch_sites=headers.getlist("sec-fetch-site"),

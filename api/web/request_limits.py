@@ -1,16 +1,16 @@
 """Limits of requests: the time for a body, and the number of streams that a client follows at the same time."""
 
 import asyncio
-import hashlib
 import time
 from collections import Counter
+from typing import cast
 from urllib.parse import parse_qs
 
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regroup.api.web.problems import problem
+from regroup.service.domain.identity import Identity
 from regroup.service.settings import Settings
 
 _LONGEST_BODY_S = 600.0
@@ -24,7 +24,7 @@ class RequestLimits:
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._settings = app, settings
         self._streams = Counter[str]()
-        """Client → number of its open streams."""
+        """Name of an identity → number of its open streams."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request to the app within the limits, or answer with a problem."""
@@ -35,22 +35,23 @@ class RequestLimits:
         if not _is_stream(scope):
             await self._app(scope, receive, send)
             return
-        client = _client_of(scope)
-        if refusal := self._refusal(client):
+        sender = _sender_of(scope)
+        if refusal := self._refusal(sender):
             await problem("too_many_streams", refusal, str(scope["path"]))(scope, receive, send)
             return
-        self._streams[client] += 1
+        self._streams[sender] += 1
         try:
             await self._app(scope, receive, send)
         finally:
-            self._streams[client] -= 1
-            if not self._streams[client]:
-                del self._streams[client]
+            self._streams[sender] -= 1
+            if not self._streams[sender]:
+                del self._streams[sender]
 
-    def _refusal(self, client: str) -> str:
+    def _refusal(self, sender: str) -> str:
         remedy = "close some, or wait until their jobs end"
-        if self._streams[client] >= self._settings.streams_per_client:
-            return f"this client follows {self._streams[client]} streams, the largest number for one client; {remedy}"
+        count = self._streams[sender]
+        if count >= self._settings.streams_per_identity:
+            return f"{sender} follows {count} streams, the largest number for one identity; {remedy}"
         if self._streams.total() >= self._settings.max_streams:
             return f"the server's clients follow {self._streams.total()} streams, its largest number; {remedy}"
         return ""
@@ -83,8 +84,6 @@ def _is_stream(scope: Scope) -> bool:
     return follow[-1].lower() in _YES
 
 
-def _client_of(scope: Scope) -> str:
-    """Return the identity of the client: its credential, else its address."""
-    if credential := Headers(scope=scope).get("authorization"):
-        return hashlib.sha256(credential.encode()).hexdigest()
-    return str((scope.get("client") or ("",))[0])
+def _sender_of(scope: Scope) -> str:
+    """Return the name of the identity that the middleware `Guard` found: all its tokens share the limits."""
+    return cast(Identity, scope["state"]["identity"]).subject

@@ -1,6 +1,7 @@
 """The token of the API: a user who can read its file may use the server."""
 
 import os
+import pwd
 import secrets
 import stat
 from dataclasses import dataclass, field
@@ -20,12 +21,22 @@ _BYTES = 32
 _MIN_CHARACTERS = 20
 
 
+def user_name() -> str:
+    """Return the name of the user of this process; `uid-N` if the user has no name, as in a container."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid-{os.geteuid()}"
+
+
 @dataclass(frozen=True)
 class ApiToken:
     """The token, and the file from which clients read it."""
 
     value: str = field(repr=False)
     path: Path
+    owner: str = field(default_factory=user_name)
+    """Name of the user who runs the server."""
 
 
 def own_token(state_dir: Path) -> str:

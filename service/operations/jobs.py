@@ -17,6 +17,7 @@ from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
 from regroup.service.domain.states import JobState
+from regroup.service.operations.authorization import Sender
 from regroup.service.operations.auto_layout import LayoutPlanner, PlannedSpec
 from regroup.service.operations.followers import Entry, Followers
 from regroup.service.operations.job_plan import JobPlan, PredictionComparison, compare_generations, get_job_plan
@@ -25,6 +26,7 @@ from regroup.service.operations.projects import apply_project, max_ranks
 from regroup.service.operations.why import Why, explain
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.history import usable
+from regroup.service.store.jobs import unknown_job
 from regroup.service.store.records import (
     Checkpoint,
     Event,
@@ -106,32 +108,34 @@ class Jobs:
         self._accounting = asyncio.Lock()
         self._followers = followers
 
-    async def submit(self, spec: JobSpec, *, actor: str, key: str | None = None) -> Submission:
+    async def submit(self, spec: JobSpec, sender: Sender, *, key: str | None = None) -> Submission:
         """Queue a job.
 
         Args:
             key: idempotency key. The same key and spec within 24 hours return the same job.
 
         Raises:
+            NotFoundError: the sender does not see the project.
             SpecError: a field is invalid on this server.
             KeyReusedError: the key was used before with another spec.
-            ForbiddenError: the spec has faults or disables detectors, and this server does not allow that; or the
-                project does not allow the resources.
+            ForbiddenError: the sender lacks a permission; or the spec has faults or disables detectors, and this server
+                does not allow that; or the project does not allow the resources.
             ConflictError: a live job of the project has the same name.
         """
         body = _canonical_json(spec)
+        sender.require_for_submission(spec)
         self._check_faults(spec)
-        scope, body_hash = f"{actor}:submit", hashlib.sha256(body.encode()).hexdigest()
+        scope, body_hash = f"{sender.name}:submit", hashlib.sha256(body.encode()).hexdigest()
         if key is not None and (answer := await self._find_answer(scope, key, body_hash)):
             return answer
-        planned, resume_uri = await self._check(spec)
+        planned, resume_uri = await self._check(spec, sender)
         spec = planned.spec
         await self._check_code(spec)
         job_id = new_job_id(self._clock())
         new = NewJob(job_id, spec, self._storage_of(spec, job_id), resume_uri, planned.record)
         idempotency = None if key is None else (scope, key, body_hash)
         try:
-            job = await self._store.submit(new, now=self._clock(), actor=actor, idempotency=idempotency)
+            job = await self._store.submit(new, now=self._clock(), actor=sender.name, idempotency=idempotency)
         except ConflictError:
             # Another server may have answered the same request between the read and the write.
             if key is not None and (answer := await self._find_answer(scope, key, body_hash)):
@@ -139,25 +143,26 @@ class Jobs:
             raise
         return Submission(job, replayed=False)
 
-    async def validate(self, spec: JobSpec) -> JobSpec:
+    async def validate(self, spec: JobSpec, sender: Sender) -> JobSpec:
         """Return the spec as `submit` would store it, without storing it.
 
         Checks everything but the job's name and the code archive, which a client uploads when it submits.
 
         Raises:
-            SpecError, ForbiddenError, UnavailableError: as `submit`.
+            SpecError, NotFoundError, ForbiddenError, UnavailableError: as `submit`.
         """
         _canonical_json(spec)
+        sender.require_for_submission(spec)
         self._check_faults(spec)
-        planned, _ = await self._check(spec)
+        planned, _ = await self._check(spec, sender)
         self._storage_of(planned.spec, "job")
         return planned.spec
 
-    async def _check(self, spec: JobSpec) -> tuple[PlannedSpec, str | None]:
+    async def _check(self, spec: JobSpec, sender: Sender) -> tuple[PlannedSpec, str | None]:
         """Return the spec with defaults, layout and dependencies, and the checkpoint that it resumes from."""
         planned = await self.resolve_layout(spec)
-        resolved = await self._resolve_dependencies(planned.spec)
-        return replace(planned, spec=resolved), await self._resume_uri(resolved)
+        resolved = await self._resolve_dependencies(planned.spec, sender)
+        return replace(planned, spec=resolved), await self._resume_uri(resolved, sender)
 
     def _check_faults(self, spec: JobSpec) -> None:
         if (spec.faults or spec.disable_detectors) and not self._allow_faults:
@@ -182,9 +187,16 @@ class Jobs:
         planned = await self._planner.plan(spec, max_ranks(project))
         return replace(planned, spec=apply_project(planned.spec, project))
 
-    async def get(self, reference: str, project: str) -> JobRow:
-        """Return the job with this id or name; raises NotFoundError."""
-        return await self._store.find_job(reference, project)
+    async def get(self, reference: str, project: str, sender: Sender) -> JobRow:
+        """Return the job with this id or name.
+
+        Raises:
+            NotFoundError: there is no such job, or the sender does not see its project.
+        """
+        found = await self._store.find_job(reference, project)
+        if not sender.sees(found.project):
+            raise unknown_job(reference, project)
+        return found
 
     async def detail(self, job: JobRow) -> JobDetail:
         """Return the job with its incidents and its newest generation."""
@@ -294,13 +306,13 @@ class Jobs:
             raise KeyReusedError([issue])
         return Submission(await self._store.job(answer[1]["job_id"]), replayed=True)
 
-    async def _resolve_dependencies(self, spec: JobSpec) -> JobSpec:
+    async def _resolve_dependencies(self, spec: JobSpec, sender: Sender) -> JobSpec:
         """Replace the names in `depends_on` by ids. A later job with the same name is then no dependency, so the
         dependencies never form a cycle."""
         found: list[str] = []
         for reference in spec.depends_on:
             try:
-                other = await self._store.find_job(reference, spec.project)
+                other = await self.get(reference, spec.project, sender)
             except NotFoundError as error:
                 message = "a job cannot depend on itself" if reference == spec.name else str(error)
                 raise SpecError([FieldIssue("depends_on", message, reference)]) from error
@@ -322,12 +334,12 @@ class Jobs:
     def _storage_of(self, spec: JobSpec, job_id: str) -> str:
         return f"{(spec.storage_uri or self._storage_uri).rstrip('/')}/jobs/{job_id}"
 
-    async def _resume_uri(self, spec: JobSpec) -> str | None:
+    async def _resume_uri(self, spec: JobSpec, sender: Sender) -> str | None:
         if spec.resume_from is None:
             return None
         reference, _, requested = spec.resume_from.partition("@")
         try:
-            source = await self._store.find_job(reference, spec.project)
+            source = await self.get(reference, spec.project, sender)
         except NotFoundError as error:
             raise SpecError([FieldIssue("resume_from", str(error), spec.resume_from)]) from error
         stored = usable(await self._store.checkpoints(source.id), await self._store.generations(source.id))

@@ -18,7 +18,7 @@ from regroup.service.policy.detection.node_quarantine import (
     assess_nodes,
 )
 from regroup.service.ports.cluster import Cluster
-from regroup.service.store.records import Allocation, AllocationKind
+from regroup.service.store.records import Allocation, AllocationKind, JobRow
 from regroup.service.store.store import Store
 
 _log = structlog.get_logger(__name__)
@@ -31,6 +31,7 @@ class NodeJob:
     id: str
     name: str
     ranks: int
+    project: str
 
 
 @dataclass(frozen=True)
@@ -128,13 +129,16 @@ class Nodes:
         raise NotFoundError(f"no node {name!r}; nodes: {names}")
 
     async def _jobs(self, rows: Sequence[Allocation]) -> dict[str, list[NodeJob]]:
-        names = {job.id: job.name for job in await self._store.live_jobs()}
+        live = {job.id: job for job in await self._store.live_jobs()}
         found: dict[str, dict[str, int]] = {}
         for row in rows:
             if row.kind is AllocationKind.RESERVATION:
                 here = found.setdefault(row.node_id, {})
                 here[row.job_id] = here.get(row.job_id, 0) + row.data.get("ranks", 0)
         return {
-            node: [NodeJob(job, names.get(job, job), ranks) for job, ranks in here.items()]
-            for node, here in found.items()
+            node: [_node_job(job, live.get(job), ranks) for job, ranks in here.items()] for node, here in found.items()
         }
+
+
+def _node_job(job_id: str, job: JobRow | None, ranks: int) -> NodeJob:
+    return NodeJob(job_id, job_id, ranks, "") if job is None else NodeJob(job_id, job.name, ranks, job.project)

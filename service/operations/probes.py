@@ -4,6 +4,7 @@ from typing import Literal
 
 from regroup.service.cluster_state.probe_results import FUNCTION, LABEL, ProbeResults
 from regroup.service.domain.errors import FieldIssue, SpecError
+from regroup.service.operations.authorization import Sender
 from regroup.service.operations.jobs import Jobs, Submission
 from regroup.service.operations.nodes import Nodes, NodeState
 from regroup.service.policy.measurements.results import ProbeResult
@@ -43,7 +44,7 @@ class Probes:
     def __init__(self, store: Store, jobs: Jobs, nodes: Nodes) -> None:
         self._store, self._jobs, self._nodes = store, jobs, nodes
 
-    async def submit(self, request: ProbeRequest, *, actor: str, key: str | None = None) -> Submission:
+    async def submit(self, request: ProbeRequest, sender: Sender, *, key: str | None = None) -> Submission:
         """Queue a probe.
 
         Raises:
@@ -61,7 +62,7 @@ class Probes:
                 "see `regroup nodes`"
             )
             raise SpecError([FieldIssue("device", message, device)])
-        return await self._jobs.submit(_spec(request, device, ranks), actor=actor, key=key)
+        return await self._jobs.submit(_spec(request, device, ranks), sender, key=key)
 
     async def newest(self) -> list[ProbeResult]:
         """Return the newest result of each kind of device; empty without probes."""

@@ -10,8 +10,10 @@ from regroup.service.blobs.store import BlobStore
 from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.cluster_state.topology import Topology, TopologyState
+from regroup.service.operations.authentication import Authentication
 from regroup.service.operations.auto_layout import LayoutPlanner
 from regroup.service.operations.followers import Followers
+from regroup.service.operations.identities import Identities
 from regroup.service.operations.jobs import Jobs
 from regroup.service.operations.log_followers import LogFollowers
 from regroup.service.operations.nodes import Nodes
@@ -46,6 +48,16 @@ class Services:
     """Checks of `/readyz` in addition to the database and the cluster, for example the controller's lease."""
     tasks: ServerTasks = field(default_factory=ServerTasks)
     """Supervised tasks of the server, for `/livez`."""
+
+    @cached_property
+    def authentication(self) -> Authentication:
+        """Identities of tokens."""
+        return Authentication(self.store, self.clock)
+
+    @cached_property
+    def identities(self) -> Identities:
+        """Use cases of identities, members and tokens."""
+        return Identities(self.store, self.authentication, self.clock)
 
     @cached_property
     def _positions(self) -> QueuePositions:

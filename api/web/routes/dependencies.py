@@ -1,19 +1,28 @@
-"""Dependencies of the routes: the services of this app, the job in a path, the actor."""
+"""Dependencies of the routes: the services of this app, the sender of a request, and the objects that a path names.
 
+Each route declares the permission that it needs, with exactly one of `ForJob`, `ForProject`, `ForAnyProject`,
+`ForCluster` and `ForEveryone`. An object in a project that the sender does not see answers 404, as one that does not
+exist.
+"""
+
+from dataclasses import dataclass
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Query, Request, Security
 from fastapi.security import HTTPBearer
 
 from regroup.api.web.http import PageTokens
+from regroup.service.domain.identity import Identity
+from regroup.service.operations.authorization import Sender
 from regroup.service.operations.jobs import Jobs
 from regroup.service.operations.services import Services
+from regroup.service.policy.access.roles import ClusterPermission, Permission
 from regroup.service.spec.types import Name
 from regroup.service.store.records import JobRow
 
-ACTOR = "local"
-"""Actor of all requests that have the token, since there are no users yet."""
-TOKEN = Security(HTTPBearer(scheme_name="token", description="The content of the token file.", auto_error=False))
+TOKEN = Security(
+    HTTPBearer(scheme_name="token", description="A token of `regroup token create`, or the owner's.", auto_error=False)
+)
 """Describes the token in the OpenAPI document. The middleware `Guard` checks it, for every path."""
 
 
@@ -32,19 +41,102 @@ def get_page_tokens(request: Request) -> PageTokens:
     return cast(PageTokens, request.app.state.page_tokens)
 
 
-async def get_named_job(
-    jobs: Annotated[Jobs, Depends(get_jobs)],
-    job: Annotated[str, Path(description="Id, or name: the live job of that name, else the newest one", max_length=64)],
-    project: Annotated[Name, Query(description="Project in which the name is looked up")] = "default",
-) -> JobRow:
-    """Return the job that the path names."""
-    return await jobs.get(job, project)
+def get_sender(request: Request) -> Sender:
+    """Return the identity that the middleware `Guard` found."""
+    return Sender(cast(Identity, request.state.identity))
 
 
 TheServices = Annotated[Services, Depends(get_services)]
 TheJobs = Annotated[Jobs, Depends(get_jobs)]
 TheTokens = Annotated[PageTokens, Depends(get_page_tokens)]
-NamedJob = Annotated[JobRow, Depends(get_named_job)]
+TheSender = Annotated[Sender, Depends(get_sender)]
+
+# ------------------------------------------------------------ permissions
+
+
+@dataclass(frozen=True)
+class ForJob:
+    """Requires a permission in the project of the job that the path names; returns the job."""
+
+    permission: Permission
+
+    async def __call__(
+        self,
+        jobs: TheJobs,
+        sender: TheSender,
+        job: Annotated[
+            str, Path(description="Id, or name: the live job of that name, else the newest one", max_length=64)
+        ],
+        project: Annotated[Name, Query(description="Project in which the name is looked up")] = "default",
+    ) -> JobRow:
+        """Return the job.
+
+        Raises:
+            NotFoundError: there is no such job, or the sender does not see its project.
+            ForbiddenError: the sender sees the job, but does not have the permission.
+        """
+        found = await jobs.get(job, project, sender)
+        sender.require(self.permission, found.project)
+        return found
+
+
+@dataclass(frozen=True)
+class ForProject:
+    """Requires a permission in the project that the path names; returns its name."""
+
+    permission: Permission
+
+    def __call__(self, sender: TheSender, name: Annotated[Name, Path(description="Name of the project")]) -> str:
+        """Return the name of the project. Raises the errors of `Sender.require`."""
+        sender.require(self.permission, name)
+        return name
+
+
+@dataclass(frozen=True)
+class ForAnyProject:
+    """Requires a permission in at least one project; returns the sender."""
+
+    permission: Permission
+
+    def __call__(self, sender: TheSender) -> Sender:
+        """Return the sender; raises ForbiddenError."""
+        sender.require_somewhere(self.permission)
+        return sender
+
+
+@dataclass(frozen=True)
+class ForCluster:
+    """Requires a permission for what belongs to no project; returns the sender."""
+
+    permission: ClusterPermission
+
+    def __call__(self, sender: TheSender) -> Sender:
+        """Return the sender; raises ForbiddenError."""
+        sender.require_in_cluster(self.permission)
+        return sender
+
+
+@dataclass(frozen=True)
+class ForEveryone:
+    """Requires an identity; returns the sender. The route itself limits what it does and shows."""
+
+    limit: str
+    """How the route limits it."""
+
+    def __call__(self, sender: TheSender) -> Sender:
+        """Return the sender."""
+        return sender
+
+
+JobToRead = Annotated[JobRow, Depends(ForJob(Permission.JOBS_READ))]
+JobToChange = Annotated[JobRow, Depends(ForJob(Permission.JOBS_WRITE))]
+JobWithOutput = Annotated[JobRow, Depends(ForJob(Permission.LOGS))]
+JobForCommands = Annotated[JobRow, Depends(ForJob(Permission.EXEC))]
+NodeReader = Annotated[Sender, Depends(ForCluster(ClusterPermission.NODES_READ))]
+NodeOperator = Annotated[Sender, Depends(ForCluster(ClusterPermission.NODES_WRITE))]
+
+# ------------------------------------------------------------ parameters
+
 After = Annotated[int, Query(ge=0, lt=2**53, description="Position after which the answer begins")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries in the answer")]
 IdempotencyKey = Annotated[

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path
 
 from regroup.api.schemas.drains import Drain, DrainRequest
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import ACTOR, TheServices
+from regroup.api.web.routes.dependencies import NodeOperator, NodeReader, TheServices
 from regroup.service.operations import drains
 
 NodeReference = Annotated[str, Path(description="Name or id of a node", max_length=256)]
@@ -14,7 +14,7 @@ router = APIRouter(prefix="/v1/nodes/{node}", tags=["drain"], responses=response
 
 
 @router.post("/drain", status_code=202, responses=responses("conflict", "body_too_large", "malformed_json"))
-async def start(node: NodeReference, request: DrainRequest, services: TheServices) -> Drain:
+async def start(node: NodeReference, request: DrainRequest, services: TheServices, sender: NodeOperator) -> Drain:
     """Drain a node before a deadline.
 
     No new rank is placed on the node. Each job on it continues on another node from its current step. If no other node
@@ -27,18 +27,18 @@ async def start(node: NodeReference, request: DrainRequest, services: TheService
         deadline_s=request.deadline_s,
         reason=request.reason,
         now=services.clock(),
-        actor=ACTOR,
+        actor=sender.name,
     )
     return Drain.model_validate(started)
 
 
 @router.get("/drain")
-async def get(node: NodeReference, services: TheServices) -> Drain:
+async def get(node: NodeReference, services: TheServices, sender: NodeReader) -> Drain:
     """Get the progress of a drain, including one that Ray started. 404 if the node is not being drained."""
     return Drain.model_validate(await drains.get_drain(services.store, services.cluster, node))
 
 
 @router.delete("/drain", status_code=204)
-async def undrain(node: NodeReference, services: TheServices) -> None:
+async def undrain(node: NodeReference, services: TheServices, sender: NodeOperator) -> None:
     """Cancel the drain of a node, so that it accepts ranks again. Jobs that have left it stay on their new nodes."""
     await drains.undrain_node(services.store, services.cluster, node)

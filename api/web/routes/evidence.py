@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path
 from starlette.responses import StreamingResponse
 
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import NamedJob, TheServices
+from regroup.api.web.routes.dependencies import JobWithOutput, TheServices
 from regroup.service.operations.evidence import find_incident, stream_bundle
 
 _FILE = {"schema": {"type": "string", "format": "binary"}}
@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1/jobs/{job}/incidents", tags=["jobs"], responses=r
 
 @router.get("/{number}/evidence", response_class=StreamingResponse, responses=_FOUND)
 async def evidence(
-    job: NamedJob,
+    job: JobWithOutput,
     number: Annotated[int, Path(ge=1, lt=2**31, description="Number of the incident")],
     services: TheServices,
 ) -> StreamingResponse:

@@ -12,7 +12,7 @@ from starlette.responses import StreamingResponse
 from regroup.api.schemas.exec import ExecExit, ExecOutput, ExecRequest, ExecStarted
 from regroup.api.web.event_stream import KEEPALIVE_S, stream_events
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import ACTOR, NamedJob, TheServices
+from regroup.api.web.routes.dependencies import JobForCommands, TheSender, TheServices
 from regroup.service.operations import exec
 from regroup.service.ports.cluster import Cluster
 
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/jobs/{job}", tags=["exec"], responses=responses()
     response_class=StreamingResponse,
     responses={200: _STREAM, **responses("conflict", "body_too_large", "malformed_json")},
 )
-async def run(job: NamedJob, command: ExecRequest, services: TheServices) -> StreamingResponse:
+async def run(job: JobForCommands, command: ExecRequest, services: TheServices, sender: TheSender) -> StreamingResponse:
     """Run a command on the node of a rank, with the rank's environment and folder, while its generation runs.
 
     Events: `started`, `output` (standard output and error as they arrive), `exit`. The command and all processes that
@@ -37,7 +37,7 @@ async def run(job: NamedJob, command: ExecRequest, services: TheServices) -> Str
     """
     requested = exec.Command(tuple(command.command), command.rank, command.timeout, command.stdin)
     running = await exec.start_command(
-        services.store, services.cluster, job, requested, now=services.clock(), actor=ACTOR
+        services.store, services.cluster, job, requested, now=services.clock(), actor=sender.name
     )
     return stream_events(_events(services.cluster, running))
 

@@ -4,13 +4,13 @@ from fastapi import APIRouter
 
 from regroup.api.schemas.job_plan import JobPlan
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import NamedJob, TheJobs
+from regroup.api.web.routes.dependencies import JobToRead, TheJobs
 
 router = APIRouter(prefix="/v1/jobs", tags=["plans"], responses=responses())
 
 
 @router.get("/{job}/plan")
-async def plan(job: NamedJob, jobs: TheJobs) -> JobPlan:
+async def plan(job: JobToRead, jobs: TheJobs) -> JobPlan:
     """Get the plan of a job: the chosen layout with the reasons, and predictions with the measured values.
 
     The choice exists only for a job whose spec did not set its layout. Predictions of step time, memory and bubble

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Response
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
@@ -14,14 +14,18 @@ from regroup.api.web.http import etag, expected_version
 from regroup.api.web.presenters import job_detail, job_summary
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import (
-    ACTOR,
+    ForEveryone,
     IdempotencyKey,
-    NamedJob,
+    JobToChange,
+    JobToRead,
+    JobWithOutput,
     TheJobs,
+    TheSender,
     TheServices,
     TheTokens,
 )
 from regroup.service.domain.states import JobState
+from regroup.service.operations.authorization import Sender
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.types import Name
 from regroup.service.store.records import JobFilter
@@ -31,6 +35,8 @@ IfMatch = Annotated[
     str | None, Header(max_length=100, description="ETag of the job: refuse if the job has changed since")
 ]
 Label = Annotated[str, Field(max_length=400)]
+Submitter = Annotated[Sender, Depends(ForEveryone("needs permissions in the project of the spec"))]
+Lister = Annotated[Sender, Depends(ForEveryone("lists the jobs of projects that the sender sees"))]
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=responses("conflict"))
 
 
@@ -39,10 +45,11 @@ async def create(
     spec: JobSpec,
     response: Response,
     jobs: TheJobs,
+    sender: Submitter,
     idempotency_key: IdempotencyKey = None,
 ) -> Job:
     """Submit a job. Requests with the same `Idempotency-Key` and spec within 24 hours return the same job."""
-    submitted = await jobs.submit(spec, actor=ACTOR, key=idempotency_key)
+    submitted = await jobs.submit(spec, sender, key=idempotency_key)
     response.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
     response.headers["ETag"] = etag(submitted.job)
     if submitted.replayed:
@@ -54,8 +61,9 @@ async def create(
 async def list_(
     jobs: TheJobs,
     tokens: TheTokens,
+    sender: Lister,
     state: Annotated[list[JobState] | None, Query(description="Jobs in any of these states", max_length=20)] = None,
-    project: Annotated[Name | None, Query(description="Jobs of this project; of all projects if absent")] = None,
+    project: Annotated[Name | None, Query(description="Jobs of this project; of all that you see if absent")] = None,
     name: Annotated[Name | None, Query(description="Jobs of this name")] = None,
     label: Annotated[
         list[Label] | None, Query(description="KEY=VALUE; jobs with all of these labels", max_length=20)
@@ -64,7 +72,7 @@ async def list_(
     page_token: Annotated[str, Query(max_length=500, description="`next_page_token` of the previous page")] = "",
 ) -> JobList:
     """List jobs, newest first. A page token is valid only with the same filters."""
-    job_filter = JobFilter(frozenset(state or ()), project, name, _labels(label or []))
+    job_filter = JobFilter(frozenset(state or ()), sender.visible(project), name, _labels(label or []))
     filters = {"state": state or [], "project": [project or ""], "name": [name or ""], "label": label or []}
     after = tokens.read(page_token, filters) if page_token else None
     page = await jobs.page(job_filter, after, page_size)
@@ -74,7 +82,7 @@ async def list_(
 
 @router.get("/{job}", response_model=Job, responses={304: {"description": "The job matches If-None-Match"}})
 async def get(
-    job: NamedJob,
+    job: JobToRead,
     response: Response,
     jobs: TheJobs,
     if_none_match: Annotated[
@@ -89,22 +97,24 @@ async def get(
 
 
 @router.post("/{job}/cancel", status_code=202, responses=responses("conflict", "precondition_failed"))
-async def cancel(job: NamedJob, response: Response, jobs: TheJobs, if_match: IfMatch = None) -> Job:
+async def cancel(
+    job: JobToChange, response: Response, jobs: TheJobs, sender: TheSender, if_match: IfMatch = None
+) -> Job:
     """Cancel a job. A queued job ends immediately; any other job ends when all its ranks have exited."""
-    cancelled = await jobs.cancel(job, actor=ACTOR, version=expected_version(if_match))
+    cancelled = await jobs.cancel(job, actor=sender.name, version=expected_version(if_match))
     response.headers["ETag"] = etag(cancelled)
     response.headers["Location"] = f"/v1/jobs/{cancelled.id}"
     return job_detail(await jobs.detail(cancelled))
 
 
 @router.post("/{job}/release", status_code=202, responses=responses("conflict"))
-async def release(job: NamedJob, jobs: TheJobs) -> Job:
+async def release(job: JobToChange, jobs: TheJobs, sender: TheSender) -> Job:
     """Release the nodes of a failed job that holds them (`hold_on_failure`)."""
-    return job_detail(await jobs.detail(await jobs.release(job, actor=ACTOR)))
+    return job_detail(await jobs.detail(await jobs.release(job, actor=sender.name)))
 
 
 @router.get("/{job}/why")
-async def why(job: NamedJob, jobs: TheJobs) -> Why:
+async def why(job: JobToRead, jobs: TheJobs) -> Why:
     """Explain why a job waits, failed or is slow, and what to do."""
     found = await jobs.why(job)
     same = {name: getattr(job, name) for name in ("id", "state", "reason", "phase", "error")}
@@ -112,26 +122,26 @@ async def why(job: NamedJob, jobs: TheJobs) -> Why:
 
 
 @router.get("/{job}/stacks")
-async def stacks(job: NamedJob, services: TheServices) -> Stacks:
+async def stacks(job: JobWithOutput, services: TheServices) -> Stacks:
     """Get the current stack of every thread of every rank, even if a rank hangs. 404 if the job has no ranks."""
     found = await services.cluster.stacks(job.id)
     return Stacks(ranks=[rank_stack(int(rank), found[rank]) for rank in sorted(found, key=int)])
 
 
 @router.get("/{job}/incidents")
-async def incidents(job: NamedJob, jobs: TheJobs) -> IncidentList:
+async def incidents(job: JobToRead, jobs: TheJobs) -> IncidentList:
     """List incidents, oldest first."""
     return IncidentList(incidents=presenters.incidents(await jobs.incidents(job)))
 
 
 @router.get("/{job}/generations")
-async def generations(job: NamedJob, jobs: TheJobs) -> GenerationList:
+async def generations(job: JobToRead, jobs: TheJobs) -> GenerationList:
     """List generations, oldest first."""
     return GenerationList(generations=[Generation.model_validate(item) for item in await jobs.generations(job)])
 
 
 @router.get("/{job}/ledger")
-async def ledger(job: NamedJob, jobs: TheJobs) -> Ledger:
+async def ledger(job: JobToRead, jobs: TheJobs) -> Ledger:
     """Get the ledger of the job's samples."""
     found = await jobs.ledger(job)
     return Ledger.model_validate({**vars(found), "samples_hash": f"{found.samples_hash:016x}"})
@@ -139,7 +149,7 @@ async def ledger(job: NamedJob, jobs: TheJobs) -> Ledger:
 
 @router.get("/{job}/checkpoints")
 async def checkpoints(
-    job: NamedJob,
+    job: JobToRead,
     jobs: TheJobs,
     removed: Annotated[bool, Query(description="Include checkpoints that are no longer in storage")] = False,
 ) -> CheckpointList:
@@ -149,15 +159,15 @@ async def checkpoints(
 
 
 @router.put("/{job}/checkpoints/{step}/pin")
-async def pin(job: NamedJob, step: CheckpointStep, jobs: TheJobs) -> Checkpoint:
+async def pin(job: JobToChange, step: CheckpointStep, jobs: TheJobs, sender: TheSender) -> Checkpoint:
     """Pin a checkpoint, so that retention does not remove it."""
-    return Checkpoint.model_validate(await jobs.pin(job, step, True, actor=ACTOR))
+    return Checkpoint.model_validate(await jobs.pin(job, step, True, actor=sender.name))
 
 
 @router.delete("/{job}/checkpoints/{step}/pin")
-async def unpin(job: NamedJob, step: CheckpointStep, jobs: TheJobs) -> Checkpoint:
+async def unpin(job: JobToChange, step: CheckpointStep, jobs: TheJobs, sender: TheSender) -> Checkpoint:
     """Unpin a checkpoint, so that retention may remove it."""
-    return Checkpoint.model_validate(await jobs.pin(job, step, False, actor=ACTOR))
+    return Checkpoint.model_validate(await jobs.pin(job, step, False, actor=sender.name))
 
 
 def _labels(pairs: list[str]) -> dict[str, str]:

@@ -6,7 +6,8 @@ from fastapi import APIRouter, Body, Path
 
 from regroup.api.schemas.nodes import Node, NodeFault, NodeHealth, NodeJob, NodeList, NodeOrder
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import ACTOR, TheServices
+from regroup.api.web.routes.dependencies import NodeOperator, NodeReader, TheServices
+from regroup.service.operations.authorization import Sender
 from regroup.service.operations.nodes import NodeState
 
 NodeName = Annotated[str, Path(description="Name of the node, or its current name or id in Ray", max_length=253)]
@@ -15,24 +16,37 @@ router = APIRouter(prefix="/v1/nodes", tags=["nodes"], responses=responses())
 
 
 @router.get("")
-async def list_(services: TheServices) -> NodeList:
-    """List the nodes for ranks, with free capacity, jobs, and the reason why a node accepts no new ranks."""
-    return NodeList(nodes=[_node(state) for state in await services.nodes.list_nodes()])
+async def list_(services: TheServices, sender: NodeReader) -> NodeList:
+    """List the nodes for ranks, with free capacity, jobs, and the reason why a node accepts no new ranks.
+
+    Jobs of projects that you do not see are left out.
+    """
+    return NodeList(nodes=[_node(state, sender) for state in await services.nodes.list_nodes()])
 
 
 @router.post("/{name}/cordon", responses=responses("body_too_large", "malformed_json"))
-async def cordon(name: NodeName, services: TheServices, order: Order = NodeOrder()) -> Node:  # noqa: B008
+async def cordon(
+    name: NodeName,
+    services: TheServices,
+    sender: NodeOperator,
+    order: Order = NodeOrder(),  # noqa: B008
+) -> Node:
     """Place no new ranks on a node until it is uncordoned. Running jobs continue."""
-    return _node(await services.nodes.cordon(name, order.reason, actor=ACTOR))
+    return _node(await services.nodes.cordon(name, order.reason, actor=sender.name), sender)
 
 
 @router.post("/{name}/uncordon", responses=responses("body_too_large", "malformed_json"))
-async def uncordon(name: NodeName, services: TheServices, order: Order = NodeOrder()) -> Node:  # noqa: B008
+async def uncordon(
+    name: NodeName,
+    services: TheServices,
+    sender: NodeOperator,
+    order: Order = NodeOrder(),  # noqa: B008
+) -> Node:
     """End the cordon or quarantine of a node and clear its faults."""
-    return _node(await services.nodes.uncordon(name, order.reason, actor=ACTOR))
+    return _node(await services.nodes.uncordon(name, order.reason, actor=sender.name), sender)
 
 
-def _node(state: NodeState) -> Node:
+def _node(state: NodeState, sender: Sender) -> Node:
     there, health = state.node, state.health
     return Node(
         name=state.name,
@@ -46,8 +60,8 @@ def _node(state: NodeState) -> Node:
         memory_bytes=there.memory_bytes if there else 0,
         free_memory_bytes=there.free_memory_bytes if there else 0,
         is_draining=there.is_draining if there else False,
-        jobs=[NodeJob.model_validate(job) for job in state.jobs],
-        spare_for=state.spare_for,
+        jobs=[NodeJob.model_validate(job) for job in state.jobs if sender.sees(job.project)],
+        spare_for=state.spare_for if sender.sees(state.spare_for) else "",
         health=NodeHealth(
             status=state.status,
             score=health.score,

@@ -4,17 +4,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from regroup import __version__
 from regroup.api.schemas.server import Health, Version
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import TOKEN, TheServices
+from regroup.api.web.routes.dependencies import TOKEN, ForCluster, ForEveryone, TheServices
 from regroup.service.domain.errors import RegroupError
+from regroup.service.operations.authorization import Sender
 from regroup.service.operations.services import Services
+from regroup.service.policy.access.roles import ClusterPermission
 
 Verbose = Annotated[bool, Query(description="Report all checks, also those that pass")]
+VersionReader = Annotated[Sender, Depends(ForEveryone("shows the version of the server"))]
+MetricsReader = Annotated[Sender, Depends(ForCluster(ClusterPermission.METRICS))]
 _CHECK_TIMEOUT_S = 5.0
 router = APIRouter(tags=["ops"], responses=responses())
 
@@ -46,7 +50,7 @@ async def readyz(services: TheServices, response: Response, verbose: Verbose = F
 
 
 @router.get("/version", dependencies=[TOKEN])
-async def version() -> Version:
+async def version(sender: VersionReader) -> Version:
     """Get the version of the server and of the API."""
     return Version(version=__version__, api="v1")
 
@@ -57,7 +61,7 @@ async def version() -> Version:
     responses={200: {"content": {"text/plain": {}}}},
     dependencies=[TOKEN],
 )
-async def metrics(services: TheServices) -> Response:
+async def metrics(services: TheServices, sender: MetricsReader) -> Response:
     """Get metrics in the Prometheus text format."""
     return Response(await services.render_metrics(), media_type=CONTENT_TYPE_LATEST)
 

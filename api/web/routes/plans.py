@@ -1,18 +1,23 @@
 """/v1/plans: find layouts for a model on a cluster before it runs."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
 
 from regroup.api.schemas.plans import PlanReport
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import TheServices
+from regroup.api.web.routes.dependencies import ForCluster, TheServices
+from regroup.service.operations.authorization import Sender
 from regroup.service.operations.calculation import CALCULATIONS
 from regroup.service.operations.plans import PlanRequest, plan
+from regroup.service.policy.access.roles import ClusterPermission
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"], responses=responses("malformed_json", "body_too_large"))
+Planner = Annotated[Sender, Depends(ForCluster(ClusterPermission.PLANS))]
 
 
 @router.post("")
-async def create(request: PlanRequest, services: TheServices) -> PlanReport:
+async def create(request: PlanRequest, services: TheServices, sender: Planner) -> PlanReport:
     """Find the fastest layouts of a model on a number of devices, with breakdowns of time and memory.
 
     Stores and runs nothing. Values that a probe measured on such devices replace those of the hardware table;

@@ -9,7 +9,7 @@ from regroup.api.schemas.probes import Probe, ProbeList
 from regroup.api.web.http import etag
 from regroup.api.web.presenters import job_detail
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import ACTOR, IdempotencyKey, TheServices
+from regroup.api.web.routes.dependencies import IdempotencyKey, NodeOperator, NodeReader, TheServices
 from regroup.service.operations.probes import ProbeRequest
 
 router = APIRouter(prefix="/v1/probes", tags=["probes"], responses=responses())
@@ -19,11 +19,12 @@ router = APIRouter(prefix="/v1/probes", tags=["probes"], responses=responses())
 async def create(
     response: Response,
     services: TheServices,
+    sender: NodeOperator,
     request: Annotated[ProbeRequest, Body()] = ProbeRequest(),  # noqa: B008
     idempotency_key: IdempotencyKey = None,
 ) -> Job:
     """Submit a job that measures its nodes. Its result is listed here when it has SUCCEEDED."""
-    submitted = await services.probes.submit(request, actor=ACTOR, key=idempotency_key)
+    submitted = await services.probes.submit(request, sender, key=idempotency_key)
     response.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
     response.headers["ETag"] = etag(submitted.job)
     if submitted.replayed:
@@ -32,7 +33,7 @@ async def create(
 
 
 @router.get("")
-async def list_(services: TheServices) -> ProbeList:
+async def list_(services: TheServices, sender: NodeReader) -> ProbeList:
     """List the newest result of each device type.
 
     A result contains nodes, topology levels, collectives, matrix products and anomalies.

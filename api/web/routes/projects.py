@@ -2,34 +2,40 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Depends, Path
 
 from regroup.api.schemas.projects import Project, ProjectList, ProjectSettings
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import TheServices
+from regroup.api.web.routes.dependencies import ForCluster, ForEveryone, ForProject, TheServices
+from regroup.service.operations.authorization import Sender
 from regroup.service.operations.projects import ProjectState
+from regroup.service.policy.access.roles import ClusterPermission, Permission
 from regroup.service.spec.project_limits import ProjectLimits
 from regroup.service.spec.types import Name
 from regroup.service.store.records import ProjectRow
 
 ProjectName = Annotated[Name, Path(description="Name of the project")]
+Lister = Annotated[Sender, Depends(ForEveryone("lists the projects that the sender sees"))]
+ReadableProject = Annotated[str, Depends(ForProject(Permission.PROJECT_READ))]
+QuotaOperator = Annotated[Sender, Depends(ForCluster(ClusterPermission.PROJECTS_WRITE))]
 router = APIRouter(prefix="/v1/projects", tags=["projects"], responses=responses())
 
 
 @router.get("")
-async def list_(services: TheServices) -> ProjectList:
-    """List projects that have settings or unfinished jobs."""
-    return ProjectList(projects=[_project(state) for state in await services.projects.list_projects()])
+async def list_(services: TheServices, sender: Lister) -> ProjectList:
+    """List the projects that you see and that have settings or unfinished jobs."""
+    states = await services.projects.list_projects()
+    return ProjectList(projects=[_project(state) for state in states if sender.sees(state.row.name)])
 
 
 @router.get("/{name}")
-async def get(name: ProjectName, services: TheServices) -> Project:
+async def get(name: ReadableProject, services: TheServices) -> Project:
     """Get a project. A project without settings has no limits."""
     return _project(await services.projects.get(name))
 
 
 @router.put("/{name}", responses=responses("body_too_large", "malformed_json"))
-async def put(name: ProjectName, settings: ProjectSettings, services: TheServices) -> Project:
+async def put(name: ProjectName, settings: ProjectSettings, services: TheServices, sender: QuotaOperator) -> Project:
     """Create a project, or replace its settings.
 
     The settings apply to the next scheduling decisions. Running jobs continue, even above a lowered limit.
@@ -40,7 +46,7 @@ async def put(name: ProjectName, settings: ProjectSettings, services: TheService
 
 
 @router.delete("/{name}", status_code=204, responses=responses("conflict"))
-async def delete(name: ProjectName, services: TheServices) -> None:
+async def delete(name: ProjectName, services: TheServices, sender: QuotaOperator) -> None:
     """Delete the settings of a project that has no unfinished jobs."""
     await services.projects.remove(name)
 

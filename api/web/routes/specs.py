@@ -2,17 +2,20 @@
 
 import asyncio
 import functools
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 
 from regroup.api.schemas.jobs import ValidatedSpec
 from regroup.api.web.descriptions import describe_properties
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import TheJobs
+from regroup.api.web.routes.dependencies import ForEveryone, TheJobs
+from regroup.service.operations.authorization import Sender
 from regroup.service.spec.job import JobSpec
 
 router = APIRouter(prefix="/v1/spec", tags=["spec"], responses=responses("malformed_json", "body_too_large"))
+Reader = Annotated[Sender, Depends(ForEveryone("shows the schema, which is public"))]
+Checker = Annotated[Sender, Depends(ForEveryone("needs permissions in the project of the spec"))]
 
 
 @functools.cache
@@ -24,16 +27,16 @@ def spec_schema() -> dict[str, Any]:
 
 
 @router.get("/schema")
-async def schema() -> dict[str, Any]:
+async def schema(sender: Reader) -> dict[str, Any]:
     """Get the JSON Schema of a job spec, for example for editors."""
     return await asyncio.to_thread(spec_schema)
 
 
 @router.post("/validate")
-async def validate(spec: JobSpec, jobs: TheJobs) -> ValidatedSpec:
+async def validate(spec: JobSpec, jobs: TheJobs, sender: Checker) -> ValidatedSpec:
     """Validate a spec as a submission does, and return it with its defaults and its layout. Submits nothing.
 
     The name may be that of another job, and the code archive may be missing.
     """
-    valid = await jobs.validate(spec)
+    valid = await jobs.validate(spec, sender)
     return ValidatedSpec(spec=valid, ladder=list(valid.ladder))

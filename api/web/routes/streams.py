@@ -20,7 +20,7 @@ from regroup.api.schemas import history as schemas
 from regroup.api.schemas.history import Event, EventList, Step, StepList
 from regroup.api.web.event_stream import KEEPALIVE_S, stream_events
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import After, Limit, NamedJob, TheJobs, TheServices
+from regroup.api.web.routes.dependencies import After, JobToRead, JobWithOutput, Limit, TheJobs, TheServices
 from regroup.service.operations.follower_queue import FollowerDroppedError
 from regroup.service.operations.followers import IDLE_S
 from regroup.service.operations.log_followers import LogSource
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @router.get("/events", response_model=EventList, responses={200: _STREAM})
 async def events(
-    job: NamedJob,
+    job: JobToRead,
     jobs: TheJobs,
     after: After = 0,
     limit: Limit = 1000,
@@ -53,7 +53,7 @@ async def events(
 
 @router.get("/steps", response_model=StepList, responses={200: _STREAM})
 async def steps(
-    job: NamedJob,
+    job: JobToRead,
     jobs: TheJobs,
     after: After = 0,
     limit: Limit = 1000,
@@ -73,7 +73,7 @@ async def steps(
 
 @router.get("/logs", response_class=StreamingResponse, responses={200: _STREAM | {"content": {"text/plain": {}}}})
 async def logs(
-    job: NamedJob,
+    job: JobWithOutput,
     services: TheServices,
     rank: Annotated[int, Query(ge=0, lt=2**31, description="Rank whose output is read")] = 0,
     generation: Annotated[

@@ -6,13 +6,19 @@ from regroup.api.schemas.jobs import Job
 from regroup.api.schemas.suspend import SuspendRequest
 from regroup.api.web.presenters import job_detail
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import ACTOR, NamedJob, TheJobs, TheServices
+from regroup.api.web.routes.dependencies import JobToChange, TheJobs, TheSender, TheServices
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 
 @router.post("/{job}/suspend", status_code=202, responses=responses("conflict", "body_too_large", "malformed_json"))
-async def suspend(job: NamedJob, jobs: TheJobs, services: TheServices, request: SuspendRequest | None = None) -> Job:
+async def suspend(
+    job: JobToChange,
+    jobs: TheJobs,
+    services: TheServices,
+    sender: TheSender,
+    request: SuspendRequest | None = None,
+) -> Job:
     """Suspend a job: it uses no nodes until it is resumed.
 
     A queued job is suspended immediately. Any other job stops after an agreed step, saves that step to durable storage
@@ -20,15 +26,15 @@ async def suspend(job: NamedJob, jobs: TheJobs, services: TheServices, request: 
     SIGTERM and `termination_grace` to save their own state.
     """
     why = (request or SuspendRequest()).reason
-    suspended = await services.store.queue.suspend(job.id, why, now=services.clock(), actor=ACTOR)
+    suspended = await services.store.queue.suspend(job.id, why, now=services.clock(), actor=sender.name)
     return job_detail(await jobs.detail(suspended))
 
 
 @router.post("/{job}/resume", status_code=202, responses=responses("conflict"))
-async def resume(job: NamedJob, jobs: TheJobs, services: TheServices) -> Job:
+async def resume(job: JobToChange, jobs: TheJobs, services: TheServices, sender: TheSender) -> Job:
     """Queue a suspended job again. When it is admitted, it continues from its newest checkpoint.
 
     A job that has not released its nodes yet keeps them.
     """
-    resumed = await services.store.queue.resume(job.id, now=services.clock(), actor=ACTOR)
+    resumed = await services.store.queue.resume(job.id, now=services.clock(), actor=sender.name)
     return job_detail(await jobs.detail(resumed))

@@ -4,12 +4,12 @@ from fastapi import APIRouter
 
 from regroup.api.schemas.topology import Topology
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import TheServices
+from regroup.api.web.routes.dependencies import NodeReader, TheServices
 
 router = APIRouter(prefix="/v1/topology", tags=["topology"], responses=responses())
 
 
 @router.get("")
-async def get(services: TheServices) -> Topology:
+async def get(services: TheServices, sender: NodeReader) -> Topology:
     """Get the tree of domains that placement uses, the bandwidth between ranks, and inconsistencies."""
     return Topology.model_validate(await services.topology())

@@ -7,9 +7,11 @@ from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from regroup.api.schemas.uploads import NewUpload, Upload, UploadLimits
 from regroup.api.web.http import MAX_PIECE_BYTES
 from regroup.api.web.problems import problem, responses
-from regroup.api.web.routes.dependencies import get_services
+from regroup.api.web.routes.dependencies import ForAnyProject, get_services
 from regroup.service.blobs import store as blob_store
 from regroup.service.blobs.store import ArchiveKey, BlobStore, OffsetError
+from regroup.service.operations.authorization import Sender
+from regroup.service.policy.access.roles import Permission
 
 
 def blobs_of(request: Request) -> BlobStore:
@@ -17,6 +19,7 @@ def blobs_of(request: Request) -> BlobStore:
     return get_services(request).blobs
 
 
+Uploader = Annotated[Sender, Depends(ForAnyProject(Permission.JOBS_WRITE))]
 TheBlobStore = Annotated[BlobStore, Depends(blobs_of)]
 UploadId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}-[1-9]\d{0,14}$", max_length=80, description="Id of the upload")]
 _STORED = {200: {"model": Upload, "description": "The archive is already stored"}}
@@ -27,13 +30,13 @@ router = APIRouter(
 
 
 @router.get("")
-async def limits(blobs: TheBlobStore) -> UploadLimits:
+async def limits(blobs: TheBlobStore, sender: Uploader) -> UploadLimits:
     """Get the largest sizes that this server accepts."""
     return UploadLimits(archive_bytes=blobs.limit_bytes, piece_bytes=MAX_PIECE_BYTES, total_bytes=blobs.quota_bytes)
 
 
 @router.post("", status_code=201, responses={**responses("malformed_json"), **_STORED})
-async def create(new: NewUpload, response: Response, blobs: TheBlobStore) -> Upload:
+async def create(new: NewUpload, response: Response, blobs: TheBlobStore, sender: Uploader) -> Upload:
     """Start or resume the upload of an archive, also one that another client started.
 
     A 507 means that all archives together would exceed the server's limit.
@@ -46,7 +49,7 @@ async def create(new: NewUpload, response: Response, blobs: TheBlobStore) -> Upl
 
 
 @router.get("/{upload}")
-async def get(upload: UploadId, response: Response, blobs: TheBlobStore) -> Upload:
+async def get(upload: UploadId, response: Response, blobs: TheBlobStore, sender: Uploader) -> Upload:
     """Get the offset of an upload. An upload that received nothing for a day starts again at 0."""
     return _wire(await blobs.start_upload(ArchiveKey.from_id(upload)), response)
 
@@ -60,6 +63,7 @@ async def append(
     request: Request,
     response: Response,
     blobs: TheBlobStore,
+    sender: Uploader,
     upload_offset: Annotated[int, Header(ge=0, lt=2**53, description="Number of bytes that the server already has")],
 ) -> Upload | Response:
     """Append bytes at `Upload-Offset`. The last bytes complete the upload: the server checks the archive and stores it.

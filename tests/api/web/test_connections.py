@@ -13,13 +13,17 @@ import uvicorn
 
 from regroup.api.app import create_app
 from regroup.api.web.connections import connection_class
+from regroup.service.domain.api_tokens import generate_token
+from regroup.service.domain.identity import IdentityKind
 from regroup.service.local.api_token import ApiToken
 from regroup.service.operations.services import Services
 from regroup.service.settings import Settings
 from regroup.service.spec.job import JobSpec, parse_spec
+from regroup.service.store.identity_rows import IdentityRow, TokenRow
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 from tests.support.doubles.fake_cluster import FakeCluster
+from tests.support.inputs.senders import OWNER
 
 TOKEN = "token-of-these-connections"
 HEADER_S, BODY_S, WRITE_S = 0.4, 0.3, 0.5
@@ -43,7 +47,7 @@ class _Server(uvicorn.Server):
 async def serving(tmp_path: Path) -> AsyncIterator[Serving]:
     settings = Settings(
         state_dir=tmp_path, header_timeout_s=HEADER_S, body_timeout_s=BODY_S, write_timeout_s=WRITE_S,
-        streams_per_client=3, max_streams=4,
+        streams_per_identity=3, max_streams=4,
     )  # fmt: skip
     store = await Store.open(settings.database_url)
     services = Services(store, FakeCluster(), settings)
@@ -134,7 +138,7 @@ async def test_many_half_open_requests_do_not_delay_others(serving: Serving) -> 
 
 
 async def test_a_client_that_does_not_read_is_disconnected(serving: Serving) -> None:
-    job = await serving.services.jobs.submit(_spec("big"), actor="user")
+    job = await serving.services.jobs.submit(_spec("big"), OWNER)
     for number in range(600):
         await serving.services.store.note(job.job.id, "note", {"text": "y" * 30_000, "n": number}, now=1.0, actor="u")
     _, writer = await asyncio.open_connection("127.0.0.1", serving.port, limit=1)
@@ -157,13 +161,20 @@ def _spec(name: str) -> JobSpec:
 
 
 async def test_streams_of_a_client_and_of_all_clients_are_limited(serving: Serving) -> None:
-    await serving.services.jobs.submit(_spec("gpt"), actor="user")
+    await serving.services.jobs.submit(_spec("gpt"), OWNER)
     follow = b"GET /v1/jobs/gpt/%s?follow=%s HTTP/1.1\r\n" + HEAD
     open_streams = [await _open(serving.port, follow % (b"events", b"true") + b"\r\n") for _ in range(3)]
     answer, _ = await exchange(serving.port, follow % (b"steps", b"1") + b"Connection: close\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 429 ") and b"too_many_streams" in answer and b"for one client" in answer
-    basic = base64.b64encode(f"other:{TOKEN}".encode())
-    other = b"GET /v1/jobs/gpt/events?follow=yes HTTP/1.1\r\n" + HOST + b"Authorization: Basic " + basic + b"\r\n"
+    assert answer.startswith(b"HTTP/1.1 429 ") and b"too_many_streams" in answer and b"for one identity" in answer
+    basic = b"Authorization: Basic " + base64.b64encode(f"other:{TOKEN}".encode()) + b"\r\n"
+    again = b"GET /v1/jobs/gpt/events?follow=yes HTTP/1.1\r\n" + HOST + basic + b"Connection: close\r\n\r\n"
+    assert b"for one identity" in (await exchange(serving.port, again))[0], "the limit is that of all its tokens"
+    token = generate_token()
+    identities = serving.services.store.identities
+    await identities.create_identity(IdentityRow("ana", IdentityKind.USER, None, True, 0.0, "user"))
+    await identities.create_token(TokenRow(token.id, "ana", "", token.digest, None, None, 0.0, "user"))
+    bearer = b"Authorization: Bearer " + token.value.encode() + b"\r\n"
+    other = b"GET /v1/jobs/gpt/events?follow=yes HTTP/1.1\r\n" + HOST + bearer
     open_streams.append(await _open(serving.port, other + b"\r\n"))
     answer, _ = await exchange(serving.port, other + b"Connection: close\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 429 ") and b"the server's clients" in answer

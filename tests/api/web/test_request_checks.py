@@ -121,7 +121,16 @@ ROUTES = [
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 async def test_every_route_refuses_an_unknown_parameter(live, make_spec, method, path):
     job = await live.submit()
-    names = {"job": job["id"], "step": "1", "number": "1", "name": "n0", "node": "n0", "upload": f"{'0' * 64}-1"}
+    names = {
+        "job": job["id"],
+        "step": "1",
+        "number": "1",
+        "name": "n0",
+        "node": "n0",
+        "subject": "ana",
+        "token": "t1",
+        "upload": f"{'0' * 64}-1",
+    }
     url = path.format_map(names)
     answer = await live.http.request(method, f"{url}?stat=RUNNING", headers={"Upload-Offset": "0"})
     assert answer.status_code == 422, answer.text

@@ -8,6 +8,7 @@ import pytest
 from regroup.api.client.errors import ApiError
 from regroup.api.schemas.exec import ExecExit, ExecOutput, ExecStarted
 from regroup.service.domain.errors import UnavailableError
+from regroup.service.local.api_token import user_name
 
 
 async def running(live) -> str:
@@ -40,7 +41,7 @@ async def test_the_history_contains_actor_and_command(live):
     typed = ["curl", "-H", "token=abc123", "https://ann:abc123@host", "abc123"]
     await live.client(lambda client: list(client.exec(job_id, typed)))
     event = (await live.store.events(job_id))[-1]
-    assert (event.type, event.actor) == ("exec", "local")
+    assert (event.type, event.actor) == ("exec", user_name())
     assert event.data == {"command": "curl", "arguments": 4, "rank": 0, "node": "a"}
     assert "abc123" not in (await live.http.get(f"/v1/jobs/{job_id}/events")).text
     assert live.cluster.orders[-1]["command"] == typed

@@ -8,6 +8,7 @@ import pytest
 from regroup.api.client.errors import ApiError
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.domain.topology import MACHINE_LABEL
+from regroup.service.local.api_token import user_name
 from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind
 from regroup.service.ports.cluster import Node
 from regroup.service.store.records import Allocation, AllocationKind
@@ -42,14 +43,14 @@ async def test_nodes_show_free_capacity_and_jobs(live: Any) -> None:
 async def test_a_node_is_cordoned_and_uncordoned(live: Any) -> None:
     live.cluster.add_node(node(1))
     closed = await live.client(lambda client: client.cordon("local-1", reason="its fan"))
-    assert (closed.health.status, closed.health.why) == ("cordoned", "cordoned by local: its fan")
-    assert closed.health.cordoned_by == "local" and closed.health.until_s is None
+    assert (closed.health.status, closed.health.why) == ("cordoned", f"cordoned by {user_name()}: its fan")
+    assert closed.health.cordoned_by == user_name() and closed.health.until_s is None
     assert (await named(live))["local-1"].health == closed.health
     opened = await live.client(lambda client: client.uncordon("1" * 40))
     assert (opened.name, opened.health.status, opened.health.why) == ("local-1", "open", "")
     orders = await live.store.nodes.events()
     assert [(order.kind, order.actor, order.message) for order in orders] == [
-        ("cordoned", "local", "its fan"), ("uncordoned", "local", ""),
+        ("cordoned", user_name(), "its fan"), ("uncordoned", user_name(), ""),
     ]  # fmt: skip
 
 

@@ -1,0 +1,235 @@
+"""Use cases of identities, members of projects, and tokens."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from regroup.service.domain.api_tokens import generate_token
+from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
+from regroup.service.domain.identity import IdentityKind, Membership, Role
+from regroup.service.operations.authentication import Authentication
+from regroup.service.operations.authorization import Sender
+from regroup.service.policy.access.decision import is_allowed, refused_permissions
+from regroup.service.policy.access.roles import ADDABLE, ClusterPermission, Permission
+from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
+from regroup.service.store.store import Store
+
+GROUP_PREFIX = "group:"
+
+
+@dataclass(frozen=True)
+class TokenRequest:
+    """A token to create."""
+
+    name: str
+    subject: str | None
+    """Identity that the token proves; None for the sender's own."""
+    project: str | None
+    role: Role | None
+    expires_in_s: float
+
+
+@dataclass(frozen=True)
+class IssuedToken:
+    """A new token. Its value is shown once."""
+
+    row: TokenRow
+    value: str = field(repr=False)
+
+
+class Identities:
+    """Use cases of identities.
+
+    Args:
+        clock: Unix seconds.
+    """
+
+    def __init__(self, store: Store, authentication: Authentication, clock: Callable[[], float]) -> None:
+        self._store, self._authentication, self._clock = store.identities, authentication, clock
+
+    # ------------------------------------------------------------ identities
+
+    async def list_identities(self, sender: Sender) -> list[IdentityRow]:
+        """Return the identities that the sender sees: all for operators, else its own and those of its projects."""
+        return [row for row in await self._store.identities() if _is_visible(sender, row)]
+
+    async def get(self, sender: Sender, subject: str) -> IdentityRow:
+        """Return an identity; raises NotFoundError if the sender does not see it."""
+        row = await self._store.identity(subject)
+        if not _is_visible(sender, row):
+            raise NotFoundError(f"no identity {subject!r}")
+        return row
+
+    async def create(
+        self,
+        sender: Sender,
+        subject: str,
+        kind: IdentityKind,
+        project: str | None,
+        role: Role | None,
+        *,
+        is_operator: bool,
+    ) -> IdentityRow:
+        """Create an identity, and make a service account a member of its project if `role` is given.
+
+        Raises:
+            SpecError: the fields contradict each other.
+            ConflictError: the subject exists.
+            NotFoundError, ForbiddenError: as `Sender.require`.
+        """
+        if issues := _contradictions(subject, kind, project, role, is_operator):
+            raise SpecError(issues)
+        if project is None:
+            sender.require_in_cluster(ClusterPermission.IDENTITIES_WRITE)
+        else:
+            sender.require(Permission.MEMBERS_WRITE, project)
+        now = self._clock()
+        row = IdentityRow(subject, kind, project, is_operator, now, sender.name)
+        await self._store.create_identity(row)
+        if project is not None and role is not None:
+            await self._store.put_member(MemberRow(project, subject, Membership(role), now, sender.name))
+        return row
+
+    async def change(
+        self, sender: Sender, subject: str, *, is_operator: bool | None, disabled: bool | None
+    ) -> IdentityRow:
+        """Disable or enable an identity, or change whether it is an operator. Its tokens obey at once.
+
+        Raises:
+            NotFoundError: there is no such identity, or the sender does not see it.
+            ForbiddenError: the sender does not manage the identity, or is not an operator.
+        """
+        row = await self._managed(sender, subject)
+        if is_operator is not None:
+            sender.require_in_cluster(ClusterPermission.IDENTITIES_WRITE)
+            if is_operator and row.kind is IdentityKind.SERVICE_ACCOUNT and row.project is not None:
+                raise SpecError([_issue("is_operator", f"{subject!r} belongs to project {row.project!r}", True)])
+            row = await self._store.change_identity(subject, is_operator=is_operator)
+        if disabled is not None and disabled != (row.disabled_at is not None):
+            row = await self._store.change_identity(subject, disabled_at=self._clock() if disabled else None)
+        self._authentication.forget()
+        return row
+
+    async def delete(self, sender: Sender, subject: str) -> None:
+        """Delete an identity with its memberships and tokens. Raises the errors of `change`."""
+        await self._managed(sender, subject)
+        await self._store.delete_identity(subject)
+        self._authentication.forget()
+
+    # ------------------------------------------------------------ members
+
+    async def members(self, project: str) -> list[MemberRow]:
+        """Return the members of a project, by subject."""
+        return await self._store.members(project)
+
+    async def put_member(
+        self, sender: Sender, project: str, subject: str, role: Role, permissions: frozenset[str]
+    ) -> MemberRow:
+        """Create or replace a membership.
+
+        Raises:
+            SpecError: a permission cannot be added to a role.
+            NotFoundError: no identity has this subject.
+            ConflictError: the subject is a service account of another project.
+        """
+        if wrong := refused_permissions(permissions):
+            allowed = ", ".join([*sorted(ADDABLE), "secrets:NAME"])
+            raise SpecError([_issue("permissions", f"cannot be granted; use some of {allowed}", wrong[0])])
+        if not subject.startswith(GROUP_PREFIX):
+            owner = (await self._store.identity(subject)).project
+            if owner is not None and owner != project:
+                raise ConflictError(f"{subject!r} is a service account of another project; create one for {project!r}")
+        row = MemberRow(project, subject, Membership(role, permissions), self._clock(), sender.name)
+        await self._store.put_member(row)
+        self._authentication.forget()
+        return row
+
+    async def remove_member(self, project: str, subject: str) -> None:
+        """Remove a member from a project; raises NotFoundError."""
+        await self._store.remove_member(project, subject)
+        self._authentication.forget()
+
+    # ------------------------------------------------------------ tokens
+
+    async def create_token(self, sender: Sender, request: TokenRequest) -> IssuedToken:
+        """Create a token. Its value is returned once, and only a digest is stored.
+
+        Raises:
+            SpecError: the token names no identity, and the sender has none of its own.
+            NotFoundError, ForbiddenError: the sender does not manage the identity, or has a limited token itself.
+        """
+        subject = request.subject or sender.name
+        if request.subject is None and sender.identity.kind is IdentityKind.OWNER:
+            message = "the owner of the server needs no token; name the identity that the token is for"
+            raise SpecError([_issue("subject", message, None)])
+        if sender.identity.is_limited:
+            raise ForbiddenError("a token that is limited to a project or a role cannot create tokens; sign in again")
+        await self._managed(sender, subject)
+        parts, now = generate_token(), self._clock()
+        expires_at = now + request.expires_in_s
+        row = TokenRow(
+            parts.id, subject, request.name, parts.digest, request.project, request.role, now, sender.name, expires_at
+        )
+        await self._store.create_token(row)
+        return IssuedToken(row, parts.value)
+
+    async def tokens(self, sender: Sender, subject: str | None) -> list[TokenRow]:
+        """Return the tokens of an identity, the newest first; without a subject, of all that the sender manages."""
+        if subject is not None:
+            await self._managed(sender, subject)
+            return await self._store.tokens(subject)
+        managed = {row.subject for row in await self._store.identities() if _manages(sender, row)}
+        return [row for row in await self._store.tokens() if row.subject in managed]
+
+    async def revoke_token(self, sender: Sender, token_id: str) -> TokenRow:
+        """Revoke a token. Requests with it are refused at once. Without effect if it is revoked.
+
+        Raises:
+            NotFoundError: there is no such token, or the sender does not manage its identity.
+        """
+        row = await self._store.token(token_id)
+        if not _manages(sender, await self._store.identity(row.subject)):
+            raise NotFoundError(f"no token {token_id!r}; `regroup token list` lists them")
+        revoked = await self._store.revoke_token(token_id, self._clock())
+        self._authentication.forget()
+        return revoked
+
+    async def _managed(self, sender: Sender, subject: str) -> IdentityRow:
+        """Return an identity that the sender manages; raises NotFoundError or ForbiddenError."""
+        row = await self.get(sender, subject)
+        if not _manages(sender, row):
+            raise ForbiddenError(f"{sender.name} does not manage {subject!r}; operators of the cluster do")
+        return row
+
+
+def _is_visible(sender: Sender, row: IdentityRow) -> bool:
+    if _manages(sender, row):
+        return True
+    return row.project is not None and is_allowed(sender.identity, Permission.MEMBERS_READ, row.project)
+
+
+def _manages(sender: Sender, row: IdentityRow) -> bool:
+    """Return True for operators, for an identity itself, and for admins of a service account's project."""
+    if sender.identity.is_operator or row.subject == sender.name:
+        return True
+    return row.project is not None and is_allowed(sender.identity, Permission.MEMBERS_WRITE, row.project)
+
+
+def _contradictions(
+    subject: str, kind: IdentityKind, project: str | None, role: Role | None, is_operator: bool
+) -> list[FieldIssue]:
+    found: list[FieldIssue] = []
+    if kind is IdentityKind.OWNER:
+        found.append(_issue("kind", "the owner of the server exists already; use user or service_account", kind))
+    if subject.startswith(GROUP_PREFIX):
+        found.append(_issue("subject", "groups come from the identity provider; make the group a member", subject))
+    if project is not None and kind is not IdentityKind.SERVICE_ACCOUNT:
+        found.append(_issue("project", "only a service account belongs to a project; make a person a member", project))
+    if project is not None and is_operator:
+        found.append(_issue("is_operator", "a service account of a project cannot be an operator", is_operator))
+    if role is not None and project is None:
+        found.append(_issue("role", "needs a project; make the identity a member of each project", role))
+    return found
+
+
+def _issue(field_name: str, message: str, value: object) -> FieldIssue:
+    return FieldIssue(field_name, message, value)
