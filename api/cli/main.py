@@ -13,6 +13,7 @@ from regroup.api.cli.commands import (
     drain,
     evidence,
     exec,
+    identities,
     inspect,
     nodes,
     plan,
@@ -24,6 +25,7 @@ from regroup.api.cli.commands import (
     simulate,
     submit,
     suspend,
+    tokens,
     topology,
     watch,
 )
@@ -58,6 +60,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("History", (inspect.steps, inspect.events, evidence.evidence, inspect.checkpoints, inspect.export)),
     ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, drain.drain, drain.undrain, topology.topology)),
     ("Plan", (plan.plan, simulate.simulate)),
+    ("Access", (identities.whoami,)),
 )
 """All top-level commands, in the groups that `--help` and docs/cli.md show."""
 
@@ -69,6 +72,9 @@ for _group, _verbs in VERBS:
 GROUPS: tuple[tuple[str, str, typer.Typer], ...] = (
     ("Measure", "probe", probe.app),
     ("Projects", "projects", projects.app),
+    ("Identities", "identities", identities.app),
+    ("Members of projects", "members", identities.members_app),
+    ("Tokens", "token", tokens.app),
     ("Fault injection", "chaos", chaos.app),
 )
 """Commands that have subcommands: heading, name, and the Typer application of the subcommands."""

@@ -19,6 +19,7 @@ import httpx2
 from regroup.api.client import job_control, job_queries, nodes, plans, projects, restart_check, server, uploads
 from regroup.api.client.address import server_url
 from regroup.api.client.contact import Contact
+from regroup.api.client.identity_methods import IdentityMethods
 from regroup.api.client.restart_check import RestartVerdict
 from regroup.api.client.transport import SyncTransport
 from regroup.api.schemas import history
@@ -40,7 +41,7 @@ DEFAULT_URL = "http://127.0.0.1:8500"
 PATIENCE_S = 15.0
 
 
-class Client:
+class Client(IdentityMethods):
     """One server.
 
     A job is given by its id or its name. A name means the live job of that name in `project`, else its newest.

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from regroup.service.local.api_token import user_name
 from regroup.service.ports.cluster import Node
 from regroup.service.store.records import Condition
 
@@ -275,8 +276,8 @@ def test_nodes_are_listed_cordoned_and_uncordoned(cli, server) -> None:
         "cordoned",
         "0.0",
     ]
-    assert cli("nodes", "--json").json[0]["health"]["cordoned_by"] == "local"
-    again = "local-1 accepts ranks (it was cordoned by local: its fan)"
+    assert cli("nodes", "--json").json[0]["health"]["cordoned_by"] == user_name()
+    again = f"local-1 accepts ranks (it was cordoned by {user_name()}: its fan)"
     assert [cli("uncordon", "local-1").out.splitlines()[-1] for _ in range(2)] == [again, "local-1 accepts ranks"]
     missing = cli("cordon", "local-7")
     assert missing.code != 0 and "no node 'local-7'; nodes: local-1" in missing.err

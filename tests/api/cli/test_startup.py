@@ -62,6 +62,7 @@ def test_the_list_of_commands() -> None:
         "steps", "events", "evidence", "checkpoints", "export",
         "nodes", "cordon", "uncordon", "drain", "undrain", "topology",
         "plan", "simulate",
+        "whoami",
     ]  # fmt: skip
 
 

@@ -116,12 +116,12 @@ async def test_both_clients_are_refused_without_the_token_and_streams_too(
     job = await live.submit()
     monkeypatch.setenv("REGROUP_TOKEN", "wrong")
     async with AsyncClient(live.url) as client:
-        with pytest.raises(ApiError, match="is not the one of this server"):
+        with pytest.raises(ApiError, match="is not one of this server"):
             await client.get(job["id"])
-        with pytest.raises(ApiError, match="is not the one of this server"):
+        with pytest.raises(ApiError, match="is not one of this server"):
             async for _ in client.events(job["id"], follow=True):
                 pass
-    with pytest.raises(ApiError, match="is not the one of this server"):
+    with pytest.raises(ApiError, match="is not one of this server"):
         await live.client(lambda client: client.get(job["id"]))
 
 

@@ -23,7 +23,8 @@ T = TypeVar("T")
 
 
 def public_methods(client: type) -> dict[str, Callable[..., Any]]:
-    return {name: method for name, method in vars(client).items() if not name.startswith("_") and callable(method)}
+    members = {name: each for kind in client.__mro__[:-1] for name, each in vars(kind).items()}
+    return {name: method for name, method in members.items() if not name.startswith("_") and callable(method)}
 
 
 async def collect(items: AsyncIterator[T]) -> list[T]:
