@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx2
 import pytest
@@ -19,7 +19,7 @@ from regroup.service.domain.identity import Identity, IdentityKind, Membership, 
 from regroup.service.policy.access.decision import is_allowed, is_allowed_in_cluster, is_allowed_somewhere
 from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
 
-Requirement = ForJob | ForProject | ForAnyProject | ForCluster | ForEveryone
+Requirement: TypeAlias = ForJob | ForProject | ForAnyProject | ForCluster | ForEveryone
 _KINDS = (ForJob, ForProject, ForAnyProject, ForCluster, ForEveryone)
 _FAR = 4e9  # Unix seconds
 
