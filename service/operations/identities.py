@@ -98,7 +98,7 @@ class Identities:
             NotFoundError: there is no such identity, or the sender does not see it.
             ForbiddenError: the sender does not manage the identity, or is not an operator.
         """
-        row = await self._managed(sender, subject)
+        row = await self._managed_for_others(sender, subject)
         if is_operator is not None:
             sender.require_in_cluster(ClusterPermission.IDENTITIES_WRITE)
             if is_operator and row.kind is IdentityKind.SERVICE_ACCOUNT and row.project is not None:
@@ -111,7 +111,7 @@ class Identities:
 
     async def delete(self, sender: Sender, subject: str) -> None:
         """Delete an identity with its memberships and tokens. Raises the errors of `change`."""
-        await self._managed(sender, subject)
+        await self._managed_for_others(sender, subject)
         await self._store.delete_identity(subject)
         self._authentication.forget()
 
@@ -193,6 +193,13 @@ class Identities:
         self._authentication.forget()
         return revoked
 
+    async def _managed_for_others(self, sender: Sender, subject: str) -> IdentityRow:
+        """Return a managed identity other than the own one, because a stolen token must not end its identity."""
+        row = await self._managed(sender, subject)
+        if row.subject == sender.name and not sender.identity.is_operator:
+            raise ForbiddenError(f"{subject} cannot change or delete itself; operators of the cluster can")
+        return row
+
     async def _managed(self, sender: Sender, subject: str) -> IdentityRow:
         """Return an identity that the sender manages; raises NotFoundError or ForbiddenError."""
         row = await self.get(sender, subject)
@@ -202,14 +209,17 @@ class Identities:
 
 
 def _is_visible(sender: Sender, row: IdentityRow) -> bool:
-    if _manages(sender, row):
+    if row.subject == sender.name or _manages(sender, row):
         return True
     return row.project is not None and is_allowed(sender.identity, Permission.MEMBERS_READ, row.project)
 
 
 def _manages(sender: Sender, row: IdentityRow) -> bool:
-    """Return True for operators, for an identity itself, and for admins of a service account's project."""
-    if sender.identity.is_operator or row.subject == sender.name:
+    """Return True for operators, for an identity itself, and for admins of a service account's project.
+
+    A limited token does not manage the identity that it proves.
+    """
+    if sender.identity.is_operator or (row.subject == sender.name and not sender.identity.is_limited):
         return True
     return row.project is not None and is_allowed(sender.identity, Permission.MEMBERS_WRITE, row.project)
 

@@ -121,7 +121,7 @@ class ForEveryone:
     """Requires an identity; returns the sender. The route itself limits what it does and shows."""
 
     limit: str
-    """How the route limits it."""
+    """Limit that the route itself applies."""
 
     def __call__(self, sender: TheSender) -> Sender:
         """Return the sender."""

@@ -60,7 +60,7 @@ ROLES = {
     "admin": Identity("admin", IdentityKind.USER, {"own": Membership(Role.ADMIN)}),
     "granted": Identity("granted", IdentityKind.USER, {"own": Membership(Role.VIEWER, frozenset({"exec", "logs"}))}),
     "stranger": Identity("stranger", IdentityKind.USER, {"other": Membership(Role.ADMIN)}),
-    "nobody": Identity("nobody", IdentityKind.USER),
+    "newcomer": Identity("newcomer", IdentityKind.USER),
     "operator": Identity("operator", IdentityKind.USER, everywhere=Role.ADMIN, is_operator=True),
 }
 
@@ -82,7 +82,7 @@ async def people(live: Any) -> dict[str, TokenParts]:
 
 def filled(path: str) -> str:
     """Return the path with values that exist, or that have the right form."""
-    values = {"job": "gpt", "name": "own", "number": "1", "step": "1", "subject": "nobody", "upload": f"{'0' * 64}-1"}
+    values = {"job": "gpt", "name": "own", "number": "1", "step": "1", "subject": "newcomer", "upload": f"{'0' * 64}-1"}
     return re.sub(r"{(\w+)}", lambda match: values.get(match[1], "n0"), path)
 
 
@@ -190,7 +190,7 @@ async def test_no_route_but_the_probes_answers_without_a_valid_token(
 async def test_lists_show_only_what_the_sender_sees(live: Any, people: dict[str, TokenParts]) -> None:
     await live.submit(name="secret", project="other")
     shown: dict[str, tuple[list[str], list[str]]] = {}
-    for role in ("viewer", "stranger", "nobody", "operator"):
+    for role in ("viewer", "stranger", "newcomer", "operator"):
         token = {"Authorization": f"Bearer {people[role].value}"}
         async with httpx2.AsyncClient(base_url=live.url, headers=token, trust_env=False) as http:
             jobs = [job["name"] for job in (await http.get("/v1/jobs")).json()["jobs"]]
@@ -200,7 +200,7 @@ async def test_lists_show_only_what_the_sender_sees(live: Any, people: dict[str,
     assert shown == {
         "viewer": (["gpt"], ["own"]),
         "stranger": (["secret"], ["other"]),
-        "nobody": ([], []),
+        "newcomer": ([], []),
         "operator": (["gpt", "secret"], ["other", "own"]),
     }
 
@@ -223,7 +223,7 @@ async def test_a_spec_cannot_refer_to_a_job_of_another_project(
         ("viewer", {}, "forbidden"),
         ("editor", {}, ""),
         ("stranger", {}, "not_found"),
-        ("nobody", {}, "not_found"),
+        ("newcomer", {}, "not_found"),
         ("operator", {}, ""),
         ("editor", {"priority": "high"}, "forbidden"),
         ("admin", {"priority": "critical"}, ""),

@@ -64,10 +64,10 @@ def test_a_person_without_a_project_gets_advice(cli: Cli, monkeypatch: pytest.Mo
     ("arguments", "text"),
     [
         (("token", "create", "mine"), "the owner of the server needs no token"),
-        (("token", "create", "x", "--for", "nobody"), "'nobody'"),
-        (("token", "create", "x", "--for", "nobody", "--expires", "soon"), "'90s'"),
-        (("members", "set", "vision", "nobody", "chief"), "viewer"),
-        (("members", "set", "vision", "nobody", "viewer", "--permission", "everything"), "use some of exec"),
+        (("token", "create", "x", "--for", "newcomer"), "'newcomer'"),
+        (("token", "create", "x", "--for", "newcomer", "--expires", "soon"), "'90s'"),
+        (("members", "set", "vision", "newcomer", "chief"), "viewer"),
+        (("members", "set", "vision", "newcomer", "viewer", "--permission", "everything"), "use some of exec"),
     ],
 )
 def test_a_mistake_is_named(cli: Cli, arguments: tuple[str, ...], text: str) -> None:

@@ -122,6 +122,15 @@ async def test_a_limited_token_creates_no_other(ana: Person, live: Any) -> None:
         limited = Person(live, issued["value"])
         assert await limited.code("GET", "/v1/jobs") == (200, "")
         assert await limited.code("POST", "/v1/tokens", {"name": "more"}) == (403, "forbidden")
+        assert await limited.code("GET", "/v1/identities/ana") == (200, "")
+        assert (await limited.send("GET", "/v1/tokens")).json()["tokens"] == []
+        assert await limited.code("DELETE", f"/v1/tokens/{issued['id']}") == (404, "not_found")
+
+
+async def test_an_identity_cannot_end_itself(owner: Person, ana: Person) -> None:
+    for method, body in (("PATCH", {"disabled": True}), ("DELETE", None)):
+        assert await ana.code(method, "/v1/identities/ana", body) == (403, "forbidden")
+    assert await owner.code("DELETE", "/v1/identities/ana") == (204, "")
 
 
 @pytest.mark.parametrize(
