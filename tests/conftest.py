@@ -1,5 +1,11 @@
 """Fixtures that all tests share: leaks, PostgreSQL, Prometheus, Redis, S3, the token, the wheel, requirements."""
 
+from hypothesis import settings
+
+# The time of an example says nothing on a busy machine. A test that must be fast measures that itself.
+settings.register_profile("without deadlines", deadline=None)
+settings.load_profile("without deadlines")
+
 # `requirements` is last because it reads the requirements of the others.
 pytest_plugins = [
     "tests.support.checks.leaks",

@@ -102,14 +102,14 @@ def session(token_of_tests: str) -> Iterator[requests.Session]:
 
 
 @API.exclude(operation_id=SPECS).parametrize()
-@settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_the_api_matches_its_description(case: schemathesis.Case, url: str, session: requests.Session):
     check_answer(case, url, session)
 
 
 @pytest.mark.fuzz
 @API_OF_SPECS.include(operation_id=SPECS).parametrize()
-@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_requests_with_a_spec_match_the_description(case: schemathesis.Case, url: str, session: requests.Session):
     check_answer(case, url, session)
 

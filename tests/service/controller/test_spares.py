@@ -192,7 +192,7 @@ def test_a_spare_replaces_only_the_missing_ranks() -> None:
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 8)), max_size=6), st.floats(0, 200))
 def test_device_seconds_of_spares_are_between_zero_and_the_allocation(
     timeline: list[tuple[float, int]], until_s: float

@@ -112,7 +112,7 @@ _TEXTS = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(_TEXTS, st.sampled_from([None, 1]), st.booleans())
 def test_every_finite_value_is_read_as_it_was_written(value: object, indent: int | None, escaped: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=escaped)

@@ -28,7 +28,7 @@ def a100s(nodes: int) -> JobCapacity:
     return find_capacity(Demand(1, 1, "cuda", 1), gpu_nodes(nodes))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     cores=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     heads=st.sampled_from([1, 2, 3, 4]),
@@ -158,7 +158,7 @@ def test_an_unknown_vocabulary_size_is_refused() -> None:
         choose_layout(spec.model_copy(update={"workload": workload}), capacity(2))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.sampled_from(["tp", "pp", "dp_shard"]), st.sampled_from([8, 16]))
 def test_a_search_with_rejections_equals_a_filtered_search(degree: str, gpus: int) -> None:
     spec, there = auto(model=LLAMA_7B, device="cuda", global_batch=64, sequence=2048, precision="bf16"), a100s(2)

@@ -14,7 +14,7 @@ from regroup.service.planner.types import Plan
 from tests.support.inputs.planner_questions import cluster, work
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     st.sampled_from(["gpt3-1.3b", "llama2-7b", "llama2-13b", "llama3-8b"]),
     st.sampled_from([8, 12, 16, 48, 64]),

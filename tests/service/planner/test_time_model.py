@@ -63,7 +63,7 @@ def test_dimensions_that_split_unevenly_are_slower() -> None:
     assert ratio[1] / ratio[0] > 1.5
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(["ddp", "zero1", "zero2", "fsdp"]), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]))
 def test_the_time_of_data_parallelism_is_never_negative(sharding: str, tp: int, pp: int) -> None:
     """Check the assumption of the search's pruning."""

@@ -73,7 +73,7 @@ def test_a_job_starts_after_its_dependencies() -> None:
     assert report.finished == 2 and report.waits["all"].max_s == 120.0
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.booleans())
 def test_no_device_is_shared_gangs_are_complete_and_quotas_hold(seed: int, resizes: bool) -> None:
     rng = random.Random(seed)

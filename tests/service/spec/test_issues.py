@@ -66,7 +66,7 @@ BASES: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
+@settings(max_examples=600, derandomize=True)
 @given(st.sampled_from(BASES), st.lists(st.tuples(st.sampled_from(PATHS), st.sampled_from(VALUES)), max_size=3))
 def test_any_wrong_value_gets_a_message_of_the_service(
     base: dict[str, Any], changes: list[tuple[tuple[str, ...], Any]]

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regroup.service.spec.job import JobSpec, parse_spec
@@ -33,7 +33,6 @@ def test_a_small_range_has_all_degrees(low: int, high: int) -> None:
     assert find_degrees(low, high) == list(range(low, high + 1))
 
 
-@settings(deadline=None)
 @given(st.integers(1, MAX_RANKS), st.integers(1, MAX_RANKS), st.integers(1, 64))
 def test_degrees_are_few_and_close(one: int, other: int, group: int) -> None:
     low, high = min(one, other), max(one, other)

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regroup.service.domain.errors import SpecError
@@ -7,7 +7,6 @@ from regroup.service.spec.job import parse_spec
 from regroup.service.spec.ladder import find_nearest_degrees
 
 
-@settings(deadline=None)
 @given(st.integers(1, 300), st.sets(st.integers(1, 600), max_size=12))
 def test_the_nearest_degrees_are_legal_and_no_legal_degree_is_nearer(degree: int, legal: set[int]) -> None:
     legal.discard(degree)

@@ -149,7 +149,7 @@ _serial = itertools.count()
 _REASON_BY_TERMINAL = {state: reason for reason, state in TERMINAL_BY_REASON.items()}
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 async def test_any_walk_has_gapless_events_and_leaves_no_allocation(store: Store, lease: Lease, make_spec, seed: int):
     rng = random.Random(seed)

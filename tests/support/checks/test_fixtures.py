@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -219,3 +221,9 @@ async def test_the_postgres_fixture_serves_empty_databases(postgres_server: Any)
 def test_every_process_of_the_session_is_marked() -> None:
     inherited = subprocess.run(["printenv", "REGROUP_TEST_SESSION"], capture_output=True, text=True, check=True)
     assert inherited.stdout.strip() == os.environ["REGROUP_TEST_SESSION"]
+
+
+@settings(max_examples=1)
+@given(st.none())
+def test_a_slow_example_does_not_fail_its_test(_: None) -> None:
+    time.sleep(0.3)  # longer than hypothesis allows by default

@@ -23,7 +23,7 @@ class _TimedSettings(settings):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
-            max_examples=_EXAMPLES_PER_ROUND, deadline=None, derandomize=False, print_blob=True,
+            max_examples=_EXAMPLES_PER_ROUND, derandomize=False, print_blob=True,
             suppress_health_check=_CHECKS,
         )  # fmt: skip
         self.__dict__["_seconds"] = seconds
@@ -53,7 +53,7 @@ def fuzz_settings(default_examples: int, *, tests: int = 1) -> settings:
     """
     if seconds := os.environ.get(VARIABLE):
         return _TimedSettings(float(seconds) / tests)
-    return settings(max_examples=default_examples, deadline=None, derandomize=True, suppress_health_check=_CHECKS)
+    return settings(max_examples=default_examples, derandomize=True, suppress_health_check=_CHECKS)
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def batches_of_all(data: TrainingData, degree: int) -> list[list[MicroBatch]]:
     return [data.deal(index, degree) for index in range(degree)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(size=st.integers(1, 3000), seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 2**40))
 def test_the_order_of_an_epoch_is_a_bijection(size: int, seed: int, epoch: int) -> None:
     shuffled = permute(np.arange(size, dtype=np.uint64), size, seed, epoch)

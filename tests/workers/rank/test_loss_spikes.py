@@ -89,7 +89,7 @@ def test_the_detector_can_be_off() -> None:
     assert messages(LossSpikes(LossSpikeConfig()), 1, 9.0) == []
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     losses=st.lists(st.floats(-50, 50), min_size=20, max_size=64),
     scale=st.sampled_from([0.5, 2.0, 64.0]),

@@ -35,7 +35,7 @@ def shards_of(whole: torch.Tensor, cuts: list[int]) -> list[tuple[ShardBuffer, E
     return held
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.integers(1, 12),
     cuts=st.lists(st.integers(0, 12), max_size=4),

@@ -59,7 +59,7 @@ def test_a_job_with_lasting_low_use_is_suspended_only_if_configured() -> None:
     assert assess_utilization(low, LowUtilizationPolicy(0.0, 600.0, 0.0), None, 1.0).low_since_s is None, "disabled"  # type: ignore[union-attr]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.floats(1, 400), st.integers(0, 200)), min_size=1, max_size=30), st.booleans())
 def test_a_share_is_between_0_and_1_and_compared_only_with_the_threshold(
     moves: list[tuple[float, int]], was_low: bool

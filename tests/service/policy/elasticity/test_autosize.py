@@ -73,7 +73,7 @@ def test_without_a_substitute_the_largest_size_that_fits_is_chosen() -> None:
     assert choose_shrink((4, 8), 4, 3) is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.dictionaries(st.integers(1, 16), st.floats(0.01, 100.0), min_size=1, max_size=4),
     st.integers(0, 10_000),

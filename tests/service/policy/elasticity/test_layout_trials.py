@@ -14,7 +14,7 @@ from regroup.service.policy.elasticity.layout_trials import (
 A, B, C = Layout(dp_shard=4), Layout(dp_shard=2, tp=2), Layout(pp=4)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.one_of(st.none(), st.floats(0.01, 10.0)), min_size=3, max_size=3))
 def test_each_candidate_is_tried_once_in_order_and_the_fastest_is_kept(found: list[float | None]) -> None:
     measured: dict[Layout, float | None] = {}

@@ -33,7 +33,7 @@ def test_a_slow_item_within_the_spread_of_all_is_ignored() -> None:
     assert find_slow({number: 100.0 + 40 * (number % 3) for number in range(9)} | {9: 80.0}) == {}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.floats(0.97, 1.03), min_size=LEAST + 4, max_size=40),
     st.integers(1, 2),

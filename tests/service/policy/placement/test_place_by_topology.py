@@ -84,7 +84,7 @@ def clusters(draw: st.DrawFn) -> list[Node]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(clusters(), layouts, levels, levels, st.sampled_from([None, None, Level.NODE, Level.RACK]), st.booleans())
 def test_a_placement_meets_each_demand(
     nodes: list[Node], layout: Layout, required: Level | None, preferred: Level | None, spread: Level | None, wide: bool
@@ -117,7 +117,7 @@ def test_a_placement_meets_each_demand(
     assert PlacementChoice.from_json(outcome.choice.to_json()) == outcome.choice
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(clusters(), st.lists(layouts, min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_capacity_is_allocated_until_it_is_released(
     nodes: list[Node], layouts_to_place: list[Layout], chance: random.Random

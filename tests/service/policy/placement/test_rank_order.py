@@ -66,7 +66,7 @@ def test_a_closed_or_draining_node_keeps_its_ranks() -> None:
 COUNTS = st.lists(st.tuples(st.integers(1, 3), st.sampled_from("xyz")), min_size=1, max_size=5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(COUNTS, st.sampled_from([1e3, 1e6, 1e9]), st.booleans())
 def test_the_order_loses_no_rank_and_is_close_to_the_optimum(
     counts: list[tuple[int, str]], sent: float, two: bool

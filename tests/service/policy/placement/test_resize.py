@@ -133,7 +133,7 @@ def test_changed_labels_of_nodes_in_use_do_not_move_ranks() -> None:
     assert "needs 2 more ranks in one rack, but its ranks are in 2" in refused.message
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.integers(0, 3), st.sampled_from(["", "r1", "r2"])), min_size=1, max_size=5
@@ -157,7 +157,7 @@ def test_with_any_labels_added_ranks_are_in_the_required_domain(
     assert not (new and kept and required is Level.NODE)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=5),
     st.integers(1, 20),
@@ -183,7 +183,7 @@ def test_no_node_exceeds_its_capacity_and_no_rank_moves_unnecessarily(
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_queue_predicts_the_ranks_that_a_smaller_job_releases(counts: list[int], data: st.DataObject) -> None:
     slots = [(f"n{at}", count) for at, count in enumerate(counts)]
     ranks = data.draw(st.integers(1, sum(counts)))

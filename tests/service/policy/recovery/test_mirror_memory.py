@@ -42,7 +42,7 @@ def test_a_lasting_shortage_removes_all_mirrors_until_it_ends() -> None:
     assert update_allowance(still, "", 5000.0 + still.pause_s).level is MirrorLevel.ONE
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(["refused", "short", "enough"]), max_size=60))
 def test_the_level_changes_by_one_and_a_reduced_level_has_a_reason(reports: list[str]) -> None:
     allowed, now_s = MirrorAllowance(), 0.0

@@ -73,7 +73,7 @@ def test_a_request_is_limited_and_contains_only_complete_jobs() -> None:
 REASONS = st.sampled_from([*Shortage, *WaitCause])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(REASONS, st.integers(1, 9), st.floats(0, 100)), max_size=12), st.floats(0, 100))
 def test_a_request_contains_only_jobs_that_more_nodes_would_start(
     jobs: list[tuple[Shortage | WaitCause, int, float]], after_s

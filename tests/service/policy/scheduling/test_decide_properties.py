@@ -79,7 +79,7 @@ _quotas = st.dictionaries(
 _rules = st.builds(SchedulingPolicy, st.just(AGEING_S), st.just(60.0), st.booleans())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(clusters(), _queues, _quotas, _rules)
 def test_no_device_is_shared_gangs_are_complete_and_each_job_has_a_decision(
     cluster: tuple[list[Node], list[RunningJob]],
@@ -155,7 +155,7 @@ def _check_preemptions(decisions: Sequence[SchedulingDecision], running: Sequenc
             )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(clusters(), _queues)
 def test_backfilled_jobs_delay_no_promised_start(
     cluster: tuple[list[Node], list[RunningJob]], queue: list[WaitingJob]
@@ -205,7 +205,7 @@ def _capacity_after(nodes: Sequence[Node], admitted: Sequence[RunningJob]) -> Ca
     return capacity
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(clusters(), _queues, st.booleans())
 def test_decisions_equal_those_of_the_plain_algorithm(
     cluster: tuple[list[Node], list[RunningJob]], queue: list[WaitingJob], resizes: bool
