@@ -40,6 +40,7 @@ from regroup.service.ray_adapter import reservations, standby
 from regroup.service.ray_adapter.actor_lookup import ActorLookup
 from regroup.service.ray_adapter.agents import hasten
 from regroup.service.ray_adapter.autoscaler import request_nodes
+from regroup.service.ray_adapter.error_messages import slow_down_polls
 from regroup.service.ray_adapter.nodes import ROLE_LABEL, list_lost_nodes, list_nodes
 from regroup.service.ray_adapter.prestart import prestart_worker
 from regroup.service.ray_adapter.ray_calls import RayCalls
@@ -286,6 +287,7 @@ def _connect(address: str) -> None:
         configure_logging=False,
         logging_level=logging.WARNING,
     )
+    slow_down_polls()
 
 
 @cache
