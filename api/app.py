@@ -17,6 +17,7 @@ from regroup.api.web.open_streams import EndStreams, OpenStreams
 from regroup.api.web.request_checks import JsonBodies, check_request
 from regroup.api.web.request_limits import RequestLimits
 from regroup.api.web.routes import (
+    audit,
     drains,
     evidence,
     exec,
@@ -37,6 +38,7 @@ from regroup.api.web.routes import (
     uploads,
 )
 from regroup.api.web.routes.dependencies import TOKEN
+from regroup.api.web.stream_access import StreamAccess
 from regroup.service.local.api_token import ApiToken
 from regroup.service.operations.services import Services
 
@@ -53,6 +55,7 @@ def create_app(services: Services, token: ApiToken) -> FastAPI:
 
     app = _create_app(lifespan)
     app.add_middleware(JsonBodies)
+    app.add_middleware(StreamAccess)
     app.add_middleware(RequestLimits, settings=services.settings)
     app.add_middleware(Guard, Authenticator(token, services.authentication))
     app.state.open_streams = OpenStreams()
@@ -119,6 +122,7 @@ def _create_app(lifespan: Any = None) -> FastAPI:
         projects.router,
         identities.router,
         tokens.router,
+        audit.router,
         topology.router,
         plans.router,
         probes.router,

@@ -135,6 +135,9 @@ class Settings(BaseSettings):
     idempotency_retention_s: _PositiveSeconds = 86400.0
     """Time for which a request with the same `Idempotency-Key` returns the same response."""
 
+    audit_retention_s: _Seconds = 2 * 365 * 86400.0
+    """Age at which audit records are removed; 0 keeps them. Export them before; see docs/operations/audit.md."""
+
     header_timeout_s: _PositiveSeconds = 15.0
     """Time within which a client must send the headers of a request. Then the server closes the connection."""
     body_timeout_s: _PositiveSeconds = 30.0

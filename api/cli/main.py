@@ -9,6 +9,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import typer
 
 from regroup.api.cli.commands import (
+    audit,
     chaos,
     drain,
     evidence,
@@ -75,6 +76,7 @@ GROUPS: tuple[tuple[str, str, typer.Typer], ...] = (
     ("Identities", "identities", identities.app),
     ("Members of projects", "members", identities.members_app),
     ("Tokens", "token", tokens.app),
+    ("Audit records", "audit", audit.app),
     ("Fault injection", "chaos", chaos.app),
 )
 """Commands that have subcommands: heading, name, and the Typer application of the subcommands."""

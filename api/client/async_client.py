@@ -15,6 +15,7 @@ import httpx2
 
 from regroup.api.client import job_control, job_queries, nodes, plans, projects, restart_check, server, uploads
 from regroup.api.client.address import server_url
+from regroup.api.client.async_audit_methods import AsyncAuditMethods
 from regroup.api.client.async_identity_methods import AsyncIdentityMethods
 from regroup.api.client.client import DEFAULT_URL, PATIENCE_S
 from regroup.api.client.restart_check import RestartVerdict
@@ -35,7 +36,7 @@ from regroup.service.domain.layout import Layout
 from regroup.service.spec.job import JobSpec
 
 
-class AsyncClient(AsyncIdentityMethods):
+class AsyncClient(AsyncAuditMethods, AsyncIdentityMethods):
     """One server.
 
     A job is given by its id or its name. A name means the live job of that name in `project`, else its newest.

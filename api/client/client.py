@@ -18,6 +18,7 @@ import httpx2
 
 from regroup.api.client import job_control, job_queries, nodes, plans, projects, restart_check, server, uploads
 from regroup.api.client.address import server_url
+from regroup.api.client.audit_methods import AuditMethods
 from regroup.api.client.contact import Contact
 from regroup.api.client.identity_methods import IdentityMethods
 from regroup.api.client.restart_check import RestartVerdict
@@ -41,7 +42,7 @@ DEFAULT_URL = "http://127.0.0.1:8500"
 PATIENCE_S = 15.0
 
 
-class Client(IdentityMethods):
+class Client(AuditMethods, IdentityMethods):
     """One server.
 
     A job is given by its id or its name. A name means the live job of that name in `project`, else its newest.

@@ -31,16 +31,22 @@ def identity(subject: str) -> Request[Identity]:
 
 
 def create_identity(
-    subject: str, kind: str, project: str | None, role: str | None, *, is_operator: bool
+    subject: str, kind: str, project: str | None, role: str | None, *, is_operator: bool, permissions: Sequence[str]
 ) -> Request[Identity]:
     """Create an identity."""
-    body = {"subject": subject, "kind": kind, "project": project, "role": role, "is_operator": is_operator}
+    body = {
+        "subject": subject, "kind": kind, "project": project, "role": role, "is_operator": is_operator,
+        "permissions": list(permissions),
+    }  # fmt: skip
     return Request("POST", url_path("identities"), to_model(Identity), body=body)
 
 
-def change_identity(subject: str, *, disabled: bool | None, is_operator: bool | None) -> Request[Identity]:
+def change_identity(
+    subject: str, *, disabled: bool | None, is_operator: bool | None, permissions: Sequence[str] | None
+) -> Request[Identity]:
     """Change an identity."""
-    body = {"disabled": disabled, "is_operator": is_operator}
+    given = None if permissions is None else list(permissions)
+    body = {"disabled": disabled, "is_operator": is_operator, "permissions": given}
     return Request("PATCH", url_path("identities", subject), to_model(Identity), body=body)
 
 

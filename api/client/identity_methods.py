@@ -32,6 +32,7 @@ class IdentityMethods:
         project: str | None = None,
         role: str | None = None,
         is_operator: bool = False,
+        permissions: Sequence[str] = (),
     ) -> Identity:
         """Create a person, or a service account of a project.
 
@@ -41,15 +42,26 @@ class IdentityMethods:
             project: Project of the service account.
             role: Role of the service account in its project: `viewer`, `editor` or `admin`.
             is_operator: True for an operator of the cluster.
+            permissions: Permissions for the cluster: `metrics`, `nodes:write`, `projects:write`.
         """
-        request = identities.create_identity(subject, kind, project, role, is_operator=is_operator)
+        request = identities.create_identity(
+            subject, kind, project, role, is_operator=is_operator, permissions=permissions
+        )
         return self._transport.run(request)
 
     def change_identity(
-        self, subject: str, *, disabled: bool | None = None, is_operator: bool | None = None
+        self,
+        subject: str,
+        *,
+        disabled: bool | None = None,
+        is_operator: bool | None = None,
+        permissions: Sequence[str] | None = None,
     ) -> Identity:
-        """Disable or enable an identity, or make it an operator. Its tokens obey at once."""
-        return self._transport.run(identities.change_identity(subject, disabled=disabled, is_operator=is_operator))
+        """Disable or enable an identity, make it an operator, or replace its permissions. Its tokens obey at once."""
+        request = identities.change_identity(
+            subject, disabled=disabled, is_operator=is_operator, permissions=permissions
+        )
+        return self._transport.run(request)
 
     def delete_identity(self, subject: str) -> None:
         """Delete an identity with its memberships and tokens. Its jobs continue."""

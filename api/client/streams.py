@@ -1,5 +1,6 @@
 """Streams of server-sent events: requests, parsing, and reconnection."""
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from regroup.api.client.requests import (
     without_empty,
 )
 from regroup.api.schemas.exec import EVENTS, ExecEvent
-from regroup.service.domain.errors import UnavailableError
+from regroup.service.domain.errors import ForbiddenError, UnavailableError
 
 T = TypeVar("T")
 _HEARTBEAT_S = 15.0
@@ -81,7 +82,7 @@ class Follower(Generic[T]):
             if event.kind == "end":
                 self.is_ended = True
                 break
-            if event.kind == "dropped":  # this client was too slow: the next connection continues after the last id
+            if event.kind == "dropped":  # too slow, or without access: the next connection continues, or is refused
                 continue
             items.append(self._stream.parse(event.data))
             self._last_event_id = event.id
@@ -143,8 +144,15 @@ class ExecReader:
         self._parser = EventParser()
 
     def feed(self, chunk: bytes) -> list[ExecEvent]:
-        """Return the events that `chunk` completes."""
-        events = [event for event in self._parser.feed(chunk) if event.kind in EVENTS]
+        """Return the events that `chunk` completes.
+
+        Raises:
+            ForbiddenError: the sender lost its access, and the command ends.
+        """
+        arrived = self._parser.feed(chunk)
+        if (dropped := next((event for event in arrived if event.kind == "dropped"), None)) is not None:
+            raise ForbiddenError(f"{json.loads(dropped.data)['detail']}; {_TERMINATED}")
+        events = [event for event in arrived if event.kind in EVENTS]
         self.is_ended = any(event.kind == "exit" for event in events)
         return [EVENTS[event.kind].model_validate_json(event.data) for event in events]
 

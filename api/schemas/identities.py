@@ -65,6 +65,8 @@ class NewIdentity(_Body):
     """Role of the service account in its project; it becomes a member at once."""
     is_operator: bool = False
     """True for an operator of the cluster."""
+    permissions: Annotated[list[PermissionName], Field(max_length=20)] = []
+    """Permissions for the cluster without being an operator: `metrics`, `nodes:write`, `projects:write`."""
 
 
 class IdentityChange(_Body):
@@ -74,6 +76,8 @@ class IdentityChange(_Body):
     """True for an operator of the cluster."""
     disabled: bool | None = None
     """True refuses all tokens of the identity at once; false accepts them again."""
+    permissions: Annotated[list[PermissionName], Field(max_length=20)] | None = None
+    """Permissions for the cluster without being an operator. They replace the present ones."""
 
 
 class Identity(Wire):
@@ -93,6 +97,8 @@ class Identity(Wire):
     """Name of the identity that created it."""
     disabled_at: float | None
     """Time since which its tokens are refused, Unix seconds; null if they are accepted."""
+    permissions: Annotated[list[str], BeforeValidator(sorted)]
+    """Permissions for the cluster without being an operator."""
 
 
 class IdentityList(BaseModel):
@@ -180,6 +186,8 @@ class Me(Wire):
     """True for an operator of the cluster."""
     everywhere: Role | None
     """Role in every project; null if the sender sees only the projects in `memberships`."""
+    permissions: list[str]
+    """Permissions for the cluster without being an operator."""
     memberships: list[OwnMembership]
     """Roles in single projects, ordered by project."""
     token_id: str | None

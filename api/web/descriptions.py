@@ -23,6 +23,7 @@ TAGS: Mapping[str, str] = {
     "projects": "Quotas, limits and defaults of projects.",
     "identities": "People and service accounts, and their roles in projects.",
     "tokens": "Tokens of the API.",
+    "audit": "Records of changes: who changed what.",
     "spec": "The format of job specs.",
     "uploads": "Archives of the jobs' code.",
     "ops": "Health, version and metrics of the server.",

@@ -6,6 +6,7 @@ import hmac
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -27,7 +28,7 @@ MAX_PIECE_BYTES = 8 * 1024 * 1024
 class Guard:
     """Middleware that finds the identity of a request, and refuses requests without one and bodies that are too large.
 
-    The identity is `scope["state"]["identity"]`. Paths in `access.OPEN_PATHS` have none.
+    The identity is `scope["state"]["identity"]`, and `identify` finds it again. Paths in `access.OPEN_PATHS` have none.
     """
 
     def __init__(self, app: ASGIApp, authenticator: Authenticator, max_body_bytes: int = MAX_BODY_BYTES) -> None:
@@ -76,10 +77,11 @@ class Guard:
             return problem(refused.code, refused.detail, path)
         if path in access.OPEN_PATHS:
             return None
+        identify = partial(
+            self._authenticator.identify, access.token_of(sender), has_header=bool(sender.authorizations)
+        )
         try:
-            identity = await self._authenticator.identify(
-                access.token_of(sender), has_header=bool(sender.authorizations)
-            )
+            identity = await identify()
         except UnauthorizedError as error:
             refusal = problem("unauthorized", str(error), path)
             for challenge in access.CHALLENGES:
@@ -87,7 +89,7 @@ class Guard:
             return refusal
         except UnavailableError as error:
             return problem("unavailable", str(error), path)
-        scope.setdefault("state", {})["identity"] = identity
+        scope.setdefault("state", {}).update(identity=identity, identify=identify)
         return None
 
 

@@ -51,7 +51,7 @@ class EndStreams:
         async def observed(message: Message) -> None:
             nonlocal is_stream
             await send(message)
-            if message["type"] == "http.response.start" and _is_stream(message):
+            if message["type"] == "http.response.start" and begins_stream(message):
                 is_stream = True
                 self._streams.add(task)
 
@@ -66,5 +66,6 @@ class EndStreams:
             self._streams.discard(task)
 
 
-def _is_stream(start: Message) -> bool:
+def begins_stream(start: Message) -> bool:
+    """Return True if this start of a response begins an event stream."""
     return any(name.lower() == b"content-type" and value.startswith(_STREAM) for name, value in start["headers"])

@@ -6,6 +6,7 @@ from typing import Any
 
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.reconciler import Reconciler
+from regroup.service.domain.author import CONTROLLER
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
 from regroup.service.planner.predictions import SHOWN_STEPS, WARM_UP, measure_steps
@@ -121,7 +122,7 @@ class LayoutTrialReconciler(Reconciler):
             }
             return {RESIZE: request}
 
-        await self._store.intend(job.id, intent, now=now, actor="controller")
+        await self._store.intend(job.id, intent, now=now, author=CONTROLLER, action="jobs.resize")
 
 
 def _results(trials: list[Event]) -> dict[Layout, float | None]:

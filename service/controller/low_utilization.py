@@ -7,6 +7,7 @@ import structlog
 
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.reconciler import Reconciler
+from regroup.service.domain.author import CONTROLLER
 from regroup.service.domain.errors import ConflictError
 from regroup.service.domain.states import JobState
 from regroup.service.policy.detection.low_utilization import (
@@ -81,10 +82,10 @@ class LowUtilizationReconciler(Reconciler):
         condition = Condition(WELL_USED, False, "low_utilization", message) if is_low else None
         await self._leader.set_condition(job.id, WELL_USED, condition, now)
         data = {"low": is_low, "share": use.share, "below": self._rule.below, "after_s": self._rule.after_s}
-        await self._leader.store.note(job.id, "low_utilization", data, now=now, actor="controller")
+        await self._leader.store.note(job.id, "low_utilization", data, now=now, author=CONTROLLER)
         _log.info("device utilization of a job changed", job=job.id, **data)
 
     async def _suspend(self, job: JobRow, why: str, now: float) -> None:
         with contextlib.suppress(ConflictError):  # the job has ended
-            await self._leader.store.queue.suspend(job.id, why, now=now, actor="controller", lease=self._leader.lease)
+            await self._leader.store.queue.suspend(job.id, why, now=now, author=CONTROLLER, lease=self._leader.lease)
             _log.info("suspended a job with low device utilization", job=job.id, why=why)

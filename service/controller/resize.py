@@ -24,6 +24,7 @@ from regroup.service.controller.autosize import Autosizer
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.reconciler import Reconciler
 from regroup.service.controller.substitution import allocate_rows, release_rows
+from regroup.service.domain.author import CONTROLLER
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.domain.topology import Node
@@ -294,7 +295,7 @@ class ResizeReconciler(Reconciler):
         def remove(row: JobRow) -> Mapping[str, Any]:
             return {RESIZE: None} if row.intents.get(RESIZE) == request else {}
 
-        await self._leader.store.intend(job.id, remove, now=now, actor="controller")
+        await self._leader.store.intend(job.id, remove, now=now, author=CONTROLLER, action="jobs.resize")
         await self._report(job, "", now)
 
     async def _report(self, job: JobRow, why: str, now: float) -> None:

@@ -17,6 +17,7 @@ from regroup.service.cluster_state.queue import waits_for_nodes
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.reconciler import Reconciler
 from regroup.service.controller.substitution import allocate_rows, release_rows
+from regroup.service.domain.author import CONTROLLER
 from regroup.service.domain.states import JobState
 from regroup.service.policy.placement.place import Unplaceable, place_replacements
 from regroup.service.policy.scheduling.decide import demand_of
@@ -118,7 +119,7 @@ class SpareReconciler(Reconciler):
         spares = members_of(JobAllocations(await store.live_allocations(job.id)).spares)
         ranks = {each.name: each.ranks for each in spares}
         if ranks != self._recorded:
-            await store.note(job.id, "spares", {"ranks": ranks}, now=now, actor="controller")
+            await store.note(job.id, "spares", {"ranks": ranks}, now=now, author=CONTROLLER)
             self._recorded = ranks
         ready = sum(states.get(each.node_id) == READY for each in spares)
         names = ", ".join(sorted(ranks)) or "none"

@@ -46,6 +46,8 @@ class Identity:
     """Role in every project, also in those that do not exist yet. Operators are admins everywhere."""
     is_operator: bool = False
     """True for an operator of the cluster."""
+    permissions: frozenset[str] = frozenset()
+    """Permissions for the cluster that it has without being an operator."""
     token_id: str | None = None
     """Id of the token that the request has; None if it has another proof."""
     is_limited: bool = False

@@ -101,6 +101,13 @@ RESIZE_GAP = Metric(
     "regroup_resize_gap_seconds", "histogram",
     "Time from the last step at one size to the first step at the next, of planned resizes.", (), _SECONDS,
 )  # fmt: skip
+AUDIT_RECORDS = Metric(
+    "regroup_audit_records", "counter", "Audit records that were sealed into the chain, including removed ones.",
+)  # fmt: skip
+AUDIT_UNSEALED = Metric(
+    "regroup_audit_unsealed_records", "gauge",
+    "Audit records that are not sealed yet. More than a few for longer than a minute is a fault.",
+)  # fmt: skip
 BLOB_BYTES = Metric(
     "regroup_blob_bytes", "gauge",
     "Size of all code archives and unfinished uploads, measured every minute. `REGROUP_BLOB_QUOTA_BYTES` limits it.",

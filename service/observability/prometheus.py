@@ -118,6 +118,9 @@ class Metrics:
         families += _of_projects(accounts, projects)
         families.append(await self._spares([row for row in projects if row.spares], now))
         families += _of_probes(await self._probes.newest(self._store))
+        size = await self._store.audit.size()
+        families.append(_counter(names.AUDIT_RECORDS, [((), float(size.sealed))]))
+        families.append(_gauge(names.AUDIT_UNSEALED, [((), float(size.unsealed))]))
         families += _of_nodes(assess_nodes(await self._store.nodes.events(), now, self._rule))
         return families
 

@@ -89,6 +89,7 @@ def identity_of(stored: StoredToken, now: float) -> Identity:
         {member.project: member.membership for member in stored.members},
         everywhere=Role.ADMIN if row.is_operator else None,
         is_operator=row.is_operator,
+        permissions=row.permissions,
         token_id=token.id,
     )
     return restrict(identity, token.project, token.role)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ForbiddenError, NotFoundError
 from regroup.service.domain.identity import Identity
 from regroup.service.policy.access.decision import (
@@ -21,6 +22,13 @@ class Sender:
     """The identity that sends a request, with the checks of its permissions."""
 
     identity: Identity
+    address: str
+    """Address of the client."""
+
+    @property
+    def author(self) -> Author:
+        """The author of the changes that the request makes."""
+        return Author(self.name, self.identity.token_id, self.address)
 
     @property
     def name(self) -> str:

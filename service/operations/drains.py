@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.topology import Node
 from regroup.service.ports.cluster import Cluster
@@ -26,7 +27,7 @@ class NodeDrain:
 
 
 async def drain_node(
-    store: Store, cluster: Cluster, reference: str, *, deadline_s: float, reason: str, now: float, actor: str
+    store: Store, cluster: Cluster, reference: str, *, deadline_s: float, reason: str, now: float, author: Author
 ) -> NodeDrain:
     """Drain a node within `deadline_s` seconds. A repeated request replaces the deadline and the reason.
 
@@ -38,8 +39,8 @@ async def drain_node(
     node = await _find_node(cluster, reference)
     if node.is_control:
         raise ConflictError(f"cannot drain node {node.name}: it is a control node and runs no ranks")
-    row = DrainRow(node.id, node.name, reason, actor, now, now + deadline_s)
-    return await _to_drain(store, node, await store.nodes.request_drain(row))
+    row = DrainRow(node.id, node.name, reason, author.name, now, now + deadline_s)
+    return await _to_drain(store, node, await store.nodes.request_drain(row, now=now, author=author))
 
 
 async def get_drain(store: Store, cluster: Cluster, reference: str) -> NodeDrain:
@@ -55,7 +56,7 @@ async def get_drain(store: Store, cluster: Cluster, reference: str) -> NodeDrain
     return await _to_drain(store, node, row)
 
 
-async def undrain_node(store: Store, cluster: Cluster, reference: str) -> None:
+async def undrain_node(store: Store, cluster: Cluster, reference: str, *, now: float, author: Author) -> None:
     """Make a node available again. Ranks that left the node do not move back.
 
     Raises:
@@ -63,7 +64,7 @@ async def undrain_node(store: Store, cluster: Cluster, reference: str) -> None:
         ConflictError: Ray itself drains the node.
     """
     node = await _find_node(cluster, reference)
-    if not await store.nodes.delete_drains([node.id]) and not node.is_draining:
+    if not await store.nodes.delete_drains([node.id], now=now, author=author) and not node.is_draining:
         raise NotFoundError(f"node {node.name} is not being drained")
     if node.is_draining:
         raise ConflictError(f"cannot undrain node {node.name}: Ray itself drains it, and the node will terminate")

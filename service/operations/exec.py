@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, NotFoundError, RegroupError
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.records import JobRow
@@ -62,7 +63,7 @@ class CommandExit:
 
 
 async def start_command(
-    store: Store, cluster: Cluster, job: JobRow, command: Command, *, now: float, actor: str
+    store: Store, cluster: Cluster, job: JobRow, command: Command, *, now: float, author: Author
 ) -> RunningCommand:
     """Start a command next to a rank of the newest generation, and record it in the job's history.
 
@@ -85,7 +86,7 @@ async def start_command(
         )
     key = uuid.uuid4().hex
     record = {**recorded_command(command.argv), "rank": command.rank, "node": place["node_name"]}
-    await store.note(job.id, "exec", record, now=now, actor=actor)
+    await store.note(job.id, "exec", record, now=now, author=author)
     order = {
         "key": key, "rank": command.rank, "command": list(command.argv), "timeout_s": command.timeout_s,
         "stdin": command.stdin,

@@ -8,8 +8,8 @@ from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenEr
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.operations.authentication import Authentication
 from regroup.service.operations.authorization import Sender
-from regroup.service.policy.access.decision import is_allowed, refused_permissions
-from regroup.service.policy.access.roles import ADDABLE, ClusterPermission, Permission
+from regroup.service.policy.access.decision import is_allowed, refused_cluster_permissions, refused_permissions
+from regroup.service.policy.access.roles import ADDABLE, CLUSTER_ADDABLE, ClusterPermission, Permission
 from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
 from regroup.service.store.store import Store
 
@@ -68,31 +68,43 @@ class Identities:
         role: Role | None,
         *,
         is_operator: bool,
+        permissions: frozenset[str] = frozenset(),
     ) -> IdentityRow:
         """Create an identity, and make a service account a member of its project if `role` is given.
+
+        Args:
+            permissions: permissions for the cluster.
 
         Raises:
             SpecError: the fields contradict each other.
             ConflictError: the subject exists.
             NotFoundError, ForbiddenError: as `Sender.require`.
         """
-        if issues := _contradictions(subject, kind, project, role, is_operator):
+        issues = _contradictions(subject, kind, project, role, is_operator)
+        if issues := [*issues, *_wrong_permissions(permissions, project)]:
             raise SpecError(issues)
         if project is None:
             sender.require_in_cluster(ClusterPermission.IDENTITIES_WRITE)
         else:
             sender.require(Permission.MEMBERS_WRITE, project)
         now = self._clock()
-        row = IdentityRow(subject, kind, project, is_operator, now, sender.name)
-        await self._store.create_identity(row)
+        row = IdentityRow(subject, kind, project, is_operator, now, sender.name, permissions=permissions)
+        await self._store.create_identity(row, author=sender.author)
         if project is not None and role is not None:
-            await self._store.put_member(MemberRow(project, subject, Membership(role), now, sender.name))
+            member = MemberRow(project, subject, Membership(role), now, sender.name)
+            await self._store.put_member(member, author=sender.author)
         return row
 
     async def change(
-        self, sender: Sender, subject: str, *, is_operator: bool | None, disabled: bool | None
+        self,
+        sender: Sender,
+        subject: str,
+        *,
+        is_operator: bool | None,
+        disabled: bool | None,
+        permissions: frozenset[str] | None = None,
     ) -> IdentityRow:
-        """Disable or enable an identity, or change whether it is an operator. Its tokens obey at once.
+        """Disable or enable an identity, make it an operator, or replace its permissions. Its tokens obey at once.
 
         Raises:
             NotFoundError: there is no such identity, or the sender does not see it.
@@ -103,16 +115,28 @@ class Identities:
             sender.require_in_cluster(ClusterPermission.IDENTITIES_WRITE)
             if is_operator and row.kind is IdentityKind.SERVICE_ACCOUNT and row.project is not None:
                 raise SpecError([_issue("is_operator", f"{subject!r} belongs to project {row.project!r}", True)])
-            row = await self._store.change_identity(subject, is_operator=is_operator)
+            row = await self._store.change_identity(
+                subject, now=self._clock(), author=sender.author, is_operator=is_operator
+            )
+        if permissions is not None:
+            sender.require_in_cluster(ClusterPermission.IDENTITIES_WRITE)
+            if issues := _wrong_permissions(permissions, row.project):
+                raise SpecError(issues)
+            row = await self._store.change_identity(
+                subject, now=self._clock(), author=sender.author, permissions=sorted(permissions)
+            )
         if disabled is not None and disabled != (row.disabled_at is not None):
-            row = await self._store.change_identity(subject, disabled_at=self._clock() if disabled else None)
+            now = self._clock()
+            row = await self._store.change_identity(
+                subject, now=now, author=sender.author, disabled_at=now if disabled else None
+            )
         self._authentication.forget()
         return row
 
     async def delete(self, sender: Sender, subject: str) -> None:
         """Delete an identity with its memberships and tokens. Raises the errors of `change`."""
         await self._managed_for_others(sender, subject)
-        await self._store.delete_identity(subject)
+        await self._store.delete_identity(subject, now=self._clock(), author=sender.author)
         self._authentication.forget()
 
     # ------------------------------------------------------------ members
@@ -139,13 +163,13 @@ class Identities:
             if owner is not None and owner != project:
                 raise ConflictError(f"{subject!r} is a service account of another project; create one for {project!r}")
         row = MemberRow(project, subject, Membership(role, permissions), self._clock(), sender.name)
-        await self._store.put_member(row)
+        await self._store.put_member(row, author=sender.author)
         self._authentication.forget()
         return row
 
-    async def remove_member(self, project: str, subject: str) -> None:
+    async def remove_member(self, sender: Sender, project: str, subject: str) -> None:
         """Remove a member from a project; raises NotFoundError."""
-        await self._store.remove_member(project, subject)
+        await self._store.remove_member(project, subject, now=self._clock(), author=sender.author)
         self._authentication.forget()
 
     # ------------------------------------------------------------ tokens
@@ -169,7 +193,7 @@ class Identities:
         row = TokenRow(
             parts.id, subject, request.name, parts.digest, request.project, request.role, now, sender.name, expires_at
         )
-        await self._store.create_token(row)
+        await self._store.create_token(row, author=sender.author)
         return IssuedToken(row, parts.value)
 
     async def tokens(self, sender: Sender, subject: str | None) -> list[TokenRow]:
@@ -189,7 +213,7 @@ class Identities:
         row = await self._store.token(token_id)
         if not _manages(sender, await self._store.identity(row.subject)):
             raise NotFoundError(f"no token {token_id!r}; `regroup token list` lists them")
-        revoked = await self._store.revoke_token(token_id, self._clock())
+        revoked = await self._store.revoke_token(token_id, self._clock(), author=sender.author)
         self._authentication.forget()
         return revoked
 
@@ -239,6 +263,16 @@ def _contradictions(
     if role is not None and project is None:
         found.append(_issue("role", "needs a project; make the identity a member of each project", role))
     return found
+
+
+def _wrong_permissions(permissions: frozenset[str], project: str | None) -> list[FieldIssue]:
+    if permissions and project is not None:
+        message = f"admins of project {project!r} manage this account, so it has no permissions for the cluster"
+        return [_issue("permissions", message, sorted(permissions)[0])]
+    if wrong := refused_cluster_permissions(permissions):
+        allowed = ", ".join(sorted(CLUSTER_ADDABLE))
+        return [_issue("permissions", f"use some of {allowed}; only operators have others", wrong[0])]
+    return []
 
 
 def _issue(field_name: str, message: str, value: object) -> FieldIssue:

@@ -15,6 +15,7 @@ from regroup.service.blobs.store import BlobStore
 from regroup.service.cluster_state.allocations import JobAllocations
 from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.queue_positions import QueuePositions
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
 from regroup.service.domain.states import JobState
 from regroup.service.operations.authorization import Sender
@@ -135,7 +136,7 @@ class Jobs:
         new = NewJob(job_id, spec, self._storage_of(spec, job_id), resume_uri, planned.record)
         idempotency = None if key is None else (scope, key, body_hash)
         try:
-            job = await self._store.submit(new, now=self._clock(), actor=sender.name, idempotency=idempotency)
+            job = await self._store.submit(new, now=self._clock(), author=sender.author, idempotency=idempotency)
         except ConflictError:
             # Another server may have answered the same request between the read and the write.
             if key is not None and (answer := await self._find_answer(scope, key, body_hash)):
@@ -213,13 +214,13 @@ class Jobs:
         """Return a page of jobs, newest first."""
         return await self._store.page(selection, after, limit)
 
-    async def cancel(self, job: JobRow, *, actor: str, version: int | None = None) -> JobRow:
+    async def cancel(self, job: JobRow, *, author: Author, version: int | None = None) -> JobRow:
         """End a queued job at once, or request that any other job stops. Raises the errors of `Store.cancel`."""
-        return await self._store.cancel(job.id, now=self._clock(), actor=actor, version=version)
+        return await self._store.cancel(job.id, now=self._clock(), author=author, version=version)
 
-    async def release(self, job: JobRow, *, actor: str) -> JobRow:
+    async def release(self, job: JobRow, *, author: Author) -> JobRow:
         """Release the nodes of a failed job that is held. Raises the errors of `Store.release`."""
-        return await self._store.release(job.id, now=self._clock(), actor=actor)
+        return await self._store.release(job.id, now=self._clock(), author=author)
 
     async def events(self, job: JobRow, after: int, limit: int) -> list[Event]:
         """Return the events with numbers above `after`."""
@@ -259,9 +260,9 @@ class Jobs:
         """Return the checkpoints by step. `removed` includes those that are no longer in storage."""
         return await self._store.checkpoints(job.id, removed)
 
-    async def pin(self, job: JobRow, step: int, pinned: bool, *, actor: str) -> Checkpoint:
+    async def pin(self, job: JobRow, step: int, pinned: bool, *, author: Author) -> Checkpoint:
         """Exclude a checkpoint from retention, or include it again; raises NotFoundError."""
-        return await self._store.pin(job.id, step, pinned, now=self._clock(), actor=actor)
+        return await self._store.pin(job.id, step, pinned, now=self._clock(), author=author)
 
     async def ledger(self, job: JobRow) -> Ledger:
         """Return the ledger: the proof that every committed step saw each of its samples exactly once."""

@@ -8,6 +8,7 @@ import structlog
 
 from regroup.service.cluster_state.allocations import without_allocated
 from regroup.service.cluster_state.shared_spares import shared_spare_nodes
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import NotFoundError
 from regroup.service.domain.topology import Node
 from regroup.service.policy.detection.node_quarantine import (
@@ -91,28 +92,29 @@ class Nodes:
             [*found, *(state for state in former if state.health != NodeHealth())], key=lambda state: state.name
         )
 
-    async def cordon(self, name: str, why: str, *, actor: str) -> NodeState:
+    async def cordon(self, name: str, why: str, *, author: Author) -> NodeState:
         """Cordon a node: no new ranks are placed there, and running ranks continue. A repeat replaces the reason.
 
         Raises:
             NotFoundError: the cluster has no such node, and no history has it.
         """
-        return await self._record_order(name, NodeEventKind.CORDONED, why, actor)
+        return await self._record_order(name, NodeEventKind.CORDONED, why, author)
 
-    async def uncordon(self, name: str, why: str, *, actor: str) -> NodeState:
+    async def uncordon(self, name: str, why: str, *, author: Author) -> NodeState:
         """Open a cordoned or quarantined node. Its earlier failures no longer count.
 
         Raises:
             NotFoundError: as `cordon`.
         """
-        return await self._record_order(name, NodeEventKind.UNCORDONED, why, actor)
+        return await self._record_order(name, NodeEventKind.UNCORDONED, why, author)
 
-    async def _record_order(self, name: str, kind: NodeEventKind, why: str, actor: str) -> NodeState:
+    async def _record_order(self, name: str, kind: NodeEventKind, why: str, author: Author) -> NodeState:
         before = await self._find(name)
         now = self._clock()
         key = f"{kind}:{before.name}:{now}"
-        await self._store.nodes.record_order(NodeEvent(before.name, kind, now, key, "", actor, why))
-        _log.warning(f"a node was {kind}", node=before.name, actor=actor, why=why)
+        order = NodeEvent(before.name, kind, now, key, "", author.name, why)
+        await self._store.nodes.record_order(order, author=author)
+        _log.warning(f"a node was {kind}", node=before.name, actor=author.name, why=why)
         health = assess_nodes(await self._store.nodes.events(), now, self._rule)[before.name]
         return replace(before, health=health)
 

@@ -1,11 +1,12 @@
 """Use cases of projects, and the limits and defaults that they apply to jobs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from pydantic import ValidationError
 
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import FieldIssue, ForbiddenError, SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.scheduling.entries import Priority
@@ -40,10 +41,14 @@ class _Usage:
 
 
 class Projects:
-    """Use cases of projects."""
+    """Use cases of projects.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    Args:
+        clock: Unix seconds.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store, self._clock = store, clock
 
     async def list_projects(self) -> list[ProjectState]:
         """Return the projects that have settings or unfinished jobs, by name."""
@@ -68,7 +73,7 @@ class Projects:
             (each for each in await self.list_projects() if each.row.name == name), ProjectState(ProjectRow(name))
         )
 
-    async def put(self, row: ProjectRow) -> ProjectState:
+    async def put(self, row: ProjectRow, *, author: Author) -> ProjectState:
         """Create or change a project. Running jobs continue even above a lowered limit.
 
         Raises:
@@ -76,12 +81,12 @@ class Projects:
         """
         if issues := [*_contradictions(row), *_wrong_defaults(row.defaults)]:
             raise SpecError(issues)
-        await self._store.queue.put_project(row)
+        await self._store.queue.put_project(row, now=self._clock(), author=author)
         return await self.get(row.name)
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, name: str, *, author: Author) -> None:
         """Delete the settings of a project. Raises the errors of `QueueStore.remove_project`."""
-        await self._store.queue.remove_project(name)
+        await self._store.queue.remove_project(name, now=self._clock(), author=author)
 
 
 def apply_project(spec: JobSpec, project: ProjectRow) -> JobSpec:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, FieldIssue, SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
@@ -27,7 +28,7 @@ class Size:
     pp: int | None = None
 
 
-async def resize(store: Store, job: JobRow, target: Layout, *, why: str, now: float, actor: str) -> JobRow:
+async def resize(store: Store, job: JobRow, target: Layout, *, why: str, now: float, author: Author) -> JobRow:
     """Request that a job continues with this layout. A new request replaces the last one.
 
     Args:
@@ -50,7 +51,7 @@ async def resize(store: Store, job: JobRow, target: Layout, *, why: str, now: fl
             return {}
         return {RESIZE: {"layout": layout, "why": why, "requested_s": now}}
 
-    return await store.intend(job.id, intent, now=now, actor=actor)
+    return await store.intend(job.id, intent, now=now, author=author, action="jobs.resize")
 
 
 def layout_for(spec: JobSpec, size: Size) -> Layout:

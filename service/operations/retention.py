@@ -1,4 +1,4 @@
-"""Removal of old history: idempotency keys, and the events, steps and rows of jobs that ended long ago."""
+"""Removal of old history: idempotency keys, audit records, and the events, steps and rows of jobs that ended long ago."""
 
 import asyncio
 import time
@@ -9,6 +9,7 @@ import structlog
 
 from regroup.service.domain.errors import RegroupError, UnavailableError
 from regroup.service.settings import Settings
+from regroup.service.store.audit import BATCH_RECORDS
 from regroup.service.store.records import Ledger
 from regroup.service.store.retention import BATCH_ROWS
 from regroup.service.store.store import Store
@@ -22,19 +23,21 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """Time for which history is kept after the end of its job, in seconds; 0 keeps it."""
+    """Time for which history is kept, mostly after the end of its job, in seconds; 0 keeps it."""
 
     events_s: float
     steps_s: float
     jobs_s: float
     idempotency_s: float
+    audit_s: float = 0.0
+    """Age at which audit records are removed."""
 
     @classmethod
     def of(cls, settings: Settings) -> "RetentionPolicy":
         """Return the policy of the settings."""
         return cls(
             settings.event_retention_s, settings.step_retention_s, settings.job_retention_s,
-            settings.idempotency_retention_s,
+            settings.idempotency_retention_s, settings.audit_retention_s,
         )  # fmt: skip
 
 
@@ -68,6 +71,8 @@ async def remove_expired(store: Store, policy: RetentionPolicy, now: float) -> b
             is_more |= await _remove_steps(store, job_id, now)
     if policy.jobs_s:
         is_more |= await _remove_jobs(store, now - policy.jobs_s, now)
+    if policy.audit_s:
+        is_more |= await store.audit.remove_before(now - policy.audit_s) == BATCH_RECORDS
     return is_more
 
 

@@ -10,6 +10,7 @@ from regroup.service.blobs.store import BlobStore
 from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.cluster_state.topology import Topology, TopologyState
+from regroup.service.operations.audit import Audit
 from regroup.service.operations.authentication import Authentication
 from regroup.service.operations.auto_layout import LayoutPlanner
 from regroup.service.operations.followers import Followers
@@ -58,6 +59,11 @@ class Services:
     def identities(self) -> Identities:
         """Use cases of identities, members and tokens."""
         return Identities(self.store, self.authentication, self.clock)
+
+    @property
+    def audit(self) -> Audit:
+        """Use cases of audit records."""
+        return Audit(self.store, self.clock)
 
     @cached_property
     def _positions(self) -> QueuePositions:
@@ -115,7 +121,7 @@ class Services:
     @property
     def projects(self) -> Projects:
         """Use cases of projects."""
-        return Projects(self.store)
+        return Projects(self.store, self.clock)
 
     @property
     def blobs(self) -> BlobStore:

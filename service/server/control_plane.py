@@ -24,6 +24,7 @@ from regroup.service.local.program_end import EndedPrograms
 from regroup.service.local.repair import NodeStarts, repair_local_ray
 from regroup.service.observability.job_totals import count_finished_jobs
 from regroup.service.observability.prometheus import Metrics
+from regroup.service.operations.audit import run_sealing
 from regroup.service.operations.retention import RetentionPolicy, run_retention
 from regroup.service.operations.services import Services
 from regroup.service.ports.cluster import Cluster
@@ -82,6 +83,7 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
         tasks.add("garbage collection of code archives", lambda: run_garbage_collection(services.blobs, store))
         tasks.add("measurement of code archives", lambda: run_measurement(services.blobs, usage))
         tasks.add("count of finished jobs", lambda: count_finished_jobs(store))
+        tasks.add("sealing of audit records", lambda: run_sealing(store))
         tasks.add("removal of old history", lambda: run_retention(store, RetentionPolicy.of(settings)))
         if starts is not None:
             lost = head_lost or asyncio.Event()

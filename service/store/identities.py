@@ -8,11 +8,13 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from regroup.service.domain.author import CONTROLLER, Author
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.identity import IdentityKind, Membership, Role
+from regroup.service.store.access_tables import identities, members, tokens
+from regroup.service.store.audit import Change, record_change
 from regroup.service.store.database import Database
 from regroup.service.store.identity_rows import IdentityRow, MemberRow, StoredToken, TokenRow
-from regroup.service.store.tables import identities, members, tokens
 
 
 class IdentityStore:
@@ -34,25 +36,39 @@ class IdentityStore:
         async with self._database.read() as connection:
             return await _find_identity(connection, subject)
 
-    async def create_identity(self, row: IdentityRow) -> None:
+    async def create_identity(self, row: IdentityRow, *, author: Author = CONTROLLER) -> None:
         """Create an identity; raises ConflictError if the subject exists."""
         async with self._database.write() as connection:
             try:
                 async with connection.begin_nested():
-                    await connection.execute(identities.insert().values(**dataclasses.asdict(row)))
+                    await connection.execute(identities.insert().values(**_identity_facts(row)))
             except exc.IntegrityError as error:
                 raise ConflictError(f"identity {row.subject!r} exists; choose another name") from error
+            change = Change("identities.create", row.subject, row.project, after=_identity_facts(row))
+            await record_change(connection, author, change, row.created_at)
 
-    async def change_identity(self, subject: str, **changes: Any) -> IdentityRow:
-        """Change columns of an identity: `is_operator`, `disabled_at`. Raises NotFoundError."""
+    async def change_identity(
+        self, subject: str, *, now: float = 0.0, author: Author = CONTROLLER, **changes: Any
+    ) -> IdentityRow:
+        """Change columns of an identity: `is_operator`, `disabled_at`, `permissions`. Raises NotFoundError."""
         async with self._database.write() as connection:
+            before = await _find_identity(connection, subject)
             await connection.execute(identities.update().where(identities.c.subject == subject).values(**changes))
-            return await _find_identity(connection, subject)
+            after = await _find_identity(connection, subject)
+            facts = _identity_facts(before), _identity_facts(after)
+            await record_change(connection, author, Change("identities.change", subject, after.project, *facts), now)
+            return after
 
-    async def delete_identity(self, subject: str) -> None:
+    async def delete_identity(self, subject: str, *, now: float = 0.0, author: Author = CONTROLLER) -> None:
         """Delete an identity with its memberships and tokens; raises NotFoundError."""
         async with self._database.write() as connection:
-            await _find_identity(connection, subject)
+            row = await _find_identity(connection, subject)
+            belongings = {
+                "memberships": [_member_facts(each) for each in await _memberships(connection, [subject])],
+                "tokens": [_token_facts(each) for each in await _tokens(connection, subject)],
+            }
+            before = {**_identity_facts(row), **belongings}
+            await record_change(connection, author, Change("identities.delete", subject, row.project, before), now)
             await connection.execute(members.delete().where(members.c.subject == subject))
             await connection.execute(tokens.delete().where(tokens.c.subject == subject))
             await connection.execute(identities.delete().where(identities.c.subject == subject))
@@ -70,7 +86,7 @@ class IdentityStore:
         async with self._database.read() as connection:
             return await _memberships(connection, subjects)
 
-    async def put_member(self, row: MemberRow) -> None:
+    async def put_member(self, row: MemberRow, *, author: Author = CONTROLLER) -> None:
         """Create or replace a membership.
 
         Raises:
@@ -80,6 +96,7 @@ class IdentityStore:
             if not row.subject.startswith("group:"):
                 await _find_identity(connection, row.subject)
             same = sa.and_(members.c.project == row.project, members.c.subject == row.subject)
+            before = await _find_member(connection, same)
             await connection.execute(members.delete().where(same))
             await connection.execute(
                 members.insert().values(
@@ -91,29 +108,35 @@ class IdentityStore:
                     created_by=row.created_by,
                 )
             )
+            change = Change("members.put", row.subject, row.project, before, _member_facts(row))
+            await record_change(connection, author, change, row.created_at)
 
-    async def remove_member(self, project: str, subject: str) -> None:
+    async def remove_member(
+        self, project: str, subject: str, *, now: float = 0.0, author: Author = CONTROLLER
+    ) -> None:
         """Delete a membership; raises NotFoundError."""
         same = sa.and_(members.c.project == project, members.c.subject == subject)
         async with self._database.write() as connection:
-            if not (await connection.execute(members.delete().where(same))).rowcount:
+            before = await _find_member(connection, same)
+            if before is None:
                 raise NotFoundError(f"{subject!r} is not a member of project {project!r}")
+            await connection.execute(members.delete().where(same))
+            await record_change(connection, author, Change("members.remove", subject, project, before), now)
 
     # ------------------------------------------------------------ tokens
 
-    async def create_token(self, row: TokenRow) -> None:
+    async def create_token(self, row: TokenRow, *, author: Author = CONTROLLER) -> None:
         """Store a token; raises NotFoundError if its subject does not exist."""
         async with self._database.write() as connection:
-            await _find_identity(connection, row.subject)
+            owner = await _find_identity(connection, row.subject)
             await connection.execute(tokens.insert().values(**dataclasses.asdict(row)))
+            change = Change("tokens.create", row.id, owner.project, after=_token_facts(row))
+            await record_change(connection, author, change, row.created_at)
 
     async def tokens(self, subject: str | None = None) -> list[TokenRow]:
         """Return the tokens of a subject, or all, the newest first."""
-        query = sa.select(tokens).order_by(tokens.c.created_at.desc(), tokens.c.id)
-        if subject is not None:
-            query = query.where(tokens.c.subject == subject)
         async with self._database.read() as connection:
-            return [_token(row) for row in (await connection.execute(query)).mappings()]
+            return await _tokens(connection, subject)
 
     async def token(self, token_id: str) -> TokenRow:
         """Return the token with this id; raises NotFoundError."""
@@ -130,12 +153,17 @@ class IdentityStore:
                 return None
             return StoredToken(token, identity, tuple(await _memberships(connection, [token.subject])))
 
-    async def revoke_token(self, token_id: str, now: float) -> TokenRow:
+    async def revoke_token(self, token_id: str, now: float, *, author: Author = CONTROLLER) -> TokenRow:
         """Revoke a token. Without effect if it is revoked. Raises NotFoundError."""
         live = sa.and_(tokens.c.id == token_id, tokens.c.revoked_at.is_(None))
         async with self._database.write() as connection:
+            before = await _find_token(connection, token_id)
             await connection.execute(tokens.update().where(live).values(revoked_at=now))
-            return await _find_token(connection, token_id)
+            after = await _find_token(connection, token_id)
+            project = (await _find_identity(connection, after.subject)).project
+            change = Change("tokens.revoke", token_id, project, _token_facts(before), _token_facts(after))
+            await record_change(connection, author, change, now)
+            return after
 
     async def record_uses(self, uses: Mapping[str, float]) -> None:
         """Store the times of the last use, by token."""
@@ -161,19 +189,53 @@ async def _find_token(connection: AsyncConnection, token_id: str) -> TokenRow:
     return _token(row)
 
 
+async def _find_member(connection: AsyncConnection, same: sa.ColumnElement[bool]) -> dict[str, Any] | None:
+    """Return a membership as an audit record shows it."""
+    row = (await connection.execute(sa.select(members).where(same))).mappings().one_or_none()
+    return None if row is None else _member_facts(_member(row))
+
+
+async def _tokens(connection: AsyncConnection, subject: str | None) -> list[TokenRow]:
+    query = sa.select(tokens).order_by(tokens.c.created_at.desc(), tokens.c.id)
+    if subject is not None:
+        query = query.where(tokens.c.subject == subject)
+    return [_token(row) for row in (await connection.execute(query)).mappings()]
+
+
 async def _memberships(connection: AsyncConnection, subjects: list[str]) -> list[MemberRow]:
     query = sa.select(members).where(members.c.subject.in_(subjects)).order_by(members.c.project, members.c.subject)
     return [_member(row) for row in (await connection.execute(query)).mappings()]
 
 
 def _identity(row: Mapping[Any, Any]) -> IdentityRow:
-    values: dict[str, Any] = {**row, "kind": IdentityKind(row["kind"])}
+    values: dict[str, Any] = {**row, "kind": IdentityKind(row["kind"]), "permissions": frozenset(row["permissions"])}
     return IdentityRow(**values)
+
+
+def _identity_facts(row: IdentityRow) -> dict[str, Any]:
+    return {**dataclasses.asdict(row), "permissions": sorted(row.permissions)}
 
 
 def _member(row: Mapping[Any, Any]) -> MemberRow:
     membership = Membership(Role(row["role"]), frozenset(row["permissions"]))
     return MemberRow(row["project"], row["subject"], membership, row["created_at"], row["created_by"])
+
+
+def _member_facts(row: MemberRow) -> dict[str, Any]:
+    """Return what an audit record shows of a membership."""
+    return {
+        "project": row.project,
+        "role": row.membership.role,
+        "permissions": sorted(row.membership.permissions),
+        "created_by": row.created_by,
+    }
+
+
+def _token_facts(row: TokenRow) -> dict[str, Any]:
+    """Return what an audit record shows of a token: everything but the digest, and the last use, which is no change."""
+    facts = dataclasses.asdict(row)
+    del facts["digest"], facts["used_at"]
+    return facts
 
 
 def _token(row: Mapping[Any, Any]) -> TokenRow:

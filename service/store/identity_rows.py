@@ -19,6 +19,8 @@ class IdentityRow:
     created_by: str
     disabled_at: float | None = None
     """Time since which its tokens are refused, Unix seconds."""
+    permissions: frozenset[str] = frozenset()
+    """Permissions for the cluster that it has without being an operator."""
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from regroup.service.domain.layout import Layout
 from regroup.service.store.generation_progress import PROGRESS
 from regroup.service.store.json_values import CorruptJson
-from regroup.service.store.records import Generation, Ledger
+from regroup.service.store.records import Generation, JobRow, Ledger
 from regroup.service.store.tables import ledgers, steps
 
 _PAGE = 5000
@@ -37,6 +38,19 @@ async def rows_after(connection: AsyncConnection, job_id: str, after: tuple[int,
     query = sa.select(*columns).where(steps.c.job_id == job_id, place > after)
     rows = await connection.execute(query.order_by(steps.c.step, steps.c.generation).limit(_PAGE))
     return [(step, generation, samples, hashed) for step, generation, samples, hashed in rows]
+
+
+async def ledger_of(connection: AsyncConnection, job: JobRow, formed: Sequence[Generation]) -> Ledger:
+    """Return the ledger of a job, folded over its rows, or as it was stored before they were removed."""
+    if (stored := await stored_ledger(connection, job.id)) is not None:
+        return stored
+    spec = job.parsed_spec()
+    samples = {found.number: spec.samples_per_step(Layout(**found.layout)) for found in formed}
+    fold, after = LedgerFold(formed, samples, job.step), (-1, -1)
+    while rows := await rows_after(connection, job.id, after):
+        fold.add(rows)
+        after = rows[-1][:2]
+    return fold.result()
 
 
 class LedgerFold:

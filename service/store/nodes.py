@@ -2,12 +2,15 @@
 
 import dataclasses
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from regroup.service.domain.author import CONTROLLER, Author
 from regroup.service.policy.detection.node_quarantine import WEIGHTS, NodeEvent, NodeEventKind
 from regroup.service.store import leases
+from regroup.service.store.audit import Change, record_change
 from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.json_values import plain
@@ -15,6 +18,7 @@ from regroup.service.store.records import DrainRow, Lease
 from regroup.service.store.tables import drains, node_events
 
 _KINDS = frozenset(NodeEventKind)
+_ORDERS = (NodeEventKind.CORDONED.value, NodeEventKind.UNCORDONED.value)
 _FIELDS = ("key", "node", "kind", "time_s", "job_id", "actor", "message")
 
 
@@ -54,10 +58,15 @@ class NodeStore:
             self._changes.announce(fault.node)
         return fresh
 
-    async def record_order(self, order: NodeEvent) -> None:
+    async def record_order(self, order: NodeEvent, *, author: Author = CONTROLLER) -> None:
         """Store a user's order to cordon or uncordon a node."""
+        action = "nodes.cordon" if order.kind is NodeEventKind.CORDONED else "nodes.uncordon"
         async with self._database.write() as connection:
+            before = await _newest_order(connection, order.node)
+            after = {"order": order.kind, "reason": order.message, "time_s": order.time_s}
             await _add(connection, [order])
+            change = Change(action, order.node, before=before, after=after)
+            await record_change(connection, author, change, order.time_s)
         self._changes.announce(order.node)
 
     async def drains(self) -> list[DrainRow]:
@@ -66,20 +75,37 @@ class NodeStore:
             rows = (await connection.execute(sa.select(drains).order_by(drains.c.requested_at))).mappings()
             return [DrainRow(**row) for row in rows]
 
-    async def request_drain(self, row: DrainRow) -> DrainRow:
+    async def request_drain(self, row: DrainRow, *, now: float = 0.0, author: Author = CONTROLLER) -> DrainRow:
         """Store a drain request, or update its deadline and reason. Return the stored row, with its original time."""
         stored = sa.select(drains).where(drains.c.node_id == row.node_id).with_for_update()
         async with self._database.write() as connection:
             if (before := (await connection.execute(stored)).mappings().one_or_none()) is not None:
                 row = dataclasses.replace(row, requested_at=before["requested_at"])
                 await connection.execute(drains.delete().where(drains.c.node_id == row.node_id))
-            await connection.execute(drains.insert().values(**dataclasses.asdict(row)))
+            after = dataclasses.asdict(row)
+            await connection.execute(drains.insert().values(**after))
+            change = Change("nodes.drain", row.node_id, before=None if before is None else dict(before), after=after)
+            await record_change(connection, author, change, now)
         return row
 
-    async def delete_drains(self, node_ids: Collection[str]) -> int:
+    async def delete_drains(
+        self, node_ids: Collection[str], *, now: float = 0.0, author: Author = CONTROLLER
+    ) -> int:
         """Delete the drain requests for these nodes. Return the number of deleted rows."""
+        mine = drains.c.node_id.in_(node_ids)
         async with self._database.write() as connection:
-            return (await connection.execute(drains.delete().where(drains.c.node_id.in_(node_ids)))).rowcount
+            for row in (await connection.execute(sa.select(drains).where(mine))).mappings().all():
+                change = Change("nodes.undrain", row["node_id"], before=dict(row))
+                await record_change(connection, author, change, now)
+            return (await connection.execute(drains.delete().where(mine))).rowcount
+
+
+async def _newest_order(connection: AsyncConnection, node: str) -> dict[str, Any] | None:
+    """Return the last order of a person for a node, as an audit record shows it."""
+    orders = sa.and_(node_events.c.node == node, node_events.c.kind.in_(_ORDERS))
+    query = sa.select(node_events).where(orders).order_by(node_events.c.id.desc()).limit(1)
+    row = (await connection.execute(query)).mappings().first()
+    return None if row is None else {"order": row["kind"], "reason": row["message"], "time_s": row["time_s"]}
 
 
 async def _add(connection: AsyncConnection, happened: Sequence[NodeEvent]) -> list[NodeEvent]:

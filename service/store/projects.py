@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from regroup.service.domain.author import CONTROLLER, Author
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.store import leases
+from regroup.service.store.audit import Change, audited, record_change
 from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.job_rows import JOB_COLUMNS, job_row
@@ -52,14 +55,18 @@ class QueueStore:
             )
             return ProjectRow(name) if row is None else ProjectRow(**row)
 
-    async def put_project(self, row: ProjectRow) -> None:
+    async def put_project(self, row: ProjectRow, *, now: float = 0.0, author: Author = CONTROLLER) -> None:
         """Create or replace a project. The next scheduling pass applies it; running jobs continue."""
+        after = plain(dataclasses.asdict(row))
         async with self._database.write() as connection:
+            before = await _find_project(connection, row.name)
             await connection.execute(projects.delete().where(projects.c.name == row.name))
-            await connection.execute(projects.insert().values(**plain(dataclasses.asdict(row))))
+            await connection.execute(projects.insert().values(**after))
+            change = Change("projects.put", row.name, row.name, before, after)
+            await record_change(connection, author, change, now)
         self._changes.announce("")
 
-    async def remove_project(self, name: str) -> None:
+    async def remove_project(self, name: str, *, now: float = 0.0, author: Author = CONTROLLER) -> None:
         """Delete a project without live jobs.
 
         Raises:
@@ -72,10 +79,13 @@ class QueueStore:
                 live = f"{count} jobs that have" if count > 1 else "1 job that has"
                 remedy = f"wait or cancel (`regroup jobs --project {name}`)"
                 raise ConflictError(f"project {name!r} has {live} not ended; {remedy}")
-            if not (await connection.execute(projects.delete().where(projects.c.name == name))).rowcount:
+            before = await _find_project(connection, name)
+            if before is None:
                 raise NotFoundError(
                     f"project {name!r} is not set up; `regroup projects list` lists the projects that are"
                 )
+            await connection.execute(projects.delete().where(projects.c.name == name))
+            await record_change(connection, author, Change("projects.delete", name, name, before), now)
         self._changes.announce("")
 
     async def reservations_of(self, job_id: str) -> list[Allocation]:
@@ -113,7 +123,9 @@ class QueueStore:
             ).mappings()
             return [job_row(row) for row in rows]
 
-    async def suspend(self, job_id: str, why: str, *, now: float, actor: str, lease: Lease | None = None) -> JobRow:
+    async def suspend(
+        self, job_id: str, why: str, *, now: float, author: Author, lease: Lease | None = None
+    ) -> JobRow:
         """Record the intent to suspend a job. A queued job is suspended at once, any other after its state is saved.
 
         Without effect if the job already has this intent.
@@ -129,19 +141,12 @@ class QueueStore:
             if lease is not None:
                 await leases.check(connection, lease)
             writer = await JobWriter.lock(connection, job_id)
-            state = writer.job.state
-            if state in _NEVER_SUSPENDED or writer.job.intents.get("cancel"):
-                raise ConflictError(f"job {job_id} is {state}: only a job that waits or runs can be suspended")
-            if SUSPEND not in writer.job.intents:
-                intent = {SUSPEND: {"why": why, "requested_s": now}}
-                intents = {**writer.job.intents, **intent}
-                await writer.record("intent", intent, time_s=now, actor=actor, changes={"intents": intents})
-                if state is JobState.QUEUED:
-                    await writer.move(JobState.SUSPENDED, Reason.SUSPENDED, why, now=now, actor=actor)
+            async with audited(writer, author, "jobs.suspend", now):
+                await _suspend(writer, why, now, author.name)
         self._changes.announce(job_id)
         return writer.job
 
-    async def resume(self, job_id: str, *, now: float, actor: str) -> JobRow:
+    async def resume(self, job_id: str, *, now: float, author: Author) -> JobRow:
         """Withdraw the intent to suspend a job. A suspended job queues again; any other job continues.
 
         Without effect if the job does not have this intent.
@@ -151,12 +156,37 @@ class QueueStore:
         """
         async with self._database.write() as connection:
             writer = await JobWriter.lock(connection, job_id)
-            if writer.job.state.is_terminal:
-                raise ConflictError(f"job {job_id} is {writer.job.state}: only a suspended job can be resumed")
-            if SUSPEND in writer.job.intents:
-                intents = {name: intent for name, intent in writer.job.intents.items() if name != SUSPEND}
-                await writer.record("intent", {SUSPEND: None}, time_s=now, actor=actor, changes={"intents": intents})
-                if writer.job.state is JobState.SUSPENDED:
-                    await writer.move(JobState.QUEUED, Reason.RESUMED, now=now, actor=actor)
+            async with audited(writer, author, "jobs.resume", now):
+                await _resume(writer, now, author.name)
         self._changes.announce(job_id)
         return writer.job
+
+
+async def _find_project(connection: AsyncConnection, name: str) -> dict[str, Any] | None:
+    row = (await connection.execute(sa.select(projects).where(projects.c.name == name))).mappings().one_or_none()
+    return None if row is None else dict(row)
+
+
+async def _suspend(writer: JobWriter, why: str, now: float, actor: str) -> None:
+    job = writer.job
+    if job.state in _NEVER_SUSPENDED or job.intents.get("cancel"):
+        raise ConflictError(f"job {job.id} is {job.state}: only a job that waits or runs can be suspended")
+    if SUSPEND in job.intents:
+        return
+    intent = {SUSPEND: {"why": why, "requested_s": now}}
+    changes = {"intents": {**job.intents, **intent}}
+    await writer.record("intent", intent, time_s=now, actor=actor, changes=changes)
+    if job.state is JobState.QUEUED:
+        await writer.move(JobState.SUSPENDED, Reason.SUSPENDED, why, now=now, actor=actor)
+
+
+async def _resume(writer: JobWriter, now: float, actor: str) -> None:
+    job = writer.job
+    if job.state.is_terminal:
+        raise ConflictError(f"job {job.id} is {job.state}: only a suspended job can be resumed")
+    if SUSPEND not in job.intents:
+        return
+    changes = {"intents": {name: intent for name, intent in job.intents.items() if name != SUSPEND}}
+    await writer.record("intent", {SUSPEND: None}, time_s=now, actor=actor, changes=changes)
+    if job.state is JobState.SUSPENDED:
+        await writer.move(JobState.QUEUED, Reason.RESUMED, now=now, actor=actor)

@@ -13,12 +13,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError
 from regroup.service.domain.job_events import IncidentRevised
-from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState, Reason, Transition
 from regroup.service.policy.lost_time import GenerationProgress
 from regroup.service.store import history, jobs, leases
+from regroup.service.store.audit import AuditStore, Change, audited, audited_fields, record_change
 from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.generation_progress import progress_of
@@ -26,7 +27,7 @@ from regroup.service.store.identities import IdentityStore
 from regroup.service.store.incident_rows import write_incident
 from regroup.service.store.ingest import ingest
 from regroup.service.store.job_writer import Intending, JobWriter
-from regroup.service.store.ledger import LedgerFold, rows_after, stored_ledger
+from regroup.service.store.ledger import ledger_of
 from regroup.service.store.nodes import NodeStore
 from regroup.service.store.predictions import PredictionStore
 from regroup.service.store.projects import QueueStore
@@ -64,6 +65,7 @@ class Store:
         self.nodes = NodeStore(database, self.changes)
         self.predictions = PredictionStore(database, self.changes)
         self.identities = IdentityStore(database)
+        self.audit = AuditStore(database)
         self.totals = TotalsStore(database)
         self.retention = RetentionStore(database)
         self._idempotency_kept_s = idempotency_kept_s
@@ -181,7 +183,7 @@ class Store:
     # ------------------------------------------------------------ requests of users
 
     async def submit(
-        self, new: NewJob, *, now: float, actor: str, idempotency: tuple[str, str, str] | None = None
+        self, new: NewJob, *, now: float, author: Author, idempotency: tuple[str, str, str] | None = None
     ) -> JobRow:
         """Queue a job.
 
@@ -195,7 +197,9 @@ class Store:
             if idempotency is not None:
                 answer = {"job_id": new.id}
                 await jobs.remember(connection, *idempotency, answer, now, since=now - self._idempotency_kept_s)
-            job = await jobs.insert(connection, new, now, actor)
+            job = await jobs.insert(connection, new, now, author.name)
+            change = Change("jobs.submit", job.id, job.project, after=audited_fields(job))
+            await record_change(connection, author, change, now)
         self.changes.announce(job.id)
         return job
 
@@ -204,15 +208,15 @@ class Store:
         async with self._database.read() as connection:
             return await jobs.remembered(connection, scope, key, now - self._idempotency_kept_s)
 
-    async def cancel(self, job_id: str, *, now: float, actor: str, version: int | None = None) -> JobRow:
+    async def cancel(self, job_id: str, *, now: float, author: Author, version: int | None = None) -> JobRow:
         """Cancel a queued or suspended job at once; record the intent for any other. A repetition has no effect.
 
         Raises:
             PreconditionError: the job's version is not `version`.
             ConflictError: the job has ended, but was not cancelled.
         """
-        async with self._job(job_id) as writer:
-            job = writer.job
+        async with self._job(job_id) as writer, audited(writer, author, "jobs.cancel", now):
+            job, actor = writer.job, author.name
             writer.expect_version(version)
             if job.state in (JobState.QUEUED, JobState.SUSPENDED):
                 await writer.move(JobState.CANCELLED, Reason.CANCELLED_BY_USER, now=now, actor=actor)
@@ -225,42 +229,49 @@ class Store:
                 await writer.record("intent", {"cancel": True}, time_s=now, actor=actor, changes={"intents": intents})
         return writer.job
 
-    async def intend(self, job_id: str, change: Intending, *, now: float, actor: str) -> JobRow:
-        """Update a job's intents with the result of `change`; None removes an intent. Errors of `change` propagate."""
-        async with self._job(job_id) as writer:
+    async def intend(self, job_id: str, change: Intending, *, now: float, author: Author, action: str) -> JobRow:
+        """Update a job's intents with the result of `change`; None removes an intent. Errors of `change` propagate.
+
+        Args:
+            action: name of the change in audit records.
+        """
+        async with self._job(job_id) as writer, audited(writer, author, action, now):
             changed = change(writer.job)
             intents = {name: value for name, value in {**writer.job.intents, **changed}.items() if value is not None}
             if intents != writer.job.intents:
-                await writer.record("intent", changed, time_s=now, actor=actor, changes={"intents": intents})
+                await writer.record("intent", changed, time_s=now, actor=author.name, changes={"intents": intents})
         return writer.job
 
-    async def release(self, job_id: str, *, now: float, actor: str) -> JobRow:
+    async def release(self, job_id: str, *, now: float, author: Author) -> JobRow:
         """Record the intent to release a held job. A repetition has no effect.
 
         Raises:
             ConflictError: the job is not held.
         """
-        async with self._job(job_id) as writer:
+        async with self._job(job_id) as writer, audited(writer, author, "jobs.release", now):
             job = writer.job
             if not job.is_held:
                 raise ConflictError(f"job {job_id} is {job.state} and not held: there is nothing to release")
             if not job.intents.get("release"):
-                intents = {**job.intents, "release": True}
-                await writer.record("intent", {"release": True}, time_s=now, actor=actor, changes={"intents": intents})
+                intents, data = {**job.intents, "release": True}, {"release": True}
+                await writer.record("intent", data, time_s=now, actor=author.name, changes={"intents": intents})
         return writer.job
 
-    async def note(self, job_id: str, kind: str, data: Mapping[str, Any], *, now: float, actor: str) -> None:
-        """Record a user's action that does not change the job in its history; raise NotFoundError if it is missing."""
+    async def note(self, job_id: str, kind: str, data: Mapping[str, Any], *, now: float, author: Author) -> None:
+        """Record an action that does not change the job in its history; raise NotFoundError if it is missing."""
         async with self._job(job_id) as writer:
-            await writer.record(kind, data, time_s=now, actor=actor)
+            await writer.record(kind, data, time_s=now, actor=author.name)
+            change = Change(f"jobs.{kind}", job_id, writer.job.project, after=data)
+            await record_change(writer.connection, author, change, now)
 
-    async def pin(self, job_id: str, step: int, pinned: bool, *, now: float, actor: str) -> Checkpoint:
+    async def pin(self, job_id: str, step: int, pinned: bool, *, now: float, author: Author) -> Checkpoint:
         """Pin the newest checkpoint of `step`, so that retention does not remove it; or unpin it.
 
         Raises:
             NotFoundError: there is no such checkpoint in storage.
         """
-        async with self._job(job_id) as writer:
+        action = "checkpoints.pin" if pinned else "checkpoints.unpin"
+        async with self._job(job_id) as writer, audited(writer, author, action, now):
             stored = [item for item in await history.checkpoints_of(writer.connection, job_id) if item.step == step]
             if not stored:
                 raise NotFoundError(f"job {job_id} has no checkpoint of step {step} in storage")
@@ -273,9 +284,8 @@ class Store:
                 await writer.connection.execute(row.values(pinned=pinned))
                 pins = [item for item in writer.job.intents.get("pins", []) if item != place]
                 intents = {**writer.job.intents, "pins": [*pins, place] if pinned else pins}
-                await writer.record(
-                    "pin", {**place, "pinned": pinned}, time_s=now, actor=actor, changes={"intents": intents}
-                )
+                data, changes = {**place, "pinned": pinned}, {"intents": intents}
+                await writer.record("pin", data, time_s=now, actor=author.name, changes=changes)
         return dataclasses.replace(newest, pinned=pinned)
 
     # ------------------------------------------------------------ queries
@@ -366,15 +376,7 @@ class Store:
         """Return the ledger, folded over all rows of the job, or as it was stored before they were removed."""
         async with self._database.read_snapshot() as connection:
             job = await jobs.get(connection, job_id)
-            if (stored := await stored_ledger(connection, job_id)) is not None:
-                return stored
-            formed, spec = await history.generations_of(connection, job_id), job.parsed_spec()
-            samples = {found.number: spec.samples_per_step(Layout(**found.layout)) for found in formed}
-            fold, after = LedgerFold(formed, samples, job.step), (-1, -1)
-            while rows := await rows_after(connection, job_id, after):
-                fold.add(rows)
-                after = rows[-1][:2]
-        return fold.result()
+            return await ledger_of(connection, job, await history.generations_of(connection, job_id))
 
     async def own_key(self, name: str) -> str:
         """Return a secret of this deployment. The first call creates it."""

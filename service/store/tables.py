@@ -293,52 +293,6 @@ projects = sa.Table(
 )
 """Projects that are set up. A project without a row has no quota and no rules."""
 
-identities = sa.Table(
-    "identities",
-    metadata,
-    sa.Column("subject", sa.String, primary_key=True),
-    sa.Column("kind", sa.String, nullable=False),
-    sa.Column("project", sa.String),
-    sa.Column("is_operator", sa.Boolean, nullable=False),
-    sa.Column("created_at", sa.Double, nullable=False),
-    sa.Column("created_by", sa.String, nullable=False),
-    sa.Column("disabled_at", sa.Double),
-    sa.CheckConstraint("kind IN ('user', 'service_account')", name="kind"),
-)
-"""People and service accounts. A service account may belong to one project, whose admins manage it."""
-
-members = sa.Table(
-    "members",
-    metadata,
-    sa.Column("project", sa.String, primary_key=True),
-    sa.Column("subject", sa.String, primary_key=True),
-    sa.Column("role", sa.String, nullable=False),
-    sa.Column("permissions", StoredJson, nullable=False),
-    sa.Column("created_at", sa.Double, nullable=False),
-    sa.Column("created_by", sa.String, nullable=False),
-    sa.CheckConstraint("role IN ('viewer', 'editor', 'admin')", name="role"),
-    sa.Index(None, "subject"),
-)
-"""Roles in projects. A subject `group:NAME` is a group of an identity provider, and needs no row in `identities`."""
-
-tokens = sa.Table(
-    "tokens",
-    metadata,
-    sa.Column("id", sa.String, primary_key=True),
-    sa.Column("subject", sa.String, sa.ForeignKey("identities.subject", ondelete="CASCADE"), nullable=False),
-    sa.Column("name", sa.String, nullable=False),
-    sa.Column("digest", sa.String, nullable=False),
-    sa.Column("project", sa.String),
-    sa.Column("role", sa.String),
-    sa.Column("created_at", sa.Double, nullable=False),
-    sa.Column("created_by", sa.String, nullable=False),
-    sa.Column("expires_at", sa.Double),
-    sa.Column("revoked_at", sa.Double),
-    sa.Column("used_at", sa.Double),
-    sa.Index(None, "subject"),
-)
-"""Tokens of the API. Only the SHA-256 of a token is stored."""
-
 idempotency = sa.Table(
     "idempotency",
     metadata,

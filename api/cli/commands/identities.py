@@ -52,6 +52,14 @@ AccountProject = Annotated[
 AccountRole = Annotated[
     str | None, typer.Option("--role", metavar="ROLE", help="Role of the service account in its project.")
 ]
+ClusterPermissions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--permission",
+        metavar="PERMISSION",
+        help="Permission for the cluster: metrics, nodes:write or projects:write. Repeatable.",
+    ),
+]
 Operator = Annotated[bool, typer.Option("--operator", help="Make it an operator of the cluster.")]
 
 
@@ -84,6 +92,7 @@ def identities_create(
     service_account: AccountProject = None,
     role: AccountRole = None,
     operator: Operator = False,
+    permissions: ClusterPermissions = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -92,8 +101,9 @@ def identities_create(
     run_action(
         server,
         lambda client: client.create_identity(
-            subject, kind=kind, project=service_account, role=role, is_operator=operator
-        ),
+            subject, kind=kind, project=service_account, role=role, is_operator=operator,
+            permissions=permissions or (),
+        ),  # fmt: skip
         lambda found: f"{found.subject} created; `regroup token create NAME --for {found.subject}` creates its token",
         as_json=as_json,
     )
@@ -107,6 +117,18 @@ def identities_disable(subject: Subject, server: Server = None, as_json: AsJson 
 def identities_enable(subject: Subject, server: Server = None, as_json: AsJson = False) -> None:
     """Accept the tokens of a disabled identity again."""
     run_action(server, lambda client: client.change_identity(subject, disabled=False), _describe_state, as_json=as_json)
+
+
+def identities_permit(
+    subject: Subject, permissions: ClusterPermissions = None, server: Server = None, as_json: AsJson = False
+) -> None:
+    """Replace the permissions for the cluster of an identity that is no operator. None are left without options."""
+    run_action(
+        server,
+        lambda client: client.change_identity(subject, permissions=permissions or ()),
+        lambda found: f"{found.subject} has {', '.join(found.permissions) or 'no permissions'} for the cluster",
+        as_json=as_json,
+    )
 
 
 def identities_delete(subject: Subject, server: Server = None) -> None:
@@ -158,10 +180,12 @@ def _describe_me(me: "Me") -> str:
     lines = [f"{me.subject} ({me.kind.replace('_', ' ')}{', operator of the cluster' if me.is_operator else ''})"]
     if me.everywhere is not None:
         lines.append(f"{me.everywhere} of every project")
+    if me.permissions:
+        lines.append(f"{', '.join(me.permissions)} for the cluster")
     for each in me.memberships:
         permissions = f", with {', '.join(each.permissions)}" if each.permissions else ""
         lines.append(f"{each.role} of project {each.project}{permissions}")
-    if me.everywhere is None and not me.memberships:
+    if me.everywhere is None and not me.memberships and not me.permissions:
         lines.append("member of no project; ask an admin of the project for `regroup members set`")
     return "\n".join(lines)
 
@@ -180,6 +204,7 @@ for _name, _verb in {
     "create": identities_create,
     "disable": identities_disable,
     "enable": identities_enable,
+    "permit": identities_permit,
     "delete": identities_delete,
 }.items():
     app.command(_name)(_verb)

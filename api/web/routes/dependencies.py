@@ -12,6 +12,7 @@ from fastapi import Depends, Header, Path, Query, Request, Security
 from fastapi.security import HTTPBearer
 
 from regroup.api.web.http import PageTokens
+from regroup.api.web.stream_access import Requirement
 from regroup.service.domain.identity import Identity
 from regroup.service.operations.authorization import Sender
 from regroup.service.operations.jobs import Jobs
@@ -43,7 +44,8 @@ def get_page_tokens(request: Request) -> PageTokens:
 
 def get_sender(request: Request) -> Sender:
     """Return the identity that the middleware `Guard` found."""
-    return Sender(cast(Identity, request.state.identity))
+    # A request through a Unix socket has no address of a client.
+    return Sender(cast(Identity, request.state.identity), "local" if request.client is None else request.client.host)
 
 
 TheServices = Annotated[Services, Depends(get_services)]
@@ -62,6 +64,7 @@ class ForJob:
 
     async def __call__(
         self,
+        request: Request,
         jobs: TheJobs,
         sender: TheSender,
         job: Annotated[
@@ -77,6 +80,7 @@ class ForJob:
         """
         found = await jobs.get(job, project, sender)
         sender.require(self.permission, found.project)
+        request.state.requirement = Requirement(self.permission, found.project)
         return found
 
 

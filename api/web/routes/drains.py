@@ -27,7 +27,7 @@ async def start(node: NodeReference, request: DrainRequest, services: TheService
         deadline_s=request.deadline_s,
         reason=request.reason,
         now=services.clock(),
-        actor=sender.name,
+        author=sender.author,
     )
     return Drain.model_validate(started)
 
@@ -41,4 +41,6 @@ async def get(node: NodeReference, services: TheServices, sender: NodeReader) ->
 @router.delete("/drain", status_code=204)
 async def undrain(node: NodeReference, services: TheServices, sender: NodeOperator) -> None:
     """Cancel the drain of a node, so that it accepts ranks again. Jobs that have left it stay on their new nodes."""
-    await drains.undrain_node(services.store, services.cluster, node)
+    await drains.undrain_node(
+        services.store, services.cluster, node, now=services.clock(), author=sender.author
+    )

@@ -31,13 +31,14 @@ router = APIRouter(prefix="/v1/jobs/{job}", tags=["exec"], responses=responses()
 async def run(job: JobForCommands, command: ExecRequest, services: TheServices, sender: TheSender) -> StreamingResponse:
     """Run a command on the node of a rank, with the rank's environment and folder, while its generation runs.
 
-    Events: `started`, `output` (standard output and error as they arrive), `exit`. The command and all processes that
+    Events: `started`, `output` (standard output and error as they arrive), `exit`; or `dropped` if you lose your access
+    while the command runs. The command and all processes that
     it started are stopped when the request is closed, at the timeout, and when the job ends. The end of a generation
     does not stop it.
     """
     requested = exec.Command(tuple(command.command), command.rank, command.timeout, command.stdin)
     running = await exec.start_command(
-        services.store, services.cluster, job, requested, now=services.clock(), actor=sender.name
+        services.store, services.cluster, job, requested, now=services.clock(), author=sender.author
     )
     return stream_events(_events(services.cluster, running))
 

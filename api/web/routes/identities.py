@@ -43,6 +43,7 @@ async def me(sender: Self) -> Me:
         kind=identity.kind,
         is_operator=identity.is_operator,
         everywhere=identity.everywhere,
+        permissions=sorted(identity.permissions),
         memberships=own,
         token_id=identity.token_id,
     )
@@ -59,8 +60,9 @@ async def list_(services: TheServices, sender: Caller) -> IdentityList:
 async def create(new: NewIdentity, services: TheServices, sender: Caller) -> Identity:
     """Create a person or a service account. Admins of a project create its service accounts, operators all others."""
     row = await services.identities.create(
-        sender, new.subject, new.kind, new.project, new.role, is_operator=new.is_operator
-    )
+        sender, new.subject, new.kind, new.project, new.role,
+        is_operator=new.is_operator, permissions=frozenset(new.permissions),
+    )  # fmt: skip
     return Identity.model_validate(row)
 
 
@@ -72,8 +74,11 @@ async def get(subject: SubjectName, services: TheServices, sender: Caller) -> Id
 
 @router.patch("/identities/{subject}", responses=responses("body_too_large", "malformed_json"))
 async def change(subject: SubjectName, change: IdentityChange, services: TheServices, sender: Caller) -> Identity:
-    """Disable or enable an identity, or make it an operator. Its tokens obey at once."""
-    row = await services.identities.change(sender, subject, is_operator=change.is_operator, disabled=change.disabled)
+    """Disable or enable an identity, make it an operator, or replace its permissions. Its tokens obey at once."""
+    permissions = None if change.permissions is None else frozenset(change.permissions)
+    row = await services.identities.change(
+        sender, subject, is_operator=change.is_operator, disabled=change.disabled, permissions=permissions
+    )
     return Identity.model_validate(row)
 
 
@@ -99,9 +104,11 @@ async def put_member(
 
 
 @router.delete("/projects/{name}/members/{subject}", status_code=204)
-async def remove_member(name: MembersWriter, subject: MemberName, services: TheServices) -> None:
+async def remove_member(
+    name: MembersWriter, subject: MemberName, services: TheServices, sender: TheSender
+) -> None:
     """Remove a member from a project. It takes effect at once; jobs of the member continue."""
-    await services.identities.remove_member(name, subject)
+    await services.identities.remove_member(sender, name, subject)
 
 
 def _member(row: MemberRow) -> Member:

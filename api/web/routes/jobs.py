@@ -101,7 +101,7 @@ async def cancel(
     job: JobToChange, response: Response, jobs: TheJobs, sender: TheSender, if_match: IfMatch = None
 ) -> Job:
     """Cancel a job. A queued job ends immediately; any other job ends when all its ranks have exited."""
-    cancelled = await jobs.cancel(job, actor=sender.name, version=expected_version(if_match))
+    cancelled = await jobs.cancel(job, author=sender.author, version=expected_version(if_match))
     response.headers["ETag"] = etag(cancelled)
     response.headers["Location"] = f"/v1/jobs/{cancelled.id}"
     return job_detail(await jobs.detail(cancelled))
@@ -110,7 +110,7 @@ async def cancel(
 @router.post("/{job}/release", status_code=202, responses=responses("conflict"))
 async def release(job: JobToChange, jobs: TheJobs, sender: TheSender) -> Job:
     """Release the nodes of a failed job that holds them (`hold_on_failure`)."""
-    return job_detail(await jobs.detail(await jobs.release(job, actor=sender.name)))
+    return job_detail(await jobs.detail(await jobs.release(job, author=sender.author)))
 
 
 @router.get("/{job}/why")
@@ -161,13 +161,13 @@ async def checkpoints(
 @router.put("/{job}/checkpoints/{step}/pin")
 async def pin(job: JobToChange, step: CheckpointStep, jobs: TheJobs, sender: TheSender) -> Checkpoint:
     """Pin a checkpoint, so that retention does not remove it."""
-    return Checkpoint.model_validate(await jobs.pin(job, step, True, actor=sender.name))
+    return Checkpoint.model_validate(await jobs.pin(job, step, True, author=sender.author))
 
 
 @router.delete("/{job}/checkpoints/{step}/pin")
 async def unpin(job: JobToChange, step: CheckpointStep, jobs: TheJobs, sender: TheSender) -> Checkpoint:
     """Unpin a checkpoint, so that retention may remove it."""
-    return Checkpoint.model_validate(await jobs.pin(job, step, False, actor=sender.name))
+    return Checkpoint.model_validate(await jobs.pin(job, step, False, author=sender.author))
 
 
 def _labels(pairs: list[str]) -> dict[str, str]:

@@ -32,7 +32,7 @@ async def cordon(
     order: Order = NodeOrder(),  # noqa: B008
 ) -> Node:
     """Place no new ranks on a node until it is uncordoned. Running jobs continue."""
-    return _node(await services.nodes.cordon(name, order.reason, actor=sender.name), sender)
+    return _node(await services.nodes.cordon(name, order.reason, author=sender.author), sender)
 
 
 @router.post("/{name}/uncordon", responses=responses("body_too_large", "malformed_json"))
@@ -43,7 +43,7 @@ async def uncordon(
     order: Order = NodeOrder(),  # noqa: B008
 ) -> Node:
     """End the cordon or quarantine of a node and clear its faults."""
-    return _node(await services.nodes.uncordon(name, order.reason, actor=sender.name), sender)
+    return _node(await services.nodes.uncordon(name, order.reason, author=sender.author), sender)
 
 
 def _node(state: NodeState, sender: Sender) -> Node:

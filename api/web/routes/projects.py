@@ -42,13 +42,13 @@ async def put(name: ProjectName, settings: ProjectSettings, services: TheService
     """
     fields = settings.model_dump(mode="json", exclude={"admits"})
     admits = settings.admits.model_dump(mode="json", exclude_none=True)
-    return _project(await services.projects.put(ProjectRow(name, admits=admits, **fields)))
+    return _project(await services.projects.put(ProjectRow(name, admits=admits, **fields), author=sender.author))
 
 
 @router.delete("/{name}", status_code=204, responses=responses("conflict"))
 async def delete(name: ProjectName, services: TheServices, sender: QuotaOperator) -> None:
     """Delete the settings of a project that has no unfinished jobs."""
-    await services.projects.remove(name)
+    await services.projects.remove(name, author=sender.author)
 
 
 def _project(state: ProjectState) -> Project:

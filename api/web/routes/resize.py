@@ -28,6 +28,6 @@ async def resize(
     else:
         layout = await services.planner.split(spec, request.ranks or 0)
     resized = await resize_operations.resize(
-        services.store, job, layout, why=request.reason, now=now, actor=sender.name
+        services.store, job, layout, why=request.reason, now=now, author=sender.author
     )
     return job_detail(await jobs.detail(resized))

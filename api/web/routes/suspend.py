@@ -26,7 +26,7 @@ async def suspend(
     SIGTERM and `termination_grace` to save their own state.
     """
     why = (request or SuspendRequest()).reason
-    suspended = await services.store.queue.suspend(job.id, why, now=services.clock(), actor=sender.name)
+    suspended = await services.store.queue.suspend(job.id, why, now=services.clock(), author=sender.author)
     return job_detail(await jobs.detail(suspended))
 
 
@@ -36,5 +36,5 @@ async def resume(job: JobToChange, jobs: TheJobs, services: TheServices, sender:
 
     A job that has not released its nodes yet keeps them.
     """
-    resumed = await services.store.queue.resume(job.id, now=services.clock(), actor=sender.name)
+    resumed = await services.store.queue.resume(job.id, now=services.clock(), author=sender.author)
     return job_detail(await jobs.detail(resumed))

@@ -12,6 +12,7 @@ from regroup.service.blobs import store as blob_store
 from regroup.service.blobs.store import ArchiveKey, BlobStore, OffsetError
 from regroup.service.operations.authorization import Sender
 from regroup.service.policy.access.roles import Permission
+from regroup.service.store.audit import Change
 
 
 def blobs_of(request: Request) -> BlobStore:
@@ -74,12 +75,17 @@ async def append(
     If all bytes were sent but no answer arrived, repeat the request with an empty body. The `Upload-Offset` of a 409 is
     the offset at which to continue.
     """
+    piece = await request.body()
     try:
-        return _wire(await blobs.append(ArchiveKey.from_id(upload), upload_offset, await request.body()), response)
+        result = await blobs.append(ArchiveKey.from_id(upload), upload_offset, piece)
     except OffsetError as error:
         refused = problem("conflict", str(error), request.url.path)
         refused.headers["Upload-Offset"] = str(error.offset_bytes)
         return refused
+    if result.complete and piece:
+        change = Change("archives.store", result.key.archive, after={"size_bytes": result.key.size_bytes})
+        await get_services(request).audit.record(sender, change)
+    return _wire(result, response)
 
 
 def _wire(upload: blob_store.Upload, response: Response) -> Upload:

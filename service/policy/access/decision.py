@@ -5,6 +5,7 @@ from dataclasses import replace
 from regroup.service.domain.identity import Identity, Membership, Role
 from regroup.service.policy.access.roles import (
     ADDABLE,
+    CLUSTER_ADDABLE,
     OPEN_TO_ALL,
     PERMISSIONS,
     SECRETS_PREFIX,
@@ -40,7 +41,7 @@ def is_allowed_somewhere(identity: Identity, permission: Permission) -> bool:
 
 def is_allowed_in_cluster(identity: Identity, permission: ClusterPermission) -> bool:
     """Return True if the identity has a permission for what belongs to no project."""
-    return identity.is_operator or permission in OPEN_TO_ALL
+    return identity.is_operator or permission in OPEN_TO_ALL or permission in identity.permissions
 
 
 def membership_in(identity: Identity, project: str) -> Membership | None:
@@ -58,10 +59,18 @@ def visible_projects(identity: Identity) -> frozenset[str] | None:
     return None if identity.everywhere is not None else frozenset(identity.memberships)
 
 
+def projects_with(identity: Identity, permission: Permission) -> frozenset[str] | None:
+    """Return the projects in which the identity has a permission; None for all."""
+    if identity.everywhere is not None and permission in PERMISSIONS[identity.everywhere]:
+        return None
+    return frozenset(project for project in identity.memberships if is_allowed(identity, permission, project))
+
+
 def restrict(identity: Identity, project: str | None, role: Role | None) -> Identity:
     """Return the identity as a token limits it: to one project, to at most one role, or both.
 
-    An identity with a limit is never an operator. `role` also ends the additional permissions of memberships.
+    An identity with a limit has no permission for the cluster. `role` also ends the additional permissions of
+    memberships.
     """
     if project is None and role is None:
         return identity
@@ -72,7 +81,15 @@ def restrict(identity: Identity, project: str | None, role: Role | None) -> Iden
     if role is not None:
         memberships = {name: Membership(lower_role(each.role, role)) for name, each in memberships.items()}
         everywhere = None if everywhere is None else lower_role(everywhere, role)
-    return replace(identity, memberships=memberships, everywhere=everywhere, is_operator=False, is_limited=True)
+    return replace(
+        identity, memberships=memberships, everywhere=everywhere, is_operator=False, permissions=frozenset(),
+        is_limited=True,
+    )  # fmt: skip
+
+
+def refused_cluster_permissions(permissions: frozenset[str]) -> list[str]:
+    """Return the permissions that an identity cannot have without being an operator."""
+    return sorted(permissions - CLUSTER_ADDABLE)
 
 
 def refused_permissions(permissions: frozenset[str]) -> list[str]:

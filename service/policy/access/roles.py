@@ -31,6 +31,8 @@ class Permission(StrEnum):
     """See the members of the project."""
     MEMBERS_WRITE = "members:write"
     """Add, change and remove members and service accounts of the project, and revoke their tokens."""
+    AUDIT_READ = "audit:read"
+    """See who changed what in the project. Operators also see the changes of what belongs to no project."""
 
 
 class ClusterPermission(StrEnum):
@@ -46,6 +48,8 @@ class ClusterPermission(StrEnum):
     """Change the quotas and limits of projects."""
     IDENTITIES_WRITE = "identities:write"
     """Create, disable and delete users, and make them operators."""
+    AUDIT_VERIFY = "audit:verify"
+    """See the ends of the chain of audit records."""
     METRICS = "metrics"
     """Read the metrics of the server, with those of all projects."""
 
@@ -64,6 +68,10 @@ ADDABLE = frozenset({Permission.LOGS, Permission.EXEC, Permission.FAULTS, Permis
 """Permissions that a membership may add to its role, in addition to `secrets:NAME`."""
 OPEN_TO_ALL = frozenset({ClusterPermission.NODES_READ, ClusterPermission.PLANS})
 """Permissions of every identity. All others for the cluster belong to operators."""
+CLUSTER_ADDABLE = frozenset(
+    {ClusterPermission.NODES_WRITE, ClusterPermission.PROJECTS_WRITE, ClusterPermission.METRICS}
+)
+"""Permissions for the cluster that an identity may have without being an operator."""
 _ORDER = tuple(Role)
 
 

@@ -15,6 +15,7 @@ from regroup.api.client.async_client import AsyncClient
 from regroup.api.client.client import Client
 from regroup.api.client.errors import ApiError, ServerUnreachableError, WaitTimeoutError
 from regroup.api.schemas.exec import ExecExit, ExecOutput, ExecStarted
+from regroup.service.domain.author import Author
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
 
@@ -58,7 +59,8 @@ async def test_a_job_is_submitted_watched_resized_and_cancelled(live: Any, make_
         layout = {**Layout(dp_shard=2).to_json(), "dp_replicate": 1, "cp": 1, "tp": 1, "pp": 1}
         formed = {"number": 2, "layout": layout, "world_size": 2, "ranks": [], "start_step": 1, "restore": {}}
         await live.report(job.id, ("generation", 2, formed))
-        await live.store.intend(job.id, lambda _: {"resize": None}, now=9.0, actor="test")
+        author = Author("test")
+        await live.store.intend(job.id, lambda _: {"resize": None}, now=9.0, author=author, action="jobs.resize")
         assert await waiting == Layout(dp_shard=2)
 
         assert "cancel" in (await client.cancel(job.id)).intents

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import httpx2
@@ -61,6 +61,8 @@ ROLES = {
     "granted": Identity("granted", IdentityKind.USER, {"own": Membership(Role.VIEWER, frozenset({"exec", "logs"}))}),
     "stranger": Identity("stranger", IdentityKind.USER, {"other": Membership(Role.ADMIN)}),
     "newcomer": Identity("newcomer", IdentityKind.USER),
+    "scraper": Identity("scraper", IdentityKind.USER, permissions=frozenset({"metrics"})),
+    "on-call": Identity("on-call", IdentityKind.USER, permissions=frozenset({"nodes:write", "projects:write"})),
     "operator": Identity("operator", IdentityKind.USER, everywhere=Role.ADMIN, is_operator=True),
 }
 
@@ -71,7 +73,8 @@ async def people(live: Any) -> dict[str, TokenParts]:
     tokens: dict[str, TokenParts] = {}
     for name, identity in ROLES.items():
         store, tokens[name] = live.store.identities, generate_token()
-        await store.create_identity(IdentityRow(name, IdentityKind.USER, None, identity.is_operator, 0.0, "test"))
+        row = IdentityRow(name, IdentityKind.USER, None, identity.is_operator, 0.0, "test")
+        await store.create_identity(replace(row, permissions=identity.permissions))
         for project, membership in identity.memberships.items():
             await store.put_member(MemberRow(project, name, membership, 0.0, "test"))
         digest, now = tokens[name].digest, live.services.clock()

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from regroup.service.blobs.garbage_collection import collect_garbage, run_garbage_collection
 from regroup.service.blobs.store import ArchiveKey, BlobStore
+from regroup.service.domain.author import Author
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import NewJob
 from regroup.service.store.store import Store
@@ -52,7 +53,7 @@ async def submit(store: Store, name: str, **fields: Any) -> str:
     training = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}
     workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
     spec = parse_spec({"name": name, "workload": workload, "training": training, **fields})
-    return (await store.submit(NewJob(f"j-{name}", spec, "file:///s", None), now=time.time(), actor="test")).id
+    return (await store.submit(NewJob(f"j-{name}", spec, "file:///s", None), now=time.time(), author=Author("test"))).id
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
@@ -68,11 +69,11 @@ async def test_code_outlives_every_job_that_needs_it(store: Store, blobs: BlobSt
     clock.now_s += RETENTION_S + 1
     await collect_garbage(blobs, store)
     assert not await blobs.touch(unused)
-    await store.queue.suspend(job_id, "for the night", now=time.time(), actor="test")
+    await store.queue.suspend(job_id, "for the night", now=time.time(), author=Author("test"))
     clock.now_s += RETENTION_S + 1
     await collect_garbage(blobs, store)
     assert await blobs.touch(needed), "the suspended job may be resumed"
-    await store.cancel(job_id, now=time.time(), actor="test")
+    await store.cancel(job_id, now=time.time(), author=Author("test"))
     clock.now_s += RETENTION_S - 1
     await collect_garbage(blobs, store)
     clock.now_s += 2

@@ -12,6 +12,7 @@ import pytest
 
 from regroup.service.cluster_state.node_health import closed, faults_in
 from regroup.service.controller.controller import Controller
+from regroup.service.domain.author import Author
 from regroup.service.domain.states import JobState
 from regroup.service.domain.topology import MACHINE_LABEL
 from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind, QuarantinePolicy, silence_key
@@ -90,7 +91,7 @@ class HealthSetup:
         workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
         spec = parse_spec({"name": name, "workload": workload, "training": training, "layout": {"dp": dp}, **fields})
         new = NewJob(f"j-{name}", spec, f"file:///s/jobs/j-{name}")
-        return (await self.store.submit(new, now=time.time(), actor="test")).id
+        return (await self.store.submit(new, now=time.time(), author=Author("test"))).id
 
     async def until(self, job_id: str, *states: JobState) -> JobRow:
         async with asyncio.timeout(10):

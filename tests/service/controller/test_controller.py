@@ -14,6 +14,7 @@ import pytest
 from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.controller import job_reconciler
 from regroup.service.controller.controller import Controller
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.observability.prometheus import Metrics
@@ -41,7 +42,7 @@ class ControlSetup:
         workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
         spec = parse_spec({"name": name, "workload": workload, "training": training, "layout": {"dp": dp}, **fields})
         new = NewJob(f"j-{name}", spec, f"file:///s/jobs/j-{name}", fields.get("resume"))
-        return (await self.store.submit(new, now=time.time(), actor="test")).id
+        return (await self.store.submit(new, now=time.time(), author=Author("test"))).id
 
     async def until(self, job_id: str, is_expected: Callable[[JobRow], bool]) -> JobRow:
         """Wait until the job's row is as expected, and return it."""
@@ -174,7 +175,7 @@ async def test_a_cancel_reaches_the_supervisor_inside_its_long_poll(setup: Contr
         job_id = await setup.submit()
         supervisor = await setup.supervisor(job_id)
         cancelled_s = time.monotonic()
-        await setup.store.cancel(job_id, now=time.time(), actor="test")
+        await setup.store.cancel(job_id, now=time.time(), author=Author("test"))
         await asyncio.wait_for(supervisor.wait_for_intent("cancel"), 5)
         assert time.monotonic() - cancelled_s < setup.settings.sync_wait_s / 2
         await supervisor.state("DRAINING", "cancelled_by_user")
@@ -373,7 +374,7 @@ async def has_incident(setup: ControlSetup, job_id: str) -> bool:
 async def test_records_of_a_job_that_was_cancelled_in_the_queue_are_deleted(setup: ControlSetup) -> None:
     object.__setattr__(setup.settings, "reap_interval_s", 0.05)
     cancelled, waiting = await setup.submit("cancelled", dp=4), await setup.submit("waiting", dp=8)
-    await setup.store.cancel(cancelled, now=time.time(), actor="test")
+    await setup.store.cancel(cancelled, now=time.time(), author=Author("test"))
     setup.cluster.recorded = {cancelled, waiting, "j-of-another-database"}  # both ran before
     async with controlled(setup):
         await eventually(lambda: cancelled in setup.cluster.forgotten)

@@ -18,6 +18,7 @@ from regroup.service.controller import scheduling
 from regroup.service.controller.controller import Controller
 from regroup.service.controller.job_requests import JobRequestReconciler
 from regroup.service.controller.predictions import PredictionReconciler
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.states import JobState
 from regroup.service.observability.prometheus import Metrics
@@ -57,7 +58,7 @@ async def submit(store: Store, name: str, dp: int = 1, **changes: Any) -> str:
     training = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}
     workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
     spec = parse_spec({"name": name, "workload": workload, "training": training, "layout": {"dp": dp}})
-    await store.submit(NewJob(f"j-{name}", spec, f"file:///s/jobs/j-{name}"), now=time.time(), actor="test")
+    await store.submit(NewJob(f"j-{name}", spec, f"file:///s/jobs/j-{name}"), now=time.time(), author=Author("test"))
     if changes:  # as an older server may have stored it
         stored = json.dumps({**spec.model_dump(mode="json"), **changes})
         async with store._database.write() as connection:
@@ -113,7 +114,7 @@ async def test_a_job_that_cannot_be_scheduled_affects_no_other(
         assert await positions.jobs_ahead(await store.job(later)) is not None
         text = (await Metrics(store, QuarantinePolicy(3600.0, 600.0)).render()).decode()
         assert "regroup_jobs_with_platform_fault 1.0" in text
-        cancelled = await store.cancel(absurd, now=time.time(), actor="user")
+        cancelled = await store.cancel(absurd, now=time.time(), author=Author("user"))
         assert cancelled.state is JobState.CANCELLED
 
 
@@ -204,7 +205,7 @@ async def test_a_cancellation_reaches_the_supervisor_although_another_aspect_fai
         supervisor = cluster.supervisors[supervisor_name(job_id)]
         job = await until(store, job_id, lambda job: job.platform_fault is not None)
         assert job.platform_fault and "PredictionReconciler" in job.platform_fault.message
-        await store.cancel(job_id, now=time.time(), actor="user")
+        await store.cancel(job_id, now=time.time(), author=Author("user"))
         assert await asyncio.wait_for(supervisor.wait_for_intent("cancel"), 10) is True
         await supervisor.state("RUNNING", "first_step")
         await until(store, job_id, lambda job: job.state is JobState.RUNNING)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from regroup.service.controller.layout_trials import LayoutTrialReconciler
+from regroup.service.domain.author import Author
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.operations.job_plan import get_job_plan
@@ -50,7 +51,7 @@ class Trained:
         ranks = [{"rank": rank, "node_id": "n1"} for rank in range(4)]
         data = {"number": self.generation, "layout": layout.to_json(), "world_size": 4, "ranks": ranks}
         await self.emit("generation", {**data, "start_step": self.step})
-        await self.store.intend("job_1", lambda _: {RESIZE: None}, now=1.0, actor="test")
+        await self.store.intend("job_1", lambda _: {RESIZE: None}, now=1.0, author=Author("test"), action="jobs.resize")
 
     async def train(self, steps: int, step_s: float) -> None:
         for _ in range(steps):
@@ -78,7 +79,7 @@ async def trained(tmp_path: Path) -> AsyncGenerator[Any]:
         assert lease is not None
         spec = parse_spec(auto_json({"dp": 4}, micro_batch=2, steps=steps))
         plan = {"candidates": [{"layout": each.to_json(), "step_s": 0.1} for each in candidates]}
-        await store.submit(NewJob("job_1", spec, "file:///s", plan=plan), now=1.0, actor="test")
+        await store.submit(NewJob("job_1", spec, "file:///s", plan=plan), now=1.0, author=Author("test"))
         for source, target, reason in (
             (JobState.QUEUED, JobState.PLACING, Reason.PLACED),
             (JobState.PLACING, JobState.STARTING, Reason.RESERVED),
@@ -154,7 +155,7 @@ async def test_a_resize_by_a_user_ends_the_trials(trained: Any) -> None:
     await job.start_generation(A)
     await job.train(1, 0.5)
     resize = {"layout": Layout(dp_shard=2).to_json(), "why": "on request", "requested_s": 1.0}
-    await job.store.intend("job_1", lambda _: {RESIZE: resize}, now=1.0, actor="ann")
+    await job.store.intend("job_1", lambda _: {RESIZE: resize}, now=1.0, author=Author("ann"), action="jobs.resize")
     assert await job.reconcile() == resize
     assert await job.journal() == [{"kept": None, "why": "another size was requested"}]
 

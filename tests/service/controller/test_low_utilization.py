@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from regroup.service.controller.low_utilization import LowUtilizationReconciler
+from regroup.service.domain.author import Author
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.policy.detection.node_quarantine import QuarantinePolicy as HealthRule
@@ -58,7 +59,7 @@ async def running(store: Store, **fields: Any) -> Job:
     training = {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 100000}
     workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
     spec = parse_spec({"name": "gpt", "workload": workload, "training": training, **fields})
-    await store.submit(NewJob("j-gpt", spec, "file:///s"), now=900.0, actor="test")
+    await store.submit(NewJob("j-gpt", spec, "file:///s"), now=900.0, author=Author("test"))
     lease = await store.acquire_lease("test", 3600.0)
     assert lease is not None
     job, states = Job(store, lease), [JobState.QUEUED, JobState.PLACING, JobState.STARTING, JobState.RUNNING]

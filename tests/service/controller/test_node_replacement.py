@@ -10,6 +10,7 @@ import pytest
 from regroup.service.cluster_state.allocations import JobAllocations, allocate, create_reservations, reservation_of
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.node_replacement import ReplacementReconciler, replace_lost_nodes
+from regroup.service.domain.author import Author
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind
 from regroup.service.policy.scheduling.decide import Admission, decide, sizes_of
@@ -45,7 +46,7 @@ class Rig:
         resources = {"device": device}
         spec = parse_spec({"name": "gpt", "workload": workload, "training": training, "layout": layout or {"dp": 4},
                            "resources": resources})  # fmt: skip
-        await self.store.submit(NewJob(JOB, spec, f"file:///s/jobs/{JOB}"), now=1.0, actor="test")
+        await self.store.submit(NewJob(JOB, spec, f"file:///s/jobs/{JOB}"), now=1.0, author=Author("test"))
         (turn,) = decide([WaitingJob(JOB, "gpt", sizes_of(spec))], await self.cluster.nodes())
         assert isinstance(turn, Admission)
         placed = check_transition(JOB, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
@@ -193,7 +194,7 @@ async def test_capacity_allocated_to_another_job_is_not_free(rig: Rig) -> None:
     rig.cluster.add_node(node(3))
     spec = parse_spec({"name": "other", "workload": {"kind": "builtin", "data": {"train": ["/d"]}},
                        "training": {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}})  # fmt: skip
-    await rig.store.submit(NewJob("j-other", spec, "file:///s/jobs/j-other"), now=1.0, actor="test")
+    await rig.store.submit(NewJob("j-other", spec, "file:///s/jobs/j-other"), now=1.0, author=Author("test"))
     (turn,) = decide([WaitingJob("j-other", "other", sizes_of(spec))], [node(3)])
     assert isinstance(turn, Admission)
     placed = check_transition("j-other", JobState.QUEUED, JobState.PLACING, Reason.PLACED)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from regroup.service.controller.predictions import PredictionReconciler
+from regroup.service.domain.author import Author
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import Lease, NewJob
@@ -30,7 +31,7 @@ class Setup:
     async def submit(self, **changed: Any) -> None:
         whole = {**auto_json({"dp": {"min": 1, "target": 2, "max": 4}, "pp": 2}, micro_batch=2), **changed}
         spec = parse_spec({name: value for name, value in whole.items() if value is not None})
-        await self.store.submit(NewJob("job_1", spec, "file:///s"), now=1.0, actor="test")
+        await self.store.submit(NewJob("job_1", spec, "file:///s"), now=1.0, author=Author("test"))
 
     async def start_generation(self, number: int, dp: int, *nodes: str) -> None:
         """Start a generation with the same number of ranks on each node."""

@@ -10,6 +10,7 @@ import pytest
 
 from regroup.service.cluster_state.allocations import JobAllocations
 from regroup.service.cluster_state.queue import Specs, running
+from regroup.service.domain.author import Author
 from regroup.service.domain.states import JobState
 from regroup.service.operations.resize import Size, layout_for, resize
 from regroup.service.ports.cluster import Node
@@ -37,7 +38,7 @@ class Running:
     async def resize(self, dp: int, **split: int) -> JobRow:
         job = await self.setup.store.job("j-gpt")
         layout = layout_for(job.parsed_spec(), Size(dp, **split))
-        return await resize(self.setup.store, job, layout, why="on request", now=time.time(), actor="test")
+        return await resize(self.setup.store, job, layout, why="on request", now=time.time(), author=Author("test"))
 
     async def wait_for_size(self, dp: int) -> dict[str, int]:
         """Wait until the supervisor gets this size, and return the ranks of each node."""

@@ -11,6 +11,7 @@ import pytest
 
 from regroup.service.cluster_state.probe_results import FUNCTION, LABEL
 from regroup.service.controller.controller import Controller
+from regroup.service.domain.author import Author
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.domain.topology import DEFAULT_LABELS, Level
 from regroup.service.observability.prometheus import Metrics
@@ -36,7 +37,7 @@ class QueueSetup:
         training = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}
         workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
         spec = parse_spec({"name": name, "workload": workload, "training": training, "layout": {"dp": dp}, **fields})
-        return (await self.store.submit(NewJob(f"j-{name}", spec, "file:///s"), now=time.time(), actor="test")).id
+        return (await self.store.submit(NewJob(f"j-{name}", spec, "file:///s"), now=time.time(), author=Author("test"))).id
 
     async def until(self, job_id: str, state: JobState, reason: str = "") -> JobRow:
         """Wait until the job is in the state, with the reason if one is given, and return the job."""
@@ -135,7 +136,7 @@ async def test_jobs_are_placed_by_the_measurements_of_a_probe(tmp_path: Path) ->
         "name": "probe", "labels": {LABEL: "cpu"}, "workload": {"kind": "function", "function": FUNCTION},
         "training": {"global_batch": 4, "micro_batch": 1, "steps": 6}, "layout": {"dp": 4},
     }  # fmt: skip
-    await store.submit(NewJob("j-probe", parse_spec(probe), "file:///s"), now=1.0, actor="test")
+    await store.submit(NewJob("j-probe", parse_spec(probe), "file:///s"), now=1.0, author=Author("test"))
     await end(
         store, lease, "j-probe", probe_result(2, links={(0, 1): (1e3, 1.0)}, fabric="f.1"), ["local-1", "local-2"]
     )

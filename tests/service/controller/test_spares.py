@@ -77,7 +77,7 @@ async def test_a_spare_is_allocated_counted_prepared_and_promoted(setup: Control
         (spare,) = await supervisor.wait_for_intent("spares")
         assert (spare["name"], spare["ranks"]) == ("local-3", 2)
         await until_reason(setup, "preparing")
-        (project,) = await Projects(setup.store).list_projects()
+        (project,) = await Projects(setup.store, time.time).list_projects()
         assert (project.allocated, project.running) == (6, 1)
         supervisor.status = status(spares={node(3).id: "ready"})
         job = await until_reason(setup, "ready")

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+from regroup.service.domain.author import Author
 from regroup.service.domain.states import JobState
 from regroup.service.ports.cluster import Reservation, supervisor_name
 from tests.service.controller.test_controller import ControlSetup, controlled, eventually
@@ -14,7 +15,7 @@ from tests.support.inputs.sync_records import intents
 
 
 async def suspend(setup: ControlSetup, job_id: str) -> None:
-    await setup.store.queue.suspend(job_id, "for the night", now=1.0, actor="test")
+    await setup.store.queue.suspend(job_id, "for the night", now=1.0, author=Author("test"))
 
 
 async def test_a_suspended_job_releases_all_nodes_and_runs_again_when_resumed(setup: ControlSetup) -> None:
@@ -31,7 +32,7 @@ async def test_a_suspended_job_releases_all_nodes_and_runs_again_when_resumed(se
         await eventually(lambda: setup.cluster.held == {} and setup.cluster.supervisors == {})
         other = await setup.submit("other")
         await setup.until_state(other, JobState.STARTING)
-        await setup.store.queue.resume(job_id, now=2.0, actor="test")
+        await setup.store.queue.resume(job_id, now=2.0, author=Author("test"))
         await setup.until(job_id, lambda job: any(each.reason == "resources" for each in job.conditions))
         await setup.cluster.supervisors[supervisor_name(other)].state("FAILED", "user_error")
         await setup.until_state(job_id, JobState.STARTING)

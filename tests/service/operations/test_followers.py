@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from regroup.service.domain.author import Author
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.operations import followers
 from regroup.service.operations.follower_queue import EndOfQueue, FollowerDroppedError, FollowerQueue
@@ -40,7 +41,7 @@ async def submit(store: Store, name: str = "gpt") -> str:
     training = {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 10}
     workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
     spec = parse_spec({"name": name, "workload": workload, "training": training})
-    return (await store.submit(NewJob(f"job_{name}", spec, "file:///s"), now=1.0, actor="user")).id
+    return (await store.submit(NewJob(f"job_{name}", spec, "file:///s"), now=1.0, author=Author("user"))).id
 
 
 class Statements:
@@ -80,7 +81,7 @@ async def statements_for(store: Store, followers_count: int, job_id: str) -> int
     await asyncio.gather(*(each.wait() for each in ready))
     counted.count = 0
     for number in range(10):
-        await store.note(job_id, "note", {"number": number}, now=1.0, actor="user")
+        await store.note(job_id, "note", {"number": number}, now=1.0, author=Author("user"))
     assert await asyncio.gather(*reading) == [list(range(job.version + 1, last + 1))] * followers_count
     return counted.count
 
@@ -120,7 +121,7 @@ async def test_followers_of_many_jobs_are_served_by_one_query_at_a_time(
                 break
     assert counted.count <= 2 * polls + 4, "a poll is one query, and its BEGIN, whatever the number of jobs"
     for job in jobs:
-        await store.note(job.id, "note", {}, now=1.0, actor="user")
+        await store.note(job.id, "note", {}, now=1.0, author=Author("user"))
     await asyncio.gather(*reading)
 
 
@@ -130,11 +131,11 @@ async def test_a_follower_gets_the_past_and_everything_later_once(
     monkeypatch.setattr(followers, "_PAGE", 3)
     job_id = await submit(store)
     for number in range(10):
-        await store.note(job_id, "note", {"number": number}, now=1.0, actor="user")
+        await store.note(job_id, "note", {"number": number}, now=1.0, author=Author("user"))
     shared, job = Followers(store, ServerTasks()), await store.job(job_id)
     reading = [asyncio.create_task(read(shared.follow_events(job, after), 31)) for after in (0, 4, 11)]
     for number in range(20):
-        await store.note(job_id, "note", {"number": number}, now=1.0, actor="user")
+        await store.note(job_id, "note", {"number": number}, now=1.0, author=Author("user"))
         await asyncio.sleep(0)
     assert await asyncio.gather(*reading) == [list(range(after + 1, 32)) for after in (0, 4, 11)]
 
@@ -171,7 +172,7 @@ async def test_a_slow_follower_is_dropped_and_continues_after_its_last_entry(
     fast = asyncio.create_task(read(shared.follow_events(job, job.version), 31, ready))
     await ready.wait()
     for number in range(30):
-        await store.note(job_id, "note", {"number": number}, now=1.0, actor="user")
+        await store.note(job_id, "note", {"number": number}, now=1.0, author=Author("user"))
         await asyncio.sleep(0.06 if number % 4 == 3 else 0)
     assert await asyncio.wait_for(fast, 10) == list(range(2, 32)), "others are not affected"
     got = list[int]()

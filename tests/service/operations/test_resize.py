@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, SpecError
 from regroup.service.domain.states import JobState, Reason, Transition
 from regroup.service.operations.resize import Size, layout_for, resize
@@ -67,14 +68,14 @@ def test_tp_and_pp_can_change_if_the_model_allows_it() -> None:
 async def test_an_ending_job_cannot_be_resized(store: Store, state: JobState) -> None:
     now, lease = time.time(), await store.acquire_lease("test", 60.0)
     assert lease is not None
-    job = await store.submit(NewJob("j", spec(ELASTIC), "file:///s"), now=now, actor="test")
+    job = await store.submit(NewJob("j", spec(ELASTIC), "file:///s"), now=now, author=Author("test"))
     if state is JobState.CANCELLED:
-        job = await store.cancel("j", now=now, actor="test")
+        job = await store.cancel("j", now=now, author=Author("test"))
     else:
         for source, target, reason in (
             (JobState.QUEUED, JobState.PLACING, Reason.PLACED), (JobState.PLACING, state, Reason.CANCELLED_BY_USER),
         ):  # fmt: skip
             job = await store.apply(lease, Transition("j", source, target, reason), now=now)
     with pytest.raises(ConflictError, match=f"it is {state} .only queued or running jobs"):
-        await resize(store, job, layout_for(job.parsed_spec(), Size(3)), why="x", now=now, actor="test")
+        await resize(store, job, layout_for(job.parsed_spec(), Size(3)), why="x", now=now, author=Author("test"))
     assert not job.intents.get("resize")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from regroup.service.domain.author import Author
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.store.records import Lease, NewJob
@@ -102,7 +103,7 @@ def queue(store: Store) -> Callable[..., Any]:
     async def submit(name: str = "gpt", **fields: Any) -> str:
         number = next(count)
         new = NewJob(f"job_{number:04}", spec_named(name, **fields), f"file:///s/jobs/job_{number:04}")
-        return (await store.submit(new, now=100.0 + number, actor="someone")).id
+        return (await store.submit(new, now=100.0 + number, author=Author("someone"))).id
 
     return submit
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import DamagedDatabaseError, UnavailableError
 from regroup.service.domain.states import JobState
 from regroup.service.store.records import PLATFORM_FAULT, JobFilter
@@ -51,7 +52,7 @@ async def test_a_damaged_column_affects_only_its_job(
     assert fault is not None and fault.status and fault.reason == "corrupt_record" and column in fault.message
     assert len((await store.page(JobFilter(), None, 10)).jobs) == 3
     assert (await store.find_job("broken", "default")).id == broken
-    assert (await store.cancel(broken, now=1.0, actor="user")).state is JobState.CANCELLED
+    assert (await store.cancel(broken, now=1.0, author=Author("user"))).state is JobState.CANCELLED
 
 
 async def test_text_that_is_not_unicode_is_replaced(store: Store, queue: Callable[..., Any]) -> None:

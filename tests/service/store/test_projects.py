@@ -2,6 +2,7 @@
 
 import pytest
 
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.store.job_writer import SUSPEND
@@ -19,7 +20,7 @@ async def test_a_project_is_stored_changed_and_removed_only_when_unused(store: S
     job_id = await queue()
     with pytest.raises(ConflictError, match="has 1 job that has not ended"):
         await store.queue.remove_project("default")
-    await store.cancel(job_id, now=1.0, actor="test")
+    await store.cancel(job_id, now=1.0, author=Author("test"))
     await store.queue.remove_project("default")
     with pytest.raises(NotFoundError):
         await store.queue.remove_project("default")
@@ -47,9 +48,9 @@ async def test_a_job_with_a_requested_suspension_never_queues(store: Store, leas
     """Suspend a job that returns to the queue for another reason, in the same transaction."""
     job_id = await queue()
     await walk(job_id, emitter)
-    await store.queue.suspend(job_id, "for the night", now=600.0, actor="someone")
+    await store.queue.suspend(job_id, "for the night", now=600.0, author=Author("someone"))
     with pytest.raises(ConflictError):
-        await store.queue.suspend(await _cancelled(store, queue), "x", now=600.0, actor="someone")
+        await store.queue.suspend(await _cancelled(store, queue), "x", now=600.0, author=Author("someone"))
     preempted = emitter.state(JobState.QUEUED, Reason.PREEMPTED)
     for _ in range(2):  # A supervisor repeats an event without an acknowledgement.
         job = await store.ingest(lease, job_id, emitter.boot_id, [preempted], {})
@@ -58,11 +59,11 @@ async def test_a_job_with_a_requested_suspension_never_queues(store: Store, leas
     assert await store.live_allocations() == [] and await store.queued_jobs() == []
     states = [each.data["to"] for each in await store.events(job_id) if each.type == "state"]
     assert states[-2:] == ["QUEUED", "SUSPENDED"]
-    job = await store.queue.resume(job_id, now=700.0, actor="someone")
+    job = await store.queue.resume(job_id, now=700.0, author=Author("someone"))
     assert (job.state, job.queued_at, SUSPEND in job.intents) == (JobState.QUEUED, 700.0, False)
 
 
 async def _cancelled(store: Store, queue) -> str:
     job_id = await queue("cancelled")
-    await store.cancel(job_id, now=1.0, actor="test")
+    await store.cancel(job_id, now=1.0, author=Author("test"))
     return job_id

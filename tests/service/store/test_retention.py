@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from regroup.service.cluster_state.job_account import JobAccount
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import NotFoundError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.observability.job_totals import count_batch
@@ -123,9 +124,9 @@ async def test_recent_jobs_pinned_jobs_and_dependencies_are_kept(
     store: Store, ended: Any, make_spec: Callable[..., Any]
 ) -> None:
     recent, pinned, needed, old = [await ended(name) for name in ("recent", "pinned", "needed", "old")]
-    await store.pin(pinned, 5, True, now=NOW, actor="user")
+    await store.pin(pinned, 5, True, now=NOW, author=Author("user"))
     waiting = NewJob("job_9999", make_spec("waiting", depends_on=[needed]), "file:///s")
-    await store.submit(waiting, now=NOW, actor="user")
+    await store.submit(waiting, now=NOW, author=Author("user"))
     await count_batch(store, NOW)
     async with store._database.write() as connection:
         await connection.execute(
@@ -141,7 +142,7 @@ async def test_recent_jobs_pinned_jobs_and_dependencies_are_kept(
 
 async def test_idempotency_keys_end_after_their_retention(store: Store, make_spec: Callable[..., Any]) -> None:
     new = NewJob("job_1", make_spec("gpt"), "file:///s")
-    await store.submit(new, now=NOW - 2 * DAY_S, actor="user", idempotency=("user:submit", "key", "hash"))
+    await store.submit(new, now=NOW - 2 * DAY_S, author=Author("user"), idempotency=("user:submit", "key", "hash"))
     assert await store.remembered("user:submit", "key", now=NOW) is None
     await remove_all(store, NEVER)
     assert await count(store, "idempotency") == 0

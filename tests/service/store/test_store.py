@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError, PreconditionError
 from regroup.service.domain.states import TERMINAL_BY_REASON, TRANSITIONS, JobState, Reason, check_transition
 from regroup.service.store.records import Allocation, AllocationKind, Condition, JobFilter, Lease, NewJob
@@ -19,7 +20,7 @@ async def test_a_name_is_in_use_until_its_job_has_ended(store: Store, queue):
     with pytest.raises(ConflictError, match="live job named 'gpt'"):
         await queue("gpt")
     await queue("gpt", project="other")
-    await store.cancel(first, now=1.0, actor="someone")
+    await store.cancel(first, now=1.0, author=Author("someone"))
     second = await queue("gpt")
     assert (await store.find_job("gpt", "default")).id == second
     assert (await store.find_job(first, "default")).id == first
@@ -31,7 +32,7 @@ async def test_concurrent_submits_with_one_key_create_one_job(store: Store, make
     async def submit(number: int) -> bool:
         new = NewJob(f"job_{number}", make_spec(f"name-{number}"), "file:///s")
         try:
-            await store.submit(new, now=1.0, actor="a", idempotency=("local", "key", "hash"))
+            await store.submit(new, now=1.0, author=Author("a"), idempotency=("local", "key", "hash"))
         except ConflictError:
             return False
         return True
@@ -46,39 +47,39 @@ async def test_a_queued_job_is_cancelled_at_once_and_a_running_one_by_intent(
     store: Store, lease: Lease, queue, walk, emitter
 ):
     waiting = await queue("waiting")
-    job = await store.cancel(waiting, now=5.0, actor="someone")
+    job = await store.cancel(waiting, now=5.0, author=Author("someone"))
     assert (job.state, job.reason, job.finished_at) == (JobState.CANCELLED, "cancelled_by_user", 5.0)
-    assert (await store.cancel(waiting, now=6.0, actor="someone")).version == job.version
+    assert (await store.cancel(waiting, now=6.0, author=Author("someone"))).version == job.version
     running = await queue("running")
     await walk(running, emitter)
     version = (await store.job(running)).version
     with pytest.raises(PreconditionError):
-        await store.cancel(running, now=5.0, actor="someone", version=version - 1)
-    job = await store.cancel(running, now=5.0, actor="someone", version=version)
+        await store.cancel(running, now=5.0, author=Author("someone"), version=version - 1)
+    job = await store.cancel(running, now=5.0, author=Author("someone"), version=version)
     assert (job.state, job.intents) == (JobState.RUNNING, {"cancel": True})
-    assert (await store.cancel(running, now=6.0, actor="someone")).version == job.version
+    assert (await store.cancel(running, now=6.0, author=Author("someone"))).version == job.version
     await store.ingest(lease, running, emitter.boot_id, [emitter.state(JobState.SUCCEEDED, Reason.COMPLETED)], {})
     with pytest.raises(ConflictError, match="already SUCCEEDED"):
-        await store.cancel(running, now=7.0, actor="someone")
+        await store.cancel(running, now=7.0, author=Author("someone"))
 
 
 async def test_pins_are_stored_in_the_row_and_in_the_intents(store: Store, lease: Lease, queue, walk, emitter):
     job_id = await queue()
     await walk(job_id, emitter)
     with pytest.raises(NotFoundError, match="no checkpoint of step 4"):
-        await store.pin(job_id, 4, True, now=1.0, actor="someone")
+        await store.pin(job_id, 4, True, now=1.0, author=Author("someone"))
     saved = emitter.report("checkpoint", "checkpoint:4", step=4, generation=1, uri="file:///c")
     await store.ingest(lease, job_id, emitter.boot_id, [saved], {})
-    assert (await store.pin(job_id, 4, True, now=1.0, actor="someone")).pinned
+    assert (await store.pin(job_id, 4, True, now=1.0, author=Author("someone"))).pinned
     assert (await store.checkpoints(job_id))[0].pinned
     assert (await store.job(job_id)).intents == {"pins": [{"step": 4, "generation": 1}]}
-    await store.pin(job_id, 4, False, now=1.0, actor="someone")
+    await store.pin(job_id, 4, False, now=1.0, author=Author("someone"))
     assert (await store.job(job_id)).intents == {"pins": []}
 
 
 async def test_a_transition_from_an_outdated_state_is_refused(store: Store, lease: Lease, queue):
     job_id = await queue()
-    await store.cancel(job_id, now=1.0, actor="someone")
+    await store.cancel(job_id, now=1.0, author=Author("someone"))
     with pytest.raises(IllegalTransitionError, match="no longer QUEUED"):
         await store.apply(lease, check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=2.0)
 
@@ -121,7 +122,7 @@ async def test_pages_and_filters_list_matching_jobs(store: Store, queue):
     assert listed == ids[::-1]
     filtered = await store.page(JobFilter(labels={"parity": "1"}), None, 50)
     assert [job.id for job in filtered.jobs] == [ids[5], ids[3], ids[1]]
-    await store.cancel(ids[0], now=1.0, actor="someone")
+    await store.cancel(ids[0], now=1.0, author=Author("someone"))
     ended = await store.page(JobFilter(states=frozenset({JobState.CANCELLED})), None, 50)
     assert [job.id for job in ended.jobs] == [ids[0]]
     assert (await store.page(JobFilter(projects=frozenset({"other"})), None, 50)).jobs == ()
@@ -133,7 +134,7 @@ async def test_followers_are_notified_and_miss_no_change(store: Store, queue):
     mark = store.changes.mark()
     await store.changes.wait(job_id, mark, 0.01)
     follower = asyncio.create_task(store.changes.wait(job_id, mark, 30.0))
-    await store.cancel(job_id, now=1.0, actor="someone")
+    await store.cancel(job_id, now=1.0, author=Author("someone"))
     await asyncio.wait_for(follower, 5.0)
     await asyncio.wait_for(store.changes.wait(job_id, mark, 30.0), 5.0)
 
@@ -155,7 +156,7 @@ async def test_any_walk_has_gapless_events_and_leaves_no_allocation(store: Store
     rng = random.Random(seed)
     serial = next(_serial)
     job_id = f"job_{serial}"
-    await store.submit(NewJob(job_id, make_spec(f"walk-{serial}"), "file:///s"), now=0.0, actor="someone")
+    await store.submit(NewJob(job_id, make_spec(f"walk-{serial}"), "file:///s"), now=0.0, author=Author("someone"))
     for step in range(12):
         job = await store.job(job_id)
         if job.state.is_terminal:

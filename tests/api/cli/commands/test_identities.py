@@ -14,7 +14,7 @@ Cli = Callable[..., Any]
 
 
 def test_the_commands_of_the_page_work(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_the_owner, by_ana, limited = (block.commands for block in blocks(PAGE, "console"))
+    by_the_owner, by_ana, for_metrics, limited = (block.commands for block in blocks(PAGE, "console"))
     printed = [_type(cli, line) for line in by_the_owner]
     assert printed[1].out == "ana@example.com is admin of project vision\n"
     token = printed[2].out.strip()
@@ -25,6 +25,12 @@ def test_the_commands_of_the_page_work(cli: Cli, monkeypatch: pytest.MonkeyPatch
     header, *rows = [_type(cli, line) for line in by_ana][-1].out.splitlines()
     assert header.split() == ["MEMBER", "ROLE", "PERMISSIONS", "SET", "BY"]
     assert [row.split()[:2] for row in rows] == [["ana@example.com", "admin"], ["vision-ci", "editor"]]
+    monkeypatch.delenv("REGROUP_TOKEN")
+    scraper = [_type(cli, line) for line in for_metrics][-1].out.strip()
+    monkeypatch.setenv("REGROUP_TOKEN", scraper)
+    assert cli("whoami").out == "prometheus (user)\nmetrics for the cluster\n"
+    assert cli("cordon", "local-1").code == 7 and cli("jobs", "--json").json == []
+    monkeypatch.setenv("REGROUP_TOKEN", token)
     shown = _type(cli, limited[0])
     monkeypatch.setenv("REGROUP_TOKEN", shown.out.strip())
     assert cli("whoami").out == "ana@example.com (user)\nviewer of project vision\n"
@@ -43,6 +49,8 @@ def test_the_commands_of_the_page_work(cli: Cli, monkeypatch: pytest.MonkeyPatch
     assert cli("identities", "enable", "ana@example.com").out == "ana@example.com is enabled\n"
     assert cli("members", "remove", "vision", "ana@example.com").code == 0
     assert cli("identities", "delete", "ana@example.com").out == "ana@example.com deleted\n"
+    assert cli("identities", "permit", "prometheus").out == "prometheus has no permissions for the cluster\n"
+    assert cli("identities", "delete", "prometheus").code == 0
     left = cli("identities", "list", "--json").json, cli("token", "list", "--json").json
     assert [[each["subject"] for each in found] for found in left] == [["vision-ci"], ["vision-ci"]]
 
@@ -67,6 +75,8 @@ def test_a_person_without_a_project_gets_advice(cli: Cli, monkeypatch: pytest.Mo
         (("token", "create", "x", "--for", "newcomer"), "'newcomer'"),
         (("token", "create", "x", "--for", "newcomer", "--expires", "soon"), "'90s'"),
         (("members", "set", "vision", "newcomer", "chief"), "viewer"),
+        (("identities", "create", "x", "--permission", "identities:write"), "use some of metrics, nodes:write"),
+        (("identities", "create", "x", "--service-account", "vision", "--permission", "metrics"), "manage this account"),
         (("members", "set", "vision", "newcomer", "viewer", "--permission", "everything"), "use some of exec"),
     ],
 )

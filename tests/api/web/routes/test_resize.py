@@ -5,6 +5,7 @@ import contextlib
 from typing import Any
 
 from regroup.api.cli.main import main
+from regroup.service.domain.author import Author
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.alternatives import list_layouts
 from regroup.service.planner.capacity import find_capacity
@@ -29,7 +30,7 @@ async def comes(live: Any, job: str, dp: int) -> None:
     """Complete the resize as the controller would."""
     data = {"number": dp, "layout": split(dp), "world_size": dp, "ranks": [], "start_step": 1, "restore": {}}
     await live.report(job, ("generation", dp, data))
-    await live.store.intend(job, lambda _: {"resize": None}, now=9.0, actor="test")
+    await live.store.intend(job, lambda _: {"resize": None}, now=9.0, author=Author("test"), action="jobs.resize")
 
 
 async def test_a_resize_is_requested_and_repeated(live: Any) -> None:

@@ -7,6 +7,8 @@ from regroup.service.policy.access.decision import (
     is_allowed,
     is_allowed_in_cluster,
     membership_in,
+    projects_with,
+    refused_cluster_permissions,
     refused_permissions,
     restrict,
     visible_projects,
@@ -93,3 +95,26 @@ def test_a_token_of_an_operator_with_a_role_keeps_all_projects_but_not_the_clust
     assert visible_projects(limited) is None and is_allowed(limited, Permission.JOBS_READ, "any")
     assert not is_allowed(limited, Permission.JOBS_WRITE, "any")
     assert not is_allowed_in_cluster(limited, ClusterPermission.METRICS)
+
+
+def test_the_projects_with_a_permission_are_those_of_a_sufficient_role() -> None:
+    roles = {"one": Role.ADMIN, "two": Role.EDITOR, "three": Role.VIEWER}
+    ana = Identity("ana", IdentityKind.USER, {name: Membership(role) for name, role in roles.items()})
+    assert projects_with(ana, Permission.AUDIT_READ) == {"one"}
+    assert projects_with(ana, Permission.LOGS) == {"one", "two"}
+    assert projects_with(OPERATOR, Permission.AUDIT_READ) is None
+    limited = restrict(OPERATOR, None, Role.EDITOR)
+    assert projects_with(limited, Permission.AUDIT_READ) == frozenset() and projects_with(limited, Permission.LOGS) is None
+
+
+def test_an_identity_can_have_single_permissions_for_the_cluster() -> None:
+    scraper = Identity("prometheus", IdentityKind.USER, permissions=frozenset({ClusterPermission.METRICS}))
+    assert is_allowed_in_cluster(scraper, ClusterPermission.METRICS)
+    assert not is_allowed_in_cluster(scraper, ClusterPermission.NODES_WRITE)
+    assert not is_allowed_in_cluster(restrict(scraper, None, Role.ADMIN), ClusterPermission.METRICS)
+    assert visible_projects(scraper) == frozenset()
+
+
+def test_permissions_to_change_identities_are_for_operators_only() -> None:
+    given = frozenset({"metrics", "identities:write", "audit:verify", "everything"})
+    assert refused_cluster_permissions(given) == ["audit:verify", "everything", "identities:write"]

@@ -1,0 +1,48 @@
+"""Requests about audit records."""
+
+import httpx2
+
+from regroup.api.client.requests import Listing, Page, Params, Request, to_model, url_path
+from regroup.api.schemas.audit import AuditChain, AuditPage, AuditRecord
+from regroup.service.domain.audit import AuditRecord as Sealed
+from regroup.service.domain.audit import ChainEnd
+
+_BATCH = 1000
+
+
+def records(filters: Params) -> Listing[AuditRecord]:
+    """List records, newest first."""
+
+    def parse(response: httpx2.Response) -> Page[AuditRecord]:
+        found = to_model(AuditPage)(response)
+        return Page(found.records, found.next_page_token or None)
+
+    return Listing(lambda token: Request("GET", url_path("audit"), parse, params={**filters, "page_token": token}), "")
+
+
+def sealed_records(filters: Params, after: int) -> Listing[AuditRecord]:
+    """List sealed records above a position, oldest first."""
+
+    def parse(response: httpx2.Response) -> Page[AuditRecord]:
+        found = [AuditRecord.model_validate_json(line) for line in response.content.splitlines()]
+        return Page(found, str(found[-1].position) if len(found) == _BATCH else None)
+
+    def request_page(cursor: str) -> Request[Page[AuditRecord]]:
+        return Request("GET", url_path("audit", "export"), parse, params={**filters, "after": cursor, "limit": _BATCH})
+
+    return Listing(request_page, str(after))
+
+
+def chain() -> Request[AuditChain]:
+    """Get the ends of the chain."""
+    return Request("GET", url_path("audit", "chain"), to_model(AuditChain))
+
+
+def to_sealed(record: AuditRecord) -> Sealed:
+    """Return a record for a verification."""
+    return Sealed(**dict(record))
+
+
+def ends_of(found: AuditChain) -> tuple[ChainEnd, ChainEnd]:
+    """Return the ends of the chain for a verification."""
+    return ChainEnd(found.start.position, found.start.digest), ChainEnd(found.end.position, found.end.digest)
