@@ -14,16 +14,16 @@ import structlog
 import uvicorn
 
 from regroup.api.app import create_app
-from regroup.api.web.connections import connection_class
+from regroup.api.web.server_config import configure
 from regroup.service.local import api_token, private_files
 from regroup.service.local.api_token import ApiToken
 from regroup.service.local.data_marker import mark_data_folders
 from regroup.service.local.server_exit import LISTENER, StartConditions, end_within
 from regroup.service.server import control_plane
+from regroup.service.server.listener import bind, url_of
 from regroup.service.settings import Settings
 
 _DESCRIPTORS = 65_536
-_OTHER_REQUESTS = 1000  # in addition to streams; more connections get 503
 T = TypeVar("T")
 _EXIT_S = 3.0
 """Longest time between the end of the server's work and the end of the process."""
@@ -72,7 +72,7 @@ async def _serve(settings: Settings, token: ApiToken, conditions: StartCondition
     stopping, head_lost = asyncio.Event(), asyncio.Event()
     _stop_on_signals(stopping)
     inherited = os.environ.pop(LISTENER, None)
-    with control_plane.bind(settings) if inherited is None else socket.socket(fileno=int(inherited)) as listener:
+    with bind(settings) if inherited is None else socket.socket(fileno=int(inherited)) as listener:
         kept = os.dup(listener.fileno())  # the web server closes its own
         await _run(settings, token, listener, stopping, head_lost)
         if head_lost.is_set() and not stopping.is_set():
@@ -83,24 +83,14 @@ async def _serve(settings: Settings, token: ApiToken, conditions: StartCondition
 async def _run(
     settings: Settings, token: ApiToken, listener: socket.socket, stopping: asyncio.Event, head_lost: asyncio.Event
 ) -> None:
-    host, port = listener.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    url = url_of(settings, listener)
     async with AsyncExitStack() as stack:
         services = await _enter_unless_stopped(stack, control_plane.control_plane(settings, head_lost), stopping)
         if services is None:
             return
         _stop_on_signals(stopping)  # again, because Ray replaced the handlers
         app = create_app(services, token)
-        config = uvicorn.Config(
-            app,
-            http=connection_class(settings),
-            ws="none",
-            log_level="warning",
-            access_log=False,
-            timeout_graceful_shutdown=_DRAIN_S,
-            limit_concurrency=settings.max_streams + _OTHER_REQUESTS,
-        )
-        web = _Server(config)
+        web = _Server(configure(app, settings, log_level="warning", timeout_graceful_shutdown=_DRAIN_S))
         serving = asyncio.create_task(web.serve(sockets=[listener]))
         started = asyncio.create_task(web.up.wait())
         stopped = asyncio.create_task(stopping.wait())

@@ -1,12 +1,13 @@
 """Settings of a control plane, read from flags or `REGROUP_*` environment variables."""
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from regroup.service.domain.topology import DOMAIN_LEVELS
 from regroup.workers.contract.storage_uri import find_uri_problem
@@ -16,8 +17,16 @@ _MAX_SIZE_BYTES = 2**50
 _MAX_COUNT = 1_000_000
 _MAX_S = 10 * 365 * 86400.0
 """Longest time: ten years. It keeps every time that is computed from a setting within the range of the databases."""
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 _Seconds = Annotated[float, Field(ge=0, le=_MAX_S, allow_inf_nan=False)]
 _PositiveSeconds = Annotated[float, Field(gt=0, le=_MAX_S, allow_inf_nan=False)]
+
+
+def _split(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), Field(max_length=100)]
 
 
 class Settings(BaseSettings):
@@ -28,9 +37,22 @@ class Settings(BaseSettings):
     state_dir: Path = Path("~/.regroup")
     """Folder of the database, the tokens, the process records and the default storage. Private to the user."""
     host: str = "127.0.0.1"
-    """Address to listen on. Loopback only."""
+    """Address to listen on. All but loopback need TLS or a proxy with TLS, and `public_hosts`."""
     port: int = Field(default=8500, ge=0, le=65535)
     """Port to listen on; 0 selects a free port."""
+    unix_socket: Path | None = None
+    """Unix socket to listen on instead of an address. Only the server's user can connect."""
+    tls_cert: Path | None = None
+    """File with the certificate chain of the server, PEM."""
+    tls_key: Path | None = None
+    """File with the private key of `tls_cert`, PEM."""
+    behind_proxy: bool = False
+    """True if a proxy with TLS sends all requests. The server then trusts its `X-Forwarded-For`, and refuses connections
+    from other machines."""
+    proxy_addresses: Texts = ("127.0.0.1", "::1")
+    """Addresses or networks of that proxy, separated by commas."""
+    public_hosts: Texts = ()
+    """Host names under which clients reach the server, separated by commas. Others are refused, except loopback."""
     token_file: Path | None = None
     """File with the token that clients of the API need. Default: `api.token` in `state_dir`, created at the first
     start."""
@@ -157,20 +179,17 @@ class Settings(BaseSettings):
             raise ValueError(f"topology_labels: unknown level {unknown[0]!r}; expected one of {', '.join(levels)}")
         return value
 
-    @field_validator("state_dir", "token_file")
+    @field_validator("state_dir", "token_file", "unix_socket", "tls_cert", "tls_key")
     @classmethod
     def _make_absolute(cls, value: Path | None) -> Path | None:
         return None if value is None or value == Path() else value.expanduser().absolute()
 
-    @field_validator("host")
+    @field_validator("public_hosts")
     @classmethod
-    def _check_loopback(cls, value: str) -> str:
-        if value != "localhost" and not _is_loopback(value):
-            raise ValueError(
-                f"host {value!r} is not a loopback address: the API sends its token without encryption and has no "
-                "users or roles yet; use 127.0.0.1, and connect through an SSH tunnel"
-            )
-        return value
+    def _check_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := next((name for name in value if not _NAME.fullmatch(name)), None):
+            raise ValueError(f"public_hosts: {wrong!r} is not a host name; give names without scheme and port")
+        return tuple(name.lower() for name in value)
 
     @field_validator("port_range")
     @classmethod
@@ -190,6 +209,39 @@ class Settings(BaseSettings):
         if value and (problem := find_uri_problem(value)):
             raise PydanticCustomError("storage_uri", "{problem}", {"problem": problem})
         return value
+
+    @field_validator("proxy_addresses")
+    @classmethod
+    def _check_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            try:
+                ipaddress.ip_network(each)
+            except ValueError as error:
+                raise ValueError(f"proxy_addresses: {error}; give addresses or networks such as 10.0.0.0/8") from error
+        return value
+
+    @model_validator(mode="after")
+    def _check_exposure(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key belong together: give both files, or none")
+        if self.tls_cert is not None and self.behind_proxy:
+            raise ValueError("behind_proxy: the proxy has TLS, so tls_cert has no effect; give one of them")
+        if self.unix_socket is not None and (self.tls_cert is not None or self.host != "127.0.0.1"):
+            raise ValueError("unix_socket replaces host, port and TLS: give one of them")
+        if self.host == "localhost" or _is_loopback(self.host):
+            return self
+        if self.tls_cert is None and not self.behind_proxy:
+            raise ValueError(
+                f"host {self.host!r} is not a loopback address, and the network would carry tokens without encryption: "
+                "give --tls-cert and --tls-key, or --behind-proxy if a proxy with TLS sends all requests; or use "
+                "127.0.0.1 and connect through an SSH tunnel"
+            )
+        if not self.public_hosts:
+            raise ValueError(
+                f"host {self.host!r} is not a loopback address: name the hosts under which clients reach the server, "
+                "for example --public-host regroup.example.com"
+            )
+        return self
 
     @model_validator(mode="after")
     def _fill_defaults(self) -> Self:

@@ -90,5 +90,8 @@ def _local_token(url: str) -> str | None:
 
 def _is_same(url: str, recorded: str) -> bool:
     one, other = urlsplit(url), urlsplit(recorded)
+    if one.scheme != other.scheme:
+        return False
     is_local = one.hostname in _LOOPBACK and other.hostname in _LOOPBACK
-    return (one.port or 80) == (other.port or 80) and (one.hostname == other.hostname or is_local)
+    is_same_place = (one.port, one.path.rstrip("/")) == (other.port, other.path.rstrip("/"))
+    return is_same_place and (one.hostname == other.hostname or is_local)

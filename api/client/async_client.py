@@ -18,6 +18,7 @@ from regroup.api.client.address import server_url
 from regroup.api.client.async_audit_methods import AsyncAuditMethods
 from regroup.api.client.async_identity_methods import AsyncIdentityMethods
 from regroup.api.client.client import DEFAULT_URL, PATIENCE_S
+from regroup.api.client.connection_options import connection_options
 from regroup.api.client.restart_check import RestartVerdict
 from regroup.api.client.transport import AsyncTransport
 from regroup.api.schemas import history
@@ -42,10 +43,11 @@ class AsyncClient(AsyncAuditMethods, AsyncIdentityMethods):
     A job is given by its id or its name. A name means the live job of that name in `project`, else its newest.
 
     Args:
-        url: URL of the server, e.g. `http://127.0.0.1:8500`, or `HOST:PORT`.
+        url: URL of the server, e.g. `http://127.0.0.1:8500`, or `HOST:PORT`, or `unix:PATH` for a Unix socket.
         token: Token of the server. Default: `REGROUP_TOKEN`, the file that `REGROUP_TOKEN_FILE` names, or the token of
             this machine's server.
         patience_s: Time for which a request is repeated while the server is unavailable.
+        ca_file: File with the certificates of authorities to trust, PEM. Default: `REGROUP_CA_FILE`, else the system's.
         transport: Replaces the network in tests.
     """
 
@@ -55,10 +57,13 @@ class AsyncClient(AsyncAuditMethods, AsyncIdentityMethods):
         *,
         token: str | None = None,
         patience_s: float = PATIENCE_S,
+        ca_file: str | Path | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = server_url(url)
-        self._transport = AsyncTransport(self.url, token, patience_s, transport)
+        self._transport = AsyncTransport(
+            self.url, token, patience_s, connection_options(self.url, ca_file), transport
+        )
 
     async def __aenter__(self) -> Self:
         return self

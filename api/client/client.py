@@ -19,6 +19,7 @@ import httpx2
 from regroup.api.client import job_control, job_queries, nodes, plans, projects, restart_check, server, uploads
 from regroup.api.client.address import server_url
 from regroup.api.client.audit_methods import AuditMethods
+from regroup.api.client.connection_options import connection_options
 from regroup.api.client.contact import Contact
 from regroup.api.client.identity_methods import IdentityMethods
 from regroup.api.client.restart_check import RestartVerdict
@@ -48,10 +49,11 @@ class Client(AuditMethods, IdentityMethods):
     A job is given by its id or its name. A name means the live job of that name in `project`, else its newest.
 
     Args:
-        url: URL of the server, e.g. `http://127.0.0.1:8500`, or `HOST:PORT`.
+        url: URL of the server, e.g. `http://127.0.0.1:8500`, or `HOST:PORT`, or `unix:PATH` for a Unix socket.
         token: Token of the server. Default: `REGROUP_TOKEN`, the file that `REGROUP_TOKEN_FILE` names, or the token of
             this machine's server.
         patience_s: Time for which a request is repeated while the server is unavailable.
+        ca_file: File with the certificates of authorities to trust, PEM. Default: `REGROUP_CA_FILE`, else the system's.
         transport: Replaces the network in tests.
         contact: Learns when the server does not answer, and when it answers again.
     """
@@ -62,11 +64,14 @@ class Client(AuditMethods, IdentityMethods):
         *,
         token: str | None = None,
         patience_s: float = PATIENCE_S,
+        ca_file: str | Path | None = None,
         transport: httpx2.BaseTransport | None = None,
         contact: Contact | None = None,
     ) -> None:
         self.url = server_url(url)
-        self._transport = SyncTransport(self.url, token, patience_s, transport, contact)
+        self._transport = SyncTransport(
+            self.url, token, patience_s, connection_options(self.url, ca_file), transport, contact
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from regroup.api.client.access_token import TokenAuth
+from regroup.api.client.connection_options import ConnectionOptions
 from regroup.api.client.contact import Contact
 from regroup.api.client.errors import error_from
 from regroup.api.client.requests import (
@@ -39,13 +40,15 @@ class SyncTransport:
         url: str,
         token: str | None,
         patience_s: float,
+        options: ConnectionOptions,
         transport: httpx2.BaseTransport | None,
         contact: Contact | None = None,
     ) -> None:
         self._patience_s, self._contact = patience_s, contact
         self._http = httpx2.Client(
-            base_url=url, auth=TokenAuth(url, token), timeout=_TIMEOUT, transport=transport, trust_env=False
-        )
+            base_url=options.base_url, auth=TokenAuth(url, token), timeout=_TIMEOUT,
+            transport=transport or options.transport(), trust_env=False,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Close the connections."""
@@ -134,12 +137,18 @@ class AsyncTransport:
     """Suspends the calling task."""
 
     def __init__(
-        self, url: str, token: str | None, patience_s: float, transport: httpx2.AsyncBaseTransport | None
+        self,
+        url: str,
+        token: str | None,
+        patience_s: float,
+        options: ConnectionOptions,
+        transport: httpx2.AsyncBaseTransport | None,
     ) -> None:
         self._patience_s = patience_s
         self._http = httpx2.AsyncClient(
-            base_url=url, auth=TokenAuth(url, token), timeout=_TIMEOUT, transport=transport, trust_env=False
-        )
+            base_url=options.base_url, auth=TokenAuth(url, token), timeout=_TIMEOUT,
+            transport=transport or options.async_transport(), trust_env=False,
+        )  # fmt: skip
 
     async def close(self) -> None:
         """Close the connections."""

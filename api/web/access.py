@@ -1,8 +1,8 @@
 """Access to the API: which hosts and pages may send a request, and which token the request has. Pure.
 
-The server listens on loopback, which every local user and every web page in a browser on this machine reaches. A page
-must not use it through a name that resolves to 127.0.0.1 (DNS rebinding), nor from another origin, another loopback
-port included. Everything else needs a token; see `authenticator.py`.
+A server on loopback is reached by every local user and by every web page in a browser on this machine. A page must not
+use it through a name that resolves to 127.0.0.1 (DNS rebinding), nor from another origin, another loopback port
+included. Everything else needs a token; see `authenticator.py`.
 """
 
 import base64
@@ -21,6 +21,7 @@ CHALLENGES = ('Bearer realm="regroup"', 'Basic realm="regroup"')
 Browsers keep it per origin. A cookie would be sent to every port of this host, and another user may listen there.
 """
 _HOST = re.compile(r"(localhost|[0-9.]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?", re.IGNORECASE)
+_NAME = re.compile(r"([A-Za-z0-9.-]+)(:[0-9]{1,5})?")
 _OWN_SITES = frozenset({"same-origin", "none"})
 """Values of `Sec-Fetch-Site`: a page of this server, or a person who typed the address."""
 
@@ -44,11 +45,17 @@ class Refusal:
     detail: str
 
 
-def refusal_of(sender: SenderHeaders) -> Refusal | None:
-    """Return why no request of this sender is allowed, whatever its token; None if it is allowed."""
+def refusal_of(sender: SenderHeaders, public_hosts: Sequence[str] = ()) -> Refusal | None:
+    """Return why no request of this sender is allowed, whatever its token; None if it is allowed.
+
+    Args:
+        sender: headers of the request.
+        public_hosts: names of the server in addition to loopback.
+    """
     host = sender.hosts[0] if len(sender.hosts) == 1 else ""
-    if not is_loopback(host):
-        detail = f"Host {', '.join(sender.hosts)!r} is not loopback; this server accepts only 127.0.0.1 and localhost"
+    if not is_loopback(host) and _name_in(host) not in public_hosts:
+        names = ", ".join(("127.0.0.1", "localhost", *public_hosts))
+        detail = f"Host {', '.join(sender.hosts)!r} is not a name of this server; it accepts {names}"
         return Refusal("host_not_allowed", detail)
     for origin in sender.origins:
         if not _is_own(origin, host):
@@ -74,6 +81,12 @@ def is_loopback(netloc: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _name_in(netloc: str) -> str:
+    """Return the host of `host[:port]` in lower case; empty if it has another form."""
+    found = _NAME.fullmatch(netloc)
+    return "" if found is None else found[1].lower()
 
 
 def _is_own(origin: str, host: str) -> bool:

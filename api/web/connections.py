@@ -1,15 +1,26 @@
 """Time limits of connections. uvicorn has one for idle connections after a response, and none for the cases below."""
 
 import asyncio
+import ipaddress
+from collections.abc import Sequence
+from typing import TypeAlias, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from regroup.service.settings import Settings
 
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _REASON = b"the headers of the request did not arrive in time\n"
 _LATE = (
     b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
     b"content-length: %d\r\n\r\n%s" % (len(_REASON), _REASON)
+)
+
+
+_ELSEWHERE = b"this server accepts requests from its proxy only\n"
+_FOREIGN = (
+    b"HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_ELSEWHERE), _ELSEWHERE)
 )
 
 
@@ -18,6 +29,8 @@ class LimitedConnection(H11Protocol):
 
     header_timeout_s = 15.0
     write_timeout_s = 60.0
+    peers: tuple[Network, ...] | None = None
+    """Networks of the peers that may connect, in addition to this machine; None for all."""
 
     _header_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
@@ -25,6 +38,11 @@ class LimitedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start to wait for the first request."""
         super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        if not _is_allowed(peer, self.peers):
+            transport.write(_FOREIGN)
+            transport.close()
+            return
         self._watch_headers()
 
     def data_received(self, data: bytes) -> None:
@@ -73,5 +91,15 @@ class LimitedConnection(H11Protocol):
 
 def connection_class(settings: Settings) -> type[LimitedConnection]:
     """Return the class of connections with the limits of the settings, for uvicorn's `http`."""
+    peers = tuple(ipaddress.ip_network(each) for each in settings.proxy_addresses) if settings.behind_proxy else None
     limits = {"header_timeout_s": settings.header_timeout_s, "write_timeout_s": settings.write_timeout_s}
-    return type("LimitedConnection", (LimitedConnection,), limits)
+    return type("LimitedConnection", (LimitedConnection,), {**limits, "peers": peers})
+
+
+def _is_allowed(peer: object, networks: Sequence[Network] | None) -> bool:
+    """Return True for a connection through a Unix socket, from this machine, or from one of the networks."""
+    if networks is None or not isinstance(peer, tuple):
+        return True
+    address = ipaddress.ip_address(str(cast(tuple[object, ...], peer)[0]).partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None) or address  # a socket for IPv6 may accept IPv4, too
+    return mapped.is_loopback or any(mapped in network for network in networks)

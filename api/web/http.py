@@ -31,8 +31,15 @@ class Guard:
     The identity is `scope["state"]["identity"]`, and `identify` finds it again. Paths in `access.OPEN_PATHS` have none.
     """
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        authenticator: Authenticator,
+        public_hosts: Sequence[str] = (),
+        max_body_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
         self._app = app
+        self._public_hosts = public_hosts
         self._authenticator = authenticator
         self._max_body_bytes = max_body_bytes
 
@@ -72,7 +79,7 @@ class Guard:
     async def _authenticate(self, scope: Scope, headers: Headers, path: str) -> Response | None:
         """Store the identity in the scope; return the refusal if there is none."""
         sender = _sender(headers)
-        refused = access.refusal_of(sender)
+        refused = access.refusal_of(sender, self._public_hosts)
         if refused is not None:
             return problem(refused.code, refused.detail, path)
         if path in access.OPEN_PATHS:

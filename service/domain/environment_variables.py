@@ -10,6 +10,10 @@ VARIABLES: Mapping[str, tuple[str, str]] = {
         "token of the server. Without it, and without `REGROUP_TOKEN_FILE` (also a setting of the server), clients "
         "read the token of this machine's server from its state directory",
     ),
+    "REGROUP_CA_FILE": (
+        "command line, Python client",
+        "file with the certificates of authorities to trust for a server with TLS, PEM. Default: those of the system",
+    ),
     "REGROUP_NODE_LABELS": (
         "agents on Kubernetes",
         "labels of the Kubernetes node that become labels of the Ray node; the manifests set it",

@@ -94,25 +94,6 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
         await store.close()
 
 
-def bind(settings: Settings) -> socket.socket:
-    """Bind the listening socket. The caller does this before it starts anything expensive.
-
-    Raises:
-        ConflictError: the port is in use.
-    """
-    host = "127.0.0.1" if settings.host == "localhost" else settings.host
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, settings.port))
-    except OSError as error:
-        listener.close()
-        raise ConflictError(
-            f"port {settings.port} of {host} is in use ({error}); use --port 0 for a free one"
-        ) from error
-    return listener
-
-
 def refuse_second(state_dir: Path) -> None:
     """Check that no server uses this state directory; raise ConflictError with its address if one does."""
     record = read_record(state_dir)

@@ -1,5 +1,6 @@
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -21,10 +22,44 @@ def test_loopback_is_served(host: str) -> None:
     assert Settings(host=host).host == host
 
 
+TLS: dict[str, Any] = {"tls_cert": "chain.pem", "tls_key": "key.pem"}
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org"])
 def test_another_address_is_refused_with_a_remedy(host: str) -> None:
-    with pytest.raises(ValidationError, match=r"without encryption.*SSH tunnel"):
+    with pytest.raises(ValidationError, match=r"without encryption.*--tls-cert.*--behind-proxy.*SSH tunnel"):
         Settings(host=host)
+    for safe in (TLS, {"behind_proxy": True}):
+        with pytest.raises(ValidationError, match="--public-host"):
+            Settings(host=host, **safe)
+        settings = Settings(host=host, public_hosts=("Train.Example.org",), **safe)
+        assert settings.public_hosts == ("train.example.org",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"tls_cert": "chain.pem"}, "belong together"),
+        ({"tls_key": "key.pem"}, "belong together"),
+        ({**TLS, "behind_proxy": True}, "the proxy has TLS"),
+        ({"unix_socket": "/run/s", **TLS}, "replaces host"),
+        ({"unix_socket": "/run/s", "host": "::1"}, "replaces host"),
+        ({"public_hosts": ("https://a",)}, "without scheme and port"),
+        ({"public_hosts": ("a:1",)}, "without scheme and port"),
+        ({"proxy_addresses": ("proxy",)}, "networks such as 10.0.0.0/8"),
+    ],
+)
+def test_contradictions_about_the_address_are_named(fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValidationError, match=text):
+        Settings(**fields)
+
+
+def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGROUP_PUBLIC_HOSTS", "a.example, b.example,")
+    monkeypatch.setenv("REGROUP_PROXY_ADDRESSES", "10.0.0.0/8,::1")
+    settings = Settings()
+    assert settings.public_hosts == ("a.example", "b.example")
+    assert settings.proxy_addresses == ("10.0.0.0/8", "::1")
 
 
 def test_all_files_are_in_the_state_directory_by_default(tmp_path: Path) -> None:

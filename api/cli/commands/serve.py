@@ -12,7 +12,22 @@ import typer
 from regroup.api.cli.common.options import AsJson, StateDir
 from regroup.api.cli.common.output import exit_with, print_json, print_message
 
-Host = Annotated[str | None, typer.Option("--host", help="Loopback address to bind.  [default: 127.0.0.1]")]
+Host = Annotated[
+    str | None,
+    typer.Option("--host", help="Address to bind; all but loopback need TLS or a proxy.  [default: 127.0.0.1]"),
+]
+UnixSocket = Annotated[
+    Path | None, typer.Option("--unix-socket", metavar="PATH", help="Unix socket to bind instead of an address.")
+]
+TlsCert = Annotated[
+    Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain of the server, PEM.")
+]
+TlsKey = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Private key of --tls-cert, PEM.")]
+BehindProxy = Annotated[bool, typer.Option("--behind-proxy", help="A proxy with TLS sends all requests.")]
+PublicHosts = Annotated[
+    list[str] | None,
+    typer.Option("--public-host", metavar="NAME", help="Host name under which clients reach the server. Repeatable."),
+]
 Port = Annotated[
     int | None,
     typer.Option("--port", metavar="N", min=0, max=65535, help="Port to bind; 0 selects a free one.  [default: 8500]"),
@@ -91,6 +106,11 @@ def serve(
     local_nodes: LocalNodes = None,
     slots_per_node: Slots = None,
     allow_faults: AllowFaults = False,
+    unix_socket: UnixSocket = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    behind_proxy: BehindProxy = False,
+    public_hosts: PublicHosts = None,
 ) -> None:
     """Start the control plane on this machine and serve until interrupted.
 
@@ -108,6 +128,11 @@ def serve(
         local_nodes=local_nodes,
         slots_per_node=slots_per_node,
         allow_faults=allow_faults or None,
+        unix_socket=unix_socket,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        behind_proxy=behind_proxy or None,
+        public_hosts=tuple(public_hosts) if public_hosts else None,
     )
     from regroup.api.serve import serve as serve_until_interrupted
 
@@ -169,14 +194,17 @@ def _settings(**given: Any) -> Any:
         field = str(place[0]) if place else "settings"
         return "--" + field.replace("_", "-") if field in flags else f"REGROUP_{field.upper()}"
 
+    def issue(item: Any) -> FieldIssue:
+        """Return the issue of one error. Settings that contradict each other have a field in the context only."""
+        context = item.get("ctx") or {}
+        if item["loc"] or "field" not in context:
+            return FieldIssue(name(item["loc"]), describe_error(item), item["input"] if item["loc"] else None)
+        return FieldIssue(name((context["field"],)), describe_error(item), context["value"])
+
     try:
         return Settings(**flags)
     except ValidationError as error:
-        issues = [
-            FieldIssue(name(item["loc"]), describe_error(item), item["input"])
-            for item in error.errors(include_url=False)
-        ]
-        raise SettingError(issues) from error
+        raise SettingError([issue(item) for item in error.errors(include_url=False)]) from error
     except SettingsError as error:  # a variable that should be JSON
         found = re.search(r'field "(\w+)"', str(error))
         variable = f"REGROUP_{found[1].upper()}" if found else "an environment variable"

@@ -37,9 +37,16 @@ def test_the_token_of_this_machines_server_is_found(state: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:9999", "http://example.org:8500", "http://10.0.0.1:8500"])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9999", "http://example.org:8500", "https://127.0.0.1:8500", "unix:/s"])
 def test_another_server_does_not_get_it(state: Path, url: str) -> None:
     assert find_token(url) is None
+
+
+def test_the_server_of_a_unix_socket_is_known_by_its_path(state: Path) -> None:
+    record = state / "server.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "url": "unix:/run/a.sock"}))
+    assert find_token("unix:/run/a.sock") == "of-this-machine"
+    assert find_token("unix:/run/b.sock") is None and find_token("http://localhost:8500") is None
 
 
 @pytest.mark.parametrize("change", [{"pid": 2**22 + 1}, {"started": 1}, {"pid": "x"}, {"token_path": "/nowhere"}])

@@ -12,13 +12,15 @@ from regroup.service.domain.errors import SpecError
         ("127.0.0.1:8510", "http://127.0.0.1:8510"),
         ("head", "http://head:8500"),
         (" [::1]:9 ", "http://[::1]:9"),
+        ("unix:/run/api.sock", "unix:/run/api.sock"),
+        ("unix:///run/api.sock", "unix:/run/api.sock"),
     ],
 )
 def test_the_scheme_and_the_port_are_completed(typed: str, url: str) -> None:
     assert server_url(typed) == url
 
 
-@pytest.mark.parametrize("typed", ["", "ftp://host", "http://", "host:port", "host:99999", "a b", "http://[::1"])
+@pytest.mark.parametrize("typed", ["", "unix:", "ftp://host", "http://", "host:port", "host:99999", "a b", "http://[::1"])
 def test_another_text_is_refused_with_the_accepted_forms(typed: str) -> None:
     with pytest.raises(SpecError, match="use HOST:PORT or http://HOST:PORT"):
         server_url(typed)

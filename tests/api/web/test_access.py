@@ -164,3 +164,35 @@ async def test_a_page_of_another_port_changes_nothing(live: Any, headers: dict[s
         answer = await live.http.post(path, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
     assert (await live.http.get(f"/v1/jobs/{job['id']}")).json()["state"] == "QUEUED"
+
+
+# ------------------------------------------------------------ public names
+
+
+@pytest.mark.parametrize(
+    ("host", "is_accepted"),
+    [
+        ("train.example.org", True),
+        ("Train.Example.org:443", True),
+        ("127.0.0.1:8500", True),
+        ("example.org", False),
+        ("evil.train.example.org", False),
+        ("train.example.org.evil", False),
+        ("train.example.org:8500:1", False),
+        ("train.example.org@evil", False),
+        ("", False),
+    ],
+)
+def test_only_names_of_the_server_are_accepted(host: str, is_accepted: bool) -> None:
+    refusal = refusal_of(SenderHeaders(hosts=[host]), ("train.example.org",))
+    assert (refusal is None) == is_accepted
+    if refusal is not None:
+        assert refusal.code == "host_not_allowed" and "it accepts 127.0.0.1, localhost, train.example.org" in refusal.detail
+
+
+def test_a_page_of_another_name_of_the_server_is_foreign() -> None:
+    sender = SenderHeaders(hosts=["a.example"], origins=["https://b.example"])
+    refusal = refusal_of(sender, ("a.example", "b.example"))
+    assert refusal is not None and refusal.code == "forbidden"
+    own = SenderHeaders(hosts=["a.example"], origins=["https://a.example"], fetch_sites=["same-origin"])
+    assert refusal_of(own, ("a.example",)) is None

@@ -40,14 +40,6 @@ def test_down_kills_the_recorded_process(tmp_path: Path) -> None:
     assert control_plane.end_all(tmp_path) == []
 
 
-def test_a_port_in_use_is_refused_with_a_remedy(tmp_path: Path) -> None:
-    with control_plane.bind(Settings(state_dir=tmp_path, port=0)) as listener:
-        listener.listen()
-        port = listener.getsockname()[1]
-        with pytest.raises(ConflictError, match=rf"port {port} .* is in use .* --port 0"):
-            control_plane.bind(Settings(state_dir=tmp_path, port=port))
-
-
 def test_detached_descendants_are_found_by_mark_and_by_parent() -> None:
     script = "import subprocess, sys; p = subprocess.Popen(['sleep', '60'], env={}, start_new_session=True); p.wait()"
     child = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "REGROUP_TEST_MARK": "m1"})

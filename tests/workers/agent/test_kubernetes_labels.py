@@ -6,21 +6,16 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
 from pathlib import Path
 from threading import Thread
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from ray._private.label_utils import parse_node_labels_from_yaml_file
 
 from regroup.workers.agent import kubernetes_labels
 from regroup.workers.agent.kubernetes_labels import LabelsUnknown, node_labels, ray_labels
+from tests.support.inputs.certificates import write_certificate
 
 LABELS = {"topology.kubernetes.io/zone": "z1", "example.com/rack": "r7", "example.com/empty": ""}
 NAMES = {"topology.kubernetes.io/zone": "ray.io/availability-zone", "example.com/rack": "regroup.io/rack",
@@ -54,24 +49,6 @@ class Api(BaseHTTPRequestHandler):
         pass
 
 
-def write_certificate(folder: Path) -> Path:
-    """Write a certificate of 127.0.0.1 to `ca.crt`; return the path of its key."""
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
-    begin = datetime.now(UTC) - timedelta(hours=1)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(begin + timedelta(days=2))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "ca.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "key").write_bytes(key.private_bytes(*plain))
-    return folder / "key"
-
-
 @pytest.fixture
 def account(tmp_path: Path) -> Path:
     """Return a folder as Kubernetes mounts it for a service account."""
@@ -86,8 +63,8 @@ def api(account: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Serve the API; return its URL."""
     monkeypatch.setattr(kubernetes_labels, "_PAUSE_S", 0.01)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    key = write_certificate(account)
-    context.load_cert_chain(account / "ca.crt", key)
+    files = write_certificate(account)
+    context.load_cert_chain(files.certificate, files.key)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Api)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     Thread(target=server.serve_forever, daemon=True).start()
