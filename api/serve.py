@@ -14,7 +14,7 @@ import structlog
 import uvicorn
 
 from regroup.api.app import create_app
-from regroup.api.web.server_config import configure
+from regroup.api.web.server_config import configure, load_tls
 from regroup.service.local import api_token, private_files
 from regroup.service.local.api_token import ApiToken
 from regroup.service.local.data_marker import mark_data_folders
@@ -37,11 +37,12 @@ def serve(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM. Jobs and the local Ray keep running; `down` stops them.
 
     Raises:
-        ConflictError: another server uses the state directory or the port, or another user can read the state
-            directory or the token.
+        ConflictError: another server uses the state directory or the port, another user can read the state directory or
+            the token, or the certificate cannot be used.
         UnavailableError: the database or the cluster does not respond.
     """
     conditions = StartConditions()
+    load_tls(settings)  # to refuse a wrong certificate before anything is started
     private_files.make_private()
     for name in api_token.VARIABLES:  # Ray's processes would inherit them
         os.environ.pop(name, None)

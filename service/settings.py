@@ -166,6 +166,10 @@ class Settings(BaseSettings):
     """Time without data after which the server rejects a request whose body is not complete."""
     write_timeout_s: _PositiveSeconds = 60.0
     """Time after which the server closes the connection to a client that reads nothing of its response."""
+    requests_per_s: float = Field(default=50.0, ge=0, le=1e6, allow_inf_nan=False)
+    """Requests per second of one identity in the long run; 0 sets no limit. The owner of the server has none."""
+    request_burst: int = Field(default=500, ge=1, le=_MAX_COUNT)
+    """Requests that one identity may send at once after a pause."""
     streams_per_identity: int = Field(default=1000, ge=1, le=_MAX_COUNT)
     """Number of streams (events, steps, logs, commands) that one identity may follow at the same time."""
     max_streams: int = Field(default=4000, ge=1, le=_MAX_COUNT)

@@ -31,6 +31,7 @@ CONNECT_TIMEOUT_S = 5.0
 EXPECTED_ANSWER_S = 5.0
 """Time after which a missing answer is shown to people who watch. The request continues."""
 RETRIED_STATUSES = frozenset({429, 502, 503, 504})
+_TOO_MANY = 429
 _FIRST_DELAY_S = 0.1
 _MAX_DELAY_S = 2.0
 
@@ -112,16 +113,17 @@ class Retry:
         self._deadline_s = time.monotonic() + self._patience_s
         self._delay_s = _FIRST_DELAY_S
 
-    def next_delay_s(self, reason: str) -> float | None:
+    def next_delay_s(self, reason: str, at_least_s: float = 0.0) -> float | None:
         """Return the delay before the next attempt, or None if the patience is exhausted.
 
         Args:
             reason: why the last attempt failed, for the observer of the contact.
+            at_least_s: shortest delay that the server asks for.
         """
         self.contact.lost(reason, max(0.0, self._deadline_s - time.monotonic()))
-        if time.monotonic() + self._delay_s > self._deadline_s:
+        if time.monotonic() + max(self._delay_s, at_least_s) > self._deadline_s:
             return None
-        delay_s = self._delay_s * random.uniform(0.5, 1.0)
+        delay_s = max(at_least_s, self._delay_s * random.uniform(0.5, 1.0))
         self._delay_s = min(_MAX_DELAY_S, self._delay_s * 2)
         return delay_s
 
@@ -171,12 +173,18 @@ def send_with_retries(request: Request[Any], retry: Retry, server: object) -> Op
             retry.contact.answered()
             raise error_from(response)
         reason = describe_failure(unreachable) if response is None else f"HTTP {response.status_code}"
-        delay_s = retry.next_delay_s(reason)
+        delay_s = retry.next_delay_s(reason, _requested_delay_s(response))
         if delay_s is None:
             if response is not None:
                 raise error_from(response)
             raise ServerUnreachableError(f"no response from {server}: {reason}") from unreachable
         yield Sleep(delay_s)
+
+
+def _requested_delay_s(response: httpx2.Response | None) -> float:
+    """Return the delay that a server asks for which gets too many requests. After other failures, time decides."""
+    requested = "" if response is None or response.status_code != _TOO_MANY else response.headers.get("Retry-After", "")
+    return float(requested) if requested.isdecimal() else 0.0
 
 
 def to_model(model: type[Model]) -> Callable[[httpx2.Response], Model]:

@@ -79,6 +79,7 @@ def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
         "not_found",
         "host_not_allowed",
         "invalid_request",
+        "too_many_requests",
         "unavailable",
         *codes,
     ):

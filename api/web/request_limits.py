@@ -1,35 +1,45 @@
-"""Limits of requests: the time for a body, and the number of streams that a client follows at the same time."""
+"""Limits of requests: the time for a body, the rate of an identity, and the number of streams that it follows."""
 
 import asyncio
+import math
 import time
 from collections import Counter
 from typing import cast
 from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regroup.api.web.problems import problem
-from regroup.service.domain.identity import Identity
+from regroup.service.domain.identity import Identity, IdentityKind
+from regroup.service.policy.access.rate import Bucket, RateLimit, acquire_request, is_full
 from regroup.service.settings import Settings
 
 _LONGEST_BODY_S = 600.0
 """Time within which a body must be complete, even if its data never stops."""
+_MAX_BUCKETS = 10_000
 _YES = frozenset({"1", "on", "t", "true", "y", "yes"})
 
 
 class RequestLimits:
-    """Middleware that rejects bodies that do not arrive, and streams beyond the limits of the settings."""
+    """Middleware that rejects bodies that do not arrive, and requests and streams beyond the limits of the settings."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._settings = app, settings
         self._streams = Counter[str]()
         """Name of an identity → number of its open streams."""
+        self._rate = RateLimit(settings.requests_per_s, settings.request_burst) if settings.requests_per_s else None
+        self._buckets: dict[str, Bucket] = {}
+        """Name of an identity → what is left of its rate."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request to the app within the limits, or answer with a problem."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if (wait_s := self._wait_s(scope)) > 0:
+            await _too_many(wait_s, str(scope["path"]))(scope, receive, send)
             return
         receive = self._limit_body(receive)
         if not _is_stream(scope):
@@ -46,6 +56,18 @@ class RequestLimits:
             self._streams[sender] -= 1
             if not self._streams[sender]:
                 del self._streams[sender]
+
+    def _wait_s(self, scope: Scope) -> float:
+        """Return the seconds until the sender may send a request; 0 if it may now."""
+        sender = _identity_of(scope)
+        if self._rate is None or sender is None or sender.kind is IdentityKind.OWNER:
+            return 0.0
+        now_s = time.monotonic()
+        if len(self._buckets) >= _MAX_BUCKETS:
+            self._buckets = {name: each for name, each in self._buckets.items() if not is_full(each, self._rate, now_s)}
+        bucket, wait_s = acquire_request(self._buckets.get(sender.subject), self._rate, now_s)
+        self._buckets[sender.subject] = bucket
+        return wait_s
 
     def _refusal(self, sender: str) -> str:
         remedy = "close some, or wait until their jobs end"
@@ -84,6 +106,20 @@ def _is_stream(scope: Scope) -> bool:
     return follow[-1].lower() in _YES
 
 
+def _too_many(wait_s: float, path: str) -> Response:
+    detail = f"you send more requests than the server allows; send the next one in {wait_s:.1f} s"
+    refusal = problem("too_many_requests", detail, path)
+    refusal.headers["Retry-After"] = str(math.ceil(wait_s))
+    return refusal
+
+
+def _identity_of(scope: Scope) -> Identity | None:
+    """Return the identity that the middleware `Guard` found; None for the probes of the server's health."""
+    return cast(Identity | None, scope.get("state", {}).get("identity"))
+
+
 def _sender_of(scope: Scope) -> str:
-    """Return the name of the identity that the middleware `Guard` found: all its tokens share the limits."""
-    return cast(Identity, scope["state"]["identity"]).subject
+    """Return the name of the sender: all its tokens share the limits."""
+    sender = _identity_of(scope)
+    assert sender is not None, "streams are not open to everyone"
+    return sender.subject

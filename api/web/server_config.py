@@ -27,23 +27,27 @@ def configure(app: Any, settings: Settings, **options: Any) -> uvicorn.Config:
     limits = {"limit_concurrency": settings.max_streams + _OTHER_REQUESTS}
     proxies = {"proxy_headers": settings.behind_proxy, "forwarded_allow_ips": ",".join(settings.proxy_addresses)}
     config = uvicorn.Config(
-        app, http=connection_class(settings), ws="none", access_log=False, **limits, **proxies, **_tls(settings),
-        **options,
-    )  # fmt: skip
-    try:
-        config.load()
-    except (OSError, ssl.SSLError, ValueError) as error:
-        if settings.tls_cert is None:
-            raise
-        raise ConflictError(
-            f"the certificate {settings.tls_cert} with the key {settings.tls_key} cannot be used: {error}"
-        ) from error
-    if config.ssl is not None:
-        config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+        app, http=connection_class(settings), ws="none", access_log=False, **limits, **proxies, **options
+    )
+    config.load()
+    config.ssl = load_tls(settings)
     return config
 
 
-def _tls(settings: Settings) -> dict[str, Any]:
+def load_tls(settings: Settings) -> ssl.SSLContext | None:
+    """Return the TLS context of the server; None without a certificate.
+
+    Raises:
+        ConflictError: the certificate or its key cannot be used.
+    """
     if settings.tls_cert is None:
-        return {}
-    return {"ssl_certfile": str(settings.tls_cert), "ssl_keyfile": str(settings.tls_key)}
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConflictError(
+            f"the certificate {settings.tls_cert} with the key {settings.tls_key} cannot be used: {error}"
+        ) from error
+    return context

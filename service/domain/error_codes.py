@@ -52,6 +52,7 @@ ERROR_CODES: Sequence[ErrorCode] = (
     ErrorCode("damaged_upload", 422, "Upload checksum mismatch", EXIT_INVALID),
     ErrorCode("archive_refused", 422, "Archive of code refused", EXIT_INVALID),
     ErrorCode("idempotency_key_reused", 422, "The idempotency key belongs to another request", EXIT_INVALID),
+    ErrorCode("too_many_requests", 429, "Too many requests", EXIT_UNAVAILABLE),
     ErrorCode("too_many_streams", 429, "Too many streams", EXIT_UNAVAILABLE),
     ErrorCode("internal", 500, "Internal server error"),
     ErrorCode("upload_quota_exceeded", 507, "No space left for code archives", EXIT_UNAVAILABLE),

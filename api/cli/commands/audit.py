@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from contextlib import nullcontext
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,9 +58,9 @@ Exported = Annotated[
     Path | None,
     typer.Argument(metavar="[FILE]", help="Output of `regroup audit export`.  [default: the records of the server]"),
 ]
-Known = Annotated[
+Noted = Annotated[
     str | None,
-    typer.Option("--known", metavar="POSITION:DIGEST", help="End of the chain that an earlier verification printed."),
+    typer.Option("--noted", metavar="POSITION:DIGEST", help="End of the chain that an earlier verification printed."),
 ]
 
 
@@ -75,8 +76,6 @@ def audit_list(
     as_json: AsJson = False,
 ) -> None:
     """List changes, the newest first."""
-    from itertools import islice
-
     from regroup.api.cli.common.connection import connect
 
     now = time.time()
@@ -110,21 +109,21 @@ def audit_export(project: OfProject = None, after: After = 0, output: Output = N
 
 
 def audit_verify(
-    exported: Exported = None, known: Known = None, server: Server = None, as_json: AsJson = False
+    exported: Exported = None, noted: Noted = None, server: Server = None, as_json: AsJson = False
 ) -> None:
     """Verify that no record was changed and none is missing. The exit code is 1 if one was or is.
 
-    Note the end that the command prints in another place. With `--known`, a later verification also finds a chain that
-    somebody recalculated.
+    Note the end that the command prints in another place. With `--noted`, a later verification also finds a
+    recalculated chain.
     """
     from regroup.api.cli.common.connection import connect
 
-    noted = None if known is None else _parse_point(known)
+    point = None if noted is None else _parse_point(noted)
     if exported is not None:
-        report = _verify_file(exported, noted)
+        report = _verify_file(exported, point)
     else:
         with connect(server) as client:
-            report = client.verify_audit(noted)
+            report = client.verify_audit(point)
     if as_json:
         print_json({"count": report.count, "end": vars(report.end), "fault": report.fault})
     else:
@@ -146,7 +145,7 @@ def describe_change(record: "Shown") -> str:
     return ", ".join(f"{name}: {_short(before.get(name))} → {_short(after[name])}" for name in names)
 
 
-def _verify_file(path: Path, known: ChainEnd | None) -> ChainReport:
+def _verify_file(path: Path, noted: ChainEnd | None) -> ChainReport:
     """Verify an export. It may begin after a removed part, so its first record is not verified unless it is the first.
 
     Raises:
@@ -169,16 +168,16 @@ def _verify_file(path: Path, known: ChainEnd | None) -> ChainReport:
     verifier: ChainVerifier | None = None
     for record in read():
         if verifier is None:
-            verifier = ChainVerifier(ORIGIN if record.position == 1 else None, known)
+            verifier = ChainVerifier(ORIGIN if record.position == 1 else None, noted)
         verifier.add(record)
-    return (verifier or ChainVerifier(None, known)).report()
+    return (verifier or ChainVerifier(None, noted)).report()
 
 
 def _parse_point(text: str) -> ChainEnd:
     position, _, digest = text.partition(":")
     if not (position.isdecimal() and len(digest) == 64):
         message = "must be POSITION:DIGEST, as `regroup audit verify` prints it"
-        raise SpecError([FieldIssue("--known", message, text)])
+        raise SpecError([FieldIssue("--noted", message, text)])
     return ChainEnd(int(position), digest)
 
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
+from pydantic import Field
 from starlette.responses import StreamingResponse
 
 from regroup.api.schemas.audit import AuditChain, AuditPage, AuditRecord
@@ -17,8 +18,8 @@ from regroup.service.store.audit import AuditFilter
 
 Reader = Annotated[Sender, Depends(ForAnyProject(Permission.AUDIT_READ))]
 Verifier = Annotated[Sender, Depends(ForCluster(ClusterPermission.AUDIT_VERIFY))]
-Text = Annotated[str, Query(min_length=1, max_length=200)]
-_Time = Query(ge=0, le=1e12, allow_inf_nan=False)
+Text = Annotated[str, Field(min_length=1, max_length=200)]
+Time = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 _LINES: dict[int | str, dict[str, Any]] = {
     200: {
         "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
@@ -32,8 +33,8 @@ def read_filter(
     actor: Annotated[Subject | None, Query(description="Records of this identity")] = None,
     action: Annotated[Text | None, Query(description="Records of this action, for example `jobs.cancel`")] = None,
     object: Annotated[Text | None, Query(description="Records of the object with this id or name")] = None,
-    since: Annotated[float | None, _Time, Query(description="Records from this time on, Unix seconds")] = None,
-    until: Annotated[float | None, _Time, Query(description="Records before this time, Unix seconds")] = None,
+    since: Annotated[Time | None, Query(description="Records from this time on, Unix seconds")] = None,
+    until: Annotated[Time | None, Query(description="Records before this time, Unix seconds")] = None,
 ) -> AuditFilter:
     """Return the filter of a request."""
     return AuditFilter(actor=actor, action=action, object=object, since_s=since, until_s=until)
