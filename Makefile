@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all test-alone test-waiting fuzz mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction gpu gpu-bundle clean
+.PHONY: help setup demo test test-all test-alone test-waiting fuzz mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-api bench-resize bench-prediction gpu gpu-bundle clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -98,6 +98,9 @@ bench-parallel: $(STAMP) ## throughput of each layout, compared with hand-writte
 
 bench-scheduler: $(STAMP) ## one scheduling pass over 10,000 nodes, and a simulated week of 16,384 GPUs
 	@$(BIN)/python -m benchmarks.scheduler --json benchmarks/results/scheduler.json
+
+bench-api: $(STAMP) ## cost of submits, reads, scrapes, followers, identity and hostile bodies; needs PostgreSQL
+	@$(BIN)/python -m benchmarks.api --json benchmarks/results/api.json
 
 bench-resize: $(STAMP) ## pause while a job is resized, compared with Ray Train
 	@$(BIN)/python -m benchmarks.resize --json benchmarks/results/resize.json

@@ -47,8 +47,8 @@ class Settings(BaseSettings):
     tls_key: Path | None = None
     """File with the private key of `tls_cert`, PEM."""
     behind_proxy: bool = False
-    """True if a proxy with TLS sends all requests. The server then trusts its `X-Forwarded-For`, and refuses connections
-    from other machines."""
+    """True if a proxy with TLS sends all requests. The server then trusts its `X-Forwarded-For`, and refuses all
+    connections from other machines."""
     proxy_addresses: Texts = ("127.0.0.1", "::1")
     """Addresses or networks of that proxy, separated by commas."""
     public_hosts: Texts = ()

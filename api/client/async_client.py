@@ -61,9 +61,7 @@ class AsyncClient(AsyncAuditMethods, AsyncIdentityMethods):
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = server_url(url)
-        self._transport = AsyncTransport(
-            self.url, token, patience_s, connection_options(self.url, ca_file), transport
-        )
+        self._transport = AsyncTransport(self.url, token, patience_s, connection_options(self.url, ca_file), transport)
 
     async def __aenter__(self) -> Self:
         return self

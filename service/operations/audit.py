@@ -73,12 +73,12 @@ class Audit:
 async def run_sealing(store: Store) -> None:
     """Seal new records every second, until cancelled. Several servers may do so at once."""
     while True:
+        is_more = False
         try:
-            while await store.audit.seal() == BATCH_RECORDS:
-                await asyncio.sleep(0)
+            is_more = await store.audit.seal() == BATCH_RECORDS
         except UnavailableError as error:
             _log.warning("the sealing of audit records is delayed", error=str(error))
-        await asyncio.sleep(_INTERVAL_S)
+        await asyncio.sleep(0 if is_more else _INTERVAL_S)
 
 
 def _visible(sender: Sender, selection: AuditFilter, project: str | None) -> AuditFilter:

@@ -1,4 +1,4 @@
-"""Removal of old history: idempotency keys, audit records, and the events, steps and rows of jobs that ended long ago."""
+"""Removal of old history: idempotency keys, audit records, and what remains of jobs that ended long ago."""
 
 import asyncio
 import time

@@ -138,7 +138,8 @@ class AuditStore:
         """Return the numbers of records."""
         unsealed = sa.select(sa.func.count()).select_from(audit).where(audit.c.position.is_(None))
         async with self._database.read() as connection:
-            return AuditSize((await _end(connection, _HEAD)).position, (await connection.execute(unsealed)).scalar_one())
+            count = (await connection.execute(unsealed)).scalar_one()
+            return AuditSize((await _end(connection, _HEAD)).position, count)
 
     async def seal(self) -> int:
         """Seal a batch of records in the order of their ids; return their number. Servers seal one after the other."""
@@ -204,10 +205,10 @@ async def _lock_end(connection: AsyncConnection, name: str) -> ChainEnd:
             values = {"name": name, "position": ORIGIN.position, "digest": ORIGIN.digest}
             await connection.execute(audit_chain.insert().values(**values))
     except exc.IntegrityError:
-        pass  # it exists
+        pass  # the row exists
     return await _end(connection, name, is_locked=True)
 
 
 async def _move_end(connection: AsyncConnection, name: str, end: ChainEnd) -> None:
-    moved = audit_chain.update().where(audit_chain.c.name == name)
-    await connection.execute(moved.values(position=end.position, digest=end.digest))
+    update = audit_chain.update().where(audit_chain.c.name == name)
+    await connection.execute(update.values(position=end.position, digest=end.digest))

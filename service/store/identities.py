@@ -111,9 +111,7 @@ class IdentityStore:
             change = Change("members.put", row.subject, row.project, before, _member_facts(row))
             await record_change(connection, author, change, row.created_at)
 
-    async def remove_member(
-        self, project: str, subject: str, *, now: float = 0.0, author: Author = CONTROLLER
-    ) -> None:
+    async def remove_member(self, project: str, subject: str, *, now: float = 0.0, author: Author = CONTROLLER) -> None:
         """Delete a membership; raises NotFoundError."""
         same = sa.and_(members.c.project == project, members.c.subject == subject)
         async with self._database.write() as connection:

@@ -88,9 +88,7 @@ class NodeStore:
             await record_change(connection, author, change, now)
         return row
 
-    async def delete_drains(
-        self, node_ids: Collection[str], *, now: float = 0.0, author: Author = CONTROLLER
-    ) -> int:
+    async def delete_drains(self, node_ids: Collection[str], *, now: float = 0.0, author: Author = CONTROLLER) -> int:
         """Delete the drain requests for these nodes. Return the number of deleted rows."""
         mine = drains.c.node_id.in_(node_ids)
         async with self._database.write() as connection:

@@ -123,9 +123,7 @@ class QueueStore:
             ).mappings()
             return [job_row(row) for row in rows]
 
-    async def suspend(
-        self, job_id: str, why: str, *, now: float, author: Author, lease: Lease | None = None
-    ) -> JobRow:
+    async def suspend(self, job_id: str, why: str, *, now: float, author: Author, lease: Lease | None = None) -> JobRow:
         """Record the intent to suspend a job. A queued job is suspended at once, any other after its state is saved.
 
         Without effect if the job already has this intent.

@@ -101,9 +101,13 @@ def identities_create(
     run_action(
         server,
         lambda client: client.create_identity(
-            subject, kind=kind, project=service_account, role=role, is_operator=operator,
+            subject,
+            kind=kind,
+            project=service_account,
+            role=role,
+            is_operator=operator,
             permissions=permissions or (),
-        ),  # fmt: skip
+        ),
         lambda found: f"{found.subject} created; `regroup token create NAME --for {found.subject}` creates its token",
         as_json=as_json,
     )
@@ -122,7 +126,7 @@ def identities_enable(subject: Subject, server: Server = None, as_json: AsJson =
 def identities_permit(
     subject: Subject, permissions: ClusterPermissions = None, server: Server = None, as_json: AsJson = False
 ) -> None:
-    """Replace the permissions for the cluster of an identity that is no operator. None are left without options."""
+    """Replace the permissions of an identity for the cluster. Without options, none are left."""
     run_action(
         server,
         lambda client: client.change_identity(subject, permissions=permissions or ()),

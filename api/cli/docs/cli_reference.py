@@ -18,8 +18,8 @@ projects, which the server must return within a second.
 
 The server is the one in `--server URL`, else in `REGROUP_SERVER`, else the one that `regroup serve` started on this
 machine. Its address is in `server.json` in the state directory: `REGROUP_STATE_DIR`, or `~/.regroup` if unset.
-`HOST:PORT` and `unix:PATH` are accepted, too. While a server does not answer, commands that follow a job state it on standard error
-and try again for two minutes.
+`HOST:PORT` and `unix:PATH` are accepted, too. While a server does not answer, commands that follow a job state it on
+standard error and try again for two minutes.
 
 Every server asks for its token. Commands find the token of this machine's server by themselves. For another server,
 give them a copy of its token file: `regroup --token-file FILE COMMAND`, or the variables `REGROUP_TOKEN_FILE` or

@@ -41,6 +41,4 @@ async def get(node: NodeReference, services: TheServices, sender: NodeReader) ->
 @router.delete("/drain", status_code=204)
 async def undrain(node: NodeReference, services: TheServices, sender: NodeOperator) -> None:
     """Cancel the drain of a node, so that it accepts ranks again. Jobs that have left it stay on their new nodes."""
-    await drains.undrain_node(
-        services.store, services.cluster, node, now=services.clock(), author=sender.author
-    )
+    await drains.undrain_node(services.store, services.cluster, node, now=services.clock(), author=sender.author)

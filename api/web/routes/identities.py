@@ -104,9 +104,7 @@ async def put_member(
 
 
 @router.delete("/projects/{name}/members/{subject}", status_code=204)
-async def remove_member(
-    name: MembersWriter, subject: MemberName, services: TheServices, sender: TheSender
-) -> None:
+async def remove_member(name: MembersWriter, subject: MemberName, services: TheServices, sender: TheSender) -> None:
     """Remove a member from a project. It takes effect at once; jobs of the member continue."""
     await services.identities.remove_member(sender, name, subject)
 

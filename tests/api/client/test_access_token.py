@@ -37,7 +37,9 @@ def test_the_token_of_this_machines_server_is_found(state: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:9999", "http://example.org:8500", "https://127.0.0.1:8500", "unix:/s"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:9999", "http://example.org:8500", "https://127.0.0.1:8500", "unix:/s"]
+)
 def test_another_server_does_not_get_it(state: Path, url: str) -> None:
     assert find_token(url) is None
 

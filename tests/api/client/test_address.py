@@ -20,7 +20,9 @@ def test_the_scheme_and_the_port_are_completed(typed: str, url: str) -> None:
     assert server_url(typed) == url
 
 
-@pytest.mark.parametrize("typed", ["", "unix:", "ftp://host", "http://", "host:port", "host:99999", "a b", "http://[::1"])
+@pytest.mark.parametrize(
+    "typed", ["", "unix:", "ftp://host", "http://", "host:port", "host:99999", "a b", "http://[::1"]
+)
 def test_another_text_is_refused_with_the_accepted_forms(typed: str) -> None:
     with pytest.raises(SpecError, match="use HOST:PORT or http://HOST:PORT"):
         server_url(typed)

@@ -141,7 +141,8 @@ async def test_many_half_open_requests_do_not_delay_others(serving: Serving) -> 
 async def test_a_client_that_does_not_read_is_disconnected(serving: Serving) -> None:
     job = await serving.services.jobs.submit(_spec("big"), OWNER)
     for number in range(600):
-        await serving.services.store.note(job.job.id, "note", {"text": "y" * 30_000, "n": number}, now=1.0, author=Author("u"))
+        data = {"text": "y" * 30_000, "n": number}
+        await serving.services.store.note(job.job.id, "note", data, now=1.0, author=Author("u"))
     _, writer = await asyncio.open_connection("127.0.0.1", serving.port, limit=1)
     writer.write(b"GET /v1/jobs/big/events?follow=true HTTP/1.1\r\n" + HEAD + b"\r\n")
     await writer.drain()

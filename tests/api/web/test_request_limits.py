@@ -25,9 +25,7 @@ async def tokens_of(store: Store, name: str, count: int = 1) -> list[TokenParts]
 
 
 async def statuses(url: str, token: str, count: int) -> list[httpx2.Response]:
-    async with httpx2.AsyncClient(
-        base_url=url, trust_env=False, headers={"Authorization": f"Bearer {token}"}
-    ) as http:
+    async with httpx2.AsyncClient(base_url=url, trust_env=False, headers={"Authorization": f"Bearer {token}"}) as http:
         return [await http.get("/v1/me") for _ in range(count)]
 
 

@@ -65,9 +65,9 @@ async def test_a_client_trusts_the_authority_that_it_was_given(tmp_path: Path, m
     async with serving(tmp_path, **tls) as (url, _):
         assert url.startswith("https://localhost:")
         assert await asyncio.to_thread(whoami, url, ca_file=files.certificate)
-        with pytest.raises(ServerUnreachableError, match="(?i)certificate"):
+        with pytest.raises(ServerUnreachableError, match=r"(?i)certificate"):
             await asyncio.to_thread(whoami, url, ca_file=other.certificate)
-        with pytest.raises(ServerUnreachableError, match="(?i)certificate"):
+        with pytest.raises(ServerUnreachableError, match=r"(?i)certificate"):
             await asyncio.to_thread(whoami, url)
         monkeypatch.setenv("REGROUP_CA_FILE", str(files.certificate))
         assert await asyncio.to_thread(whoami, url)

@@ -37,7 +37,8 @@ class QueueSetup:
         training = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}
         workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
         spec = parse_spec({"name": name, "workload": workload, "training": training, "layout": {"dp": dp}, **fields})
-        return (await self.store.submit(NewJob(f"j-{name}", spec, "file:///s"), now=time.time(), author=Author("test"))).id
+        new = NewJob(f"j-{name}", spec, "file:///s")
+        return (await self.store.submit(new, now=time.time(), author=Author("test"))).id
 
     async def until(self, job_id: str, state: JobState, reason: str = "") -> JobRow:
         """Wait until the job is in the state, with the reason if one is given, and return the job."""

@@ -10,7 +10,6 @@ import pytest
 from regroup.service.domain.errors import ConflictError
 from regroup.service.local import processes
 from regroup.service.server import control_plane
-from regroup.service.settings import Settings
 
 
 def test_a_second_server_is_refused_with_the_address_of_the_first(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_person_without_a_project_gets_advice(cli: Cli, monkeypatch: pytest.Mo
         (("token", "create", "x", "--for", "newcomer", "--expires", "soon"), "'90s'"),
         (("members", "set", "vision", "newcomer", "chief"), "viewer"),
         (("identities", "create", "x", "--permission", "identities:write"), "use some of metrics, nodes:write"),
-        (("identities", "create", "x", "--service-account", "vision", "--permission", "metrics"), "manage this account"),
+        (("identities", "create", "x", "--service-account", "v", "--permission", "metrics"), "manage this account"),
         (("members", "set", "vision", "newcomer", "viewer", "--permission", "everything"), "use some of exec"),
     ],
 )

@@ -89,9 +89,7 @@ async def calls(live: Any, job_events: Any) -> list[Call]:
     ]
 
 
-async def test_each_route_that_changes_something_writes_one_record(
-    live: Any, job_events: Any, make_spec: Any
-) -> None:
+async def test_each_route_that_changes_something_writes_one_record(live: Any, job_events: Any, make_spec: Any) -> None:
     tried: set[str] = set()
     for call in await calls(live, job_events):
         before = len(await records(live))

@@ -104,7 +104,8 @@ def test_the_projects_with_a_permission_are_those_of_a_sufficient_role() -> None
     assert projects_with(ana, Permission.LOGS) == {"one", "two"}
     assert projects_with(OPERATOR, Permission.AUDIT_READ) is None
     limited = restrict(OPERATOR, None, Role.EDITOR)
-    assert projects_with(limited, Permission.AUDIT_READ) == frozenset() and projects_with(limited, Permission.LOGS) is None
+    assert projects_with(limited, Permission.AUDIT_READ) == frozenset()
+    assert projects_with(limited, Permission.LOGS) is None
 
 
 def test_an_identity_can_have_single_permissions_for_the_cluster() -> None:

@@ -1,0 +1,1 @@
+"""Parts of `benchmarks/api.py`: the server under load, its load, its history, and a PostgreSQL."""
