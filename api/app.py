@@ -57,9 +57,8 @@ def create_app(services: Services, token: ApiToken) -> FastAPI:
     app.add_middleware(JsonBodies)
     app.add_middleware(StreamAccess)
     app.add_middleware(RequestLimits, settings=services.settings)
-    app.add_middleware(
-        Guard, Authenticator(token, services.authentication), public_hosts=services.settings.public_hosts
-    )
+    authenticator = Authenticator(token, services.authentication, services.external_tokens)
+    app.add_middleware(Guard, authenticator, public_hosts=services.settings.public_hosts)
     app.state.open_streams = OpenStreams()
     app.add_middleware(EndStreams, streams=app.state.open_streams)
     return app

@@ -4,11 +4,13 @@ import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from regroup.service.domain.loopback import is_loopback_host
 from regroup.service.domain.topology import DOMAIN_LEVELS
 from regroup.workers.contract.storage_uri import find_uri_problem
 
@@ -24,6 +26,11 @@ _PositiveSeconds = Annotated[float, Field(gt=0, le=_MAX_S, allow_inf_nan=False)]
 
 def _split(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _invalid(field: str, value: object, problem: str) -> PydanticCustomError:
+    """Return the error of a setting that contradicts others."""
+    return PydanticCustomError("setting", "{problem}", {"problem": problem, "field": field, "value": value})
 
 
 Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), Field(max_length=100)]
@@ -51,6 +58,21 @@ class Settings(BaseSettings):
     connections from other machines."""
     proxy_addresses: Texts = ("127.0.0.1", "::1")
     """Addresses or networks of that proxy, separated by commas."""
+    oidc_issuer: str = Field(default="", max_length=2000)
+    """URL of the OpenID Connect issuer whose tokens are accepted; empty for none."""
+    oidc_audience: str = Field(default="", max_length=2000)
+    """Audience (`aud`) that these tokens must have."""
+    oidc_subject_claim: str = Field(default="email", max_length=200)
+    """Claim that names the identity."""
+    oidc_groups_claim: str = Field(default="groups", max_length=200)
+    """Claim with the groups of the identity. `group:NAME` can be a member of a project."""
+    oidc_operator_groups: Texts = ()
+    """Groups whose members are operators of the cluster, separated by commas."""
+    kubernetes_audience: str = Field(default="", max_length=2000)
+    """Audience of the tokens of Kubernetes service accounts that are accepted; empty for none. The server must run in
+    the cluster."""
+    kubernetes_operator_groups: Texts = ()
+    """Groups of Kubernetes whose service accounts are operators of the cluster, separated by commas."""
     public_hosts: Texts = ()
     """Host names under which clients reach the server, separated by commas. Others are refused, except loopback."""
     token_file: Path | None = None
@@ -225,26 +247,39 @@ class Settings(BaseSettings):
         return value
 
     @model_validator(mode="after")
+    def _check_issuer(self) -> Self:
+        if bool(self.oidc_issuer) != bool(self.oidc_audience):
+            field = "oidc_audience" if self.oidc_issuer else "oidc_issuer"
+            raise _invalid(field, "", "oidc_issuer and oidc_audience belong together: give both, or none")
+        parts = urlsplit(self.oidc_issuer)
+        if self.oidc_issuer and parts.scheme != "https" and not is_loopback_host(parts.hostname or ""):
+            raise _invalid("oidc_issuer", self.oidc_issuer, "must begin with https://: its keys decide who enters")
+        return self
+
+    @model_validator(mode="after")
     def _check_exposure(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key belong together: give both files, or none")
+            field = "tls_key" if self.tls_cert else "tls_cert"
+            raise _invalid(field, None, "tls_cert and tls_key belong together: give both files, or none")
         if self.tls_cert is not None and self.behind_proxy:
-            raise ValueError("behind_proxy: the proxy has TLS, so tls_cert has no effect; give one of them")
+            raise _invalid("behind_proxy", True, "the proxy has TLS, so tls_cert has no effect; give one of them")
         if self.unix_socket is not None and (self.tls_cert is not None or self.host != "127.0.0.1"):
-            raise ValueError("unix_socket replaces host, port and TLS: give one of them")
-        if self.host == "localhost" or _is_loopback(self.host):
+            raise _invalid("unix_socket", str(self.unix_socket), "replaces host, port and TLS: give one of them")
+        if is_loopback_host(self.host):
             return self
         if self.tls_cert is None and not self.behind_proxy:
-            raise ValueError(
-                f"host {self.host!r} is not a loopback address, and the network would carry tokens without encryption: "
-                "give --tls-cert and --tls-key, or --behind-proxy if a proxy with TLS sends all requests; or use "
-                "127.0.0.1 and connect through an SSH tunnel"
-            )
+            raise _invalid(
+                "host", self.host,
+                "is not a loopback address, and the network would carry tokens without encryption: give --tls-cert and "
+                "--tls-key, or --behind-proxy if a proxy with TLS sends all requests; or use 127.0.0.1 and connect "
+                "through an SSH tunnel",
+            )  # fmt: skip
         if not self.public_hosts:
-            raise ValueError(
-                f"host {self.host!r} is not a loopback address: name the hosts under which clients reach the server, "
-                "for example --public-host regroup.example.com"
-            )
+            raise _invalid(
+                "host", self.host,
+                "is not a loopback address: name the hosts under which clients reach the server, for example "
+                "--public-host regroup.example.com",
+            )  # fmt: skip
         return self
 
     @model_validator(mode="after")
@@ -266,10 +301,3 @@ class Settings(BaseSettings):
     def ray_token_path(self) -> Path:
         """Token file of the local Ray cluster, readable by the user only."""
         return self.state_dir / "ray.token"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

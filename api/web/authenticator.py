@@ -7,6 +7,10 @@ from regroup.service.domain.errors import UnauthorizedError
 from regroup.service.domain.identity import Identity, IdentityKind, Role
 from regroup.service.local.api_token import ApiToken
 from regroup.service.operations.authentication import Authentication
+from regroup.service.operations.external_tokens import ExternalTokens
+
+_JWT_DOTS = 2
+"""Number of dots in a signed JWT (RFC 7515, section 3.1)."""
 
 
 class Authenticator:
@@ -15,10 +19,11 @@ class Authenticator:
     Args:
         token: the owner's token. Its file proves the operating-system user who runs the server.
         authentication: tokens of all other identities.
+        external: tokens that other systems issue.
     """
 
-    def __init__(self, token: ApiToken, authentication: Authentication) -> None:
-        self._token, self._authentication = token, authentication
+    def __init__(self, token: ApiToken, authentication: Authentication, external: ExternalTokens) -> None:
+        self._token, self._authentication, self._external = token, authentication, external
         self._owner = Identity(token.owner, IdentityKind.OWNER, everywhere=Role.ADMIN, is_operator=True)
 
     async def identify(self, value: str | None, *, has_header: bool) -> Identity:
@@ -36,6 +41,11 @@ class Authenticator:
             return self._owner
         if value is not None and value.startswith("rg_"):
             return await self._authentication.identify(value)
+        if value is not None and self._external.is_enabled and value.count(".") == _JWT_DOTS:
+            identity = await self._external.identify(value)
+            if identity.subject == self._owner.subject:
+                raise UnauthorizedError(f"the name {identity.subject!r} is that of the server's owner")
+            return identity
         problem = "the token in Authorization is not one of this server" if has_header else "there is none"
         raise UnauthorizedError(
             f"this server needs a token, and {problem}. `regroup token create` creates one. The token of the server's "

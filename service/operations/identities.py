@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from regroup.service.domain.api_tokens import generate_token
 from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
 from regroup.service.domain.identity import IdentityKind, Membership, Role
+from regroup.service.domain.reserved_names import is_reserved
 from regroup.service.operations.authentication import Authentication
 from regroup.service.operations.authorization import Sender
 from regroup.service.policy.access.decision import is_allowed, refused_cluster_permissions, refused_permissions
+from regroup.service.policy.access.external import GROUP_PREFIX
 from regroup.service.policy.access.roles import ADDABLE, CLUSTER_ADDABLE, ClusterPermission, Permission
 from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
 from regroup.service.store.store import Store
-
-GROUP_PREFIX = "group:"
 
 
 @dataclass(frozen=True)
@@ -254,6 +254,8 @@ def _contradictions(
     found: list[FieldIssue] = []
     if kind is IdentityKind.OWNER:
         found.append(_issue("kind", "the owner of the server exists already; use user or service_account", kind))
+    if is_reserved(subject):
+        found.append(_issue("subject", "is a name of the system in events; choose another", subject))
     if subject.startswith(GROUP_PREFIX):
         found.append(_issue("subject", "groups come from the identity provider; make the group a member", subject))
     if project is not None and kind is not IdentityKind.SERVICE_ACCOUNT:

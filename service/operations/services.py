@@ -13,6 +13,7 @@ from regroup.service.cluster_state.topology import Topology, TopologyState
 from regroup.service.operations.audit import Audit
 from regroup.service.operations.authentication import Authentication
 from regroup.service.operations.auto_layout import LayoutPlanner
+from regroup.service.operations.external_tokens import ExternalTokens
 from regroup.service.operations.followers import Followers
 from regroup.service.operations.identities import Identities
 from regroup.service.operations.jobs import Jobs
@@ -20,6 +21,8 @@ from regroup.service.operations.log_followers import LogFollowers
 from regroup.service.operations.nodes import Nodes
 from regroup.service.operations.probes import Probes
 from regroup.service.operations.projects import Projects
+from regroup.service.operations.token_review import TokenReview
+from regroup.service.policy.access.external import ClaimRules
 from regroup.service.ports.cluster import Cluster
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store
@@ -54,6 +57,20 @@ class Services:
     def authentication(self) -> Authentication:
         """Identities of tokens."""
         return Authentication(self.store, self.clock)
+
+    @cached_property
+    def external_tokens(self) -> ExternalTokens:
+        """Identities of tokens that other systems issue."""
+        settings, rules, review = self.settings, None, None
+        if settings.oidc_issuer:
+            rules = ClaimRules(
+                settings.oidc_issuer, settings.oidc_audience, settings.oidc_subject_claim, settings.oidc_groups_claim,
+                frozenset(settings.oidc_operator_groups),
+            )  # fmt: skip
+        if settings.kubernetes_audience:
+            groups = frozenset(settings.kubernetes_operator_groups)
+            review = TokenReview("https://kubernetes.default.svc", settings.kubernetes_audience, groups)
+        return ExternalTokens(self.store, rules, review, self.clock)
 
     @cached_property
     def identities(self) -> Identities:

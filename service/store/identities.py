@@ -151,6 +151,19 @@ class IdentityStore:
                 return None
             return StoredToken(token, identity, tuple(await _memberships(connection, [token.subject])))
 
+    async def external(self, subject: str, names: list[str]) -> tuple[IdentityRow | None, list[MemberRow]]:
+        """Return the row of an identity of another system, if it has one, and its memberships, as one snapshot.
+
+        Args:
+            names: names under which it may be a member: its own, and those of its groups.
+        """
+        async with self._database.read_snapshot() as connection:
+            try:
+                row: IdentityRow | None = await _find_identity(connection, subject)
+            except NotFoundError:
+                row = None
+            return row, await _memberships(connection, names)
+
     async def revoke_token(self, token_id: str, now: float, *, author: Author = CONTROLLER) -> TokenRow:
         """Revoke a token. Without effect if it is revoked. Raises NotFoundError."""
         live = sa.and_(tokens.c.id == token_id, tokens.c.revoked_at.is_(None))
@@ -230,7 +243,7 @@ def _member_facts(row: MemberRow) -> dict[str, Any]:
 
 
 def _token_facts(row: TokenRow) -> dict[str, Any]:
-    """Return what an audit record shows of a token: everything but the digest, and the last use, which is no change."""
+    """Return what an audit record shows of a token: all but its digest and its last use, which is not a change."""
     facts = dataclasses.asdict(row)
     del facts["digest"], facts["used_at"]
     return facts

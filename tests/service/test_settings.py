@@ -47,9 +47,12 @@ def test_another_address_is_refused_with_a_remedy(host: str) -> None:
         ({"public_hosts": ("https://a",)}, "without scheme and port"),
         ({"public_hosts": ("a:1",)}, "without scheme and port"),
         ({"proxy_addresses": ("proxy",)}, "networks such as 10.0.0.0/8"),
+        ({"oidc_issuer": "https://issuer"}, "belong together"),
+        ({"oidc_audience": "regroup"}, "belong together"),
+        ({"oidc_issuer": "http://issuer", "oidc_audience": "regroup"}, "must begin with https://"),
     ],
 )
-def test_contradictions_about_the_address_are_named(fields: dict[str, Any], text: str) -> None:
+def test_contradictions_about_access_are_named(fields: dict[str, Any], text: str) -> None:
     with pytest.raises(ValidationError, match=text):
         Settings(**fields)
 

@@ -1,0 +1,64 @@
+"""Requests with tokens of an OpenID Connect issuer: every route refuses one that is not for this server."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from regroup.api.app import openapi
+from regroup.api.web.access import OPEN_PATHS
+from regroup.service.domain.identity import Membership, Role
+from regroup.service.local.api_token import user_name
+from regroup.service.store.identity_rows import MemberRow
+from tests.api.web.test_permissions import filled
+from tests.api.web.test_server_config import serving
+from tests.support.servers.oidc_issuer import AUDIENCE, Issuer, running_issuer
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[Issuer]:
+    with running_issuer() as running:
+        yield running
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def test_a_member_of_a_group_works_in_its_project(tmp_path: Path, issuer: Issuer) -> None:
+    async with serving(tmp_path, oidc_issuer=issuer.url, oidc_audience=AUDIENCE) as (url, store):
+        await store.identities.put_member(MemberRow("vision", "group:research", Membership(Role.EDITOR), 1.0, "test"))
+        token = bearer(issuer.token(groups=["research"]))
+        async with httpx2.AsyncClient(base_url=url, trust_env=False, headers=token) as http:
+            me = (await http.get("/v1/me")).json()
+            assert (me["subject"], me["kind"]) == ("ana@example.com", "user")
+            assert me["memberships"] == [{"project": "vision", "role": "editor", "permissions": []}]
+            assert (await http.get("/v1/jobs", params={"project": "vision"})).status_code == 200
+            assert (await http.get("/metrics")).status_code == 403
+        await store.identities.remove_member("vision", "group:research")
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [{"aud": "another"}, {"iss": "https://another"}, {"exp": time.time() - 3600}, {"email": user_name()}],
+    ids=["wrong audience", "wrong issuer", "expired", "name of the owner"],
+)
+async def test_no_route_answers_a_token_that_is_not_for_it(
+    tmp_path: Path, issuer: Issuer, claims: dict[str, object]
+) -> None:
+    async with serving(tmp_path, oidc_issuer=issuer.url, oidc_audience=AUDIENCE) as (url, _):
+        token = bearer(issuer.token(**claims))
+        async with httpx2.AsyncClient(base_url=url, trust_env=False, headers=token) as http:
+            for path, methods in openapi()["paths"].items():
+                for method in methods:
+                    answer = await http.request(method.upper(), filled(path))
+                    expected = 200 if path in OPEN_PATHS else 401
+                    assert answer.status_code == expected, (method, path, answer.text)
+
+
+async def test_without_an_issuer_no_jwt_is_accepted(tmp_path: Path, issuer: Issuer) -> None:
+    token = bearer(issuer.token())
+    async with serving(tmp_path) as (url, _), httpx2.AsyncClient(base_url=url, trust_env=False, headers=token) as http:
+        assert (await http.get("/v1/me")).status_code == 401
