@@ -75,9 +75,11 @@ def test_each_python_block_of_a_page_compiles(block: Block) -> None:
 @pytest.mark.parametrize("page", ["README.md", "examples/README.md", *PAGES])
 def test_commands_in_the_text_use_existing_verbs_and_options(page: str) -> None:
     verbs = {name: cast(Any, verb) for name, verb in cast(Any, typer.main.get_command(app)).commands.items()}
-    for group in [verb for verb in verbs.values() if hasattr(verb, "commands")]:
+    groups = [verb for verb in verbs.values() if hasattr(verb, "commands")]
+    for group in groups:
         verbs |= {f"{group.name} {name}": verb for name, verb in group.commands.items()}
-    for verb, rest in re.findall(r"`regroup ((?:chaos )?[a-z][a-z-]*)([^`]*)`", (ROOT / page).read_text()):
+    first = "|".join(group.name for group in groups)
+    for verb, rest in re.findall(rf"`regroup ((?:(?:{first}) )?[a-z][a-z-]*)([^`]*)`", (ROOT / page).read_text()):
         assert verb in verbs, f"regroup {verb}{rest}"
         options = set(re.findall(r"(?<!\S)--?\w[\w-]*", rest.partition(" -- ")[0]))
         assert options <= {name for option in verbs[verb].params for name in option.opts}, f"regroup {verb}{rest}"
