@@ -17,7 +17,10 @@ def records(filters: Params) -> Listing[AuditRecord]:
         found = to_model(AuditPage)(response)
         return Page(found.records, found.next_page_token or None)
 
-    return Listing(lambda token: Request("GET", url_path("audit"), parse, params={**filters, "page_token": token}), "")
+    def request_page(token: str) -> Request[Page[AuditRecord]]:
+        return Request("GET", url_path("audit"), parse, params={**filters, "page_token": token or None})
+
+    return Listing(request_page, "")
 
 
 def sealed_records(filters: Params, after: int) -> Listing[AuditRecord]:

@@ -23,7 +23,10 @@ def jobs(
         found = to_model(schemas.JobList)(response)
         return Page(found.jobs, found.next_page_token or None)
 
-    return Listing(lambda token: Request("GET", url_path("jobs"), parse, params={**filters, "page_token": token}), "")
+    def request_page(token: str) -> Request[Page[schemas.JobSummary]]:
+        return Request("GET", url_path("jobs"), parse, params={**filters, "page_token": token or None})
+
+    return Listing(request_page, "")
 
 
 def why(job: str, project: str) -> Request[schemas.Why]:

@@ -44,7 +44,7 @@ class Request(Generic[T]):
     path: str
     parse: Callable[[httpx2.Response], T]
     params: Params = field(default_factory=dict[str, Any])
-    """Parameters that are None or empty are left out."""
+    """Parameters that are None, or lists without values, are left out."""
     body: Any = None
     """JSON."""
     content: bytes | None = None
@@ -57,7 +57,7 @@ class Request(Generic[T]):
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of httpx2's `request`."""
         return {
-            "params": without_empty(self.params),
+            "params": without_absent(self.params),
             "content": self.content if self.body is None else encode_json(self.body),
             "headers": dict(self.headers) | ({} if self.body is None else {"Content-Type": "application/json"}),
             "timeout": httpx2.Timeout(self.timeout_s, connect=CONNECT_TIMEOUT_S),
@@ -201,6 +201,6 @@ def url_path(*parts: object) -> str:
     return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
-def without_empty(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters that have a value."""
-    return {name: value for name, value in params.items() if value is not None and value not in ("", (), [])}
+def without_absent(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that were given. An empty text was given, too: the server refuses it."""
+    return {name: value for name, value in params.items() if value is not None and value not in ((), [])}

@@ -16,7 +16,7 @@ from regroup.api.client.requests import (
     RETRIED_STATUSES,
     Params,
     Retry,
-    without_empty,
+    without_absent,
 )
 from regroup.api.schemas.exec import EVENTS, ExecEvent
 from regroup.service.domain.errors import ForbiddenError, UnavailableError
@@ -66,7 +66,7 @@ class Follower(Generic[T]):
         return {
             "method": "GET",
             "url": self._stream.path,
-            "params": without_empty({**self._stream.params, "follow": True}),
+            "params": without_absent({**self._stream.params, "follow": True}),
             "headers": {"Accept": "text/event-stream"} | ({} if last is None else {"Last-Event-ID": last}),
             "timeout": STREAM_TIMEOUT,
         }
@@ -130,7 +130,7 @@ class ExecCall:
         return {
             "method": "POST",
             "url": self.path,
-            "params": without_empty(self.params),
+            "params": without_absent(self.params),
             "json": self.body,
             "timeout": STREAM_TIMEOUT,
         }

@@ -58,6 +58,24 @@ async def test_a_listing_reads_all_pages(live, monkeypatch):
     assert await live.client(lambda client: [job.id for job in client.jobs(name="job-7")]) == [ids[7]]
 
 
+async def test_an_empty_text_is_refused_and_not_left_out(live):
+    await live.submit()
+
+    def call_client(client):
+        for call in (
+            lambda: list(client.jobs(name="")),
+            lambda: list(client.jobs(project="")),
+            lambda: client.get("gpt", project=""),
+            lambda: list(client.events("gpt", project="")),
+            lambda: list(client.audit(actor="")),
+        ):
+            with pytest.raises(ApiError) as refused:
+                call()
+            assert refused.value.problem.status == 422
+
+    await live.client(call_client)
+
+
 async def test_errors_contain_the_problem(live, make_spec):
     def call_client(client):
         with pytest.raises(ApiError) as refused:

@@ -66,6 +66,7 @@ def test_a_file_from_the_middle_is_verified(cli: Cli, server: AppServer, tmp_pat
         (("list", "--since", "soon"), "such as 12h or 7d"),
         (("verify", "--noted", "3"), "POSITION:DIGEST"),
         (("list", "--actor", "a b"), "actor"),
+        (("list", "--actor", ""), "actor"),
     ],
 )
 def test_a_mistake_is_named(cli: Cli, arguments: tuple[str, ...], text: str) -> None:
