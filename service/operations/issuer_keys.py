@@ -49,14 +49,15 @@ class IssuerKeys:
         Raises:
             UnavailableError: the issuer does not answer, and no keys are known.
         """
+        if (cached := self._cached(key_id)) is not None:
+            return cached  # without the lock: a slow issuer delays only tokens with unknown keys
         async with self._reading:
+            if (cached := self._cached(key_id)) is not None:
+                return cached
             now_s = time.monotonic()
-            if self._read is not None:
-                is_cached = key_id is None or any(key.kid == key_id for key in self._read.keys)
-                is_fresh = now_s - self._read.at_s < CACHED_S
-                if (is_cached and is_fresh) or now_s - self._tried_s < _RETRY_S:
+            if now_s - self._tried_s < _RETRY_S:
+                if self._read is not None:
                     return self._read.keys
-            elif now_s - self._tried_s < _RETRY_S:
                 raise UnavailableError(f"the issuer {self._issuer} did not answer; try again in {_RETRY_S:g} s")
             self._tried_s = now_s
             try:
@@ -66,6 +67,13 @@ class IssuerKeys:
                     raise UnavailableError(f"the keys of the issuer {self._issuer} cannot be read: {error}") from error
                 _log.warning("the keys of the issuer are kept, because it does not answer", error=str(error))
             return self._read.keys
+
+    def _cached(self, key_id: str | None) -> KeySet | None:
+        """Return the keys if they are fresh and have the one with this id."""
+        read = self._read
+        if read is None or time.monotonic() - read.at_s >= CACHED_S:
+            return None
+        return read.keys if key_id is None or any(key.kid == key_id for key in read.keys) else None
 
     async def _fetch(self) -> KeySet:
         async with httpx2.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as http:

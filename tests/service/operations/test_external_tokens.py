@@ -1,5 +1,6 @@
 """Tokens of an OpenID Connect issuer, which runs as a process: signatures, rotation, outages, and local identities."""
 
+import asyncio
 import base64
 import json
 import time
@@ -13,6 +14,7 @@ from regroup.service.domain.errors import UnauthorizedError, UnavailableError
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.operations import external_tokens, issuer_keys
 from regroup.service.operations.external_tokens import MAX_TOKEN_CHARACTERS, ExternalTokens
+from regroup.service.operations.issuer_keys import IssuerKeys
 from regroup.service.policy.access.external import ClaimRules
 from regroup.service.store.identity_rows import IdentityRow, MemberRow
 from regroup.service.store.store import Store
@@ -93,6 +95,28 @@ async def test_keys_are_read_once_for_many_tokens(
         with pytest.raises(UnauthorizedError):
             await tokens.identify(changed(issuer.token(), header={"kid": "unknown"}))
     assert issuer.count_reads() == begin + 1
+
+
+async def test_a_slow_issuer_delays_only_tokens_with_unknown_keys(
+    tokens: ExternalTokens, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = issuer.token()
+    await tokens.identify(token)
+    is_reading, answers = asyncio.Event(), asyncio.Event()
+
+    async def read_slowly(keys: IssuerKeys) -> None:
+        is_reading.set()
+        await answers.wait()
+        raise ValueError("the issuer does not answer")
+
+    monkeypatch.setattr(IssuerKeys, "_fetch", read_slowly)
+    waiting = asyncio.create_task(tokens.identify(changed(token, header={"kid": "unknown"})))
+    async with asyncio.timeout(10):
+        await is_reading.wait()
+        assert (await tokens.identify(token)).subject == "ana@example.com"
+        answers.set()
+        with pytest.raises(UnauthorizedError):
+            await waiting
 
 
 async def test_known_keys_outlast_an_outage_of_the_issuer(tokens: ExternalTokens, issuer: Issuer, store: Store) -> None:
