@@ -182,6 +182,8 @@ def _check_names(members: Sequence[tarfile.TarInfo], limits: ArchiveLimits) -> N
         name = posixpath.normpath(member.name)
         if member.name.startswith("/") or name.split("/")[0] == "..":
             raise _refused(member, "is outside the archive")
+        if member.issym() and not member.linkname:
+            raise _refused(member, "is a link without a target")
         if member.issym() and _leads_outside(name, member.linkname):
             raise _refused(member, f"is a link to {member.linkname[:_SHOWN]!r}, outside the archive")
         if name in seen:

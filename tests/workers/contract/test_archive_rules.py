@@ -129,6 +129,7 @@ def test_extended_headers_are_limited() -> None:
         ([("..", FOLDER, "")], "is outside"),
         ([("out", LINK, "/etc")], "outside the archive"),
         ([("a/out", LINK, "../../etc")], "outside the archive"),
+        ([("out", LINK, "")], "is a link without a target"),
         ([("out", LINK, "."), ("out/x", FILE, "")], "is below 'out'"),
         ([("x/y", FILE, ""), ("x", FILE, "")], "is below 'x'"),
         ([("x", LINK, "y"), ("./x", FILE, "")], "is listed twice"),
