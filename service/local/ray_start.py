@@ -21,9 +21,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import psutil
 from ray._private import node, services
 from ray.scripts import scripts
+
+from regroup.service.local import processes
 
 REGISTRATION_S = 120.0
 """Longest time from the start of a node's processes until Ray's head lists the node."""
@@ -149,10 +150,9 @@ def _fork(starting: dict[str, Any]) -> int:
 
 def _end_children() -> None:
     """End what this fork has started, so that the next start finds the ports of a head free."""
-    children = psutil.Process().children(recursive=True)
-    for child in children:
-        child.kill()
-    psutil.wait_procs(children, timeout=10)
+    own = processes.find_process(os.getpid())
+    assert own is not None, "this process exists"
+    processes.kill(processes.with_descendants([own]) - {own})
 
 
 def _wait_for(port: int) -> None:
