@@ -1,4 +1,4 @@
-"""How a client connects: over TCP or a Unix socket, and which certificates it trusts."""
+"""Connection of a client: TCP or a Unix socket, and the trusted certificates."""
 
 import os
 import ssl
@@ -17,7 +17,7 @@ _OVER_SOCKET = "http://localhost"
 
 @dataclass(frozen=True)
 class ConnectionOptions:
-    """How to reach one server."""
+    """Address, socket and trusted certificates of one server."""
 
     base_url: str
     socket: Path | None
@@ -39,7 +39,7 @@ class ConnectionOptions:
 
 
 def connection_options(url: str, ca_file: str | Path | None) -> ConnectionOptions:
-    """Return how to reach the server at `url`.
+    """Return the connection options of the server at `url`.
 
     Args:
         url: result of `server_url`.

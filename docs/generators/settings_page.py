@@ -50,7 +50,7 @@ def render() -> str:
         default = "" if field.default in (None, "", {}) else json.dumps(field.default, default=str)
         flag = f"`{flags[name]}`" if name in flags else ""
         default = f"`{default.strip(chr(34))}`" if default else ""
-        rows.append(table_row(f"`REGROUP_{name.upper()}`", flag, default, docs.get(name, "") or _meaning(name)))
+        rows.append(table_row(f"`REGROUP_{name.upper()}`", flag, default, docs[name]))
     found = _names_in_code() - variables - _NOT_VARIABLES
     if found != VARIABLES.keys():
         raise LookupError(
@@ -58,11 +58,6 @@ def render() -> str:
         )
     others = [table_row(f"`{name}`", user, meaning) for name, (user, meaning) in sorted(VARIABLES.items())]
     return _HEAD + "\n".join(rows) + "\n" + _OTHERS + "\n".join(others) + "\n"
-
-
-def _meaning(name: str) -> str:
-    """Return the meaning of a setting whose name says it."""
-    return {"host": "Address that the server listens on. Only loopback addresses are allowed."}.get(name, "")
 
 
 def _names_in_code() -> set[str]:

@@ -27,7 +27,6 @@ _MAX_CACHED = 10_000
 
 @dataclass(frozen=True)
 class _Cached:
-    subject: ExternalSubject
     identity: Identity
     until_s: float
     """Monotonic seconds."""
@@ -81,7 +80,7 @@ class ExternalTokens:
         identity = await self._identity_of(subject)
         if len(self._cached) >= _MAX_CACHED:
             self._cached.clear()
-        self._cached[key] = _Cached(subject, identity, now_s + _CACHED_S)
+        self._cached[key] = _Cached(identity, now_s + _CACHED_S)
         return identity
 
     async def _identity_of(self, subject: ExternalSubject) -> Identity:
