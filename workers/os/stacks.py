@@ -4,8 +4,10 @@ The process writes them itself, in a signal handler of `faulthandler` that needs
 ptrace. A process that is stopped or waits in the kernel does not answer. The report then gives its kernel state.
 """
 
+import contextlib
 import faulthandler
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -17,6 +19,7 @@ _SETTLED_S = 0.05
 _CANNOT = frozenset("TtZX")
 """States in which a process runs no signal handler, so that waiting is useless."""
 _OWN_THREAD = "/workers/rank/flight_recorder.py"
+_THREAD = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+)", re.MULTILINE)
 _STATES = {
     "R": "runs", "S": "waits", "D": "waits in the kernel and cannot be interrupted", "T": "is stopped by a signal",
     "t": "is stopped by a debugger", "Z": "has ended",
@@ -35,22 +38,41 @@ def report_crashes() -> None:
 
 
 def request(pid: int, path: Path) -> str:
-    """Return the stacks of a process that called `answer(path)`, or why there was no answer in 2 s. Blocking."""
+    """Return the stacks of a process that called `answer(path)`, or why there was no answer in 2 s. Blocking.
+
+    The stacks have no end mark, and a busy machine may interrupt the process while it writes them. So it gets the
+    signal a second time when the text no longer grows: its second answer begins only after the whole first one.
+    """
     try:
         os.truncate(path, 0)
         os.kill(pid, SIGNAL)
     except (FileNotFoundError, ProcessLookupError):
         return f"process {pid} has not started its handler yet, or has ended"
     deadline = time.monotonic() + (0.0 if _letter(pid) in _CANNOT else _PATIENCE_S)
-    size, since = 0, time.monotonic()
+    text, since = "", time.monotonic()
     while time.monotonic() < deadline:
         time.sleep(_SETTLED_S / 5)
-        now = path.stat().st_size
-        if now != size:
-            size, since = now, time.monotonic()
-        elif (size and time.monotonic() - since > _SETTLED_S) or _letter(pid) in _CANNOT:
+        if (now := path.read_text(errors="replace")) != text:
+            text, since = now, time.monotonic()
+            continue
+        has_settled = bool(text) and time.monotonic() - since > _SETTLED_S
+        if _letter(pid) in _CANNOT or (has_settled and _first_answer(text) != text):
             break
-    return _without_own_thread(path.read_text(errors="replace")) or f"process {pid} does not answer: it {_state(pid)}"
+        if has_settled:
+            since = time.monotonic()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, SIGNAL)
+    return _without_own_thread(_first_answer(text)) or f"process {pid} does not answer: it {_state(pid)}"
+
+
+def _first_answer(text: str) -> str:
+    """Return the text before the second stack of a thread; all of it if no thread has two."""
+    seen = set[str]()
+    for thread in _THREAD.finditer(text):
+        if thread[1] in seen:
+            return text[: thread.start()].rstrip() + "\n"
+        seen.add(thread[1])
+    return text
 
 
 def _without_own_thread(text: str) -> str:

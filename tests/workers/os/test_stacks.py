@@ -82,3 +82,34 @@ def test_a_process_that_has_ended_is_reported(started: list[subprocess.Popen[str
     started[0].kill()
     started[0].wait()
     assert "has ended" in stacks.request(pid, tmp_path / "stacks")
+
+
+INTERRUPTED = """
+import os, signal, sys, time
+from pathlib import Path
+from regroup.workers.os import stacks
+
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+def write(*_):
+    os.write(fd, b"Thread 0x01 (most recent call first):\\n  File \\"a.py\\", line 1 in first\\n\\n")
+    time.sleep(0.4)  # a busy machine runs another process here
+    os.write(fd, b"Current thread 0x02 (most recent call first):\\n  File \\"b.py\\", line 2 in last\\n")
+
+signal.pthread_sigmask(signal.SIG_BLOCK, [stacks.SIGNAL])
+print("ready", flush=True)
+while True:
+    signal.sigwait([stacks.SIGNAL])
+    write()
+"""
+
+
+def test_stacks_that_are_written_in_pieces_are_whole(tmp_path: Path) -> None:
+    path = tmp_path / "stacks"
+    command = [sys.executable, "-c", INTERRUPTED, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        text = stacks.request(process.pid, path)
+        process.kill()
+    assert "in first" in text and "in last" in text
+    assert text.count("most recent call first") == 2
