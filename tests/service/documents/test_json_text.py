@@ -58,13 +58,13 @@ SEEDS = (
     ],
 )
 def test_what_a_person_cannot_have_meant_is_refused_by_place(text: str, path: str, message: str) -> None:
-    started_s = time.monotonic()
+    started_s = time.process_time()
     with pytest.raises(DocumentError) as refused:
         parse_json(text)
     (issue,) = refused.value.issues
     assert issue.path.startswith(path) and message in issue.message
     assert not isinstance(refused.value, MalformedDocumentError)
-    assert time.monotonic() - started_s < 5
+    assert time.process_time() - started_s < 5
 
 
 @pytest.mark.parametrize(
@@ -123,14 +123,14 @@ def test_every_finite_value_is_read_as_it_was_written(value: object, indent: int
 @fuzz_settings(300)
 @given(st.one_of(st.text('{}[]:,"\\ \n\t-+.0123456789eEnulltrfasN\x00u\ufeff', max_size=40), st.binary(max_size=40)))
 def _fuzz(source: str | bytes) -> None:
-    started_s = time.monotonic()
+    started_s = time.process_time()
     try:
         value = parse_json(source)
     except DocumentError as error:
         assert error.issues[0].message
         return
     finally:
-        assert time.monotonic() - started_s < 5
+        assert time.process_time() - started_s < 5
     plain = source.removeprefix("\ufeff") if isinstance(source, str) else source  # the library accepts it only in bytes
     assert repr(json.loads(plain)) == repr(value), "other readers read the same value"
 

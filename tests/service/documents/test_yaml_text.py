@@ -112,12 +112,12 @@ def test_the_values_of_json_are_read(text: str, expected: object) -> None:
     ],
 )  # fmt: skip
 def test_what_a_person_cannot_have_meant_is_refused_by_place(text: str, path: str, message: str) -> None:
-    started_s = time.monotonic()
+    started_s = time.process_time()
     with pytest.raises(DocumentError) as refused:
         parse_yaml(text, {"args"})
     (issue,) = refused.value.issues
     assert issue.path.startswith(path) and message in issue.message
-    assert time.monotonic() - started_s < 5
+    assert time.process_time() - started_s < 5
 
 
 @pytest.mark.parametrize(
@@ -161,14 +161,14 @@ _PIECES = st.lists(st.sampled_from(_TOKENS), max_size=16).map("".join)
 @fuzz_settings(300)
 @given(_PIECES | st.text(max_size=30))
 def _fuzz(text: str) -> None:
-    started_s = time.monotonic()
+    started_s = time.process_time()
     try:
         value = parse_yaml(text, {"args"})
     except DocumentError as error:
         assert error.issues[0].message
         return
     finally:
-        assert time.monotonic() - started_s < 5
+        assert time.process_time() - started_s < 5
     assert _is_plain(value)
     assert yaml.safe_load(yaml.safe_dump(value)) == value
 

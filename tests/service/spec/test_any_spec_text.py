@@ -70,13 +70,13 @@ def _with_seeds(test: Any) -> Any:
 @fuzz_settings(40)
 @given(_texts())
 def _fuzz(text: str) -> None:
-    started_s = time.monotonic()
+    started_s = time.process_time()
     try:
         spec = parse_spec(text)
         spec.model_dump_json()
     except SpecError as error:
         assert error.issues and all(issue.message for issue in error.issues)
-    assert time.monotonic() - started_s < MAX_S
+    assert time.process_time() - started_s < MAX_S
 
 
 test_any_text_is_a_spec_or_is_refused_by_its_fields = _with_seeds(_fuzz)

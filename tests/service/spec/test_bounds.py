@@ -48,10 +48,10 @@ def refused(spec: Mapping[str, Any], path: str, value: Any) -> tuple[str, str]:
     for part in parents:
         at = at.setdefault(part, {})
     at[last] = value
-    started_s = time.monotonic()
+    started_s = time.process_time()
     with pytest.raises(SpecError) as error:
         parse_spec(changed)
-    assert time.monotonic() - started_s < MAX_S
+    assert time.process_time() - started_s < MAX_S
     (issue,) = error.value.issues
     return issue.path, issue.message
 
@@ -203,7 +203,7 @@ def test_a_whole_number_may_have_an_exponent() -> None:
 
 
 def test_the_largest_range_is_validated_in_milliseconds() -> None:
-    started_s = time.monotonic()
+    started_s = time.process_time()
     spec = parse_spec({**SCRIPT, "layout": {"dp": {"min": 1, "target": 1, "max": MAX_RANKS}}})
     assert len(spec.ladder) < 2000
-    assert time.monotonic() - started_s < MAX_S
+    assert time.process_time() - started_s < MAX_S

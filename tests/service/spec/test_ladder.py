@@ -67,11 +67,11 @@ def test_a_large_ladder_has_the_sizes_without_padding() -> None:
 
 
 def test_the_work_does_not_grow_with_the_range() -> None:
-    started_s = time.monotonic()
+    started_s = time.process_time()
     spec = builtin({"dp": {"min": 1, "target": 1, "max": MAX_RANKS}}, global_batch=2**24, micro_batch=1)
     assert len(spec.ladder) < 2000
     assert len(builtin({"dp": 1}, global_batch=2**24, micro_batch=2**24).ladder) == 1
-    assert time.monotonic() - started_s < 5
+    assert time.process_time() - started_s < 5
 
 
 def test_smaller_micro_batches_are_divisors() -> None:
@@ -89,6 +89,6 @@ def test_another_split_has_its_own_ladder() -> None:
 
 def test_an_illegal_degree_is_described_with_legal_ones_however_far() -> None:
     rules = builtin({"dp": 1}, global_batch=12).ladder_rules
-    started_s = time.monotonic()
+    started_s = time.process_time()
     assert describe_nearest_degrees(rules, MAX_RANKS) == f"; legal sizes near layout.dp={MAX_RANKS}: 12"
-    assert time.monotonic() - started_s < 2
+    assert time.process_time() - started_s < 2

@@ -256,6 +256,6 @@ def test_a_choice_lists_its_cost_and_rejected_domains() -> None:
 def test_a_large_job_is_placed_within_a_second() -> None:
     nodes = [node(f"n{at:05}", at % 9, ("z", f"b{at // 256}", f"r{at // 16}", "")) for at in range(4000)]
     request = demand(Layout(tp=8, dp_shard=32))
-    started_s = time.perf_counter()
+    started_s = time.process_time()
     assert isinstance(place(request, nodes), Placement)
-    assert time.perf_counter() - started_s < 1.0  # A tenth of this on an idle machine.
+    assert time.process_time() - started_s < 1.0  # A tenth of this on an idle machine.
