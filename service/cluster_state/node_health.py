@@ -69,15 +69,23 @@ class NodeHealth:
             now,
         )
 
-    async def record_silent(self, job: JobRow, given_up: Iterable[Allocation], now: float) -> None:
-        """Record nodes that the job abandoned without proof that its ranks are dead. The cluster still has them."""
+    async def on_live_nodes(self, rows: Sequence[Allocation]) -> list[Allocation]:
+        """Return those of `rows` whose nodes the cluster still has."""
+        alive = {node.id for node in await self._cluster.nodes() if node.alive} if rows else set[str]()
+        return [row for row in rows if row.node_id in alive]
+
+    async def record_silent(self, job: JobRow, abandoned: Iterable[Allocation], now: float) -> None:
+        """Record nodes that a job abandons without proof that its ranks are dead. The cluster still has them.
+
+        They are fenced from then on, so call it before the job abandons them.
+        """
         message = f"it stopped responding while job {job.name} ran there"
         await self._note(
             [
                 NodeEvent(
                     _machine(row), NodeEventKind.SILENT, now, silence_key(row.node_id, row.name), job.id, "", message
                 )
-                for row in given_up
+                for row in abandoned
             ],
             now,
         )

@@ -53,8 +53,15 @@ class ReplacementReconciler(Reconciler):
             self._leader, job, status.lost, now, is_overdue=waited_s > _AGENT_RESTART_S, is_announced=is_drained
         )
         self._no_spare = why if waited_s > self._leader.settings.replacement_wait_s else ""
+        if self._no_spare:  # the supervisor abandons the nodes when it learns this, so they are fenced before
+            await self._record_abandoned(job, status.lost, now)
         if why:
             await self._shrink(job, status.lost, why, now)
+
+    async def _record_abandoned(self, job: JobRow, lost: Sequence[str], now: float) -> None:
+        allocations = JobAllocations(await self._leader.store.live_allocations(job.id))
+        abandoned = [member.reservations[0] for member in allocations.members if member.node_id in lost]
+        await self._leader.health.record_silent(job, await self._leader.health.on_live_nodes(abandoned), now)
 
 
 async def replace_lost_nodes(
@@ -69,7 +76,8 @@ async def replace_lost_nodes(
     """Replace each of the nodes `lost` that the cluster has lost, too. The supervisor gets them with its next sync.
 
     A silent node may still run ranks. They cannot commit a step without the others. Another job that gets the node's
-    devices must reach the node first, and so does the request to end the ranks there.
+    devices must reach the node first, and so does the request to end the ranks there. A silent node is recorded, and so
+    fenced, before the job abandons it.
 
     Args:
         is_overdue: Replace also nodes that the cluster still lists, because their agents did not restart.
@@ -94,11 +102,11 @@ async def replace_lost_nodes(
     if not is_announced:
         absent = [member.reservations[0] for member in gone if member.node_id not in alive]
         await leader.health.record_lost(job, absent, now)
-    silent = [member.reservations[0] for member in gone if member.node_id in alive]
-    await leader.health.record_silent(job, silent, now)
     found = await substitute_nodes(leader, job, gone, nodes, now)
     if isinstance(found, str):
-        return found
+        return found  # the job keeps its nodes, and the agent of a silent one may still restart
+    silent = [member.reservations[0] for member in gone if member.node_id in alive]
+    await leader.health.record_silent(job, silent, now)
     left = {member.node_id for member in gone}
     await leader.store.reallocate(
         leader.lease,

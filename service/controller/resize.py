@@ -229,6 +229,7 @@ class ResizeReconciler(Reconciler):
         )
         if isinstance(slots, Unplaceable):
             return slots.message
+        silent = await leader.health.on_live_nodes([each.reservations[0] for each in members if each.node_id in lost])
         added, assigned = assign_slots(job, demand, order_ranks(demand, slots), members)
         reservations = [row for member, _ in assigned for row in member.reservations]
         is_larger = layout.world_size > before.layout.world_size
@@ -238,6 +239,7 @@ class ResizeReconciler(Reconciler):
             devices = await allocate_rows(leader, job, added, reservations, now)
         if isinstance(devices, str):
             return devices
+        await leader.health.record_silent(job, silent, now)
         planned = PlannedChange(
             leaving={notice.node_id: notice.node_name for notice in leaving},
             why=why + "".join(f"; {notice.why}" for notice in leaving),

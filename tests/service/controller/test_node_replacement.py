@@ -236,3 +236,23 @@ async def test_an_unresponsive_node_is_fenced_while_the_cluster_still_has_it(rig
     assert (fault.node, fault.kind, fault.job_id) == ("local-1", NodeEventKind.SILENT, JOB)
     (fenced,) = [each for each in await rig.leader.health.nodes(time.time()) if each.closed_reason]
     assert fenced.id == node(1).id and "ranks may run there" in fenced.closed_reason
+
+
+async def test_an_unresponsive_node_that_its_job_keeps_is_not_recorded(rig: Rig) -> None:
+    await rig.run()
+    job = await rig.store.job(JOB)
+    why = await replace_lost_nodes(rig.leader, job, [node(1).id], time.time(), is_overdue=True)
+    assert "no other node has capacity" in why and sorted(await rig.names()) == ["local-1", "local-2"]
+    assert await rig.store.nodes.events() == []
+    rig.cluster.add_node(node(3))
+    assert await replace_lost_nodes(rig.leader, job, [node(1).id], time.time(), is_overdue=True) == ""
+    assert [each.kind for each in await rig.store.nodes.events()] == [NodeEventKind.SILENT]
+
+
+async def test_an_unresponsive_node_is_fenced_before_the_supervisor_abandons_it(rig: Rig) -> None:
+    await rig.run()
+    for wait_s, kinds in ((30.0, []), (1e-9, [NodeEventKind.SILENT])):
+        reconciler = rig.reconciler(wait_s)
+        reconciler._lost_since_s = time.monotonic() - 2.0  # pyright: ignore[reportPrivateUsage]
+        _, why = await rig.reconcile(reconciler, [node(1)], 3.0)
+        assert [each.kind for each in await rig.store.nodes.events()] == kinds and bool(why) is bool(kinds)

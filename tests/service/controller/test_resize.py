@@ -13,6 +13,7 @@ from regroup.service.cluster_state.queue import Specs, running
 from regroup.service.domain.author import Author
 from regroup.service.domain.states import JobState
 from regroup.service.operations.resize import Size, layout_for, resize
+from regroup.service.policy.detection.node_quarantine import NodeEventKind
 from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
 from regroup.service.store.records import DrainRow, JobRow
@@ -259,6 +260,17 @@ async def test_a_job_shrinks_if_a_lost_node_has_no_substitute(job: Running) -> N
     assert "nodes were lost" in job.supervisor.intents["change"]["why"]
     job.adopt_nodes()
     await job.until_allocated(local_1=2)
+
+
+async def test_a_job_that_shrinks_fences_the_unresponsive_node_that_it_abandons(
+    job: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regroup.service.controller.node_replacement._AGENT_RESTART_S", 0.0)
+    job.supervisor.status = status(nodes=[node(1).id, node(2).id], former=[], lost=[node(2).id])
+    await job.supervisor.state("RECOVERING", "agent_lost")
+    assert await job.wait_for_size(2) == {"local-1": 2}
+    (fault,) = await job.setup.store.nodes.events()
+    assert (fault.node, fault.kind, fault.job_id) == ("local-2", NodeEventKind.SILENT, "j-gpt")
 
 
 @pytest.mark.slow
