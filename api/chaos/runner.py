@@ -12,7 +12,7 @@ from regroup.api.chaos.local_faults import Injection
 from regroup.api.chaos.recorder import CheckpointCounter, record_job
 from regroup.api.chaos.server_process import LocalService
 from regroup.api.client.client import Client
-from regroup.api.client.errors import ApiError
+from regroup.api.client.connection.errors import ApiError
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.fault_plan import NODE_LOSS_FAULTS, FaultPlan, PlannedFault
 from regroup.service.chaos.observation import InjectedFault, Record

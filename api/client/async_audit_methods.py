@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 from regroup.api.client import audit
-from regroup.api.client.transport import AsyncTransport
+from regroup.api.client.connection.transport import AsyncTransport
 from regroup.api.schemas.audit import AuditChain, AuditRecord
 from regroup.service.domain.audit import ChainEnd, ChainReport, ChainVerifier
 

@@ -14,13 +14,13 @@ from typing import Any, Self
 import httpx2
 
 from regroup.api.client import job_control, job_queries, nodes, plans, projects, restart_check, server, uploads
-from regroup.api.client.address import server_url
 from regroup.api.client.async_audit_methods import AsyncAuditMethods
 from regroup.api.client.async_identity_methods import AsyncIdentityMethods
 from regroup.api.client.client import DEFAULT_URL, PATIENCE_S
-from regroup.api.client.connection_options import connection_options
+from regroup.api.client.connection.address import server_url
+from regroup.api.client.connection.connection_options import connection_options
+from regroup.api.client.connection.transport import AsyncTransport
 from regroup.api.client.restart_check import RestartVerdict
-from regroup.api.client.transport import AsyncTransport
 from regroup.api.schemas import history
 from regroup.api.schemas import jobs as schemas
 from regroup.api.schemas.drains import Drain

@@ -2,7 +2,7 @@
 
 import httpx2
 
-from regroup.api.client.requests import Listing, Page, Params, Request, to_model, url_path
+from regroup.api.client.connection.requests import Listing, Page, Params, Request, to_model, url_path
 from regroup.api.schemas.audit import AuditChain, AuditPage, AuditRecord
 from regroup.service.domain.audit import AuditRecord as Sealed
 from regroup.service.domain.audit import ChainEnd

@@ -17,13 +17,13 @@ from typing import Any, Self
 import httpx2
 
 from regroup.api.client import job_control, job_queries, nodes, plans, projects, restart_check, server, uploads
-from regroup.api.client.address import server_url
 from regroup.api.client.audit_methods import AuditMethods
-from regroup.api.client.connection_options import connection_options
-from regroup.api.client.contact import Contact
+from regroup.api.client.connection.address import server_url
+from regroup.api.client.connection.connection_options import connection_options
+from regroup.api.client.connection.contact import Contact
+from regroup.api.client.connection.transport import SyncTransport
 from regroup.api.client.identity_methods import IdentityMethods
 from regroup.api.client.restart_check import RestartVerdict
-from regroup.api.client.transport import SyncTransport
 from regroup.api.schemas import history
 from regroup.api.schemas import jobs as schemas
 from regroup.api.schemas.drains import Drain

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from regroup.api.client.access_token import server_record, state_dir
-from regroup.api.client.address import server_url
 from regroup.api.client.client import Client
-from regroup.api.client.contact import Contact
+from regroup.api.client.connection.access_token import server_record, state_dir
+from regroup.api.client.connection.address import server_url
+from regroup.api.client.connection.contact import Contact
 from regroup.api.live.follow import Feed
 from regroup.api.live.output import OutputSource
 from regroup.service.domain.errors import UnavailableError

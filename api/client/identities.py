@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from regroup.api.client.requests import Request, no_content, to_model, url_path
+from regroup.api.client.connection.requests import Request, no_content, to_model, url_path
 from regroup.api.schemas.identities import (
     Identity,
     IdentityList,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from regroup.api.client import uploads
-from regroup.api.client.errors import WaitTimeoutError
-from regroup.api.client.requests import Operation, Request, Sleep, send, to_model, url_path
+from regroup.api.client.connection.errors import WaitTimeoutError
+from regroup.api.client.connection.requests import Operation, Request, Sleep, send, to_model, url_path
 from regroup.api.schemas.jobs import Job, ValidatedSpec
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import httpx2
 
-from regroup.api.client.requests import Listing, Page, Params, Request, to_model, url_path
-from regroup.api.client.streams import EventStream, ExecCall
+from regroup.api.client.connection.requests import Listing, Page, Params, Request, to_model, url_path
+from regroup.api.client.connection.streams import EventStream, ExecCall
 from regroup.api.schemas import history
 from regroup.api.schemas import jobs as schemas
 from regroup.api.schemas.stacks import RankStack, Stacks

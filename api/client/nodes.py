@@ -4,7 +4,7 @@ import time
 
 import httpx2
 
-from regroup.api.client.requests import Operation, Request, Sleep, no_content, send, to_model, url_path
+from regroup.api.client.connection.requests import Operation, Request, Sleep, no_content, send, to_model, url_path
 from regroup.api.schemas.drains import Drain
 from regroup.api.schemas.nodes import Node, NodeList
 from regroup.api.schemas.topology import Topology

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from regroup.api.client.requests import Request, to_model, url_path
+from regroup.api.client.connection.requests import Request, to_model, url_path
 from regroup.api.schemas.job_plan import JobPlan
 from regroup.api.schemas.jobs import Job
 from regroup.api.schemas.plans import PlanReport

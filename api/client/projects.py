@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from regroup.api.client.requests import Request, no_content, to_model, url_path
+from regroup.api.client.connection.requests import Request, no_content, to_model, url_path
 from regroup.api.schemas.projects import Project, ProjectList, ProjectSettings
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from regroup.api.client import job_control
-from regroup.api.client.requests import Operation
+from regroup.api.client.connection.requests import Operation
 from regroup.api.schemas.jobs import Job
 from regroup.service.domain.states import Reason
 from regroup.service.spec.job import JobSpec

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from regroup.api.client.requests import Request, to_model, url_path
+from regroup.api.client.connection.requests import Request, to_model, url_path
 from regroup.api.schemas.server import Health, Version
 
 _NOT_READY = frozenset({503})

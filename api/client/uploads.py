@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 
 from regroup.api.client.code_archive import Archive, ArchiveError, archive_of, pack
-from regroup.api.client.requests import FileWork, Operation, Request, send, to_model, url_path
+from regroup.api.client.connection.requests import FileWork, Operation, Request, send, to_model, url_path
 from regroup.api.schemas.uploads import Upload, UploadLimits
 from regroup.service.local.data_marker import local_folder
 

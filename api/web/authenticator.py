@@ -6,8 +6,8 @@ import hmac
 from regroup.service.domain.errors import UnauthorizedError
 from regroup.service.domain.identity import Identity, IdentityKind, Role
 from regroup.service.local.api_token import ApiToken
-from regroup.service.operations.authentication import Authentication
-from regroup.service.operations.external_tokens import ExternalTokens
+from regroup.service.operations.access.authentication import Authentication
+from regroup.service.operations.access.external_tokens import ExternalTokens
 
 _JWT_DOTS = 2
 """Number of dots in a signed JWT (RFC 7515, section 3.1)."""

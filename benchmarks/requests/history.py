@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from regroup.service.domain.states import JobState, Reason
+from regroup.service.store.schema.tables import events, jobs, steps
 from regroup.service.store.store import Store
-from regroup.service.store.tables import events, jobs, steps
 
 PROJECTS = 20
 QUEUED_SHARE = 0.02

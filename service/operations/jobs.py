@@ -18,7 +18,7 @@ from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
 from regroup.service.domain.states import JobState
-from regroup.service.operations.authorization import Sender
+from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.auto_layout import LayoutPlanner, PlannedSpec
 from regroup.service.operations.followers import Entry, Followers
 from regroup.service.operations.job_plan import JobPlan, PredictionComparison, compare_generations, get_job_plan

@@ -4,7 +4,7 @@ from typing import Literal
 
 from regroup.service.cluster_state.probe_results import FUNCTION, LABEL, ProbeResults
 from regroup.service.domain.errors import FieldIssue, SpecError
-from regroup.service.operations.authorization import Sender
+from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.jobs import Jobs, Submission
 from regroup.service.operations.nodes import Nodes, NodeState
 from regroup.service.policy.measurements.results import ProbeResult

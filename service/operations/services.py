@@ -10,18 +10,18 @@ from regroup.service.blobs.store import BlobStore
 from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.cluster_state.topology import Topology, TopologyState
-from regroup.service.operations.audit import Audit
-from regroup.service.operations.authentication import Authentication
+from regroup.service.operations.access.audit import Audit
+from regroup.service.operations.access.authentication import Authentication
+from regroup.service.operations.access.external_tokens import ExternalTokens
+from regroup.service.operations.access.identities import Identities
+from regroup.service.operations.access.token_review import TokenReview
 from regroup.service.operations.auto_layout import LayoutPlanner
-from regroup.service.operations.external_tokens import ExternalTokens
 from regroup.service.operations.followers import Followers
-from regroup.service.operations.identities import Identities
 from regroup.service.operations.jobs import Jobs
 from regroup.service.operations.log_followers import LogFollowers
 from regroup.service.operations.nodes import Nodes
 from regroup.service.operations.probes import Probes
 from regroup.service.operations.projects import Projects
-from regroup.service.operations.token_review import TokenReview
 from regroup.service.policy.access.external import ClaimRules
 from regroup.service.ports.cluster import Cluster
 from regroup.service.settings import Settings

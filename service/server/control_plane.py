@@ -23,7 +23,7 @@ from regroup.service.local.program_end import EndedPrograms
 from regroup.service.local.repair import NodeStarts, repair_local_ray
 from regroup.service.observability.job_totals import count_finished_jobs
 from regroup.service.observability.prometheus import Metrics
-from regroup.service.operations.audit import run_sealing
+from regroup.service.operations.access.audit import run_sealing
 from regroup.service.operations.retention import RetentionPolicy, run_retention
 from regroup.service.operations.services import Services
 from regroup.service.ports.cluster import Cluster

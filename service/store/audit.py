@@ -15,11 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.audit import ORIGIN, AuditRecord, ChainEnd, digest_of
 from regroup.service.domain.author import Author
-from regroup.service.store.access_tables import audit, audit_chain
 from regroup.service.store.database import Database
 from regroup.service.store.job_writer import JobWriter
-from regroup.service.store.json_values import plain
 from regroup.service.store.records import JobRow
+from regroup.service.store.schema.access_tables import audit, audit_chain
+from regroup.service.store.schema.json_values import plain
 
 BATCH_RECORDS = 500
 """Number of records that one transaction seals, reads or removes at most."""

@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from regroup.service.domain.errors import ConflictError, DamagedDatabaseError, SettingError, UnavailableError
 
-_MIGRATIONS = Path(__file__).parent / "migrations"
+_MIGRATIONS = Path(__file__).parent / "schema" / "migrations"
 _MIGRATION_LOCK = 0x7265_6772  # PostgreSQL advisory lock: replicas that start together migrate one after the other
 _MIGRATION_POLL_S = 0.2
 _BUSY_TIMEOUT_MS = 10_000

@@ -6,8 +6,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.policy.lost_time import GenerationProgress
-from regroup.service.store.json_values import CorruptJson
-from regroup.service.store.tables import generations, ledgers, steps
+from regroup.service.store.schema.json_values import CorruptJson
+from regroup.service.store.schema.tables import generations, ledgers, steps
 
 PROGRESS = "progress"
 """Key of the progress in the stored ledger of a job whose steps were removed."""

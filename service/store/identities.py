@@ -11,10 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from regroup.service.domain.author import CONTROLLER, Author
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.identity import IdentityKind, Membership, Role
-from regroup.service.store.access_tables import identities, members, tokens
 from regroup.service.store.audit import Change, record_change
 from regroup.service.store.database import Database
 from regroup.service.store.identity_rows import IdentityRow, MemberRow, StoredToken, TokenRow
+from regroup.service.store.schema.access_tables import identities, members, tokens
 
 
 class IdentityStore:

@@ -8,8 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.job_events import EventType, IncidentRevised, encode
 from regroup.service.store.job_writer import JobWriter
-from regroup.service.store.json_values import plain
-from regroup.service.store.tables import generations, incidents, steps
+from regroup.service.store.schema.json_values import plain
+from regroup.service.store.schema.tables import generations, incidents, steps
 
 
 async def write_incident(writer: JobWriter, incident: IncidentRevised, *, key: str, time_s: float, actor: str) -> None:

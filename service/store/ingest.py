@@ -32,7 +32,6 @@ from regroup.service.domain.job_events import (
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.store.incident_rows import write_incident
 from regroup.service.store.job_writer import JobWriter
-from regroup.service.store.json_values import finite, number, plain
 from regroup.service.store.records import (
     EVEN_PACE,
     HELD,
@@ -42,7 +41,8 @@ from regroup.service.store.records import (
     Reported,
 )
 from regroup.service.store.reported_conditions import condition_of_node, condition_of_termination
-from regroup.service.store.tables import checkpoints, events, generations, steps
+from regroup.service.store.schema.json_values import finite, number, plain
+from regroup.service.store.schema.tables import checkpoints, events, generations, steps
 from regroup.workers.contract.messages import StepRow
 
 REPORT_EVERY_S = 30.0

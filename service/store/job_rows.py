@@ -7,9 +7,9 @@ from typing import Any
 import structlog
 
 from regroup.service.domain.states import JobState, Reason
-from regroup.service.store.json_values import CorruptJson
 from regroup.service.store.records import PLATFORM_FAULT, Condition, JobRow
-from regroup.service.store.tables import jobs
+from regroup.service.store.schema.json_values import CorruptJson
+from regroup.service.store.schema.tables import jobs
 
 JOB_COLUMNS = [column for column in jobs.c if column.name in JobRow.__dataclass_fields__]
 """Columns of a job's record."""

@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError, PreconditionError
 from regroup.service.domain.states import JobState, Reason, Transition, check_transition
 from regroup.service.store.job_rows import JOB_COLUMNS, job_row
-from regroup.service.store.json_values import plain
 from regroup.service.store.records import NODE_WELL, TERMINATING, Allocation, AllocationKind, Condition, JobRow
-from regroup.service.store.tables import allocations, events, jobs
+from regroup.service.store.schema.json_values import plain
+from regroup.service.store.schema.tables import allocations, events, jobs
 
 Intending = Callable[[JobRow], Mapping[str, Any]]
 """Function that returns the intents to change, given a job's row."""

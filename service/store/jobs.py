@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.store.job_rows import JOB_COLUMNS, job_row
-from regroup.service.store.json_values import plain
 from regroup.service.store.records import JobFilter, JobPosition, JobRow, NewJob, Page
-from regroup.service.store.tables import LIVE, events, idempotency, jobs, keys, labels, plans
+from regroup.service.store.schema.json_values import plain
+from regroup.service.store.schema.tables import LIVE, events, idempotency, jobs, keys, labels, plans
 
 _PER_STATEMENT = 500
 """Number of ids in one statement. SQLite and PostgreSQL limit the number of parameters."""

@@ -6,7 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.errors import PreconditionError
 from regroup.service.store.records import Lease
-from regroup.service.store.tables import leases
+from regroup.service.store.schema.tables import leases
 
 LEADER = "leader"
 

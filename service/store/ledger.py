@@ -10,9 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.layout import Layout
 from regroup.service.store.generation_progress import PROGRESS
-from regroup.service.store.json_values import CorruptJson
 from regroup.service.store.records import Generation, JobRow, Ledger
-from regroup.service.store.tables import ledgers, steps
+from regroup.service.store.schema.json_values import CorruptJson
+from regroup.service.store.schema.tables import ledgers, steps
 
 _PAGE = 5000
 _SHOWN = 20

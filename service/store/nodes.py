@@ -13,9 +13,9 @@ from regroup.service.store import leases
 from regroup.service.store.audit import Change, record_change
 from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
-from regroup.service.store.json_values import plain
 from regroup.service.store.records import DrainRow, Lease
-from regroup.service.store.tables import drains, node_events
+from regroup.service.store.schema.json_values import plain
+from regroup.service.store.schema.tables import drains, node_events
 
 _KINDS = frozenset(NodeEventKind)
 _ORDERS = (NodeEventKind.CORDONED.value, NodeEventKind.UNCORDONED.value)

@@ -9,9 +9,9 @@ from regroup.service.store import history, leases
 from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.job_writer import JobWriter
-from regroup.service.store.json_values import plain
 from regroup.service.store.records import Event, Lease, Step
-from regroup.service.store.tables import plans, predictions
+from regroup.service.store.schema.json_values import plain
+from regroup.service.store.schema.tables import plans, predictions
 
 TRIAL = "trial"
 """Type of the events that report trials."""

@@ -16,9 +16,9 @@ from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.job_writer import SUSPEND, JobWriter
-from regroup.service.store.json_values import plain
 from regroup.service.store.records import Allocation, AllocationKind, JobRow, Lease, ProjectRow
-from regroup.service.store.tables import LIVE, allocations, jobs, projects
+from regroup.service.store.schema.json_values import plain
+from regroup.service.store.schema.tables import LIVE, allocations, jobs, projects
 
 RESIZE = "resize"
 """Intent to change the size of a job: `{layout, why, requested_s, is_requested}`, until the change is complete.

@@ -13,7 +13,7 @@ from regroup.service.policy.detection.node_quarantine import MEMORY_S, NodeEvent
 from regroup.service.store.database import Database
 from regroup.service.store.generation_progress import PROGRESS, progress_of
 from regroup.service.store.records import Ledger
-from regroup.service.store.tables import (
+from regroup.service.store.schema.tables import (
     allocations,
     checkpoints,
     events,

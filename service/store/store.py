@@ -49,7 +49,7 @@ from regroup.service.store.records import (
     Step,
 )
 from regroup.service.store.retention import RetentionStore
-from regroup.service.store.tables import allocations, checkpoints
+from regroup.service.store.schema.tables import allocations, checkpoints
 from regroup.service.store.totals import TotalsStore
 
 _CONTROLLER = "controller"

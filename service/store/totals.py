@@ -10,8 +10,8 @@ from regroup.service.domain.states import JobState
 from regroup.service.store.database import Database
 from regroup.service.store.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.records import JobRow
+from regroup.service.store.schema.tables import checkpoints, jobs, metric_totals
 from regroup.service.store.sums import Sums, Totals
-from regroup.service.store.tables import checkpoints, jobs, metric_totals
 
 ENDED_JOBS = "ended_jobs"
 """Stored sum: number of counted jobs by state."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regroup.api.client.errors import ServerUnreachableError
+from regroup.api.client.connection.errors import ServerUnreachableError
 from regroup.api.schemas.jobs import Job
 from tests.support.servers.regroup_server import Server
 

@@ -74,8 +74,8 @@ def print_failure(failure: Failure, *, as_json: bool) -> int:
 def failure_of(error: RegroupError) -> Failure:
     """Return what the command line reports about `error`."""
     from regroup.api.client.code_archive import ArchiveError
+    from regroup.api.client.connection.errors import ApiError, ServerUnreachableError
     from regroup.api.client.discovery import describe_absence
-    from regroup.api.client.errors import ApiError, ServerUnreachableError
 
     if isinstance(error, ApiError):
         problem = error.problem

@@ -31,7 +31,7 @@ def add_places(path: Path, settings: Sequence[str] = ()) -> Generator[None]:
 
 
 def _with_places(error: RegroupError, path: Path, replaced: Sequence[Sequence[str]]) -> RegroupError | None:
-    from regroup.api.client.errors import ApiError
+    from regroup.api.client.connection.errors import ApiError
 
     if type(error) is SpecError:
         places = read_places(path)

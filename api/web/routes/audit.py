@@ -11,7 +11,7 @@ from regroup.api.schemas.audit import AuditChain, AuditPage, AuditRecord
 from regroup.api.schemas.identities import Subject
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForAnyProject, ForCluster, TheServices, TheTokens
-from regroup.service.operations.authorization import Sender
+from regroup.service.operations.access.authorization import Sender
 from regroup.service.policy.access.roles import ClusterPermission, Permission
 from regroup.service.spec.types import Name
 from regroup.service.store.audit import AuditFilter

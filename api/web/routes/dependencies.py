@@ -14,7 +14,7 @@ from fastapi.security import HTTPBearer
 from regroup.api.web.http import PageTokens
 from regroup.api.web.stream_access import Requirement
 from regroup.service.domain.identity import Identity
-from regroup.service.operations.authorization import Sender
+from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.jobs import Jobs
 from regroup.service.operations.services import Services
 from regroup.service.policy.access.roles import ClusterPermission, Permission

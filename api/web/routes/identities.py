@@ -17,7 +17,7 @@ from regroup.api.schemas.identities import (
 )
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForEveryone, ForProject, TheSender, TheServices
-from regroup.service.operations.authorization import Sender
+from regroup.service.operations.access.authorization import Sender
 from regroup.service.policy.access.roles import Permission
 from regroup.service.store.identity_rows import MemberRow
 

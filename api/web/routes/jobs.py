@@ -25,7 +25,7 @@ from regroup.api.web.routes.dependencies import (
     TheTokens,
 )
 from regroup.service.domain.states import JobState
-from regroup.service.operations.authorization import Sender
+from regroup.service.operations.access.authorization import Sender
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.types import Name
 from regroup.service.store.records import JobFilter

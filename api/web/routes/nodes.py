@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body, Path
 from regroup.api.schemas.nodes import Node, NodeFault, NodeHealth, NodeJob, NodeList, NodeOrder
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import NodeOperator, NodeReader, TheServices
-from regroup.service.operations.authorization import Sender
+from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.nodes import NodeState
 
 NodeName = Annotated[str, Path(description="Name of the node, or its current name or id in Ray", max_length=253)]

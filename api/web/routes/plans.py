@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends
 from regroup.api.schemas.plans import PlanReport
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForCluster, TheServices
-from regroup.service.operations.authorization import Sender
+from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.calculation import CALCULATIONS
 from regroup.service.operations.plans import PlanRequest, plan
 from regroup.service.policy.access.roles import ClusterPermission

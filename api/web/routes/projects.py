@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path
 from regroup.api.schemas.projects import Project, ProjectList, ProjectSettings
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForCluster, ForEveryone, ForProject, TheServices
-from regroup.service.operations.authorization import Sender
+from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.projects import ProjectState
 from regroup.service.policy.access.roles import ClusterPermission, Permission
 from regroup.service.spec.project_limits import ProjectLimits

@@ -10,7 +10,7 @@ from regroup.api.schemas.jobs import ValidatedSpec
 from regroup.api.web.descriptions import describe_properties
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForEveryone, TheJobs
-from regroup.service.operations.authorization import Sender
+from regroup.service.operations.access.authorization import Sender
 from regroup.service.spec.job import JobSpec
 
 router = APIRouter(prefix="/v1/spec", tags=["spec"], responses=responses("malformed_json", "body_too_large"))

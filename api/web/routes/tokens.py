@@ -7,8 +7,8 @@ from fastapi import APIRouter, Depends, Path, Query
 from regroup.api.schemas.identities import IssuedToken, NewToken, Subject, Token, TokenList
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForEveryone, TheServices
-from regroup.service.operations.authorization import Sender
-from regroup.service.operations.identities import TokenRequest
+from regroup.service.operations.access.authorization import Sender
+from regroup.service.operations.access.identities import TokenRequest
 
 TokenId = Annotated[str, Path(max_length=64, description="Id of the token")]
 Caller = Annotated[Sender, Depends(ForEveryone("limits tokens to those of identities that the sender manages"))]

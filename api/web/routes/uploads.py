@@ -10,7 +10,7 @@ from regroup.api.web.problems import problem, responses
 from regroup.api.web.routes.dependencies import ForAnyProject, get_services
 from regroup.service.blobs import store as blob_store
 from regroup.service.blobs.store import ArchiveKey, BlobStore, OffsetError
-from regroup.service.operations.authorization import Sender
+from regroup.service.operations.access.authorization import Sender
 from regroup.service.policy.access.roles import Permission
 from regroup.service.store.audit import Change
 

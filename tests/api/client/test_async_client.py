@@ -13,7 +13,7 @@ import pytest
 
 from regroup.api.client.async_client import AsyncClient
 from regroup.api.client.client import Client
-from regroup.api.client.errors import ApiError, ServerUnreachableError, WaitTimeoutError
+from regroup.api.client.connection.errors import ApiError, ServerUnreachableError, WaitTimeoutError
 from regroup.api.schemas.exec import ExecExit, ExecOutput, ExecStarted
 from regroup.service.domain.author import Author
 from regroup.service.domain.layout import Layout

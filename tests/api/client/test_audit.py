@@ -7,8 +7,8 @@ from regroup.api.client.client import Client
 from regroup.service.domain.audit import ChainEnd
 from regroup.service.domain.author import Author
 from regroup.service.local.api_token import user_name
-from regroup.service.store.access_tables import audit
 from regroup.service.store.records import ProjectRow
+from regroup.service.store.schema.access_tables import audit
 
 COUNT = 1002
 """One more than two batches of the store, and than one request of the client."""

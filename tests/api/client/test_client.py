@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from regroup.api.client.client import Client
-from regroup.api.client.errors import ApiError, ServerUnreachableError, WaitTimeoutError
+from regroup.api.client.connection.errors import ApiError, ServerUnreachableError, WaitTimeoutError
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import parse_spec
 

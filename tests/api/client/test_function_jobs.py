@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import regroup
-from regroup.api.client.errors import ApiError
+from regroup.api.client.connection.errors import ApiError
 from regroup.api.client.function_jobs import MODULE
 from regroup.api.client.job import JobNotSucceededError
 from regroup.service.domain.errors import SpecError

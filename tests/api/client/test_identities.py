@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from regroup.api.client.client import Client
-from regroup.api.client.errors import ApiError
+from regroup.api.client.connection.errors import ApiError
 
 
 async def test_an_identity_lives_through_all_methods(live: Any) -> None:

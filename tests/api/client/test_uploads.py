@@ -12,7 +12,7 @@ import pytest
 
 from regroup.api.client.client import Client
 from regroup.api.client.code_archive import ArchiveError
-from regroup.api.client.errors import ApiError, ServerUnreachableError
+from regroup.api.client.connection.errors import ApiError, ServerUnreachableError
 from regroup.api.client.uploads import PIECE_BYTES
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from regroup.api.client.errors import ServerUnreachableError
+from regroup.api.client.connection.errors import ServerUnreachableError
 from regroup.api.live.display import Lines, Screen
 from regroup.api.live.follow import follow
 from regroup.api.live.job_view import JobView

@@ -13,7 +13,7 @@ import uvicorn
 
 from regroup.api.app import create_app
 from regroup.api.client.client import Client
-from regroup.api.client.errors import ServerUnreachableError
+from regroup.api.client.connection.errors import ServerUnreachableError
 from regroup.api.web.connections import LimitedConnection, connection_class
 from regroup.api.web.server_config import configure
 from regroup.service.domain.errors import ConflictError, ForbiddenError

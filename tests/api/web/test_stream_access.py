@@ -9,12 +9,12 @@ import httpx2
 import pytest
 
 from regroup.api.client.client import Client
-from regroup.api.client.errors import ApiError
+from regroup.api.client.connection.errors import ApiError
 from regroup.api.web import stream_access
 from regroup.service.domain.api_tokens import TokenParts, generate_token
 from regroup.service.domain.errors import ForbiddenError
 from regroup.service.domain.identity import IdentityKind, Membership, Role
-from regroup.service.operations import authentication
+from regroup.service.operations.access import authentication
 from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
 
 _PATIENCE_S = 20.0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from regroup.api.client.client import Client
-from regroup.api.client.errors import ApiError, ServerUnreachableError
+from regroup.api.client.connection.errors import ApiError, ServerUnreachableError
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.jobs.invariant_checks import check_all_invariants

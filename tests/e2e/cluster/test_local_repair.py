@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from regroup.api.client.errors import ApiError, ServerUnreachableError
+from regroup.api.client.connection.errors import ApiError, ServerUnreachableError
 from regroup.service.local import leftovers, processes, ray_cluster
 from tests.support.jobs.step_gates import Gates
 from tests.support.servers.regroup_server import Server, eventually

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regroup.api.client.errors import ApiError
+from regroup.api.client.connection.errors import ApiError
 from tests.support.servers.regroup_server import Server, eventually
 
 Spec = Callable[..., dict[str, Any]]

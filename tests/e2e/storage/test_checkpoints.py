@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from safetensors import safe_open
 
-from regroup.api.client.errors import ApiError
+from regroup.api.client.connection.errors import ApiError
 from regroup.api.schemas.jobs import Job
 from tests.support.jobs.step_gates import Gates
 from tests.support.servers.regroup_server import Server, assert_same_result, eventually

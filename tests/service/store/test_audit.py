@@ -7,8 +7,8 @@ import pytest
 
 from regroup.service.domain.audit import AuditRecord, ChainEnd, ChainReport, ChainVerifier
 from regroup.service.domain.author import CONTROLLER, Author
-from regroup.service.store.access_tables import audit
 from regroup.service.store.audit import BATCH_RECORDS, AuditFilter, AuditSize, Change, record_change
+from regroup.service.store.schema.access_tables import audit
 from regroup.service.store.store import Store
 
 ANA = Author("ana", "t1", "127.0.0.1")

@@ -16,8 +16,8 @@ from regroup.service.domain.errors import ConflictError, PreconditionError, Sett
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.store.database import _MIGRATIONS, Database
 from regroup.service.store.records import Lease
+from regroup.service.store.schema.tables import metadata
 from regroup.service.store.store import Store
-from regroup.service.store.tables import metadata
 
 
 async def test_migrations_create_the_tables_of_the_code(database_url: str):

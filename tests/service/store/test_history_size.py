@@ -16,8 +16,8 @@ from regroup.service.observability.job_totals import count_batch
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.store.records import JobFilter
+from regroup.service.store.schema.tables import allocations, events, jobs, labels
 from regroup.service.store.store import Store
-from regroup.service.store.tables import allocations, events, jobs, labels
 
 ENDED = 20_000
 LIVE = 5

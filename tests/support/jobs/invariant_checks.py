@@ -8,7 +8,7 @@ from typing import Protocol
 
 from regroup.api.chaos.recorder import CheckpointCounter, list_loadable_checkpoints, record_job
 from regroup.api.client.client import Client
-from regroup.api.client.errors import ApiError, ServerUnreachableError
+from regroup.api.client.connection.errors import ApiError, ServerUnreachableError
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.fault_plan import FaultPlan, PlannedFault
 from regroup.service.chaos.invariants import Expected, check_invariants

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regroup.api.client.access_token import find_token
 from regroup.api.client.client import Client
+from regroup.api.client.connection.access_token import find_token
 from regroup.api.schemas.jobs import Job
 from regroup.service.local import ray_cluster
 from regroup.service.settings import Settings

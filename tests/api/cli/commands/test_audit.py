@@ -11,7 +11,7 @@ import pytest
 from regroup.api.cli.commands.audit import describe_change
 from regroup.api.schemas.audit import AuditRecord
 from regroup.service.local.api_token import user_name
-from regroup.service.store.access_tables import audit
+from regroup.service.store.schema.access_tables import audit
 from tests.support.jobs.shell_commands import blocks
 from tests.support.servers.app_server import AppServer
 

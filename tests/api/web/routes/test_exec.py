@@ -5,7 +5,7 @@ import base64
 
 import pytest
 
-from regroup.api.client.errors import ApiError
+from regroup.api.client.connection.errors import ApiError
 from regroup.api.schemas.exec import ExecExit, ExecOutput, ExecStarted
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.local.api_token import user_name

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from regroup.api.client.errors import ApiError
+from regroup.api.client.connection.errors import ApiError
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.domain.topology import MACHINE_LABEL
 from regroup.service.local.api_token import user_name

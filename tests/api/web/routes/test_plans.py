@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from regroup.api.cli.main import main
-from regroup.api.client.errors import ApiError
+from regroup.api.client.connection.errors import ApiError
 
 QUESTION: dict[str, Any] = {
     "model": "llama3-70b", "device": "A100", "gpus": 64, "global_batch": 512, "sequence": 4096,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from regroup.api.client.errors import ApiError
+from regroup.api.client.connection.errors import ApiError
 from regroup.api.schemas.projects import ProjectSettings
 from regroup.service.domain.states import JobState, Reason, check_transition
 

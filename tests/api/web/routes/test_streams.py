@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from regroup.api.client.streams import EventParser
+from regroup.api.client.connection.streams import EventParser
 
 
 async def read_until(live, path, enough, headers=None):

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from regroup.api.client.access_token import TokenAuth
-from regroup.api.client.connection_options import ConnectionOptions
-from regroup.api.client.contact import Contact
-from regroup.api.client.errors import error_from
-from regroup.api.client.requests import (
+from regroup.api.client.connection.access_token import TokenAuth
+from regroup.api.client.connection.connection_options import ConnectionOptions
+from regroup.api.client.connection.contact import Contact
+from regroup.api.client.connection.errors import error_from
+from regroup.api.client.connection.requests import (
     CONNECT_TIMEOUT_S,
     TIMEOUT_S,
     Effect,
@@ -25,7 +25,7 @@ from regroup.api.client.requests import (
     send,
     send_with_retries,
 )
-from regroup.api.client.streams import EventStream, ExecCall, ExecReader, Follower, connection_lost
+from regroup.api.client.connection.streams import EventStream, ExecCall, ExecReader, Follower, connection_lost
 from regroup.api.schemas.exec import ExecEvent
 
 T = TypeVar("T")

@@ -9,10 +9,10 @@ import httpx2
 import pytest
 
 from regroup.api.cli.main import main
-from regroup.api.client.access_token import TokenAuth, find_token
 from regroup.api.client.async_client import AsyncClient
 from regroup.api.client.client import Client
-from regroup.api.client.errors import ApiError
+from regroup.api.client.connection.access_token import TokenAuth, find_token
+from regroup.api.client.connection.errors import ApiError
 from regroup.service.domain.errors import ForbiddenError
 from regroup.service.local import processes
 from regroup.service.server import control_plane

@@ -7,8 +7,8 @@ from regroup.service.domain.api_tokens import generate_token
 from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.domain.reserved_names import is_reserved
-from regroup.service.operations.authentication import Authentication
-from regroup.service.operations.authorization import Sender
+from regroup.service.operations.access.authentication import Authentication
+from regroup.service.operations.access.authorization import Sender
 from regroup.service.policy.access.decision import is_allowed, refused_cluster_permissions, refused_permissions
 from regroup.service.policy.access.external import GROUP_PREFIX
 from regroup.service.policy.access.roles import ADDABLE, CLUSTER_ADDABLE, ClusterPermission, Permission

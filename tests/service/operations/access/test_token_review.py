@@ -12,7 +12,7 @@ import pytest
 
 from regroup.service.domain.errors import UnauthorizedError, UnavailableError
 from regroup.service.domain.identity import IdentityKind
-from regroup.service.operations.token_review import TokenReview
+from regroup.service.operations.access.token_review import TokenReview
 from tests.support.inputs.certificates import write_certificate
 
 ACCOUNT = "system:serviceaccount:ml:trainer"

@@ -1,6 +1,6 @@
 import pytest
 
-from regroup.api.client.address import server_url
+from regroup.api.client.connection.address import server_url
 from regroup.service.domain.errors import SpecError
 
 

@@ -8,7 +8,7 @@ import structlog
 
 from regroup.service.domain.audit import AuditRecord, ChainEnd
 from regroup.service.domain.errors import UnavailableError
-from regroup.service.operations.authorization import Sender
+from regroup.service.operations.access.authorization import Sender
 from regroup.service.policy.access.decision import projects_with
 from regroup.service.policy.access.roles import Permission
 from regroup.service.store.audit import BATCH_RECORDS, AuditFilter, Change

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from regroup.service.domain.states import JobState
-from regroup.service.store.json_values import CorruptJson
+from regroup.service.store.schema.json_values import CorruptJson
 
 metadata = sa.MetaData(
     naming_convention={

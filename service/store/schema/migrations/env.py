@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from regroup.service.store.tables import metadata
+from regroup.service.store.schema.tables import metadata
 
 # render_as_batch: SQLite cannot alter a table in place.
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata, render_as_batch=True)

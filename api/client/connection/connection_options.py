@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx2
 
-from regroup.api.client.address import socket_path
+from regroup.api.client.connection.address import socket_path
 from regroup.service.domain.errors import ForbiddenError
 
 CA_FILE_VARIABLE = "REGROUP_CA_FILE"

@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar
 
 import httpx2
 
-from regroup.api.client.contact import Contact, describe_failure
-from regroup.api.client.errors import ServerUnreachableError, error_from
-from regroup.api.client.requests import (
+from regroup.api.client.connection.contact import Contact, describe_failure
+from regroup.api.client.connection.errors import ServerUnreachableError, error_from
+from regroup.api.client.connection.requests import (
     CONNECT_TIMEOUT_S,
     EXPECTED_ANSWER_S,
     RETRIED_STATUSES,

@@ -13,8 +13,8 @@ from joserfc.errors import JoseError
 from regroup.service.domain.errors import UnauthorizedError
 from regroup.service.domain.identity import Identity, IdentityKind
 from regroup.service.domain.reserved_names import is_reserved
-from regroup.service.operations.issuer_keys import IssuerKeys
-from regroup.service.operations.token_review import TokenReview
+from regroup.service.operations.access.issuer_keys import IssuerKeys
+from regroup.service.operations.access.token_review import TokenReview
 from regroup.service.policy.access.external import ClaimRules, ExternalSubject, identity_of_subject, read_claims
 from regroup.service.store.store import Store
 

@@ -9,7 +9,7 @@ import pytest
 from regroup.service.domain.api_tokens import generate_token, parse_token
 from regroup.service.domain.errors import UnauthorizedError
 from regroup.service.domain.identity import IdentityKind, Membership, Role
-from regroup.service.operations.authentication import Authentication
+from regroup.service.operations.access.authentication import Authentication
 from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
 from regroup.service.store.store import Store
 

@@ -16,8 +16,8 @@ import httpx2
 from pydantic import BaseModel
 from pydantic_core import PydanticCustomError
 
-from regroup.api.client.contact import Contact, NoContact, describe_failure
-from regroup.api.client.errors import ServerUnreachableError, error_from
+from regroup.api.client.connection.contact import Contact, NoContact, describe_failure
+from regroup.api.client.connection.errors import ServerUnreachableError, error_from
 from regroup.service.documents.document import MAX_BYTES, MAX_VALUES
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.spec.types import INSIDE, check_plain_data

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from regroup.api.client.errors import ServerUnreachableError
-from regroup.api.client.streams import EventStream, Follower
+from regroup.api.client.connection.errors import ServerUnreachableError
+from regroup.api.client.connection.streams import EventStream, Follower
 
 
 class Clock:

@@ -12,9 +12,9 @@ import pytest
 
 from regroup.service.domain.errors import UnauthorizedError, UnavailableError
 from regroup.service.domain.identity import IdentityKind, Membership, Role
-from regroup.service.operations import external_tokens, issuer_keys
-from regroup.service.operations.external_tokens import MAX_TOKEN_CHARACTERS, ExternalTokens
-from regroup.service.operations.issuer_keys import IssuerKeys
+from regroup.service.operations.access import external_tokens, issuer_keys
+from regroup.service.operations.access.external_tokens import MAX_TOKEN_CHARACTERS, ExternalTokens
+from regroup.service.operations.access.issuer_keys import IssuerKeys
 from regroup.service.policy.access.external import ClaimRules
 from regroup.service.store.identity_rows import IdentityRow, MemberRow
 from regroup.service.store.store import Store

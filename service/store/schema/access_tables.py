@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from regroup.service.store.tables import StoredJson, metadata
+from regroup.service.store.schema.tables import StoredJson, metadata
 
 identities = sa.Table(
     "identities",

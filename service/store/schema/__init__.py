@@ -1,0 +1,1 @@
+"""The tables of the database, the types of their columns, and the migrations that create them."""
