@@ -6,7 +6,7 @@ import ray
 from ray.util import list_named_actors
 
 from regroup.service.ports.actor_names import name_of
-from regroup.service.ports.cluster import NAMESPACE
+from regroup.service.ports.cluster import NAMESPACE, job_id_of
 
 
 class ActorLookup:
@@ -18,6 +18,10 @@ class ActorLookup:
     def learn(self, name: str, shown: str) -> None:
         """Remember under which name Ray shows an actor, whether it exists or not."""
         self._shown[name] = shown
+
+    def forget_job(self, job_id: str) -> None:
+        """Forget the names of a job's actors. They have ended."""
+        self._shown = {name: shown for name, shown in self._shown.items() if job_id_of(name) != job_id}
 
     def get(self, name: str) -> Any:
         """Return the handle of an actor. Blocking.

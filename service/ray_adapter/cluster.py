@@ -176,6 +176,7 @@ class RayCluster:
 
     async def forget_job(self, job_id: str) -> None:
         self._agents = {name: handle for name, handle in self._agents.items() if job_id_of(name) != job_id}
+        self._lookup.forget_job(job_id)
         await self._blocking(lambda: _forget(job_id))
 
     async def read_log(self, job_id: str, generation: int, rank: int, stream: str, offset: int, limit: int) -> LogChunk:

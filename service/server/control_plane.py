@@ -28,6 +28,7 @@ from regroup.service.operations.retention import RetentionPolicy, run_retention
 from regroup.service.operations.services import Services
 from regroup.service.ports.cluster import Cluster
 from regroup.service.ray_adapter.reach import check_reachable
+from regroup.service.server.memory_trim import run_memory_trim
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
@@ -84,6 +85,7 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
         tasks.add("count of finished jobs", lambda: count_finished_jobs(store))
         tasks.add("sealing of audit records", lambda: run_sealing(store))
         tasks.add("removal of old history", lambda: run_retention(store, RetentionPolicy.of(settings)))
+        tasks.add("return of unused memory", run_memory_trim)
         if starts is not None:
             lost = head_lost or asyncio.Event()
             tasks.add("repair of the local Ray cluster", lambda: repair_local_ray(settings, lost, starts))

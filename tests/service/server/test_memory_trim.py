@@ -1,0 +1,33 @@
+"""The return of unused memory to the operating system, measured in a process of its own."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+_PROGRAM = """
+import re, sys
+from pathlib import Path
+from regroup.service.server.memory_trim import trim_memory
+
+def used_mib():
+    return int(re.search(r"RssAnon:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
+
+before = used_mib()
+blocks = [bytes(2000) for _ in range(60_000)]
+kept = blocks[::100] + blocks[-1:]
+del blocks
+kept_by_malloc = used_mib() - before
+trimmed = trim_memory()
+print(trimmed, kept_by_malloc, used_mib() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library has another allocator")
+def test_memory_between_pieces_in_use_returns_to_the_operating_system() -> None:
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    trimmed, kept_mib, left_mib = done.stdout.split()
+    assert trimmed == "True"
+    assert float(kept_mib) > 80, "the C library keeps what lies between pieces in use"
+    assert float(left_mib) < 30
