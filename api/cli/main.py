@@ -31,6 +31,7 @@ from regroup.api.cli.commands import (
     watch,
 )
 from regroup.api.cli.common import environment, exit_codes, groups, output
+from regroup.api.cli.common.dry_run import report_dry_run, request_dry_run
 
 app = typer.Typer(
     name="regroup",
@@ -91,6 +92,7 @@ app.command("version", hidden=True)(groups.show_version)
 
 @app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     token_file: Annotated[
         Path | None,
@@ -102,7 +104,12 @@ def _root(
             show_default=False,
         ),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Let the server check a change and print its result; nothing is changed."),
+    ] = False,
 ) -> None:
+    request_dry_run(context.invoked_subcommand, dry_run)
     if token_file is not None:
         os.environ.pop("REGROUP_TOKEN", None)
         os.environ["REGROUP_TOKEN_FILE"] = str(token_file)
@@ -142,6 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not isinstance(error, _UsageError):
             raise
         sys.exit(_report_usage(error, words))
+    if not code:
+        report_dry_run()
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -10,15 +10,18 @@ Requests are repeated while the server is unavailable. A repeated submission cre
 continue where they were interrupted. Imports neither torch nor ray.
 """
 
+import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import httpx2
 
-from regroup.api.client import job_control, job_queries, nodes, plans, projects, restart_check, server, uploads
+from regroup.api.client import job_control, job_queries, plans, restart_check, server, uploads
 from regroup.api.client.audit_methods import AuditMethods
+from regroup.api.client.cluster_methods import ClusterMethods
 from regroup.api.client.connection.address import server_url
+from regroup.api.client.connection.conditions import Conditions
 from regroup.api.client.connection.connection_options import connection_options
 from regroup.api.client.connection.contact import Contact
 from regroup.api.client.connection.transport import SyncTransport
@@ -26,16 +29,12 @@ from regroup.api.client.identity_methods import IdentityMethods
 from regroup.api.client.restart_check import RestartVerdict
 from regroup.api.schemas import history
 from regroup.api.schemas import jobs as schemas
-from regroup.api.schemas.drains import Drain
 from regroup.api.schemas.exec import ExecEvent
 from regroup.api.schemas.job_plan import JobPlan
-from regroup.api.schemas.nodes import Node
 from regroup.api.schemas.plans import PlanReport
 from regroup.api.schemas.probes import Probe
-from regroup.api.schemas.projects import Project, ProjectSettings
 from regroup.api.schemas.server import Health, Version
 from regroup.api.schemas.stacks import RankStack
-from regroup.api.schemas.topology import Topology
 from regroup.service.domain.layout import Layout
 from regroup.service.spec.job import JobSpec
 
@@ -43,7 +42,7 @@ DEFAULT_URL = "http://127.0.0.1:8500"
 PATIENCE_S = 15.0
 
 
-class Client(AuditMethods, IdentityMethods):
+class Client(AuditMethods, ClusterMethods, IdentityMethods):
     """One server.
 
     A job is given by its id or its name. A name means the live job of that name in `project`, else its newest.
@@ -83,6 +82,17 @@ class Client(AuditMethods, IdentityMethods):
         """Close the connections."""
         self._transport.close()
 
+    def under(self, *, dry_run: bool = False, if_match: str | None = None) -> Self:
+        """Return this client with conditions for the requests that change something. It uses the same connections.
+
+        Args:
+            dry_run: The server checks each request and returns its result, but stores nothing.
+            if_match: `etag` of an object as it was read. The server refuses to change it in another state.
+        """
+        other = copy.copy(self)
+        other._transport = self._transport.under(Conditions(dry_run, if_match))
+        return other
+
     # ------------------------------------------------------------ jobs: submit and control
 
     def submit(self, spec: JobSpec | Mapping[str, Any], *, idempotency_key: str | None = None) -> schemas.Job:
@@ -96,9 +106,9 @@ class Client(AuditMethods, IdentityMethods):
         """Check a spec and fill in its defaults, without submitting it."""
         return self._transport.run(job_control.validate(spec))
 
-    def cancel(self, job: str, *, project: str = "default", etag: str | None = None) -> schemas.Job:
-        """Cancel a job; with `etag`, only if the job has not changed since."""
-        return self._transport.run(job_control.cancel(job, project, etag))
+    def cancel(self, job: str, *, project: str = "default") -> schemas.Job:
+        """Cancel a job."""
+        return self._transport.run(job_control.cancel(job, project))
 
     def release(self, job: str, *, project: str = "default") -> schemas.Job:
         """Release the nodes of a failed job that holds them (`hold_on_failure`)."""
@@ -302,64 +312,6 @@ class Client(AuditMethods, IdentityMethods):
     def upload_archive(self, path: str | Path, *, on_progress: uploads.Progress | None = None) -> str:
         """Upload a tar file of code and return its address. Raises ArchiveError if the file cannot be read."""
         return self._transport.run(uploads.upload_file(Path(path), on_progress))
-
-    # ------------------------------------------------------------ nodes
-
-    def nodes(self) -> list[Node]:
-        """List the nodes: free capacity, jobs, health."""
-        return self._transport.run(nodes.nodes())
-
-    def topology(self) -> Topology:
-        """Return the topology of the cluster as placement uses it."""
-        return self._transport.run(nodes.topology())
-
-    def cordon(self, node: str, *, reason: str = "") -> Node:
-        """Place no new ranks on a node until it is uncordoned. Running jobs continue."""
-        return self._transport.run(nodes.cordon(node, reason))
-
-    def uncordon(self, node: str, *, reason: str = "") -> Node:
-        """End the cordon or quarantine of a node and clear its faults."""
-        return self._transport.run(nodes.uncordon(node, reason))
-
-    def drain(self, node: str, *, deadline_s: float | str = 600.0, reason: str = "on request") -> Drain:
-        """Drain a node. Its jobs move to other nodes, or save their next step and queue.
-
-        Args:
-            node: Name or id of the node.
-            deadline_s: Time until the node goes away, in seconds or as a text such as `15m`.
-            reason: Text for people, shown with every job that is relocated.
-        """
-        return self._transport.run(nodes.drain(node, deadline_s, reason))
-
-    def undrain(self, node: str) -> None:
-        """End the drain of a node, so that it accepts ranks again."""
-        return self._transport.run(nodes.undrain(node))
-
-    def drain_status(self, node: str) -> Drain:
-        """Return the deadline of a drain and the jobs still on the node. Raises ApiError if there is no drain."""
-        return self._transport.run(nodes.drain_status(node))
-
-    def wait_for_drain(self, node: str) -> Drain:
-        """Wait until a draining node is empty or its deadline has passed: then `jobs` lists the jobs still on it."""
-        return self._transport.run(nodes.wait_for_drain(node))
-
-    # ------------------------------------------------------------ projects
-
-    def projects(self) -> list[Project]:
-        """List the projects that have settings or unfinished jobs."""
-        return self._transport.run(projects.projects())
-
-    def project(self, name: str) -> Project:
-        """Return a project. A project without settings has no limits."""
-        return self._transport.run(projects.project(name))
-
-    def set_project(self, name: str, settings: ProjectSettings | Mapping[str, Any]) -> Project:
-        """Create or replace a project. Omitted settings get their defaults. Running jobs continue."""
-        return self._transport.run(projects.set_project(name, settings))
-
-    def delete_project(self, name: str) -> None:
-        """Delete the settings of a project that has no unfinished jobs."""
-        return self._transport.run(projects.delete_project(name))
 
     # ------------------------------------------------------------ planner and server
 

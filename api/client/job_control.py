@@ -1,7 +1,6 @@
 """Requests that submit a job, change it, or wait for a change."""
 
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,13 +23,15 @@ def submit(spec: JobSpec | Mapping[str, Any], idempotency_key: str | None) -> Op
     if folder is not None:
         address = yield from uploads.upload_folder(folder, data_folders=uploads.storage_of(body))
         body = {**body, "code": {"archive": address}}
-    headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+    headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
     return (yield from send(Request("POST", url_path("jobs"), to_model(Job), body=body, headers=headers)))
 
 
 def validate(spec: JobSpec | Mapping[str, Any]) -> Request[ValidatedSpec]:
     """Check a spec and fill in its defaults."""
-    return Request("POST", url_path("spec", "validate"), to_model(ValidatedSpec), body=as_json(spec))
+    return Request(
+        "POST", url_path("spec", "validate"), to_model(ValidatedSpec), body=as_json(spec), is_conditional=False
+    )
 
 
 def get(job: str, project: str) -> Request[Job]:
@@ -38,9 +39,9 @@ def get(job: str, project: str) -> Request[Job]:
     return Request("GET", url_path("jobs", job), to_model(Job), params={"project": project})
 
 
-def cancel(job: str, project: str, etag: str | None) -> Request[Job]:
+def cancel(job: str, project: str) -> Request[Job]:
     """Cancel a job."""
-    return _action(job, "cancel", project, headers={} if etag is None else {"If-Match": etag})
+    return _action(job, "cancel", project)
 
 
 def release(job: str, project: str) -> Request[Job]:

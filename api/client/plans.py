@@ -1,6 +1,5 @@
 """Requests about plans and probes."""
 
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from regroup.api.schemas.probes import Probe, ProbeList
 
 def plan(question: Mapping[str, Any]) -> Request[PlanReport]:
     """Find the fastest layouts for a model."""
-    return Request("POST", url_path("plans"), to_model(PlanReport), body=dict(question))
+    return Request("POST", url_path("plans"), to_model(PlanReport), body=dict(question), is_conditional=False)
 
 
 def job_plan(job: str, project: str) -> Request[JobPlan]:
@@ -23,8 +22,7 @@ def job_plan(job: str, project: str) -> Request[JobPlan]:
 
 def probe(request: Mapping[str, Any]) -> Request[Job]:
     """Submit a job that measures the cluster."""
-    headers = {"Idempotency-Key": uuid.uuid4().hex}
-    return Request("POST", url_path("probes"), to_model(Job), body=dict(request), headers=headers)
+    return Request("POST", url_path("probes"), to_model(Job), body=dict(request))
 
 
 def probes() -> Request[list[Probe]]:

@@ -32,7 +32,7 @@ def upload_limits() -> Request[UploadLimits]:
 def announce(archive: Archive) -> Request[Upload]:
     """Start or continue the upload of an archive."""
     body = {"sha256": archive.sha256, "size_bytes": archive.size_bytes}
-    return Request("POST", url_path("uploads"), to_model(Upload), body=body)
+    return Request("POST", url_path("uploads"), to_model(Upload), body=body, is_conditional=False)
 
 
 def append(upload_id: str, offset_bytes: int, data: bytes) -> Request[Upload | None]:
@@ -46,7 +46,7 @@ def append(upload_id: str, offset_bytes: int, data: bytes) -> Request[Upload | N
 
     return Request(
         "PATCH", url_path("uploads", upload_id), parse, content=data, headers={"Upload-Offset": str(offset_bytes)},
-        accepted_statuses=frozenset({_CONFLICT}), timeout_s=_PIECE_TIMEOUT_S,
+        accepted_statuses=frozenset({_CONFLICT}), timeout_s=_PIECE_TIMEOUT_S, is_conditional=False,
     )  # fmt: skip
 
 

@@ -37,3 +37,5 @@ class Drain(BaseModel):
     """Time from which the node may be gone, in Unix seconds."""
     jobs: list[str]
     """Ids of the jobs that still use the node; empty when the node is drained."""
+    etag: str | None
+    """Entity tag of the request: `If-Match` compares it before a change. Null if Ray itself drains the node."""

@@ -43,6 +43,8 @@ class Member(Wire):
     """Time of the last change, Unix seconds."""
     created_by: str
     """Name of the identity that made the last change."""
+    etag: str
+    """Entity tag of this state: `If-Match` compares it before a change."""
 
 
 class MemberList(BaseModel):
@@ -99,6 +101,8 @@ class Identity(Wire):
     """Time since which its tokens are refused, Unix seconds; null if they are accepted."""
     permissions: Annotated[list[str], BeforeValidator(sorted)]
     """Permissions for the cluster without being an operator."""
+    etag: str
+    """Entity tag of this state: `If-Match` compares it before a change."""
 
 
 class IdentityList(BaseModel):
@@ -148,6 +152,8 @@ class Token(Wire):
     """Time at which it was revoked, Unix seconds."""
     used_at: float | None
     """Time of its last use, Unix seconds, at most a minute late."""
+    etag: str
+    """Entity tag of this state: `If-Match` compares it before a change."""
 
 
 class IssuedToken(Token):

@@ -125,7 +125,9 @@ class JobSummary(Wire):
     message: str
     """Reason for the state, for people."""
     version: int
-    """Number of the newest event; `If-Match` compares it."""
+    """Number of the newest event."""
+    etag: str = ""
+    """Entity tag, `"version.revision"`. `If-Match` compares the version, because progress is not a conflict."""
     step: int
     """Number of committed steps."""
     step_is_estimated: bool = False

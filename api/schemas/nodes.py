@@ -84,6 +84,8 @@ class Node(Wire):
     """Project that reserves the node as a spare for its running jobs; empty if there is none."""
     health: NodeHealth
     """Health of the node."""
+    etag: str
+    """Entity tag of this state: `If-Match` compares it before a change."""
 
 
 class NodeList(Wire):

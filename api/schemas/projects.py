@@ -42,6 +42,8 @@ class Project(ProjectSettings):
     """Number of jobs that use devices."""
     queued: int
     """Number of queued jobs."""
+    etag: str
+    """Entity tag of this state: `If-Match` compares it before a change."""
 
 
 class ProjectList(BaseModel):

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import hmac
 import json
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -16,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from regroup.api.web import access
 from regroup.api.web.authenticator import Authenticator
 from regroup.api.web.problems import problem
-from regroup.service.domain.errors import PreconditionError, UnauthorizedError, UnavailableError
+from regroup.service.domain.errors import UnauthorizedError, UnavailableError
 from regroup.service.store.records import JobRow
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -112,20 +111,6 @@ def _sender(headers: Headers) -> access.SenderHeaders:
 def etag(job: JobRow) -> str:
     """Return the ETag of a job, `"version.revision"`: the version counts events, the revision counts all changes."""
     return f'"{job.version}.{job.revision}"'
-
-
-def expected_version(if_match: str | None) -> int | None:
-    """Return the version in `If-Match`. The revision is ignored, because training progress is not a conflict.
-
-    Raises:
-        PreconditionError: `if_match` is not an ETag of a job.
-    """
-    if if_match is None or if_match.strip() == "*":
-        return None
-    match = re.fullmatch(r'"(\d{1,18})\.\d+"', if_match.strip())
-    if match is None:
-        raise PreconditionError(f"If-Match {if_match!r} is not an ETag of this server; get the job again")
-    return int(match[1])
 
 
 class PageTokens:

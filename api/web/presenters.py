@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from regroup.api.schemas import jobs
 from regroup.api.schemas.jobs import Job, JobSummary
+from regroup.api.web.http import etag
 from regroup.service.domain.states import JobState
 from regroup.service.operations.jobs import JobDetail
 from regroup.service.store.records import PLATFORM_FAULT, Condition, Incident, JobRow
@@ -84,9 +85,9 @@ def _validate(model: type[ModelT], fields: dict[str, Any]) -> ModelT:
 
 
 def _summary_fields(job: JobRow) -> dict[str, Any]:
-    names = JobSummary.model_fields.keys() - {"eta_s"}
+    names = JobSummary.model_fields.keys() - {"eta_s", "etag"}
     eta_s = None
     if job.state is JobState.RUNNING and job.step_duration_s and job.steps is not None:
         eta_s = None if job.step_is_estimated else job.step_duration_s * max(0, job.steps - job.step)
     goodput = job.goodput if job.step else None  # without a step there is nothing that it could measure
-    return {**{name: getattr(job, name) for name in names}, "eta_s": eta_s, "goodput": goodput}
+    return {**{name: getattr(job, name) for name in names}, "eta_s": eta_s, "goodput": goodput, "etag": etag(job)}

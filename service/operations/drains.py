@@ -24,6 +24,8 @@ class NodeDrain:
     """Unix seconds after which the node may disappear."""
     jobs: tuple[str, ...]
     """Ids of the jobs that still have devices of the node."""
+    etag: str | None = None
+    """Entity tag of the request; None if Ray itself drains the node."""
 
 
 async def drain_node(
@@ -95,4 +97,4 @@ async def _to_drain(store: Store, node: Node, row: DrainRow | None) -> NodeDrain
     )
     if row is None:
         return NodeDrain(node.id, node.name, "ray", "", None, node.drain_deadline_s, jobs)
-    return NodeDrain(node.id, node.name, "request", row.reason, row.requested_at, row.deadline_at, jobs)
+    return NodeDrain(node.id, node.name, "request", row.reason, row.requested_at, row.deadline_at, jobs, row.etag)

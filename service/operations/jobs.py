@@ -27,6 +27,7 @@ from regroup.service.operations.projects import apply_project, max_ranks
 from regroup.service.operations.why import Why, explain
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.history import usable
+from regroup.service.store.idempotency import RequestKey
 from regroup.service.store.jobs import unknown_job
 from regroup.service.store.records import (
     Checkpoint,
@@ -134,9 +135,9 @@ class Jobs:
         await self._check_code(spec)
         job_id = new_job_id(self._clock())
         new = NewJob(job_id, spec, self._storage_of(spec, job_id), resume_uri, planned.record)
-        idempotency = None if key is None else (scope, key, body_hash)
+        request = None if key is None else RequestKey(scope, key, body_hash)
         try:
-            job = await self._store.submit(new, now=self._clock(), author=sender.author, idempotency=idempotency)
+            job = await self._store.submit(new, now=self._clock(), author=sender.author, request=request)
         except ConflictError:
             # Another server may have answered the same request between the read and the write.
             if key is not None and (answer := await self._find_answer(scope, key, body_hash)):
@@ -214,9 +215,9 @@ class Jobs:
         """Return a page of jobs, newest first."""
         return await self._store.page(selection, after, limit)
 
-    async def cancel(self, job: JobRow, *, author: Author, version: int | None = None) -> JobRow:
+    async def cancel(self, job: JobRow, *, author: Author) -> JobRow:
         """End a queued job at once, or request that any other job stops. Raises the errors of `Store.cancel`."""
-        return await self._store.cancel(job.id, now=self._clock(), author=author, version=version)
+        return await self._store.cancel(job.id, now=self._clock(), author=author)
 
     async def release(self, job: JobRow, *, author: Author) -> JobRow:
         """Release the nodes of a failed job that is held. Raises the errors of `Store.release`."""
@@ -299,7 +300,7 @@ class Jobs:
         return None
 
     async def _find_answer(self, scope: str, key: str, body_hash: str) -> Submission | None:
-        answer = await self._store.remembered(scope, key, now=self._clock())
+        answer = await self._store.idempotency.find(scope, key, now=self._clock())
         if answer is None:
             return None
         if answer[0] != body_hash:

@@ -11,6 +11,7 @@ from regroup.service.cluster_state.shared_spares import shared_spare_nodes
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import NotFoundError
 from regroup.service.domain.topology import Node
+from regroup.service.domain.versions import etag_of
 from regroup.service.policy.detection.node_quarantine import (
     NodeEvent,
     NodeEventKind,
@@ -19,6 +20,7 @@ from regroup.service.policy.detection.node_quarantine import (
     assess_nodes,
 )
 from regroup.service.ports.cluster import Cluster
+from regroup.service.store.nodes import ORDERS, order_facts
 from regroup.service.store.records import Allocation, AllocationKind, JobRow
 from regroup.service.store.store import Store
 
@@ -47,6 +49,13 @@ class NodeState:
     health: NodeHealth
     spare_for: str = ""
     """Project for whose jobs the node is a spare."""
+    order: NodeEvent | None = None
+    """The last order of a person to cordon or uncordon the node."""
+
+    @property
+    def etag(self) -> str:
+        """Entity tag of the orders for the node. Its jobs and faults change without requests."""
+        return etag_of(None if self.order is None else order_facts(self.order))
 
     @property
     def status(self) -> Literal["open", "cordoned", "quarantined", "fenced"]:
@@ -72,7 +81,8 @@ class Nodes:
         """
         rows = await self._store.live_allocations()
         present = without_allocated(await self._cluster.nodes(), rows)
-        healths = assess_nodes(await self._store.nodes.events(), self._clock(), self._rule)
+        events = await self._store.nodes.events()
+        healths, orders = assess_nodes(events, self._clock(), self._rule), _newest_orders(events)
         jobs = await self._jobs(rows)
         closed = [
             replace(node, closed_reason=healths.get(node.machine, NodeHealth()).closed_reason) for node in present
@@ -81,13 +91,17 @@ class Nodes:
         found = [
             NodeState(
                 node.machine, node, tuple(jobs.get(node.id, ())), healths.get(node.machine, NodeHealth()),
-                kept.get(node.id, ""),
+                kept.get(node.id, ""), orders.get(node.machine),
             )
             for node in present
             if not node.is_control
         ]  # fmt: skip
         names = {state.name for state in found}
-        former = [NodeState(name, None, (), health) for name, health in healths.items() if name not in names]
+        former = [
+            NodeState(name, None, (), health, order=orders.get(name))
+            for name, health in healths.items()
+            if name not in names
+        ]
         return sorted(
             [*found, *(state for state in former if state.health != NodeHealth())], key=lambda state: state.name
         )
@@ -116,7 +130,7 @@ class Nodes:
         await self._store.nodes.record_order(order, author=author)
         _log.warning(f"a node was {kind}", node=before.name, actor=author.name, why=why)
         health = assess_nodes(await self._store.nodes.events(), now, self._rule)[before.name]
-        return replace(before, health=health)
+        return replace(before, health=health, order=order)
 
     async def _find(self, name: str) -> NodeState:
         """Return the node with this permanent name, else the node with this current name or id."""
@@ -144,3 +158,8 @@ class Nodes:
 
 def _node_job(job_id: str, job: JobRow | None, ranks: int) -> NodeJob:
     return NodeJob(job_id, job_id, ranks, "") if job is None else NodeJob(job_id, job.name, ranks, job.project)
+
+
+def _newest_orders(events: Sequence[NodeEvent]) -> dict[str, NodeEvent]:
+    """Return the last order for each node. The events are in the order of their insertion."""
+    return {event.node: event for event in events if event.kind in ORDERS}

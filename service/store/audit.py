@@ -15,11 +15,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.audit import ORIGIN, AuditRecord, ChainEnd, digest_of
 from regroup.service.domain.author import Author
+from regroup.service.domain.versions import etag_of
 from regroup.service.store.database import Database
 from regroup.service.store.job_writer import JobWriter
 from regroup.service.store.records import JobRow
 from regroup.service.store.schema.access_tables import audit, audit_chain
 from regroup.service.store.schema.json_values import plain
+from regroup.service.store.write_conditions import current_conditions
 
 BATCH_RECORDS = 500
 """Number of records that one transaction seals, reads or removes at most."""
@@ -40,6 +42,8 @@ class Change:
     """The object before the change; None if it did not exist."""
     after: Any = None
     """The object after it; None if it does not exist any more."""
+    etag_before: str | None = None
+    """Entity tag of the object before the change; None: that of `before`."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,14 @@ async def record_change(connection: AsyncConnection, author: Author, change: Cha
     """Write an audit record in the transaction of its change.
 
     Writes nothing for the server's own decisions, and for a request that changes nothing.
+
+    Raises:
+        PreconditionError: the object before the change does not match `If-Match` of the request.
     """
     before, after = plain(change.before), plain(change.after)
+    if (conditions := current_conditions()) is not None:
+        etag_before = change.etag_before or (None if before is None else etag_of(before))
+        conditions.compare(change.object, etag_before)
     if author.address is None or before == after:
         return
     await connection.execute(
@@ -93,7 +103,13 @@ async def record_change(connection: AsyncConnection, author: Author, change: Cha
 
 @asynccontextmanager
 async def audited(writer: JobWriter, author: Author, action: str, now: float) -> AsyncGenerator[None]:
-    """Write the audit record of the change of a job that the block makes."""
+    """Write the audit record of the change of a job that the block makes.
+
+    Raises:
+        PreconditionError: the job has not the version in `If-Match` of the request.
+    """
+    if (conditions := current_conditions()) is not None:
+        conditions.compare_job(writer.job.id, writer.job.version)
     before = audited_fields(writer.job)
     yield
     job = writer.job

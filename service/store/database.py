@@ -23,6 +23,7 @@ from sqlalchemy import event, exc
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from regroup.service.domain.errors import ConflictError, DamagedDatabaseError, SettingError, UnavailableError
+from regroup.service.store.write_conditions import current_conditions
 
 _MIGRATIONS = Path(__file__).parent / "schema" / "migrations"
 _MIGRATION_LOCK = 0x7265_6772  # PostgreSQL advisory lock: replicas that start together migrate one after the other
@@ -102,20 +103,37 @@ class Database:
 
     @asynccontextmanager
     async def write(self) -> AsyncGenerator[AsyncConnection]:
-        """Open a transaction that commits when the block ends without an exception."""
+        """Open a transaction that commits when the block ends without an exception, or never in a dry run."""
         self._check_file()
+        conditions = current_conditions()
+        if conditions is not None and conditions.dry_run:
+            async with self._unavailable_if_down(), conditions.trial(self._writer) as connection:
+                yield connection
+            return
         async with self._unavailable_if_down(), self._writer.begin() as connection:
+            if conditions is not None:
+                await conditions.begin(connection)
             yield connection
 
     @asynccontextmanager
     async def read(self) -> AsyncGenerator[AsyncConnection]:
-        """Open a read transaction. On SQLite it reads one snapshot."""
+        """Open a read transaction. On SQLite it reads one snapshot. A dry run reads its own changes."""
+        conditions = current_conditions()
+        if conditions is not None and conditions.has_trial:
+            async with self._unavailable_if_down(), conditions.trial_read() as connection:
+                yield connection
+            return
         async with self._unavailable_if_down(), self._reader.begin() as connection:
             yield connection
 
     @asynccontextmanager
     async def read_snapshot(self) -> AsyncGenerator[AsyncConnection]:
         """Open a read transaction in which all statements read one snapshot, on PostgreSQL, too."""
+        conditions = current_conditions()
+        if conditions is not None and conditions.has_trial:
+            async with self.read() as connection:
+                yield connection
+            return
         async with self._unavailable_if_down(), self._reader.connect() as connection:
             if not self.single_process:
                 await connection.execution_options(isolation_level="REPEATABLE READ")

@@ -41,10 +41,10 @@ class IdentityStore:
         async with self._database.write() as connection:
             try:
                 async with connection.begin_nested():
-                    await connection.execute(identities.insert().values(**_identity_facts(row)))
+                    await connection.execute(identities.insert().values(**row.facts))
             except exc.IntegrityError as error:
                 raise ConflictError(f"identity {row.subject!r} exists; choose another name") from error
-            change = Change("identities.create", row.subject, row.project, after=_identity_facts(row))
+            change = Change("identities.create", row.subject, row.project, after=row.facts)
             await record_change(connection, author, change, row.created_at)
 
     async def change_identity(
@@ -55,7 +55,7 @@ class IdentityStore:
             before = await _find_identity(connection, subject)
             await connection.execute(identities.update().where(identities.c.subject == subject).values(**changes))
             after = await _find_identity(connection, subject)
-            facts = _identity_facts(before), _identity_facts(after)
+            facts = before.facts, after.facts
             await record_change(connection, author, Change("identities.change", subject, after.project, *facts), now)
             return after
 
@@ -64,11 +64,12 @@ class IdentityStore:
         async with self._database.write() as connection:
             row = await _find_identity(connection, subject)
             belongings = {
-                "memberships": [_member_facts(each) for each in await _memberships(connection, [subject])],
-                "tokens": [_token_facts(each) for each in await _tokens(connection, subject)],
+                "memberships": [each.facts for each in await _memberships(connection, [subject])],
+                "tokens": [each.facts for each in await _tokens(connection, subject)],
             }
-            before = {**_identity_facts(row), **belongings}
-            await record_change(connection, author, Change("identities.delete", subject, row.project, before), now)
+            before = {**row.facts, **belongings}
+            change = Change("identities.delete", subject, row.project, before, etag_before=row.etag)
+            await record_change(connection, author, change, now)
             await connection.execute(members.delete().where(members.c.subject == subject))
             await connection.execute(tokens.delete().where(tokens.c.subject == subject))
             await connection.execute(identities.delete().where(identities.c.subject == subject))
@@ -108,7 +109,7 @@ class IdentityStore:
                     created_by=row.created_by,
                 )
             )
-            change = Change("members.put", row.subject, row.project, before, _member_facts(row))
+            change = Change("members.put", row.subject, row.project, before, row.facts)
             await record_change(connection, author, change, row.created_at)
 
     async def remove_member(self, project: str, subject: str, *, now: float = 0.0, author: Author = CONTROLLER) -> None:
@@ -128,7 +129,7 @@ class IdentityStore:
         async with self._database.write() as connection:
             owner = await _find_identity(connection, row.subject)
             await connection.execute(tokens.insert().values(**dataclasses.asdict(row)))
-            change = Change("tokens.create", row.id, owner.project, after=_token_facts(row))
+            change = Change("tokens.create", row.id, owner.project, after=row.facts)
             await record_change(connection, author, change, row.created_at)
 
     async def tokens(self, subject: str | None = None) -> list[TokenRow]:
@@ -172,7 +173,7 @@ class IdentityStore:
             await connection.execute(tokens.update().where(live).values(revoked_at=now))
             after = await _find_token(connection, token_id)
             project = (await _find_identity(connection, after.subject)).project
-            change = Change("tokens.revoke", token_id, project, _token_facts(before), _token_facts(after))
+            change = Change("tokens.revoke", token_id, project, before.facts, after.facts)
             await record_change(connection, author, change, now)
             return after
 
@@ -203,7 +204,7 @@ async def _find_token(connection: AsyncConnection, token_id: str) -> TokenRow:
 async def _find_member(connection: AsyncConnection, same: sa.ColumnElement[bool]) -> dict[str, Any] | None:
     """Return a membership as an audit record shows it."""
     row = (await connection.execute(sa.select(members).where(same))).mappings().one_or_none()
-    return None if row is None else _member_facts(_member(row))
+    return None if row is None else _member(row).facts
 
 
 async def _tokens(connection: AsyncConnection, subject: str | None) -> list[TokenRow]:
@@ -223,30 +224,9 @@ def _identity(row: Mapping[Any, Any]) -> IdentityRow:
     return IdentityRow(**values)
 
 
-def _identity_facts(row: IdentityRow) -> dict[str, Any]:
-    return {**dataclasses.asdict(row), "permissions": sorted(row.permissions)}
-
-
 def _member(row: Mapping[Any, Any]) -> MemberRow:
     membership = Membership(Role(row["role"]), frozenset(row["permissions"]))
     return MemberRow(row["project"], row["subject"], membership, row["created_at"], row["created_by"])
-
-
-def _member_facts(row: MemberRow) -> dict[str, Any]:
-    """Return what an audit record shows of a membership."""
-    return {
-        "project": row.project,
-        "role": row.membership.role,
-        "permissions": sorted(row.membership.permissions),
-        "created_by": row.created_by,
-    }
-
-
-def _token_facts(row: TokenRow) -> dict[str, Any]:
-    """Return what an audit record shows of a token: all but its digest and its last use, which is not a change."""
-    facts = dataclasses.asdict(row)
-    del facts["digest"], facts["used_at"]
-    return facts
 
 
 def _token(row: Mapping[Any, Any]) -> TokenRow:

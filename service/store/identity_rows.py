@@ -1,8 +1,10 @@
 """Rows of identities, members of projects, and tokens."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from regroup.service.domain.identity import IdentityKind, Membership, Role
+from regroup.service.domain.versions import etag_of
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,16 @@ class IdentityRow:
     permissions: frozenset[str] = frozenset()
     """Permissions for the cluster that it has without being an operator."""
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What an audit record shows of an identity."""
+        return {**asdict(self), "permissions": sorted(self.permissions)}
+
+    @property
+    def etag(self) -> str:
+        """Entity tag of the identity. Its memberships and tokens are objects of their own."""
+        return etag_of(self.facts)
+
 
 @dataclass(frozen=True)
 class MemberRow:
@@ -33,6 +45,21 @@ class MemberRow:
     membership: Membership
     created_at: float
     created_by: str
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What an audit record shows of a membership."""
+        return {
+            "project": self.project,
+            "role": self.membership.role,
+            "permissions": sorted(self.membership.permissions),
+            "created_by": self.created_by,
+        }
+
+    @property
+    def etag(self) -> str:
+        """Entity tag of the membership."""
+        return etag_of(self.facts)
 
 
 @dataclass(frozen=True)
@@ -55,6 +82,18 @@ class TokenRow:
     revoked_at: float | None = None
     used_at: float | None = None
     """Time of the last use, Unix seconds, at most a minute late."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What an audit record shows of a token: all but its digest and its last use, which is not a change."""
+        facts = asdict(self)
+        del facts["digest"], facts["used_at"]
+        return facts
+
+    @property
+    def etag(self) -> str:
+        """Entity tag of the token."""
+        return etag_of(self.facts)
 
 
 @dataclass(frozen=True)

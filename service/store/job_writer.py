@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError, PreconditionError
+from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError
 from regroup.service.domain.states import JobState, Reason, Transition, check_transition
 from regroup.service.store.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.records import NODE_WELL, TERMINATING, Allocation, AllocationKind, Condition, JobRow
@@ -42,11 +42,6 @@ class JobWriter:
         if row is None:
             raise NotFoundError(f"no job {job_id!r}")
         return cls(connection, job_row(row))
-
-    def expect_version(self, version: int | None) -> None:
-        """Check that the row has this version; raise PreconditionError if it does not. None accepts any version."""
-        if version is not None and version != self.job.version:
-            raise PreconditionError(f"job {self.job.id} is at version {self.job.version}, not {version}; read it again")
 
     async def set(self, **changes: Any) -> None:
         """Change columns without an event: for progress that has its own tables."""

@@ -1,4 +1,4 @@
-"""The rows of jobs: insert, find, list by page; and the stored responses of idempotency keys."""
+"""The rows of jobs: insert, find, list by page."""
 
 import itertools
 import secrets
@@ -14,7 +14,7 @@ from regroup.service.domain.states import JobState, Reason
 from regroup.service.store.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.records import JobFilter, JobPosition, JobRow, NewJob, Page
 from regroup.service.store.schema.json_values import plain
-from regroup.service.store.schema.tables import LIVE, events, idempotency, jobs, keys, labels, plans
+from regroup.service.store.schema.tables import LIVE, events, jobs, keys, labels, plans
 
 _PER_STATEMENT = 500
 """Number of ids in one statement. SQLite and PostgreSQL limit the number of parameters."""
@@ -203,33 +203,6 @@ async def _labelled_ids(
         if len(found) > limit:
             return found[:limit], found[limit - 1]
     return found, inspected[-1] if len(inspected) == _LABELLED else None
-
-
-async def remembered(connection: AsyncConnection, scope: str, key: str, since: float) -> tuple[str, Any] | None:
-    """Return the hash of the body and the response stored for this key after `since`; None if there are none."""
-    query = sa.select(idempotency.c.body_hash, idempotency.c.response).where(
-        idempotency.c.scope == scope, idempotency.c.key == key, idempotency.c.created_at > since
-    )
-    row = (await connection.execute(query)).one_or_none()
-    return None if row is None else (str(row.body_hash), row.response)
-
-
-async def remember(
-    connection: AsyncConnection, scope: str, key: str, body_hash: str, response: Any, now: float, since: float
-) -> None:
-    """Store the response of this key, instead of one older than `since`.
-
-    Raises:
-        ConflictError: another request with this key was answered concurrently.
-    """
-    same = sa.and_(idempotency.c.scope == scope, idempotency.c.key == key, idempotency.c.created_at <= since)
-    await connection.execute(idempotency.delete().where(same))
-    row = {"scope": scope, "key": key, "body_hash": body_hash, "response": response, "created_at": now}
-    try:
-        async with connection.begin_nested():
-            await connection.execute(idempotency.insert().values(**row))
-    except exc.IntegrityError as error:
-        raise ConflictError(f"another request with Idempotency-Key {key!r} is in progress; send it again") from error
 
 
 async def own_key(connection: AsyncConnection, name: str) -> str:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.author import CONTROLLER, Author
+from regroup.service.domain.versions import etag_of
 from regroup.service.policy.detection.node_quarantine import WEIGHTS, NodeEvent, NodeEventKind
 from regroup.service.store import leases
 from regroup.service.store.audit import Change, record_change
@@ -18,7 +19,8 @@ from regroup.service.store.schema.json_values import plain
 from regroup.service.store.schema.tables import drains, node_events
 
 _KINDS = frozenset(NodeEventKind)
-_ORDERS = (NodeEventKind.CORDONED.value, NodeEventKind.UNCORDONED.value)
+ORDERS = frozenset({NodeEventKind.CORDONED, NodeEventKind.UNCORDONED})
+"""Events that are orders of people."""
 _FIELDS = ("key", "node", "kind", "time_s", "job_id", "actor", "message")
 
 
@@ -63,9 +65,9 @@ class NodeStore:
         action = "nodes.cordon" if order.kind is NodeEventKind.CORDONED else "nodes.uncordon"
         async with self._database.write() as connection:
             before = await _newest_order(connection, order.node)
-            after = {"order": order.kind, "reason": order.message, "time_s": order.time_s}
+            after = order_facts(order)
             await _add(connection, [order])
-            change = Change(action, order.node, before=before, after=after)
+            change = Change(action, order.node, before=before, after=after, etag_before=etag_of(before))
             await record_change(connection, author, change, order.time_s)
         self._changes.announce(order.node)
 
@@ -100,10 +102,15 @@ class NodeStore:
 
 async def _newest_order(connection: AsyncConnection, node: str) -> dict[str, Any] | None:
     """Return the last order of a person for a node, as an audit record shows it."""
-    orders = sa.and_(node_events.c.node == node, node_events.c.kind.in_(_ORDERS))
+    orders = sa.and_(node_events.c.node == node, node_events.c.kind.in_(sorted(ORDERS)))
     query = sa.select(node_events).where(orders).order_by(node_events.c.id.desc()).limit(1)
     row = (await connection.execute(query)).mappings().first()
     return None if row is None else {"order": row["kind"], "reason": row["message"], "time_s": row["time_s"]}
+
+
+def order_facts(order: NodeEvent) -> dict[str, Any]:
+    """Return what an audit record shows of an order for a node. The ETag of the node is that of its last order."""
+    return {"order": str(order.kind), "reason": order.message, "time_s": order.time_s}
 
 
 async def _add(connection: AsyncConnection, happened: Sequence[NodeEvent]) -> list[NodeEvent]:

@@ -62,7 +62,8 @@ class QueueStore:
             before = await _find_project(connection, row.name)
             await connection.execute(projects.delete().where(projects.c.name == row.name))
             await connection.execute(projects.insert().values(**after))
-            change = Change("projects.put", row.name, row.name, before, after)
+            seen = ProjectRow(row.name) if before is None else ProjectRow(**before)
+            change = Change("projects.put", row.name, row.name, before, after, etag_before=seen.etag)
             await record_change(connection, author, change, now)
         self._changes.announce("")
 

@@ -1,7 +1,7 @@
 """The records of the store, one frozen dataclass per table. Times are Unix seconds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -9,9 +9,11 @@ from pydantic import ValidationError
 
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.states import JobState
+from regroup.service.domain.versions import etag_of
 from regroup.service.spec.issues import describe_error
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.workload import requested_steps
+from regroup.service.store.schema.json_values import plain
 
 HELD = "Held"
 """Condition of a failed job whose nodes stay allocated for debugging."""
@@ -316,6 +318,11 @@ class ProjectRow:
     spares: int = 0
     """Number of idle nodes that are reserved for its running jobs."""
 
+    @property
+    def etag(self) -> str:
+        """Entity tag of these settings."""
+        return etag_of(plain(asdict(self)))
+
 
 @dataclass(frozen=True)
 class DrainRow:
@@ -329,6 +336,11 @@ class DrainRow:
     requested_at: float
     deadline_at: float
     """Time after which the node may be removed."""
+
+    @property
+    def etag(self) -> str:
+        """Entity tag of this request."""
+        return etag_of(asdict(self))
 
 
 class Reported(Protocol):

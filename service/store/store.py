@@ -23,6 +23,7 @@ from regroup.service.store.audit import AuditStore, Change, audited, audited_fie
 from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.generation_progress import progress_of
+from regroup.service.store.idempotency import IdempotencyStore, RequestKey
 from regroup.service.store.identities import IdentityStore
 from regroup.service.store.incident_rows import write_incident
 from regroup.service.store.ingest import ingest
@@ -68,7 +69,7 @@ class Store:
         self.audit = AuditStore(database)
         self.totals = TotalsStore(database)
         self.retention = RetentionStore(database)
-        self._idempotency_kept_s = idempotency_kept_s
+        self.idempotency = IdempotencyStore(database, idempotency_kept_s)
 
     @classmethod
     async def open(cls, url: str, *, idempotency_kept_s: float = 86_400.0) -> "Store":
@@ -182,42 +183,33 @@ class Store:
 
     # ------------------------------------------------------------ requests of users
 
-    async def submit(
-        self, new: NewJob, *, now: float, author: Author, idempotency: tuple[str, str, str] | None = None
-    ) -> JobRow:
+    async def submit(self, new: NewJob, *, now: float, author: Author, request: RequestKey | None = None) -> JobRow:
         """Queue a job.
 
         Args:
-            idempotency: scope, key and hash of the body. The job's id is stored under them, in the same transaction.
+            request: key of the request. The job's id is stored under it, in the same transaction.
 
         Raises:
+            RepeatedRequestError: an earlier request has the same key.
             ConflictError: a live job has the name, or a request with the same key is in progress.
         """
         async with self._database.write() as connection:
-            if idempotency is not None:
-                answer = {"job_id": new.id}
-                await jobs.remember(connection, *idempotency, answer, now, since=now - self._idempotency_kept_s)
+            if request is not None:
+                await self.idempotency.reserve(connection, request, {"job_id": new.id}, now=now)
             job = await jobs.insert(connection, new, now, author.name)
             change = Change("jobs.submit", job.id, job.project, after=audited_fields(job))
             await record_change(connection, author, change, now)
         self.changes.announce(job.id)
         return job
 
-    async def remembered(self, scope: str, key: str, *, now: float) -> tuple[str, Any] | None:
-        """Return the hash of the body and the response of this key if it is still valid, else None."""
-        async with self._database.read() as connection:
-            return await jobs.remembered(connection, scope, key, now - self._idempotency_kept_s)
-
-    async def cancel(self, job_id: str, *, now: float, author: Author, version: int | None = None) -> JobRow:
+    async def cancel(self, job_id: str, *, now: float, author: Author) -> JobRow:
         """Cancel a queued or suspended job at once; record the intent for any other. A repetition has no effect.
 
         Raises:
-            PreconditionError: the job's version is not `version`.
             ConflictError: the job has ended, but was not cancelled.
         """
         async with self._job(job_id) as writer, audited(writer, author, "jobs.cancel", now):
             job, actor = writer.job, author.name
-            writer.expect_version(version)
             if job.state in (JobState.QUEUED, JobState.SUSPENDED):
                 await writer.move(JobState.CANCELLED, Reason.CANCELLED_BY_USER, now=now, actor=actor)
             elif job.state.is_terminal and job.state is not JobState.CANCELLED:

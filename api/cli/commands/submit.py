@@ -6,6 +6,7 @@ import typer
 
 from regroup.api.cli.common import exit_codes
 from regroup.api.cli.common.action import run_action
+from regroup.api.cli.common.dry_run import is_dry_run
 from regroup.api.cli.common.interrupt import continuation_text
 from regroup.api.cli.common.options import AsJson, Job, Project, Server, Settings, Spec
 from regroup.api.cli.common.output import exit_with, print_json, print_message
@@ -61,7 +62,7 @@ def submit(
         )
     if wait and job.state != "SUCCEEDED":
         exit_with(exit_codes.JOB_NOT_SUCCEEDED)
-    if not wait and not as_json:
+    if not wait and not as_json and not is_dry_run():
         print_message(f"watch it: regroup watch {job.id}")
 
 

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+import typer
+
+from regroup.api.cli.common.dry_run import is_dry_run
 from regroup.api.cli.common.interrupt import stating
 from regroup.api.cli.common.output import print_json
 
@@ -33,6 +36,8 @@ def run_action(
     """
     from regroup.api.cli.common.connection import connect
 
+    if wait is not None and is_dry_run():
+        raise typer.BadParameter("--wait: a dry run changes nothing that the command could wait for")
     with connect(server, patient=wait is not None) as client:
         result = call(client)
         if wait is not None:

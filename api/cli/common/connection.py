@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from regroup.api.cli.common.dry_run import under_conditions
+
 if TYPE_CHECKING:
     from regroup.api.client.client import Client
 
@@ -19,4 +21,4 @@ def connect(server: str | None, *, token: str | None = None, patient: bool = Fal
     except SpecError as error:
         raise typer.BadParameter(f"--server or REGROUP_SERVER: {error.issues[0].message} (got {server!r})") from error
     contact = None if url is None else ContactReport(url)
-    return discovery.connect(server, token=token, patient=patient, contact=contact)
+    return under_conditions(discovery.connect(server, token=token, patient=patient, contact=contact))

@@ -53,6 +53,8 @@ class Request(Generic[T]):
     accepted_statuses: frozenset[int] = frozenset()
     """Statuses that are parsed like a success."""
     timeout_s: float = TIMEOUT_S
+    is_conditional: bool = True
+    """Whether `Client.under` applies to it, if its method is not GET: it changes an object with a state."""
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of httpx2's `request`."""

@@ -1,14 +1,16 @@
 """Execute requests, operations, listings and streams over HTTP: blocking, and with asyncio."""
 
 import asyncio
+import copy
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import closing
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx2
 
 from regroup.api.client.connection.access_token import TokenAuth
+from regroup.api.client.connection.conditions import Conditions
 from regroup.api.client.connection.connection_options import ConnectionOptions
 from regroup.api.client.connection.contact import Contact
 from regroup.api.client.connection.errors import error_from
@@ -44,7 +46,7 @@ class SyncTransport:
         transport: httpx2.BaseTransport | None,
         contact: Contact | None = None,
     ) -> None:
-        self._patience_s, self._contact = patience_s, contact
+        self._patience_s, self._contact, self._conditions = patience_s, contact, Conditions()
         self._http = httpx2.Client(
             base_url=options.base_url, auth=TokenAuth(url, token), timeout=_TIMEOUT,
             transport=transport or options.transport(), trust_env=False,
@@ -53,6 +55,12 @@ class SyncTransport:
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
+
+    def under(self, conditions: Conditions) -> Self:
+        """Return a transport with the same connections, whose requests have these conditions."""
+        other = copy.copy(self)
+        other._conditions = conditions
+        return other
 
     def run(self, operation: Request[T] | Operation[T]) -> T:
         """Execute a request, with retries, or an operation."""
@@ -103,6 +111,7 @@ class SyncTransport:
         raise connection_lost(None)
 
     def _send(self, request: Request[Any]) -> httpx2.Response:
+        request = self._conditions.applied_to(request)
         attempts = send_with_retries(request, Retry(self._patience_s, self._contact), self._http.base_url)
         return self._drive(attempts, self._attempt)
 
@@ -144,7 +153,7 @@ class AsyncTransport:
         options: ConnectionOptions,
         transport: httpx2.AsyncBaseTransport | None,
     ) -> None:
-        self._patience_s = patience_s
+        self._patience_s, self._conditions = patience_s, Conditions()
         self._http = httpx2.AsyncClient(
             base_url=options.base_url, auth=TokenAuth(url, token), timeout=_TIMEOUT,
             transport=transport or options.async_transport(), trust_env=False,
@@ -153,6 +162,12 @@ class AsyncTransport:
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
+
+    def under(self, conditions: Conditions) -> Self:
+        """Return a transport with the same connections, whose requests have these conditions."""
+        other = copy.copy(self)
+        other._conditions = conditions
+        return other
 
     async def run(self, operation: Request[T] | Operation[T]) -> T:
         """Execute a request, with retries, or an operation."""
@@ -205,6 +220,7 @@ class AsyncTransport:
         raise connection_lost(None)
 
     async def _send(self, request: Request[Any]) -> httpx2.Response:
+        request = self._conditions.applied_to(request)
         attempts = send_with_retries(request, Retry(self._patience_s), self._http.base_url)
         return await self._drive(attempts, self._attempt)
 

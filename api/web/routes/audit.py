@@ -9,6 +9,7 @@ from starlette.responses import StreamingResponse
 
 from regroup.api.schemas.audit import AuditChain, AuditPage, AuditRecord
 from regroup.api.schemas.identities import Subject
+from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForAnyProject, ForCluster, TheServices, TheTokens
 from regroup.service.operations.access.authorization import Sender
@@ -26,7 +27,7 @@ _LINES: dict[int | str, dict[str, Any]] = {
         "description": "One record on each line, as JSON",
     }
 }
-router = APIRouter(prefix="/v1/audit", tags=["audit"], responses=responses())
+router = APIRouter(route_class=OperationRoute, prefix="/v1/audit", tags=["audit"], responses=responses())
 
 
 def read_filter(

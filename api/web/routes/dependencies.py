@@ -8,7 +8,7 @@ exist.
 from dataclasses import dataclass
 from typing import Annotated, cast
 
-from fastapi import Depends, Header, Path, Query, Request, Security
+from fastapi import Depends, Path, Query, Request, Security
 from fastapi.security import HTTPBearer
 
 from regroup.api.web.http import PageTokens
@@ -143,12 +143,3 @@ NodeOperator = Annotated[Sender, Depends(ForCluster(ClusterPermission.NODES_WRIT
 
 After = Annotated[int, Query(ge=0, lt=2**53, description="Position after which the answer begins")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries in the answer")]
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        min_length=1,
-        max_length=255,
-        pattern=r"^[\x21-\x7e]+$",
-        description="Requests with the same key and body take effect once",
-    ),
-]

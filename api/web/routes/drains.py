@@ -5,12 +5,15 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from regroup.api.schemas.drains import Drain, DrainRequest
+from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import NodeOperator, NodeReader, TheServices
 from regroup.service.operations import drains
 
 NodeReference = Annotated[str, Path(description="Name or id of a node", max_length=256)]
-router = APIRouter(prefix="/v1/nodes/{node}", tags=["drain"], responses=responses("conflict"))
+router = APIRouter(
+    route_class=OperationRoute, prefix="/v1/nodes/{node}", tags=["drain"], responses=responses("conflict")
+)
 
 
 @router.post("/drain", status_code=202, responses=responses("conflict", "body_too_large", "malformed_json"))

@@ -5,13 +5,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path
 from starlette.responses import StreamingResponse
 
+from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import JobWithOutput, TheServices
 from regroup.service.operations.evidence import find_incident, stream_bundle
 
 _FILE = {"schema": {"type": "string", "format": "binary"}}
 _FOUND: dict[int | str, dict[str, Any]] = {200: {"content": {"application/zip": _FILE}, "description": "A zip file"}}
-router = APIRouter(prefix="/v1/jobs/{job}/incidents", tags=["jobs"], responses=responses())
+router = APIRouter(route_class=OperationRoute, prefix="/v1/jobs/{job}/incidents", tags=["jobs"], responses=responses())
 
 
 @router.get("/{number}/evidence", response_class=StreamingResponse, responses=_FOUND)

@@ -11,6 +11,7 @@ from starlette.responses import StreamingResponse
 
 from regroup.api.schemas.exec import ExecExit, ExecOutput, ExecRequest, ExecStarted
 from regroup.api.web.event_stream import KEEPALIVE_S, stream_events
+from regroup.api.web.operation import OperationRoute, unconditional
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import JobForCommands, TheSender, TheServices
 from regroup.service.operations import exec
@@ -20,7 +21,7 @@ _STREAM: dict[str, Any] = {
     "content": {"text/event-stream": {"schema": {"type": "string"}}},
     "description": "The command runs",
 }
-router = APIRouter(prefix="/v1/jobs/{job}", tags=["exec"], responses=responses())
+router = APIRouter(route_class=OperationRoute, prefix="/v1/jobs/{job}", tags=["exec"], responses=responses())
 
 
 @router.post(
@@ -28,6 +29,7 @@ router = APIRouter(prefix="/v1/jobs/{job}", tags=["exec"], responses=responses()
     response_class=StreamingResponse,
     responses={200: _STREAM, **responses("conflict", "body_too_large", "malformed_json")},
 )
+@unconditional("runs a command and streams its output")
 async def run(job: JobForCommands, command: ExecRequest, services: TheServices, sender: TheSender) -> StreamingResponse:
     """Run a command on the node of a rank, with the rank's environment and folder, while its generation runs.
 

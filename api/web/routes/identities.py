@@ -15,6 +15,7 @@ from regroup.api.schemas.identities import (
     NewIdentity,
     OwnMembership,
 )
+from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForEveryone, ForProject, TheSender, TheServices
 from regroup.service.operations.access.authorization import Sender
@@ -27,7 +28,7 @@ Self = Annotated[Sender, Depends(ForEveryone("shows the sender"))]
 Caller = Annotated[Sender, Depends(ForEveryone("limits identities to those that the sender sees or manages"))]
 MembersReader = Annotated[str, Depends(ForProject(Permission.MEMBERS_READ))]
 MembersWriter = Annotated[str, Depends(ForProject(Permission.MEMBERS_WRITE))]
-router = APIRouter(prefix="/v1", tags=["identities"], responses=responses())
+router = APIRouter(route_class=OperationRoute, prefix="/v1", tags=["identities"], responses=responses())
 
 
 @router.get("/me")
@@ -117,4 +118,5 @@ def _member(row: MemberRow) -> Member:
         permissions=sorted(row.membership.permissions),
         created_at=row.created_at,
         created_by=row.created_by,
+        etag=row.etag,
     )

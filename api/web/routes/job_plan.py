@@ -3,10 +3,11 @@
 from fastapi import APIRouter
 
 from regroup.api.schemas.job_plan import JobPlan
+from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import JobToRead, TheJobs
 
-router = APIRouter(prefix="/v1/jobs", tags=["plans"], responses=responses())
+router = APIRouter(route_class=OperationRoute, prefix="/v1/jobs", tags=["plans"], responses=responses())
 
 
 @router.get("/{job}/plan")

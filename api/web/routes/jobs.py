@@ -10,12 +10,12 @@ from regroup.api.schemas.history import Checkpoint, CheckpointList, Generation, 
 from regroup.api.schemas.jobs import Job, JobList, Why
 from regroup.api.schemas.stacks import Stacks, rank_stack
 from regroup.api.web import presenters
-from regroup.api.web.http import etag, expected_version
+from regroup.api.web.http import etag
+from regroup.api.web.operation import REPLAYED_HEADER, IdempotencyKey, OperationRoute
 from regroup.api.web.presenters import job_detail, job_summary
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import (
     ForEveryone,
-    IdempotencyKey,
     JobToChange,
     JobToRead,
     JobWithOutput,
@@ -31,13 +31,10 @@ from regroup.service.spec.types import Name
 from regroup.service.store.records import JobFilter
 
 CheckpointStep = Annotated[int, Path(ge=0, lt=2**53, description="Step of the checkpoint")]
-IfMatch = Annotated[
-    str | None, Header(max_length=100, description="ETag of the job: refuse if the job has changed since")
-]
 Label = Annotated[str, Field(max_length=400)]
 Submitter = Annotated[Sender, Depends(ForEveryone("needs permissions in the project of the spec"))]
 Lister = Annotated[Sender, Depends(ForEveryone("lists the jobs of projects that the sender sees"))]
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=responses("conflict"))
+router = APIRouter(route_class=OperationRoute, prefix="/v1/jobs", tags=["jobs"], responses=responses("conflict"))
 
 
 @router.post("", status_code=201, responses=responses("conflict", "body_too_large", "malformed_json"))
@@ -51,9 +48,8 @@ async def create(
     """Submit a job. Requests with the same `Idempotency-Key` and spec within 24 hours return the same job."""
     submitted = await jobs.submit(spec, sender, key=idempotency_key)
     response.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
-    response.headers["ETag"] = etag(submitted.job)
     if submitted.replayed:
-        response.headers["Idempotency-Replayed"] = "true"
+        response.headers[REPLAYED_HEADER] = "true"
     return job_detail(await jobs.detail(submitted.job))
 
 
@@ -92,17 +88,13 @@ async def get(
     """Get a job with all its fields."""
     if if_none_match is not None and etag(job) in (part.strip() for part in if_none_match.split(",")):
         return Response(status_code=304, headers={"ETag": etag(job)})
-    response.headers["ETag"] = etag(job)
     return job_detail(await jobs.detail(job))
 
 
-@router.post("/{job}/cancel", status_code=202, responses=responses("conflict", "precondition_failed"))
-async def cancel(
-    job: JobToChange, response: Response, jobs: TheJobs, sender: TheSender, if_match: IfMatch = None
-) -> Job:
+@router.post("/{job}/cancel", status_code=202, responses=responses("conflict"))
+async def cancel(job: JobToChange, response: Response, jobs: TheJobs, sender: TheSender) -> Job:
     """Cancel a job. A queued job ends immediately; any other job ends when all its ranks have exited."""
-    cancelled = await jobs.cancel(job, author=sender.author, version=expected_version(if_match))
-    response.headers["ETag"] = etag(cancelled)
+    cancelled = await jobs.cancel(job, author=sender.author)
     response.headers["Location"] = f"/v1/jobs/{cancelled.id}"
     return job_detail(await jobs.detail(cancelled))
 

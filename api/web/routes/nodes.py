@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Path
 
 from regroup.api.schemas.nodes import Node, NodeFault, NodeHealth, NodeJob, NodeList, NodeOrder
+from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import NodeOperator, NodeReader, TheServices
 from regroup.service.operations.access.authorization import Sender
@@ -12,7 +13,7 @@ from regroup.service.operations.nodes import NodeState
 
 NodeName = Annotated[str, Path(description="Name of the node, or its current name or id in Ray", max_length=253)]
 Order = Annotated[NodeOrder, Body()]
-router = APIRouter(prefix="/v1/nodes", tags=["nodes"], responses=responses())
+router = APIRouter(route_class=OperationRoute, prefix="/v1/nodes", tags=["nodes"], responses=responses())
 
 
 @router.get("")
@@ -72,4 +73,5 @@ def _node(state: NodeState, sender: Sender) -> Node:
             quarantines=health.quarantines,
             faults=[NodeFault.model_validate(fault) for fault in health.faults],
         ),
+        etag=state.etag,
     )

@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from regroup import __version__
 from regroup.api.schemas.server import Health, Version
+from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import TOKEN, ForCluster, ForEveryone, TheServices
 from regroup.service.domain.errors import RegroupError
@@ -20,7 +21,7 @@ Verbose = Annotated[bool, Query(description="Report all checks, also those that 
 VersionReader = Annotated[Sender, Depends(ForEveryone("shows the version of the server"))]
 MetricsReader = Annotated[Sender, Depends(ForCluster(ClusterPermission.METRICS))]
 _CHECK_TIMEOUT_S = 5.0
-router = APIRouter(tags=["ops"], responses=responses())
+router = APIRouter(route_class=OperationRoute, tags=["ops"], responses=responses())
 
 
 @router.get("/livez", responses={503: {"model": Health, "description": "The process must be restarted"}})

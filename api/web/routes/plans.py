@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 
 from regroup.api.schemas.plans import PlanReport
+from regroup.api.web.operation import OperationRoute, unconditional
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForCluster, TheServices
 from regroup.service.operations.access.authorization import Sender
@@ -12,11 +13,17 @@ from regroup.service.operations.calculation import CALCULATIONS
 from regroup.service.operations.plans import PlanRequest, plan
 from regroup.service.policy.access.roles import ClusterPermission
 
-router = APIRouter(prefix="/v1/plans", tags=["plans"], responses=responses("malformed_json", "body_too_large"))
+router = APIRouter(
+    route_class=OperationRoute,
+    prefix="/v1/plans",
+    tags=["plans"],
+    responses=responses("malformed_json", "body_too_large"),
+)
 Planner = Annotated[Sender, Depends(ForCluster(ClusterPermission.PLANS))]
 
 
 @router.post("")
+@unconditional("calculates")
 async def create(request: PlanRequest, services: TheServices, sender: Planner) -> PlanReport:
     """Find the fastest layouts of a model on a number of devices, with breakdowns of time and memory.
 

@@ -6,13 +6,13 @@ from fastapi import APIRouter, Body, Response
 
 from regroup.api.schemas.jobs import Job
 from regroup.api.schemas.probes import Probe, ProbeList
-from regroup.api.web.http import etag
+from regroup.api.web.operation import REPLAYED_HEADER, IdempotencyKey, OperationRoute
 from regroup.api.web.presenters import job_detail
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import IdempotencyKey, NodeOperator, NodeReader, TheServices
+from regroup.api.web.routes.dependencies import NodeOperator, NodeReader, TheServices
 from regroup.service.operations.probes import ProbeRequest
 
-router = APIRouter(prefix="/v1/probes", tags=["probes"], responses=responses())
+router = APIRouter(route_class=OperationRoute, prefix="/v1/probes", tags=["probes"], responses=responses())
 
 
 @router.post("", status_code=201, responses=responses("conflict", "body_too_large", "malformed_json"))
@@ -26,9 +26,8 @@ async def create(
     """Submit a job that measures its nodes. Its result is listed here when it has SUCCEEDED."""
     submitted = await services.probes.submit(request, sender, key=idempotency_key)
     response.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
-    response.headers["ETag"] = etag(submitted.job)
     if submitted.replayed:
-        response.headers["Idempotency-Replayed"] = "true"
+        response.headers[REPLAYED_HEADER] = "true"
     return job_detail(await services.jobs.detail(submitted.job))
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path
 
 from regroup.api.schemas.projects import Project, ProjectList, ProjectSettings
+from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForCluster, ForEveryone, ForProject, TheServices
 from regroup.service.operations.access.authorization import Sender
@@ -18,7 +19,7 @@ ProjectName = Annotated[Name, Path(description="Name of the project")]
 Lister = Annotated[Sender, Depends(ForEveryone("lists the projects that the sender sees"))]
 ReadableProject = Annotated[str, Depends(ForProject(Permission.PROJECT_READ))]
 QuotaOperator = Annotated[Sender, Depends(ForCluster(ClusterPermission.PROJECTS_WRITE))]
-router = APIRouter(prefix="/v1/projects", tags=["projects"], responses=responses())
+router = APIRouter(route_class=OperationRoute, prefix="/v1/projects", tags=["projects"], responses=responses())
 
 
 @router.get("")
@@ -65,4 +66,5 @@ def _project(state: ProjectState) -> Project:
         allocated=state.allocated,
         running=state.running,
         queued=state.queued,
+        etag=row.etag,
     )

@@ -4,12 +4,13 @@ from fastapi import APIRouter
 
 from regroup.api.schemas.jobs import Job
 from regroup.api.schemas.resize import ResizeRequest
+from regroup.api.web.operation import OperationRoute
 from regroup.api.web.presenters import job_detail
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import JobToChange, TheJobs, TheSender, TheServices
 from regroup.service.operations import resize as resize_operations
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(route_class=OperationRoute, prefix="/v1/jobs", tags=["jobs"])
 
 
 @router.post("/{job}/resize", status_code=202, responses=responses("conflict", "body_too_large", "malformed_json"))

@@ -8,12 +8,18 @@ from fastapi import APIRouter, Depends
 
 from regroup.api.schemas.jobs import ValidatedSpec
 from regroup.api.web.descriptions import describe_properties
+from regroup.api.web.operation import OperationRoute, unconditional
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForEveryone, TheJobs
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.spec.job import JobSpec
 
-router = APIRouter(prefix="/v1/spec", tags=["spec"], responses=responses("malformed_json", "body_too_large"))
+router = APIRouter(
+    route_class=OperationRoute,
+    prefix="/v1/spec",
+    tags=["spec"],
+    responses=responses("malformed_json", "body_too_large"),
+)
 Reader = Annotated[Sender, Depends(ForEveryone("shows the schema, which is public"))]
 Checker = Annotated[Sender, Depends(ForEveryone("needs permissions in the project of the spec"))]
 
@@ -33,6 +39,7 @@ async def schema(sender: Reader) -> dict[str, Any]:
 
 
 @router.post("/validate")
+@unconditional("validates")
 async def validate(spec: JobSpec, jobs: TheJobs, sender: Checker) -> ValidatedSpec:
     """Validate a spec as a submission does, and return it with its defaults and its layout. Submits nothing.
 

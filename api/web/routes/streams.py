@@ -19,6 +19,7 @@ from starlette.responses import StreamingResponse
 from regroup.api.schemas import history as schemas
 from regroup.api.schemas.history import Event, EventList, Step, StepList
 from regroup.api.web.event_stream import KEEPALIVE_S, stream_events
+from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import After, JobToRead, JobWithOutput, Limit, TheJobs, TheServices
 from regroup.service.operations.follower_queue import FollowerDroppedError
@@ -28,7 +29,7 @@ from regroup.service.operations.logs import LogPiece, LogPosition, read_chunk, r
 from regroup.service.store import records
 
 _STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Entries"}
-router = APIRouter(prefix="/v1/jobs/{job}", tags=["streams"], responses=responses())
+router = APIRouter(route_class=OperationRoute, prefix="/v1/jobs/{job}", tags=["streams"], responses=responses())
 
 Follow = Annotated[bool, Query(description="Stream entries as server-sent events as they arrive")]
 LastEventId = Annotated[str | None, Header(max_length=100, description="Resume the stream after this id")]

@@ -4,11 +4,12 @@ from fastapi import APIRouter
 
 from regroup.api.schemas.jobs import Job
 from regroup.api.schemas.suspend import SuspendRequest
+from regroup.api.web.operation import OperationRoute
 from regroup.api.web.presenters import job_detail
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import JobToChange, TheJobs, TheSender, TheServices
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(route_class=OperationRoute, prefix="/v1/jobs", tags=["jobs"])
 
 
 @router.post("/{job}/suspend", status_code=202, responses=responses("conflict", "body_too_large", "malformed_json"))

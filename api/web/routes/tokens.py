@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query
 
 from regroup.api.schemas.identities import IssuedToken, NewToken, Subject, Token, TokenList
+from regroup.api.web.operation import OperationRoute, secret_response
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForEveryone, TheServices
 from regroup.service.operations.access.authorization import Sender
@@ -12,10 +13,11 @@ from regroup.service.operations.access.identities import TokenRequest
 
 TokenId = Annotated[str, Path(max_length=64, description="Id of the token")]
 Caller = Annotated[Sender, Depends(ForEveryone("limits tokens to those of identities that the sender manages"))]
-router = APIRouter(prefix="/v1/tokens", tags=["tokens"], responses=responses())
+router = APIRouter(route_class=OperationRoute, prefix="/v1/tokens", tags=["tokens"], responses=responses())
 
 
 @router.post("", status_code=201, responses=responses("body_too_large", "malformed_json"))
+@secret_response
 async def create(new: NewToken, services: TheServices, sender: Caller) -> IssuedToken:
     """Create a token, for yourself or for an identity that you manage. Its value is shown only in this answer."""
     request = TokenRequest(new.name, new.subject, new.project, new.role, new.expires_in_s)

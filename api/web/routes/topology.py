@@ -3,10 +3,11 @@
 from fastapi import APIRouter
 
 from regroup.api.schemas.topology import Topology
+from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import NodeReader, TheServices
 
-router = APIRouter(prefix="/v1/topology", tags=["topology"], responses=responses())
+router = APIRouter(route_class=OperationRoute, prefix="/v1/topology", tags=["topology"], responses=responses())
 
 
 @router.get("")

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends, Header, Path, Request, Response
 
 from regroup.api.schemas.uploads import NewUpload, Upload, UploadLimits
 from regroup.api.web.http import MAX_PIECE_BYTES
+from regroup.api.web.operation import OperationRoute, unconditional
 from regroup.api.web.problems import problem, responses
 from regroup.api.web.routes.dependencies import ForAnyProject, get_services
 from regroup.service.blobs import store as blob_store
@@ -26,7 +27,10 @@ UploadId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}-[1-9]\d{0,14}$", max_leng
 _STORED = {200: {"model": Upload, "description": "The archive is already stored"}}
 _BYTES = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}, "required": True}
 router = APIRouter(
-    prefix="/v1/uploads", tags=["uploads"], responses=responses("archive_too_large", "upload_quota_exceeded")
+    route_class=OperationRoute,
+    prefix="/v1/uploads",
+    tags=["uploads"],
+    responses=responses("archive_too_large", "upload_quota_exceeded"),
 )
 
 
@@ -37,6 +41,7 @@ async def limits(blobs: TheBlobStore, sender: Uploader) -> UploadLimits:
 
 
 @router.post("", status_code=201, responses={**responses("malformed_json"), **_STORED})
+@unconditional("stores bytes under their digest")
 async def create(new: NewUpload, response: Response, blobs: TheBlobStore, sender: Uploader) -> Upload:
     """Start or resume the upload of an archive, also one that another client started.
 
@@ -59,6 +64,7 @@ async def get(upload: UploadId, response: Response, blobs: TheBlobStore, sender:
     "/{upload}", response_model=Upload, responses=responses("conflict", "damaged_upload"),
     openapi_extra={"requestBody": _BYTES},
 )  # fmt: skip
+@unconditional("stores bytes under their digest")
 async def append(
     upload: UploadId,
     request: Request,

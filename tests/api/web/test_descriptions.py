@@ -29,7 +29,7 @@ def test_every_property_is_described_by_a_sentence(of: str) -> None:
 def test_the_text_is_the_one_in_the_source_or_that_of_the_model() -> None:
     schemas = openapi()["components"]["schemas"]
     job = schemas["Job"]["properties"]
-    assert job["version"]["description"] == "Number of the newest event; `If-Match` compares it."
+    assert job["version"]["description"] == "Number of the newest event."
     assert job["digest"]["description"] == "Digests of the result."
     workload = schemas["JobSpec"]["properties"]["workload"]["description"]
     assert workload.startswith("The built-in trainer") and workload.count(" Or: ") == 3

@@ -16,6 +16,7 @@ from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.retention import RetentionPolicy, remove_expired
 from regroup.service.policy.detection.node_quarantine import MEMORY_S, NodeEvent, NodeEventKind, QuarantinePolicy
 from regroup.service.store import retention
+from regroup.service.store.idempotency import RequestKey
 from regroup.service.store.records import Lease, NewJob
 from regroup.service.store.store import Store
 
@@ -142,8 +143,10 @@ async def test_recent_jobs_pinned_jobs_and_dependencies_are_kept(
 
 async def test_idempotency_keys_end_after_their_retention(store: Store, make_spec: Callable[..., Any]) -> None:
     new = NewJob("job_1", make_spec("gpt"), "file:///s")
-    await store.submit(new, now=NOW - 2 * DAY_S, author=Author("user"), idempotency=("user:submit", "key", "hash"))
-    assert await store.remembered("user:submit", "key", now=NOW) is None
+    await store.submit(
+        new, now=NOW - 2 * DAY_S, author=Author("user"), request=RequestKey("user:submit", "key", "hash")
+    )
+    assert await store.idempotency.find("user:submit", "key", now=NOW) is None
     await remove_all(store, NEVER)
     assert await count(store, "idempotency") == 0
 

@@ -1,0 +1,71 @@
+"""Methods of the client for asyncio for nodes and projects."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from regroup.api.client import nodes, projects
+from regroup.api.client.connection.transport import AsyncTransport
+from regroup.api.schemas.drains import Drain
+from regroup.api.schemas.nodes import Node
+from regroup.api.schemas.projects import Project, ProjectSettings
+from regroup.api.schemas.topology import Topology
+
+
+class AsyncClusterMethods:
+    """The part of the client for what belongs to no job."""
+
+    _transport: AsyncTransport
+
+    async def nodes(self) -> list[Node]:
+        """List the nodes: free capacity, jobs, health."""
+        return await self._transport.run(nodes.nodes())
+
+    async def topology(self) -> Topology:
+        """Return the topology of the cluster as placement uses it."""
+        return await self._transport.run(nodes.topology())
+
+    async def cordon(self, node: str, *, reason: str = "") -> Node:
+        """Place no new ranks on a node until it is uncordoned. Running jobs continue."""
+        return await self._transport.run(nodes.cordon(node, reason))
+
+    async def uncordon(self, node: str, *, reason: str = "") -> Node:
+        """End the cordon or quarantine of a node and clear its faults."""
+        return await self._transport.run(nodes.uncordon(node, reason))
+
+    async def drain(self, node: str, *, deadline_s: float | str = 600.0, reason: str = "on request") -> Drain:
+        """Drain a node. Its jobs move to other nodes, or save their next step and queue.
+
+        Args:
+            node: Name or id of the node.
+            deadline_s: Time until the node goes away, in seconds or as a text such as `15m`.
+            reason: Text for people, shown with every job that is relocated.
+        """
+        return await self._transport.run(nodes.drain(node, deadline_s, reason))
+
+    async def undrain(self, node: str) -> None:
+        """End the drain of a node, so that it accepts ranks again."""
+        return await self._transport.run(nodes.undrain(node))
+
+    async def drain_status(self, node: str) -> Drain:
+        """Return the deadline of a drain and the jobs still on the node. Raises ApiError if there is no drain."""
+        return await self._transport.run(nodes.drain_status(node))
+
+    async def wait_for_drain(self, node: str) -> Drain:
+        """Wait until a draining node is empty or its deadline has passed: then `jobs` lists the jobs still on it."""
+        return await self._transport.run(nodes.wait_for_drain(node))
+
+    async def projects(self) -> list[Project]:
+        """List the projects that have settings or unfinished jobs."""
+        return await self._transport.run(projects.projects())
+
+    async def project(self, name: str) -> Project:
+        """Return a project. A project without settings has no limits."""
+        return await self._transport.run(projects.project(name))
+
+    async def set_project(self, name: str, settings: ProjectSettings | Mapping[str, Any]) -> Project:
+        """Create or replace a project. Omitted settings get their defaults. Running jobs continue."""
+        return await self._transport.run(projects.set_project(name, settings))
+
+    async def delete_project(self, name: str) -> None:
+        """Delete the settings of a project that has no unfinished jobs."""
+        return await self._transport.run(projects.delete_project(name))
