@@ -29,6 +29,7 @@ from regroup.api.web.routes import (
     plans,
     probes,
     projects,
+    reference,
     resize,
     specs,
     streams,
@@ -100,7 +101,7 @@ def _create_app(lifespan: Any = None) -> FastAPI:
         generate_unique_id_function=_operation_id,
         redirect_slashes=False,
         separate_input_output_schemas=False,
-        # The pages of Swagger and ReDoc load scripts from other hosts.
+        # The framework's own pages load scripts from other hosts; `routes/reference.py` has one that does not.
         openapi_tags=[{"name": name, "description": text} for name, text in TAGS.items()],
         docs_url=None,
         redoc_url=None,
@@ -128,6 +129,7 @@ def _create_app(lifespan: Any = None) -> FastAPI:
         plans.router,
         probes.router,
         specs.router,
+        reference.router,
         ops.router,
     )
     problems.install(app, [route for router in routers for route in router.routes])

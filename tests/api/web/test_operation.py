@@ -1,4 +1,4 @@
-"""Conditions of changes with the API: dry runs, `If-Match` and keys of repeated requests, on every route that changes."""
+"""Conditions of changes with the API: dry runs, `If-Match` and keys of repeated requests, on every route."""
 
 import asyncio
 from collections.abc import Iterator
