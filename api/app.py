@@ -12,6 +12,7 @@ from regroup import __version__
 from regroup.api.web import problems
 from regroup.api.web.authenticator import Authenticator
 from regroup.api.web.descriptions import TAGS, describe_operations, describe_properties
+from regroup.api.web.examples import add_examples
 from regroup.api.web.http import Guard, PageTokens
 from regroup.api.web.open_streams import EndStreams, OpenStreams
 from regroup.api.web.request_checks import JsonBodies, check_request
@@ -78,6 +79,7 @@ class _App(FastAPI):
         if self.openapi_schema is None:
             document = super().openapi()
             describe_operations(document)
+            add_examples(document)
             describe_properties(document["components"]["schemas"])
         assert self.openapi_schema is not None, "the framework keeps the document"
         return self.openapi_schema

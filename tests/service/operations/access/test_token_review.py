@@ -1,5 +1,6 @@
 """Tokens of Kubernetes service accounts, reviewed by an API server over TLS."""
 
+import asyncio
 import json
 import ssl
 import threading
@@ -13,6 +14,7 @@ import pytest
 from regroup.service.domain.errors import UnauthorizedError, UnavailableError
 from regroup.service.domain.identity import IdentityKind
 from regroup.service.operations.access.token_review import TokenReview
+from regroup.service.policy.access.rate import RateLimit
 from tests.support.inputs.certificates import write_certificate
 
 ACCOUNT = "system:serviceaccount:ml:trainer"
@@ -107,3 +109,32 @@ async def test_a_review_that_fails_states_the_reason(api: str, account: Path, tm
             url = "https://127.0.0.1:1"
     with pytest.raises(UnavailableError, match="cannot review the token"):
         await TokenReview(url, "regroup", account=account).identify("a.b.c")
+
+
+async def test_a_refused_token_is_not_reviewed_again_at_once(api: str, account: Path) -> None:
+    review = TokenReview(api, "regroup", account=account)
+    for _ in range(3):
+        with pytest.raises(UnauthorizedError, match="does not accept"):
+            await review.identify("x.y.z")
+    assert len(Api.reviews) == 1
+
+
+async def test_concurrent_requests_with_one_token_need_one_review(
+    api: str, account: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regroup.service.operations.access.token_review._CONCURRENT", 1)
+    review = TokenReview(api, "regroup", account=account)
+    subjects = await asyncio.gather(*(review.identify("a.b.c") for _ in range(20)))
+    assert len({subject.name for subject in subjects}) == 1 and len(Api.reviews) == 1
+
+
+async def test_a_flood_of_tokens_is_not_passed_on(api: str, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regroup.service.operations.access.token_review._RATE", RateLimit(per_s=0.001, burst=5))
+    review = TokenReview(api, "regroup", account=account)
+    answers = await asyncio.gather(*(review.identify(f"x.y.{n}") for n in range(50)), return_exceptions=True)
+    assert len(Api.reviews) == 5
+    assert [type(answer) for answer in answers].count(UnauthorizedError) == 5
+    (refused,) = {str(answer) for answer in answers if isinstance(answer, UnavailableError)}
+    assert "send the request again" in refused
+    with pytest.raises(UnauthorizedError):
+        await review.identify("x.y.0")
