@@ -62,6 +62,10 @@ class Settings(BaseSettings):
     """URL of the OpenID Connect issuer whose tokens are accepted; empty for none."""
     oidc_audience: str = Field(default="", max_length=2000)
     """Audience (`aud`) that these tokens must have."""
+    oidc_client_id: str = Field(default="", max_length=2000)
+    """Client id with which `regroup login` signs in at the issuer; by default `oidc_audience`."""
+    oidc_scopes: str = Field(default="openid email groups offline_access", max_length=2000)
+    """Scopes that `regroup login` requests, separated by spaces."""
     oidc_subject_claim: str = Field(default="email", max_length=200)
     """Claim that names the identity."""
     oidc_groups_claim: str = Field(default="groups", max_length=200)

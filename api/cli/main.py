@@ -16,6 +16,7 @@ from regroup.api.cli.commands import (
     exec,
     identities,
     inspect,
+    login,
     nodes,
     plan,
     probe,
@@ -62,7 +63,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("History", (inspect.steps, inspect.events, evidence.evidence, inspect.checkpoints, inspect.export)),
     ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, drain.drain, drain.undrain, topology.topology)),
     ("Plan", (plan.plan, simulate.simulate)),
-    ("Access", (identities.whoami,)),
+    ("Access", (login.login, login.logout, identities.whoami)),
 )
 """All top-level commands, in the groups that `--help` and docs/cli.md show."""
 
@@ -77,6 +78,7 @@ GROUPS: tuple[tuple[str, str, typer.Typer], ...] = (
     ("Identities", "identities", identities.app),
     ("Members of projects", "members", identities.members_app),
     ("Tokens", "token", tokens.app),
+    ("Profiles", "profiles", login.app),
     ("Audit records", "audit", audit.app),
     ("Fault injection", "chaos", chaos.app),
 )

@@ -30,7 +30,7 @@ from regroup.api.schemas.exec import ExecEvent
 from regroup.api.schemas.job_plan import JobPlan
 from regroup.api.schemas.plans import PlanReport
 from regroup.api.schemas.probes import Probe
-from regroup.api.schemas.server import Health, Version
+from regroup.api.schemas.server import Health, SignIn, Version
 from regroup.api.schemas.stacks import RankStack
 from regroup.service.domain.layout import Layout
 from regroup.service.spec.job import JobSpec
@@ -333,6 +333,10 @@ class AsyncClient(AsyncAuditMethods, AsyncClusterMethods, AsyncIdentityMethods):
     async def version(self) -> Version:
         """Return the versions of the server and of the API."""
         return await self._transport.run(server.version())
+
+    async def sign_in_methods(self) -> SignIn:
+        """Return how people sign in. Needs no token."""
+        return await self._transport.run(server.sign_in_methods())
 
     async def spec_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of a job spec."""

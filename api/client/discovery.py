@@ -7,6 +7,7 @@ from regroup.api.client.client import Client
 from regroup.api.client.connection.access_token import server_record, state_dir
 from regroup.api.client.connection.address import server_url
 from regroup.api.client.connection.contact import Contact
+from regroup.api.client.connection.profiles import current_profile, load_profiles
 from regroup.api.live.follow import Feed
 from regroup.api.live.output import OutputSource
 from regroup.service.domain.errors import UnavailableError
@@ -19,9 +20,11 @@ _FOLLOW_PATIENCE_S = 120.0
 
 
 def address(server: str | None) -> str | None:
-    """Return the given URL, else the URL of this machine's server, else None."""
+    """Return the given URL, else that of the current profile, else that of this machine's server, else None."""
     if server:
         return server_url(server)
+    if (profile := current_profile()) is not None:
+        return profile.server
     record = server_record(state_dir())
     return None if record is None or "url" not in record else str(record["url"])
 
@@ -32,7 +35,7 @@ def connect(
     """Return a client of the server. A `patient` client retries long enough to outlast a restart of the server.
 
     Args:
-        server: URL of the server; None for the server of this machine.
+        server: URL of the server; None for that of the current profile, else for the server of this machine.
         token: Token of the server; None to find it (`access_token.find_token`).
         patient: The caller follows a job.
         contact: Learns when the server does not answer.
@@ -44,10 +47,12 @@ def connect(
     if url is None:
         raise UnavailableError(
             f"no server was started with the state directory {state_dir()}: "
-            "start one with `regroup serve`, or set --server or REGROUP_SERVER"
+            "start one with `regroup serve`, set --server or REGROUP_SERVER, or sign in with `regroup login`"
         )
     patience_s = _FOLLOW_PATIENCE_S if patient else _PATIENCE_S
-    return Client(url, token=token, patience_s=patience_s, contact=contact)
+    profile = load_profiles().of_server(url)
+    ca_file = None if profile is None else profile.ca_file
+    return Client(url, token=token, patience_s=patience_s, contact=contact, ca_file=ca_file)
 
 
 def describe_absence(failure: str) -> str:

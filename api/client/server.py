@@ -3,7 +3,7 @@
 from typing import Any
 
 from regroup.api.client.connection.requests import Request, to_model, url_path
-from regroup.api.schemas.server import Health, Version
+from regroup.api.schemas.server import Health, SignIn, Version
 
 _NOT_READY = frozenset({503})
 
@@ -17,6 +17,11 @@ def health() -> Request[Health]:
 def version() -> Request[Version]:
     """Get the versions of the server and of the API."""
     return Request("GET", "/version", to_model(Version))
+
+
+def sign_in_methods() -> Request[SignIn]:
+    """Get how people sign in."""
+    return Request("GET", url_path("sign-in"), to_model(SignIn))
 
 
 def spec_schema() -> Request[dict[str, Any]]:

@@ -12,6 +12,17 @@ class Version(Wire):
     """Version of the API."""
 
 
+class SignIn(Wire):
+    """How people sign in to the server."""
+
+    issuer: str | None
+    """URL of the OpenID Connect issuer; null if there is none, and people need a token of `regroup token create`."""
+    client_id: str
+    """Client id for the issuer."""
+    scopes: str
+    """Scopes to request, separated by spaces."""
+
+
 class Health(Wire):
     """Health of the server."""
 

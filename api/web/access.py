@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-OPEN_PATHS = frozenset({"/livez", "/readyz"})
-"""Paths that answer without the token, for probes."""
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/v1/sign-in"})
+"""Paths that answer without the token: for probes, and for clients that do not have one yet."""
 CHALLENGES = ('Bearer realm="regroup"', 'Basic realm="regroup"')
 """Values of `WWW-Authenticate`. With Basic, a browser asks for the token itself: its password, with any user name.
 

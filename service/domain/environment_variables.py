@@ -10,6 +10,14 @@ VARIABLES: Mapping[str, tuple[str, str]] = {
         "token of the server. Without it, and without `REGROUP_TOKEN_FILE` (also a setting of the server), clients "
         "read the token of this machine's server from its state directory",
     ),
+    "REGROUP_PROFILE": (
+        "command line, Python client",
+        "name of the profile to use instead of the one that `regroup profiles use` chose",
+    ),
+    "REGROUP_CONFIG_DIR": (
+        "command line, Python client",
+        "folder of the profiles of `regroup login`. Default: `regroup` in `XDG_CONFIG_HOME` or `~/.config`",
+    ),
     "REGROUP_CA_FILE": (
         "command line, Python client",
         "file with the certificates of authorities to trust for a server with TLS, PEM. Default: those of the system",

@@ -1,14 +1,17 @@
 """The token that a server asks for: where a client finds it, and how requests carry it."""
 
+import asyncio
 import json
 import os
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
 
+from regroup.api.client.connection.profiles import load_profiles
+from regroup.api.client.connection.renewal import fresh_token
 from regroup.service.domain.errors import ForbiddenError
 from regroup.service.local.api_token import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from regroup.service.local.processes import Process
@@ -32,10 +35,12 @@ def server_record(folder: Path) -> dict[str, Any] | None:
 
 
 def find_token(url: str) -> str | None:
-    """Return the token for a server: from the variables, or from the file of this machine's server if it is that one.
+    """Return the token for a server: from the variables, from its profile, or from the file of this machine's server.
 
     Raises:
-        ForbiddenError: REGROUP_TOKEN_FILE names a file that cannot be read.
+        ForbiddenError: REGROUP_TOKEN_FILE names a file that cannot be read, or the profiles cannot be read.
+        UnauthorizedError: the sign-in has ended.
+        UnavailableError: the issuer that renews the token does not answer.
     """
     if token := os.environ.get(TOKEN_VARIABLE):
         return token.strip()
@@ -44,6 +49,8 @@ def find_token(url: str) -> str | None:
             return Path(file).expanduser().read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ForbiddenError(f"the token file {file} ({TOKEN_FILE_VARIABLE}) cannot be read: {error}") from error
+    if (profile := load_profiles().of_server(url)) is not None:
+        return fresh_token(profile)
     return _local_token(url)
 
 
@@ -65,6 +72,22 @@ class TokenAuth(httpx2.Auth):
                 token = fresh
                 response = yield _with_token(request, token)
         self._found = token if response.status_code != _UNAUTHORIZED else None
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Send a request as `auth_flow` does, without blocking the event loop for a file or for an issuer."""
+        flow = self.auth_flow(request)
+        following: httpx2.Request | None = await asyncio.to_thread(next, flow)
+        while following is not None:
+            response = yield following
+            following = await asyncio.to_thread(_following, flow, response)
+
+
+def _following(flow: Generator[httpx2.Request, httpx2.Response], response: httpx2.Response) -> httpx2.Request | None:
+    """Return the next request of a flow; None at its end, because a future cannot hold StopIteration."""
+    try:
+        return flow.send(response)
+    except StopIteration:
+        return None
 
 
 def _with_token(request: httpx2.Request, token: str | None) -> httpx2.Request:

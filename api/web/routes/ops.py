@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from regroup import __version__
-from regroup.api.schemas.server import Health, Version
+from regroup.api.schemas.server import Health, SignIn, Version
 from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import TOKEN, ForCluster, ForEveryone, TheServices
@@ -48,6 +48,14 @@ async def readyz(services: TheServices, response: Response, verbose: Verbose = F
     response.status_code = 200 if is_ready else 503
     reported = {name: text for name, (is_ok, text) in zip(checks, answers, strict=True) if verbose or not is_ok}
     return Health(status="ok" if is_ready else "unavailable", checks=reported)
+
+
+@router.get("/v1/sign-in")
+async def sign_in(services: TheServices) -> SignIn:
+    """Get how people sign in. Needs no token, because clients ask before they have one."""
+    settings = services.settings
+    client_id = settings.oidc_client_id or settings.oidc_audience
+    return SignIn(issuer=settings.oidc_issuer or None, client_id=client_id, scopes=settings.oidc_scopes)
 
 
 @router.get("/version", dependencies=[TOKEN])

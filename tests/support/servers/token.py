@@ -17,6 +17,7 @@ def token_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(TOKEN_VARIABLE, raising=False)
         patch.setenv(TOKEN_FILE_VARIABLE, str(path))
+        patch.setenv("REGROUP_CONFIG_DIR", str(path.parent / "config"))  # not the profiles of this user
         patch.setenv("REGROUP_RAY_DASHBOARD", "false")  # a start is faster, and Ray takes less memory
         patch.setenv("REGROUP_RAY_DASHBOARD_PORT", "0")  # several servers with one would race for the usual port
         yield token
