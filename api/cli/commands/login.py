@@ -126,7 +126,7 @@ def _with_issuer(url: str, ca_file: str | None, *, device: bool) -> "Profile":
     from regroup.api.client.connection.sign_in import discover
     from regroup.service.domain.errors import UnauthorizedError
 
-    with Client(url, token="none", ca_file=ca_file) as client:  # noqa: S106  # the request needs no token
+    with Client(url, token="none", ca_file=ca_file) as client:  # the request needs no token
         offered = client.sign_in_methods()
     if offered.issuer is None:
         raise UnauthorizedError(
