@@ -19,7 +19,7 @@ from regroup.service.domain.job_events import (
 from regroup.service.domain.states import PLANNED_REASONS, JobState, Reason
 from regroup.service.policy.detection.loss_spike import BUDGET, loss_spike_config
 from regroup.service.policy.recovery.budget import Charge, RecoveryDecision, budget_of, decide_recovery
-from regroup.service.policy.recovery.classify import Cause
+from regroup.service.policy.recovery.classify import Cause, RankFailure
 from regroup.service.policy.recovery.drain_deadlines import excuse_announced_loss
 from regroup.service.policy.recovery.restore_source import (
     RestoreKind,
@@ -85,7 +85,8 @@ class RecoveryRun:
         incidents = {event.id: event for event in decoded(past, IncidentRevised)}
         for event in incidents.values():
             if (budget := budget_of(event.reason, self._payload.budgets)) is not None:
-                self._charges[event.id] = Charge(budget, event.times["seen_s"], event.at_step)
+                failure = Incident.from_event(event).cause.failure
+                self._charges[event.id] = _charge_of(budget, event.times["seen_s"], event.at_step, failure)
             self._record_spike(event.reason, (event.evidence or {}).get("details"))
         for note in decoded(past, NoteRecorded):
             if note.kind == START_FAILED:
@@ -169,7 +170,7 @@ class RecoveryRun:
         decision = self._decide_with(cause, detected_s, incident.at_step, earlier)
         budget = budget_of(cause.reason, self._payload.budgets)
         if decision.is_recovery and budget is not None:
-            self._charges[incident.id] = Charge(budget, detected_s, incident.at_step)
+            self._charges[incident.id] = _charge_of(budget, detected_s, incident.at_step, cause.failure)
             self._record_spike(cause.reason, cause.failure.details if cause.failure else None)
         elif not decision.is_recovery:
             incident.recovery_action = RecoveryAction.FAIL
@@ -303,6 +304,10 @@ class RecoveryRun:
 def failure_json(incident: Incident) -> Mapping[str, Any] | None:
     """Return the exception that caused an incident as plain data, or None."""
     return asdict(incident.cause.failure) if incident.cause.failure else None
+
+
+def _charge_of(budget: str, time_s: float, step: int, failure: RankFailure | None) -> Charge:
+    return Charge(budget, time_s, step, None if failure is None else failure.step)
 
 
 async def _wait_for_cause(monitor: GenerationMonitor) -> None:

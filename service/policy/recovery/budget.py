@@ -31,6 +31,17 @@ class Charge:
     time_s: float
     step: int
     """Number of committed steps of the job at that time."""
+    failed_at: int | None = None
+    """Step of the rank that failed; None if no rank reported an exception.
+
+    At that time, the rank that commits the job's steps may or may not have committed one more, by chance.
+    """
+
+    def is_at(self, step: int, failed_at: int | None) -> bool:
+        """Return whether another failure, at these steps, is at the same place of the training."""
+        if self.failed_at is None or failed_at is None:
+            return self.step == step
+        return self.failed_at == failed_at and abs(self.step - step) <= 1
 
 
 def budget_of(reason: Reason, budgets: Mapping[str, int]) -> str | None:
@@ -79,13 +90,14 @@ def decide_recovery(
     if budget is None:
         return RecoveryDecision(False, cause.reason, cause.summary)
     mine = [charge for charge in charges if charge.budget == budget and now_s - charge.time_s <= window_s]
-    if cause.reason in _NO_ACCIDENT_TWICE and any(charge.step == step for charge in mine):
+    failed_at = None if cause.failure is None else cause.failure.step
+    if cause.reason in _NO_ACCIDENT_TWICE and any(charge.is_at(step, failed_at) for charge in mine):
         return RecoveryDecision(
             False,
             cause.reason,
             f"{cause.summary}. The same failure occurred before at this step, from the same state: not retried",
         )
-    mine.append(Charge(budget, now_s, step))
+    mine.append(Charge(budget, now_s, step, failed_at))
     if budget_level(mine, refill_steps) > budgets[budget]:
         message = (
             f"{cause.summary}; {len(mine)} failures of budget {budget!r} within {window_s:.0f} s exceed "

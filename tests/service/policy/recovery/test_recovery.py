@@ -153,6 +153,22 @@ def test_a_failure_that_repeats_at_the_same_step_fails_the_job(reason: Reason) -
     assert (at_once.is_recovery, at_once.reason) == (False, reason)
 
 
+@pytest.mark.parametrize("reason", [Reason.NON_FINITE, Reason.DEVICE_ERROR])
+def test_the_step_of_the_failed_rank_decides_what_the_same_step_is(reason: Reason) -> None:
+    """At a failure of rank 1 in step 5, rank 0 has committed step 4 or, by chance, step 5."""
+    budgets, budget = {**BUDGETS, reason.value: 3}, reason.value
+    cause = Cause(reason, "x", 100.0, 1, None, RankFailure(1, "device", "E", "m", "t", 5, "commit", 100.0))
+
+    def is_recovery(charge: Charge) -> bool:
+        return decide_recovery(cause, [charge], budgets, window_s=60, refill_steps=10, now_s=100.0, step=5).is_recovery
+
+    assert not is_recovery(Charge(budget, 99.0, 4, failed_at=5)), "rank 0 was a step behind"
+    assert not is_recovery(Charge(budget, 99.0, 5, failed_at=5))
+    assert is_recovery(Charge(budget, 99.0, 4, failed_at=4)), "another step of the same rank"
+    assert is_recovery(Charge(budget, 99.0, 2, failed_at=5)), "the same count in a script that does not report steps"
+    assert not is_recovery(Charge(budget, 99.0, 5)), "an older record without the step of the rank"
+
+
 def test_a_failure_of_all_ranks_names_a_rank_only_if_it_is_an_outlier() -> None:
     nan = classify_failure(
         [failure(2, "non_finite", 1.0), failure(0, "non_finite", 1.1)], [ProcessExit(2, 1, 1.2, "a")], []
