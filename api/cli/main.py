@@ -9,6 +9,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import typer
 
 from regroup.api.cli.commands import (
+    apply,
     audit,
     chaos,
     drain,
@@ -63,7 +64,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("History", (inspect.steps, inspect.events, evidence.evidence, inspect.checkpoints, inspect.export)),
     ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, drain.drain, drain.undrain, topology.topology)),
     ("Plan", (plan.plan, simulate.simulate)),
-    ("Access", (login.login, login.logout, identities.whoami)),
+    ("Access", (login.login, login.logout, identities.whoami, apply.apply)),
 )
 """All top-level commands, in the groups that `--help` and docs/cli.md show."""
 

@@ -1,13 +1,15 @@
-"""Methods of the client for asyncio for nodes and projects."""
+"""Methods of the client for asyncio for nodes, projects and `apply`."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from regroup.api.client import nodes, projects
+from regroup.api.client import apply, nodes, projects
+from regroup.api.client.apply import ApplyStep
 from regroup.api.client.connection.transport import AsyncTransport
 from regroup.api.schemas.drains import Drain
 from regroup.api.schemas.nodes import Node
 from regroup.api.schemas.projects import Project, ProjectSettings
+from regroup.api.schemas.setup import Setup
 from regroup.api.schemas.topology import Topology
 
 
@@ -69,3 +71,11 @@ class AsyncClusterMethods:
     async def delete_project(self, name: str) -> None:
         """Delete the settings of a project that has no unfinished jobs."""
         return await self._transport.run(projects.delete_project(name))
+
+    async def apply(self, setup: Setup, *, prune: bool = False) -> list[ApplyStep]:
+        """Bring identities, projects and members into the state of a file, and return the changes.
+
+        Args:
+            prune: Also remove members of the file's projects that the file does not list.
+        """
+        return await self._transport.run(apply.apply(setup, prune=prune, trial=self._transport.is_trial))

@@ -62,6 +62,11 @@ class SyncTransport:
         other._conditions = conditions
         return other
 
+    @property
+    def is_trial(self) -> bool:
+        """True if its requests are dry runs."""
+        return self._conditions.dry_run
+
     def run(self, operation: Request[T] | Operation[T]) -> T:
         """Execute a request, with retries, or an operation."""
         return self._drive(send(operation) if isinstance(operation, Request) else operation, self._send)
@@ -168,6 +173,11 @@ class AsyncTransport:
         other = copy.copy(self)
         other._conditions = conditions
         return other
+
+    @property
+    def is_trial(self) -> bool:
+        """True if its requests are dry runs."""
+        return self._conditions.dry_run
 
     async def run(self, operation: Request[T] | Operation[T]) -> T:
         """Execute a request, with retries, or an operation."""

@@ -1,0 +1,108 @@
+"""`regroup apply` with a real server: a file is applied once, and then it is the state."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+SETUP: dict[str, Any] = {
+    "version": 1,
+    "identities": {
+        "ana@example.com": {},
+        "ben@example.com": {"disabled": True},
+        "prometheus": {"permissions": ["metrics"]},
+        "vision-ci": {"kind": "service_account", "project": "vision", "role": "editor"},
+    },
+    "projects": {
+        "vision": {
+            "guaranteed": 16,
+            "limit": 64,
+            "defaults": {"priority": "low"},
+            "members": {"ana@example.com": "admin", "group:research": {"role": "editor", "permissions": ["exec"]}},
+        },
+        "speech": {"members": {"ana@example.com": "viewer"}},
+    },
+}
+
+
+def written(folder: Path, setup: dict[str, Any]) -> Path:
+    path = folder / "setup.yaml"
+    path.write_text(yaml.safe_dump(setup))
+    return path
+
+
+def changed(path: str, value: object) -> dict[str, Any]:
+    """Return the setup with one other value; None removes it."""
+    setup = json.loads(json.dumps(SETUP))
+    *parents, last = path.split("/")
+    place = setup
+    for name in parents:
+        place = place[name]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return setup
+
+
+def test_a_file_is_tried_applied_and_then_the_state(cli: Any, tmp_path: Path) -> None:
+    file = written(tmp_path, SETUP)
+    tried = cli("--dry-run", "apply", "-f", file)
+    assert tried.code == 0 and tried.out.splitlines()[-1] == "9 changes" and "nothing was changed" in tried.err, tried
+    assert "ana@example.com" not in cli("identities", "list").out
+    made = cli("apply", "-f", file)
+    assert made.code == 0 and made.out == tried.out, made.err
+    assert "change project vision\n    guaranteed: 0 → 16\n    limit: none → 64" in made.out
+    assert cli("apply", "-f", file).out == "nothing to change\n"
+    assert cli("projects", "get", "vision", "--json").json["limit"] == 64
+    members = {each["subject"]: each for each in cli("members", "list", "vision", "--json").json}
+    assert {name: each["role"] for name, each in members.items()} == {
+        "ana@example.com": "admin", "group:research": "editor", "vision-ci": "editor",
+    }  # fmt: skip
+    assert members["group:research"]["permissions"] == ["exec"]
+    people = {each["subject"]: each for each in cli("identities", "list", "--json").json}
+    assert people["ben@example.com"]["disabled_at"] and people["prometheus"]["permissions"] == ["metrics"]
+
+
+def test_only_differences_are_changed_and_removals_need_a_word(cli: Any, tmp_path: Path) -> None:
+    cli("apply", "-f", written(tmp_path, SETUP))
+    promoted = cli("apply", "-f", written(tmp_path, changed("projects/speech/members/ana@example.com", "admin")))
+    assert promoted.out == "change member ana@example.com of speech\n    role: viewer → admin\n1 change\n"
+    without = written(tmp_path, changed("projects/vision/members/group:research", None))
+    kept = cli("apply", "-f", without, "--json").json
+    assert [step["name"] for step in kept] == ["ana@example.com of speech"]
+    pruned = cli("apply", "-f", without, "--prune")
+    assert pruned.out == "remove member group:research of vision\n    role: editor\n1 change\n"
+    restored = cli("apply", "-f", written(tmp_path, SETUP), "--json").json
+    assert [(step["action"], step["name"]) for step in restored] == [("create", "group:research of vision")]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("version", 2, "version: must be 1"),
+        ("peoples", {}, "peoples: unknown field"),
+        ("projects/vision/members/ana@example.com", "owner", "must be"),
+        ("identities/vision-ci/role", None, "project and role belong together"),
+        ("projects/vision/limit", "many", "projects.vision.limit: must be an integer"),
+    ],
+)
+def test_an_invalid_file_changes_nothing(cli: Any, tmp_path: Path, path: str, value: object, message: str) -> None:
+    refused = cli("apply", "-f", written(tmp_path, changed(path, value)))
+    assert refused.code == 3 and message in refused.err, refused.err
+
+
+def test_what_cannot_change_is_named(cli: Any, tmp_path: Path) -> None:
+    cli("apply", "-f", written(tmp_path, SETUP))
+    other = changed("identities/vision-ci", {"kind": "service_account", "project": "speech", "role": "editor"})
+    refused = cli("apply", "-f", written(tmp_path, other))
+    assert refused.code == 3 and "project: cannot be changed (vision → speech)" in refused.err, refused.err
+
+
+def test_a_file_that_is_missing_or_malformed_is_named(cli: Any, tmp_path: Path) -> None:
+    assert "cannot read" in cli("apply", "-f", tmp_path / "none.yaml").err
+    (tmp_path / "bad.yaml").write_text("version: 1\nversion: 1\n")
+    refused = cli("apply", "-f", tmp_path / "bad.yaml")
+    assert refused.code == 3 and "line 2" in refused.err
