@@ -94,7 +94,10 @@ def find_steps(setup: Setup, current: CurrentSetup, *, prune: bool) -> list[Appl
     for name, wanted in setup.projects.items():
         steps += _project_steps(name, wanted, current.projects[name])
     for name, wanted in setup.projects.items():
-        steps += _member_steps(name, _all_members(setup, name, wanted), current.members[name], created)
+        members = _all_members(setup, name, wanted)
+        # A new service account becomes a member of its project with its creation.
+        later = {each: role for each, role in members.items() if each not in created or each in wanted.members}
+        steps += _member_steps(name, later, current.members[name], created)
     if prune:
         for name, wanted in setup.projects.items():
             steps += _removals(name, _all_members(setup, name, wanted), current.members[name])

@@ -80,7 +80,7 @@ class OperationRoute(APIRoute):
     """A route. If it changes something, the request may set conditions."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        methods = set(options.get("methods") or ("GET",))
+        methods: set[str] = set(options.get("methods") or ("GET",))
         self._is_conditional = bool(methods & CHANGING) and not unconditional_reason(endpoint)
         # A route with a parameter of its own for the key answers a repetition with the current state of its object.
         self._has_key = self._is_conditional and "POST" in methods and not _has_own_key(endpoint)

@@ -21,7 +21,8 @@ from regroup.service.spec.types import MAX_RANKS, Flag, Integer, Line, Number, S
 
 Count = Annotated[Integer, Field(ge=0, le=1_000_000)]
 """A count with an upper bound against typing errors. The planner itself refuses values below 1."""
-Positive = Annotated[Number, Field(gt=0, lt=1e18)]
+Positive = Annotated[Number, Field(ge=1e-9, lt=1e18)]
+"""Smaller numbers are typing errors, and quotients of them overflow."""
 
 
 _STATES = {"torch": TORCH_ADAM, "mixed": MIXED_ADAM, "megatron": MEGATRON_ADAM}

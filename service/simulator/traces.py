@@ -42,7 +42,7 @@ class ProjectPart(_Part):
     guaranteed: _Devices = 0
     borrowable: _Devices | None = None
     limit: _Devices | None = None
-    weight: float = Field(default=1.0, gt=0, le=1e6)
+    weight: float = Field(default=1.0, ge=1e-6, le=1e6)
 
 
 class ClusterPart(_Part):

@@ -62,7 +62,7 @@ def test_the_list_of_commands() -> None:
         "steps", "events", "evidence", "checkpoints", "export",
         "nodes", "cordon", "uncordon", "drain", "undrain", "topology",
         "plan", "simulate",
-        "whoami",
+        "login", "logout", "whoami", "apply",
     ]  # fmt: skip
 
 

@@ -148,6 +148,10 @@ _ROUTES = ("/v1/jobs", "/v1/spec/validate", "/v1/plans", "/v1/jobs/known/resize"
 )
 @example("/v1/jobs", b"[" * 100_000)
 @example("/v1/plans", b'{"model": "llama3-70b", "device": "A100", "gpus": 1e6, "global_batch": true, "sequence": "1"}')
+@example(
+    "/v1/plans",
+    b'{"model":"llama3-8b","device":"H100","gpus":64,"global_batch":512,"sequence":8192,"memory_gb":5e-324}',
+)
 @example("/v1/jobs/known/resize", b'{"dp": 131072, "tp": 131072}')
 @example("/v1/nodes/n0/drain", b'{"deadline_s": "' + b"9" * 400 + b'd"}')
 def test_any_body_gets_a_problem_or_an_answer(url: str, session: requests.Session, path: str, body: bytes):

@@ -22,6 +22,8 @@ from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
 Requirement: TypeAlias = ForJob | ForProject | ForAnyProject | ForCluster | ForEveryone
 _KINDS = (ForJob, ForProject, ForAnyProject, ForCluster, ForEveryone)
 _FAR = 4e9  # Unix seconds
+PAGES = {("GET", "/docs"), ("GET", "/docs/{asset}")}
+"""Routes for people, which the description of the API leaves out."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def expected(required: Requirement, identity: Identity) -> str:
 async def test_each_route_declares_one_permission(live: Any) -> None:
     walked = list(walk(live.app.routes))
     documented = {(method.upper(), path) for path, methods in openapi()["paths"].items() for method in methods}
-    assert {(each.method, each.path) for each in walked} == documented and len(walked) > 55
+    assert {(each.method, each.path) for each in walked} == documented | PAGES and len(walked) > 55
     assert [str(each) for each in walked if len(each.required) != (0 if each.path in OPEN_PATHS else 1)] == []
 
 

@@ -4,8 +4,10 @@ import asyncio
 import json
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +68,7 @@ def browser(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     opened: list[str] = []
 
     def visit(url: str) -> None:
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        with suppress(urllib.error.HTTPError), urllib.request.urlopen(url, timeout=20) as answer:
             answer.read()
 
     def open_page(url: str) -> bool:
