@@ -1,7 +1,7 @@
 """Bring identities, projects and members into the state of a file: the differences, and the requests that remove them.
 
 The differences are computed here, from what the server shows. Each request requires the state that was compared
-(`If-Match`), so a change that another person makes meanwhile is not lost.
+(`If-Match`), so a change that another person makes at the same time is not lost.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from regroup.service.domain.errors import FieldIssue, SpecError
 
 
 class StepAction(StrEnum):
-    """What a step does with its object."""
+    """The effect of a step on its object."""
 
     CREATE = "create"
     CHANGE = "change"
@@ -34,7 +34,7 @@ class ApplyStep:
     """`identity`, `project` or `member`."""
     name: str
     details: tuple[str, ...] = ()
-    """What differs: `field: before → after`."""
+    """Differences: `field: before → after`."""
     request: Request[Any] | None = field(default=None, repr=False, compare=False)
     needs: str | None = None
     """Name of an identity that an earlier step creates, and without which the server refuses this one."""
@@ -45,7 +45,7 @@ class ApplyStep:
 
 @dataclass(frozen=True)
 class CurrentSetup:
-    """What the server has of the objects in a file."""
+    """The objects of a file that the server has."""
 
     identities: Mapping[str, Identity]
     projects: Mapping[str, Project]
@@ -88,58 +88,58 @@ def find_steps(setup: Setup, current: CurrentSetup, *, prune: bool) -> list[Appl
     created = setup.identities.keys() - current.identities.keys()
     steps = [
         step
-        for subject, wanted in setup.identities.items()
-        for step in _identity_steps(subject, wanted, current.identities.get(subject))
+        for subject, desired in setup.identities.items()
+        for step in _identity_steps(subject, desired, current.identities.get(subject))
     ]
-    for name, wanted in setup.projects.items():
-        steps += _project_steps(name, wanted, current.projects[name])
-    for name, wanted in setup.projects.items():
-        members = _all_members(setup, name, wanted)
+    for name, desired in setup.projects.items():
+        steps += _project_steps(name, desired, current.projects[name])
+    for name, desired in setup.projects.items():
+        members = _all_members(setup, name, desired)
         # A new service account becomes a member of its project with its creation.
-        later = {each: role for each, role in members.items() if each not in created or each in wanted.members}
+        later = {each: role for each, role in members.items() if each not in created or each in desired.members}
         steps += _member_steps(name, later, current.members[name], created)
     if prune:
-        for name, wanted in setup.projects.items():
-            steps += _removals(name, _all_members(setup, name, wanted), current.members[name])
+        for name, desired in setup.projects.items():
+            steps += _removals(name, _all_members(setup, name, desired), current.members[name])
     return steps
 
 
-def _identity_steps(subject: str, wanted: SetupIdentity, there: Identity | None) -> list[ApplyStep]:
+def _identity_steps(subject: str, desired: SetupIdentity, there: Identity | None) -> list[ApplyStep]:
     if there is None:
         request = identities.create_identity(
-            subject, wanted.kind, wanted.project, wanted.role,
-            is_operator=wanted.is_operator, permissions=wanted.permissions,
+            subject, desired.kind, desired.project, desired.role,
+            is_operator=desired.is_operator, permissions=desired.permissions,
         )  # fmt: skip
         created = ApplyStep(StepAction.CREATE, "identity", subject, (), request)
-        if not wanted.disabled:
+        if not desired.disabled:
             return [created]
         disable = identities.change_identity(subject, disabled=True, is_operator=None, permissions=None)
         return [created, ApplyStep(StepAction.CHANGE, "identity", subject, ("disabled: no → yes",), disable, subject)]
     differences = _differences(
         {
-            "is_operator": (there.is_operator, wanted.is_operator),
-            "permissions": (sorted(there.permissions), sorted(wanted.permissions)),
-            "disabled": (there.disabled_at is not None, wanted.disabled),
+            "is_operator": (there.is_operator, desired.is_operator),
+            "permissions": (sorted(there.permissions), sorted(desired.permissions)),
+            "disabled": (there.disabled_at is not None, desired.disabled),
         }
     )
-    fixed = {"kind": (str(there.kind), str(wanted.kind)), "project": (there.project, wanted.project)}
+    fixed = {"kind": (str(there.kind), str(desired.kind)), "project": (there.project, desired.project)}
     if different := _differences(fixed):
         name, change = next(iter(different.items()))
         message = f"cannot be changed ({change}): delete the identity first, or correct the file"
-        raise SpecError([FieldIssue.at(("identities", subject, name), message, getattr(wanted, name))])
+        raise SpecError([FieldIssue.at(("identities", subject, name), message, getattr(desired, name))])
     if not differences:
         return []
     request = identities.change_identity(
         subject,
-        disabled=wanted.disabled if "disabled" in differences else None,
-        is_operator=wanted.is_operator if "is_operator" in differences else None,
-        permissions=wanted.permissions if "permissions" in differences else None,
+        disabled=desired.disabled if "disabled" in differences else None,
+        is_operator=desired.is_operator if "is_operator" in differences else None,
+        permissions=desired.permissions if "permissions" in differences else None,
     )
     return [ApplyStep(StepAction.CHANGE, "identity", subject, _lines(differences), _matching(request, there.etag))]
 
 
-def _project_steps(name: str, wanted: SetupProject, there: Project) -> list[ApplyStep]:
-    settings = ProjectSettings.model_validate(wanted.model_dump(include=set(ProjectSettings.model_fields)))
+def _project_steps(name: str, desired: SetupProject, there: Project) -> list[ApplyStep]:
+    settings = ProjectSettings.model_validate(desired.model_dump(include=set(ProjectSettings.model_fields)))
     before, after = there.model_dump(mode="json"), settings.model_dump(mode="json")
     differences = _differences({field_name: (before[field_name], after[field_name]) for field_name in after})
     if not differences:
@@ -149,10 +149,10 @@ def _project_steps(name: str, wanted: SetupProject, there: Project) -> list[Appl
 
 
 def _member_steps(
-    project: str, wanted: Mapping[str, MemberSettings], there: Mapping[str, Member], created: Iterable[str]
+    project: str, desired: Mapping[str, MemberSettings], there: Mapping[str, Member], created: Iterable[str]
 ) -> list[ApplyStep]:
     steps: list[ApplyStep] = []
-    for subject, settings in wanted.items():
+    for subject, settings in desired.items():
         request, name = identities.set_member(project, subject, settings.role, settings.permissions), subject
         label = f"{name} of {project}"
         if (member := there.get(subject)) is None:
@@ -172,25 +172,25 @@ def _member_steps(
     return steps
 
 
-def _removals(project: str, wanted: Mapping[str, MemberSettings], there: Mapping[str, Member]) -> list[ApplyStep]:
+def _removals(project: str, desired: Mapping[str, MemberSettings], there: Mapping[str, Member]) -> list[ApplyStep]:
     return [
         ApplyStep(
             StepAction.REMOVE, "member", f"{subject} of {project}", (f"role: {member.role}",),
             _matching(identities.remove_member(project, subject), member.etag),
         )
         for subject, member in there.items()
-        if subject not in wanted
+        if subject not in desired
     ]  # fmt: skip
 
 
-def _all_members(setup: Setup, project: str, wanted: SetupProject) -> Mapping[str, MemberSettings]:
+def _all_members(setup: Setup, project: str, desired: SetupProject) -> Mapping[str, MemberSettings]:
     """Return the members of a project in the file, with its service accounts, whose role is at their identity."""
     accounts = {
         subject: MemberSettings(role=identity.role)
         for subject, identity in setup.identities.items()
         if identity.project == project and identity.role is not None
     }
-    return {**accounts, **wanted.members}
+    return {**accounts, **desired.members}
 
 
 def _differences(pairs: Mapping[str, tuple[object, object]]) -> dict[str, str]:

@@ -158,8 +158,8 @@ async def _request_key(request: Request) -> RequestKey | None:
         return None
     identity = cast(Identity, request.state.identity)
     body = await request.body()
-    says = hashlib.sha256(b"\n".join([request.url.query.encode(), body])).hexdigest()
-    return RequestKey(f"{identity.subject}:{request.method} {request.url.path}", key, says)
+    digest = hashlib.sha256(b"\n".join([request.url.query.encode(), body])).hexdigest()
+    return RequestKey(f"{identity.subject}:{request.method} {request.url.path}", key, digest)
 
 
 def _replay(key: RequestKey, body_hash: str, stored: Any) -> Response:

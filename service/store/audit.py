@@ -106,7 +106,7 @@ async def audited(writer: JobWriter, author: Author, action: str, now: float) ->
     """Write the audit record of the change of a job that the block makes.
 
     Raises:
-        PreconditionError: the job has not the version in `If-Match` of the request.
+        PreconditionError: the job has another version than `If-Match` of the request.
     """
     if (conditions := current_conditions()) is not None:
         conditions.compare_job(writer.job.id, writer.job.version)

@@ -26,7 +26,7 @@ class IdentityRow:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What an audit record shows of an identity."""
+        """The fields of an identity that an audit record shows."""
         return {**asdict(self), "permissions": sorted(self.permissions)}
 
     @property
@@ -48,7 +48,7 @@ class MemberRow:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What an audit record shows of a membership."""
+        """The fields of a membership that an audit record shows."""
         return {
             "project": self.project,
             "role": self.membership.role,
@@ -85,7 +85,7 @@ class TokenRow:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What an audit record shows of a token: all but its digest and its last use, which is not a change."""
+        """The fields that an audit record shows: all but the digest and the last use, which is not a change."""
         facts = asdict(self)
         del facts["digest"], facts["used_at"]
         return facts

@@ -25,12 +25,12 @@ class WriteConditions:
 
     def __init__(self, reserve: Reserve | None = None) -> None:
         self.dry_run = False
-        """Whether nothing is stored. The request sees its own changes until it ends."""
+        """True if nothing is stored. The request sees its own changes until it ends."""
         self.if_match: str | None = None
         """Value of `If-Match`; None accepts every state."""
         self._reserve = reserve
         self.is_reserved = False
-        """Whether the request's key is in the database."""
+        """True if the key of the request is in the database."""
         self._is_compared = self._is_ended = False
         self._trial: AsyncConnection | None = None
         self._stack = AsyncExitStack()

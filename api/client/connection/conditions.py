@@ -14,7 +14,7 @@ _READING = frozenset({"GET", "HEAD"})
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a request that changes something requires."""
+    """Conditions of a request that changes something."""
 
     dry_run: bool = False
     """The server checks the request and returns its result, but stores nothing."""

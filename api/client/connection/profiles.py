@@ -35,7 +35,7 @@ class Renewal:
     expires_at: float
     """Time at which the token ends, Unix seconds."""
     is_id_token: bool
-    """Whether the server accepts the ID token; else the access token."""
+    """True if the server accepts the ID token, false if it accepts the access token."""
 
 
 @dataclass(frozen=True)

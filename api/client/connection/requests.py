@@ -54,7 +54,7 @@ class Request(Generic[T]):
     """Statuses that are parsed like a success."""
     timeout_s: float = TIMEOUT_S
     is_conditional: bool = True
-    """Whether `Client.under` applies to it, if its method is not GET: it changes an object with a state."""
+    """True if `Client.under` applies to it, unless its method is GET: it changes an object with a state."""
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of httpx2's `request`."""

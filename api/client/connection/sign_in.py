@@ -23,7 +23,7 @@ from regroup.service.domain.loopback import is_loopback_host
 PATIENCE_S = 300.0
 """Time that a user has to sign in."""
 _TIMEOUT_S = 15.0
-_DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+_DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
 _SLOWER_S = 5.0
 """Addition to the interval after `slow_down` (RFC 8628, section 3.5)."""
 _DONE = b"<!doctype html><title>regroup</title><p>You are signed in. You can close this page.</p>"
@@ -148,10 +148,10 @@ def sign_in_with_device(
     show(str(begun.get("verification_uri_complete") or begun["verification_uri"]), str(begun["user_code"]))
     interval_s = float(begun.get("interval", 5))
     until_s = time.monotonic() + min(float(begun.get("expires_in", PATIENCE_S)), 2 * PATIENCE_S)
-    grant = {"grant_type": _DEVICE_GRANT, "device_code": begun["device_code"], "client_id": client_id}
+    form = {"grant_type": _DEVICE_CODE, "device_code": begun["device_code"], "client_id": client_id}
     while time.monotonic() < until_s:
         sleep(interval_s)
-        answer = _post(endpoints.token, grant)
+        answer = _post(endpoints.token, form)
         match answer.get("error"):
             case None:
                 return _read_tokens(answer)
@@ -171,8 +171,8 @@ def renew_tokens(token_endpoint: str, client_id: str, refresh_token: str) -> Iss
         UnauthorizedError: the refresh token has ended.
         UnavailableError: the issuer does not answer.
     """
-    grant = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": client_id}
-    fresh = _request_tokens(token_endpoint, grant)
+    form = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": client_id}
+    fresh = _request_tokens(token_endpoint, form)
     kept = fresh.refresh_token or refresh_token
     return IssuedTokens(fresh.access_token, fresh.id_token, kept, fresh.expires_at)
 
@@ -219,12 +219,14 @@ class _Callback:
     def wait(self, patience_s: float) -> Mapping[str, str]:
         """Return the answer; raises UnauthorizedError if there is none in time."""
         if not self._answered.wait(patience_s):
-            raise UnauthorizedError(f"nobody signed in within {patience_s:.0f} s; try again, or use --device")
+            raise UnauthorizedError(
+                f"the time of {patience_s:.0f} s for the sign-in has passed; try again, or use --device"
+            )
         return self._found
 
 
-def _request_tokens(endpoint: str, grant: Mapping[str, str]) -> IssuedTokens:
-    answer = _post(endpoint, grant)
+def _request_tokens(endpoint: str, form: Mapping[str, str]) -> IssuedTokens:
+    answer = _post(endpoint, form)
     if "error" in answer:
         raise UnauthorizedError(f"the issuer refused: {_described(answer)}")
     return _read_tokens(answer)

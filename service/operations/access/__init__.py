@@ -1,1 +1,1 @@
-"""Who calls and what they may do: authentication, permissions, identities and the audit."""
+"""Access to the API: authentication, permissions, identities, tokens and audit records."""

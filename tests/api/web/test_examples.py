@@ -38,7 +38,7 @@ async def test_a_server_understands_the_examples(live: Any) -> None:
         accepts_trial = any(each["name"] == "dry_run" for each in operation.get("parameters", ()))
         params = {"dry_run": True} if accepts_trial else {}
         if operation["operationId"] in ("exec_run", "uploads_create", "uploads_append") or operation["tags"] == ["ops"]:
-            continue  # they would run or store something; or they have no values
+            continue  # these would run or store something, or have no values
         answer = await live.http.request(method.upper(), path.format(**examples), json=body, params=params)
         # Objects of the examples may be missing or in another state, but the requests are well formed.
         assert answer.status_code not in (400, 405, 415, 422) and answer.status_code < 500, (method, path, answer.text)

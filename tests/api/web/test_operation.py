@@ -240,6 +240,6 @@ async def test_the_client_sends_conditions(live: Any, make_spec: Any) -> None:
         with pytest.raises(ApiError, match="has changed since you read it"):
             client.under(if_match=seen.etag).set_project("vision", {"limit": 10})
         assert client.project("vision").limit == 9
-        assert trial.validate(spec).spec.name == "gpt", "what changes nothing has no conditions"
+        assert trial.validate(spec).spec.name == "gpt", "requests without changes have no conditions"
 
     await live.client(use)

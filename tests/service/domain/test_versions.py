@@ -21,7 +21,7 @@ def test_a_list_matches_one_of_its_tags_and_a_star_whatever_exists() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "abc", 'W/"abc"', '"a" "b"', '"a",', '"a\nb"'])
-def test_what_is_no_tag_is_refused(wrong: str) -> None:
+def test_other_texts_than_tags_are_refused(wrong: str) -> None:
     with pytest.raises(PreconditionError, match="is not an ETag; send the value of `etag`"):
         is_match(wrong, etag_of(None))
 

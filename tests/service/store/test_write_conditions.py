@@ -99,7 +99,7 @@ async def test_a_change_compares_the_state_before_it(store: Store) -> None:
     assert (await store.queue.project("vision")).limit == 9
 
 
-async def test_progress_of_a_job_is_no_conflict_and_a_change_of_its_state_is(
+async def test_a_change_of_a_jobs_state_is_a_conflict_and_progress_is_not(
     store: Store, queue: Callable[..., Any], walk: Callable[..., Any], emitter: Any
 ) -> None:
     job = await store.job(await queue())

@@ -122,7 +122,7 @@ def test_an_answer_with_another_state_is_ignored(
     issuer.behave(state="forged")
     monkeypatch.setattr("regroup.api.client.connection.sign_in.sign_in_with_browser.__defaults__", (1.0,))
     done = typed("login", "--server", remote)
-    assert done.code != 0 and "nobody signed in within 1 s" in done.err and load_profiles().all == {}
+    assert done.code != 0 and "the time of 1 s for the sign-in has passed" in done.err and load_profiles().all == {}
 
 
 def test_a_token_of_the_server_is_read_from_standard_input(
@@ -148,11 +148,11 @@ def test_a_token_is_renewed_in_time_and_by_one_process_only(
     issuer.behave()
     answers: list[str] = []
 
-    def ask() -> None:
+    def request_name() -> None:
         with Client(remote) as client:
             answers.append(client.me().subject)
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
+    threads = [threading.Thread(target=request_name) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -189,7 +189,7 @@ def test_commands_use_the_chosen_profile_unless_another_is_named(
         (("profiles", "use", "prod"), "no profile 'prod'; profiles: none"),
     ],
 )
-def test_wrong_commands_say_what_is_missing(
+def test_wrong_commands_report_missing_values(
     remote: str, typed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
 ) -> None:
     given = tmp_path / "token.txt"

@@ -27,7 +27,7 @@ def test_an_invalid_request_fails_in_a_dry_run_as_without(cli: Any) -> None:
 
 
 @pytest.mark.parametrize("words", [("run", "train.py"), ("watch", "gpt"), ("jobs",), ("exec", "gpt", "--", "ls")])
-def test_verbs_without_a_dry_run_say_which_have_one(cli: Any, words: tuple[str, ...]) -> None:
+def test_verbs_without_a_dry_run_list_those_with_one(cli: Any, words: tuple[str, ...]) -> None:
     refused = cli("--dry-run", *words)
     assert refused.code == 2 and f"{words[0]} has no dry run" in refused.err
 

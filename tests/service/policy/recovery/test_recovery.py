@@ -155,7 +155,7 @@ def test_a_failure_that_repeats_at_the_same_step_fails_the_job(reason: Reason) -
 
 @pytest.mark.parametrize("reason", [Reason.NON_FINITE, Reason.DEVICE_ERROR])
 def test_the_step_of_the_failed_rank_decides_what_the_same_step_is(reason: Reason) -> None:
-    """At a failure of rank 1 in step 5, rank 0 has committed step 4 or, by chance, step 5."""
+    """Compare failures of rank 1 in step 5: rank 0 has committed step 4 or, by chance, step 5."""
     budgets, budget = {**BUDGETS, reason.value: 3}, reason.value
     cause = Cause(reason, "x", 100.0, 1, None, RankFailure(1, "device", "E", "m", "t", 5, "commit", 100.0))
 
