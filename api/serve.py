@@ -20,6 +20,7 @@ from regroup.service.local.api_token import ApiToken
 from regroup.service.local.data_marker import mark_data_folders
 from regroup.service.local.server_exit import LISTENER, StartConditions, end_within
 from regroup.service.server import control_plane
+from regroup.service.server.allocator import limit_arenas
 from regroup.service.server.listener import bind, url_of
 from regroup.service.settings import Settings
 
@@ -42,6 +43,7 @@ def serve(settings: Settings) -> None:
         UnavailableError: the database or the cluster does not respond.
     """
     conditions = StartConditions()
+    limit_arenas()
     load_tls(settings)  # to refuse a wrong certificate before anything is started
     private_files.make_private()
     for name in api_token.VARIABLES:  # Ray's processes would inherit them

@@ -82,6 +82,9 @@ def ray_environment(token_path: Path) -> dict[str, str]:
         # A machine without a network notices after 20 s without an answer, instead of two minutes. It then tries to
         # reach the cluster's head for one more minute, and kills the processes that run on it.
         "RAY_grpc_client_keepalive_timeout_ms": "20000",
+        # Ray's agents would keep each counter and histogram of every process that has ended (docs/adr/0031). Its other
+        # metrics backend forgets them two minutes after the end.
+        "RAY_enable_open_telemetry": "0",
     }
 
 

@@ -28,7 +28,7 @@ from regroup.service.operations.retention import RetentionPolicy, run_retention
 from regroup.service.operations.services import Services
 from regroup.service.ports.cluster import Cluster
 from regroup.service.ray_adapter.reach import check_reachable
-from regroup.service.server.memory_trim import run_memory_trim
+from regroup.service.server.allocator import run_memory_trim
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
