@@ -38,6 +38,7 @@ from regroup.api.web.routes import (
     tokens,
     topology,
     uploads,
+    usage,
 )
 from regroup.api.web.routes.dependencies import TOKEN
 from regroup.api.web.stream_access import StreamAccess
@@ -127,6 +128,7 @@ def _create_app(lifespan: Any = None) -> FastAPI:
         identities.router,
         tokens.router,
         audit.router,
+        usage.router,
         topology.router,
         plans.router,
         probes.router,

@@ -186,6 +186,10 @@ class Settings(BaseSettings):
     audit_retention_s: _Seconds = 2 * 365 * 86400.0
     """Age at which audit records are removed; 0 keeps them. Export them before; see docs/operations/audit.md."""
 
+    prices: str = Field(default="", max_length=100_000)
+    """Price table of device-hours: the path of a YAML or JSON file, or the table itself, which begins with `{`. See
+    docs/operations/usage.md."""
+
     header_timeout_s: _PositiveSeconds = 15.0
     """Time within which a client must send the headers of a request. Then the server closes the connection."""
     body_timeout_s: _PositiveSeconds = 30.0

@@ -30,6 +30,7 @@ from regroup.api.cli.commands import (
     suspend,
     tokens,
     topology,
+    usage,
     watch,
 )
 from regroup.api.cli.common import environment, exit_codes, groups, output
@@ -64,6 +65,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("History", (inspect.steps, inspect.events, evidence.evidence, inspect.checkpoints, inspect.export)),
     ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, drain.drain, drain.undrain, topology.topology)),
     ("Plan", (plan.plan, simulate.simulate)),
+    ("Usage", (usage.usage,)),
     ("Access", (login.login, login.logout, identities.whoami, apply.apply)),
 )
 """All top-level commands, in the groups that `--help` and docs/cli.md show."""

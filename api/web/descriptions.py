@@ -24,6 +24,7 @@ TAGS: Mapping[str, str] = {
     "identities": "People and service accounts, and their roles in projects.",
     "tokens": "Tokens of the API.",
     "audit": "Records of changes: who changed what.",
+    "usage": "Device-hours of projects, users, accelerators and jobs, and their cost.",
     "spec": "The format of job specs.",
     "uploads": "Archives of the jobs' code.",
     "ops": "Health, version and metrics of the server.",

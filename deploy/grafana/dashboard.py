@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from panels import HEIGHT, WIDTH, Panel, Query, Row
+from queue_row import QUEUE
 
 RATE = "$__rate_interval"
 LEGEND = "{{job}} {{job_id}}"
@@ -226,40 +227,7 @@ ROWS = (
             ),
         ),
     ),
-    Row(
-        "Queue",
-        (
-            Panel(
-                "Queued jobs by reason",
-                "Number of queued jobs, by the reason why they wait.",
-                "short",
-                [
-                    Query("sum by (reason) (regroup_queue_jobs)", "{{reason}}"),
-                    Query("regroup_queue_nodes_requested_jobs", "nodes requested"),
-                ],
-                stacked=True,
-            ),
-            Panel(
-                "Devices by project",
-                "Devices that each project uses.",
-                "short",
-                [Query('regroup_project_devices{what="held"}', "{{project}}")],
-                stacked=True,
-            ),
-            Panel(
-                "Use of guarantees",
-                "Share of the guaranteed devices in use. Above 1, the project borrows, and other projects can reclaim.",
-                "percentunit",
-                [
-                    Query(
-                        'regroup_project_devices{what="held"} / on (project) '
-                        '(regroup_project_devices{what="guaranteed"} > 0)',
-                        "{{project}}",
-                    )
-                ],
-            ),
-        ),
-    ),
+    QUEUE,
     Row(
         "Server",
         (

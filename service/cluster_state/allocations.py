@@ -9,6 +9,7 @@ from functools import cached_property
 from regroup.service.domain.topology import Node, domains_of
 from regroup.service.policy.placement.place import Demand, Placement, RankSlot
 from regroup.service.policy.scheduling.decide import Admission
+from regroup.service.policy.usage.holds import ACCELERATOR
 from regroup.service.ports.assignment import Drain, JobAssignment, NodeAssignment, Resize
 from regroup.service.ports.cluster import Cluster, Reservation, agent_name, reservation_name, supervisor_name
 from regroup.service.store.records import Allocation, AllocationKind, JobRow
@@ -47,7 +48,7 @@ def reservations_for(job: JobRow, demand: Demand, slot: RankSlot, *, apart: bool
     shared = {
         "ranks": ranks, "device_kind": demand.device, "cpus": ranks * demand.cpus,
         "memory_bytes": ranks * demand.memory_bytes, "name": node.name, "address": node.address,
-        "machine": node.machine, "domain": list(domains_of(node)),
+        "machine": node.machine, "domain": list(domains_of(node)), ACCELERATOR: node.kind.accelerator,
     }  # fmt: skip
     name = reservation_name(job.id, node.id, job.version)
     names = [name, *(f"{name}-{number}" for number in range(2, groups + 1))]

@@ -61,6 +61,10 @@ PROJECT_DEVICES = Metric(
     "regroup_project_devices", "gauge", "Devices of a project: allocated, guaranteed, and the limit.",
     ("project", "what"),
 )  # fmt: skip
+PROJECT_DEVICE_SECONDS = Metric(
+    "regroup_project_device_seconds", "counter",
+    "Device-seconds that the jobs of a project held, for projects that have settings.", ("project",),
+)  # fmt: skip
 PROJECT_SPARES = Metric(
     "regroup_project_spares", "gauge", "Spare nodes of a project: desired and ready.",
     ("project", "what"),

@@ -116,6 +116,7 @@ class Metrics:
         families += _of_predictions(live, await self._store.predictions.newest([job.id for job in live]))
         projects = await self._store.queue.projects()
         families += _of_projects(accounts, projects)
+        families.append(_use_of_projects(await self._store.usage.seconds_by_project(now), projects))
         families.append(await self._spares([row for row in projects if row.spares], now))
         families += _of_probes(await self._probes.newest(self._store))
         size = await self._store.audit.size()
@@ -267,6 +268,11 @@ def _of_projects(accounts: Sequence[JobAccount], projects: Sequence[ProjectRow])
     samples += [((name, "guaranteed"), float(row.guaranteed)) for name, row in by_name.items()]
     samples += [((name, "limit"), float(row.limit)) for name, row in by_name.items() if row.limit is not None]
     yield _gauge(names.PROJECT_DEVICES, samples)
+
+
+def _use_of_projects(seconds: Mapping[str, float], projects: Sequence[ProjectRow]) -> Family:
+    """Return the use of the projects that an operator set up. Others are left out: members could name many."""
+    return _counter(names.PROJECT_DEVICE_SECONDS, [((row.name,), seconds.get(row.name, 0.0)) for row in projects])
 
 
 def _gauge(metric: Metric, samples: Iterable[Sample]) -> Family:

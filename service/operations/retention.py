@@ -86,6 +86,7 @@ async def _remove_jobs(store: Store, finished_before: float, now: float) -> bool
         while is_more:
             is_more = await _remove_steps(store, job_id, now) or await store.retention.remove_events(job_id, now)
             await asyncio.sleep(_PAUSE_S)
+        await store.usage.fold(job_id, now=now)
         await store.retention.remove_job(job_id)
         _log.info("removed a job that ended long ago", job=job_id)
     return len(found) == _BATCH_JOBS

@@ -22,9 +22,11 @@ from regroup.service.operations.log_followers import LogFollowers
 from regroup.service.operations.nodes import Nodes
 from regroup.service.operations.probes import Probes
 from regroup.service.operations.projects import Projects
+from regroup.service.operations.usage import Usage
 from regroup.service.policy.access.external import ClaimRules
 from regroup.service.ports.cluster import Cluster
 from regroup.service.settings import Settings
+from regroup.service.spec.prices import PriceTable, read_prices
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 
@@ -139,6 +141,16 @@ class Services:
     def projects(self) -> Projects:
         """Use cases of projects."""
         return Projects(self.store, self.clock)
+
+    @property
+    def usage(self) -> Usage:
+        """Use cases of usage."""
+        return Usage(self.store, self.prices, self.clock)
+
+    @property
+    def prices(self) -> PriceTable | None:
+        """Price table of the operator."""
+        return read_prices(self.settings.prices)
 
     @property
     def blobs(self) -> BlobStore:

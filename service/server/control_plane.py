@@ -26,10 +26,12 @@ from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.access.audit import run_sealing
 from regroup.service.operations.retention import RetentionPolicy, run_retention
 from regroup.service.operations.services import Services
+from regroup.service.operations.usage import run_folding
 from regroup.service.ports.cluster import Cluster
 from regroup.service.ray_adapter.reach import check_reachable
 from regroup.service.server.allocator import run_memory_trim
 from regroup.service.settings import Settings
+from regroup.service.spec.prices import read_prices
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 
@@ -66,9 +68,11 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
     Raises:
         ConflictError: another server has this state directory.
         LocalRayError: the local Ray did not start.
+        SettingError: the price table is unreadable or invalid.
         TopologyError: the topology file is unreadable or invalid.
         UnavailableError: the database or the cluster does not answer.
     """
+    read_prices(settings.prices)  # before anything starts: an invalid table is an error now
     store = await Store.open(settings.database_url, idempotency_kept_s=settings.idempotency_retention_s)
     try:
         cluster = await _join(settings)
@@ -83,6 +87,7 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
         tasks.add("garbage collection of code archives", lambda: run_garbage_collection(services.blobs, store))
         tasks.add("measurement of code archives", lambda: run_measurement(services.blobs, usage))
         tasks.add("count of finished jobs", lambda: count_finished_jobs(store))
+        tasks.add("storage of the use of ended jobs", lambda: run_folding(store))
         tasks.add("sealing of audit records", lambda: run_sealing(store))
         tasks.add("removal of old history", lambda: run_retention(store, RetentionPolicy.of(settings)))
         tasks.add("return of unused memory", run_memory_trim)

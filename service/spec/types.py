@@ -32,6 +32,8 @@ _NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 _LABEL_VALUE = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _MODULE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*$"
+CURRENCY = r"^[A-Z]{3}$"
+"""Pattern of the code of a currency."""
 _FUNCTION = r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$"
 ARCHIVE = r"^sha256:[0-9a-f]{64}$"
 """Pattern of an archive's content address."""
@@ -43,6 +45,7 @@ FORMS = {
     _LABEL_VALUE: "must be the value of a label: at most 63 letters, digits, '.', '_' and '-'",
     _MODULE: "must be the name of a module, such as 'package.module'",
     _FUNCTION: "must have the form 'module:function'",
+    CURRENCY: "must be three capital letters, such as EUR",
     ARCHIVE: "must be the address of an archive, 'sha256:' and 64 hexadecimal digits",
     CHECKPOINT: "must have the form 'job@step' or 'job@latest'",
     LABEL_NAME: "must not contain '=' or white space",

@@ -120,8 +120,12 @@ class RetentionStore:
         return is_more
 
     async def remove_job(self, job_id: str) -> int:
-        """Remove the row of a job whose steps and events were removed before, and all that belongs to it."""
-        here = sa.and_(jobs.c.id == job_id, jobs.c.state.in_(_TERMINAL), jobs.c.counted_at.is_not(None))
+        """Remove the row of a job whose steps and events were removed before, and all that belongs to it.
+
+        Its sums and its use of devices are kept. Without effect before they are stored.
+        """
+        is_kept = sa.and_(jobs.c.counted_at.is_not(None), jobs.c.usage_at.is_not(None))
+        here = sa.and_(jobs.c.id == job_id, jobs.c.state.in_(_TERMINAL), is_kept)
         async with self._database.write() as connection:
             state = (await connection.execute(sa.select(jobs.c.state).where(here).with_for_update())).scalar()
             if state is None:

@@ -52,6 +52,7 @@ from regroup.service.store.records import (
 from regroup.service.store.retention import RetentionStore
 from regroup.service.store.schema.tables import allocations, checkpoints
 from regroup.service.store.totals import TotalsStore
+from regroup.service.store.usage import UsageStore
 
 _CONTROLLER = "controller"
 
@@ -70,6 +71,7 @@ class Store:
         self.totals = TotalsStore(database)
         self.retention = RetentionStore(database)
         self.idempotency = IdempotencyStore(database, idempotency_kept_s)
+        self.usage = UsageStore(database)
 
     @classmethod
     async def open(cls, url: str, *, idempotency_kept_s: float = 86_400.0) -> "Store":

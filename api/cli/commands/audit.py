@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import nullcontext
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +15,7 @@ from regroup.api.cli.common.completion import complete_project
 from regroup.api.cli.common.groups import GroupedCommands
 from regroup.api.cli.common.options import AsJson, Server
 from regroup.api.cli.common.output import print_json, print_message, print_table
+from regroup.api.cli.common.times import parse_time
 from regroup.service.domain.audit import ORIGIN, AuditRecord, ChainEnd, ChainReport, ChainVerifier
 from regroup.service.domain.errors import FieldIssue, SpecError
 
@@ -79,7 +79,7 @@ def audit_list(
     from regroup.api.cli.common.connection import connect
 
     now = time.time()
-    times = {"since_s": _parse_time("since", since, now), "until_s": _parse_time("until", until, now)}
+    times = {"since_s": parse_time("--since", since, now), "until_s": parse_time("--until", until, now)}
     with connect(server) as client:
         pages = client.audit(project=project, actor=actor, action=action, object=object_, **times)
         found = list(islice(pages, limit))
@@ -179,26 +179,6 @@ def _parse_point(text: str) -> ChainEnd:
         message = "must be POSITION:DIGEST, as `regroup audit verify` prints it"
         raise SpecError([FieldIssue("--noted", message, text)])
     return ChainEnd(int(position), digest)
-
-
-def _parse_time(option: str, text: str | None, now: float) -> float | None:
-    """Return Unix seconds for a time, or for a duration before now."""
-    from pydantic_core import PydanticCustomError
-
-    from regroup.service.spec.types import parse_seconds
-
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        pass
-    try:
-        seconds: Any = parse_seconds(text)
-        return max(0.0, now - float(seconds))
-    except PydanticCustomError as error:
-        message = "must be a time such as 2026-11-01T12:00, or the time until now such as 12h or 7d"
-        raise SpecError([FieldIssue(f"--{option}", message, text)]) from error
 
 
 def _describe_report(report: ChainReport) -> str:

@@ -68,6 +68,9 @@ _HELD = sa.text("released_at IS NULL")
 _UNCOUNTED = sa.text("counted_at IS NULL")
 _WITH_EVENTS = sa.text("events_removed_at IS NULL")
 _WITH_STEPS = sa.text("steps_removed_at IS NULL")
+_UNFOLDED = sa.text("usage_at IS NULL")
+_Text = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+"""Text whose order is that of its code points, in both databases and in Python."""
 
 
 def _job_id(**options: Any) -> sa.Column[str]:
@@ -117,8 +120,9 @@ jobs = sa.Table(
     sa.Column("supervisor_boot_id", sa.String, nullable=False),
     sa.Column("acked_seq", sa.BigInteger, nullable=False),
     sa.Column("reported_at", sa.Double),
-    # The history of an ended job: when it was added to the stored sums, and when parts of it were removed.
+    # The history of an ended job: when it was added to the stored sums and to `usage`, and when parts were removed.
     sa.Column("counted_at", sa.Double),
+    sa.Column("usage_at", sa.Double),
     sa.Column("events_removed_at", sa.Double),
     sa.Column("steps_removed_at", sa.Double),
     sa.CheckConstraint(f"state IN ({_STATES})", name="state"),
@@ -129,6 +133,7 @@ jobs = sa.Table(
     sa.Index(None, "name", "state", "id"),
     sa.Index(None, "project", "name", "state", "id"),
     sa.Index("ix_jobs_uncounted", "id", sqlite_where=_UNCOUNTED, postgresql_where=_UNCOUNTED),
+    sa.Index("ix_jobs_unfolded", "id", sqlite_where=_UNFOLDED, postgresql_where=_UNFOLDED),
     sa.Index("ix_jobs_with_events", "finished_at", sqlite_where=_WITH_EVENTS, postgresql_where=_WITH_EVENTS),
     sa.Index("ix_jobs_with_steps", "finished_at", sqlite_where=_WITH_STEPS, postgresql_where=_WITH_STEPS),
     sa.Index(None, "finished_at"),
@@ -250,6 +255,24 @@ allocations = sa.Table(
     sa.Index(None, "job_id"),
     sa.Index("ix_allocations_held", "id", sqlite_where=_HELD, postgresql_where=_HELD),
 )
+
+usage = sa.Table(
+    "usage",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("job_id", _Text, nullable=False),
+    sa.Column("job", _Text, nullable=False),
+    sa.Column("project", _Text, nullable=False),
+    sa.Column("author", _Text, nullable=False),
+    sa.Column("accelerator", _Text, nullable=False),
+    sa.Column("devices", sa.BigInteger, nullable=False),
+    sa.Column("start_s", sa.Double, nullable=False),
+    sa.Column("end_s", sa.Double, nullable=False),
+    sa.Index(None, "project", "end_s"),
+    sa.Index(None, "end_s"),
+    sa.Index(None, "job_id"),
+)
+"""Devices that ended jobs held: one row for each span of time with the same number. Rows outlive their jobs."""
 
 node_events = sa.Table(
     "node_events",

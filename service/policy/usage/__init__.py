@@ -1,0 +1,1 @@
+"""Decisions about the use of devices: device-hours, money and budgets."""
