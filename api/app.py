@@ -19,6 +19,7 @@ from regroup.api.web.request_checks import JsonBodies, check_request
 from regroup.api.web.request_limits import RequestLimits
 from regroup.api.web.routes import (
     audit,
+    budgets,
     drains,
     evidence,
     exec,
@@ -128,6 +129,7 @@ def _create_app(lifespan: Any = None) -> FastAPI:
         identities.router,
         tokens.router,
         audit.router,
+        budgets.router,
         usage.router,
         topology.router,
         plans.router,

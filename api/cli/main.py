@@ -11,6 +11,7 @@ import typer
 from regroup.api.cli.commands import (
     apply,
     audit,
+    budget,
     chaos,
     drain,
     evidence,
@@ -57,6 +58,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
             resize.resize,
             suspend.suspend,
             suspend.resume,
+            budget.budget,
             submit.cancel,
             submit.release,
         ),

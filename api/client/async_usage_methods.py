@@ -1,10 +1,11 @@
-"""Methods of the asynchronous client for the use of devices."""
+"""Methods of the asynchronous client for the use of devices, and budgets."""
 
 from collections.abc import AsyncIterator, Sequence
 
-from regroup.api.client import usage
+from regroup.api.client import job_control, usage
 from regroup.api.client.connection.transport import AsyncTransport
 from regroup.api.client.usage import GroupName
+from regroup.api.schemas.jobs import Job
 from regroup.api.schemas.usage import UsageRow
 
 
@@ -41,3 +42,12 @@ class AsyncUsageMethods:
     ) -> str:
         """Get the report as CSV, with all its rows. For the arguments see `usage`."""
         return await self._transport.run(usage.usage_csv(usage.filters_of(group_by, from_s, to_s, project)))
+
+    async def set_budget(
+        self, job: str, *, device_hours: float | None = None, cost: float | None = None, project: str = "default"
+    ) -> Job:
+        """Set the budget of a job that has not ended: either device-hours, or cost.
+
+        A job that was suspended because its budget was used up queues again by itself.
+        """
+        return await self._transport.run(job_control.set_budget(job, project, device_hours=device_hours, cost=cost))

@@ -59,6 +59,12 @@ def resume(job: str, project: str) -> Request[Job]:
     return _action(job, "resume", project)
 
 
+def set_budget(job: str, project: str, *, device_hours: float | None, cost: float | None) -> Request[Job]:
+    """Set the budget of a job."""
+    body, params = {"device_hours": device_hours, "cost": cost}, {"project": project}
+    return Request("PUT", url_path("jobs", job, "budget"), to_model(Job), params=params, body=body)
+
+
 def resize(
     job: str, project: str, *, dp: int | None, tp: int | None, pp: int | None, ranks: int | None
 ) -> Request[Job]:

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from regroup.service.spec.budget import ProjectBudget
 from regroup.service.spec.project_limits import ProjectLimits
 from regroup.service.spec.types import Integer, Number
 
@@ -25,6 +26,8 @@ class ProjectSettings(BaseModel):
     """Share of the project compared with other projects, among jobs of the same priority."""
     spares: Integer = Field(default=0, ge=0, le=10_000)
     """Number of spare nodes for the project's running jobs."""
+    budget: ProjectBudget | None = None
+    """Device-hours or cost that the project's jobs may use together; null for no budget."""
     admits: ProjectLimits = ProjectLimits()
     """Limits on the specs of the project's jobs."""
     defaults: Annotated[dict[str, Any], Field(max_length=100)] = {}
@@ -44,6 +47,8 @@ class Project(ProjectSettings):
     """Number of queued jobs."""
     etag: str
     """Entity tag of this state: `If-Match` compares it before a change."""
+    budget_used: float | None = None
+    """Use of the budget, in its unit; null without a budget."""
 
 
 class ProjectList(BaseModel):

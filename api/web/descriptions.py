@@ -20,7 +20,7 @@ TAGS: Mapping[str, str] = {
     "nodes": "Nodes, their health and their jobs.",
     "drain": "Nodes that will leave.",
     "topology": "Domains of nodes and the links between them.",
-    "projects": "Quotas, limits and defaults of projects.",
+    "projects": "Quotas, limits, budgets and defaults of projects.",
     "identities": "People and service accounts, and their roles in projects.",
     "tokens": "Tokens of the API.",
     "audit": "Records of changes: who changed what.",

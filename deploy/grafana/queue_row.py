@@ -30,6 +30,12 @@ QUEUE = Row(
             stacked=True,
         ),
         Panel(
+            "Budgets",
+            "Used share of the budget of each project. At 0.99, its jobs are suspended.",
+            "percentunit",
+            [Query("regroup_project_budget_used_ratio", "{{project}}")],
+        ),
+        Panel(
             "Use of guarantees",
             "Share of the guaranteed devices in use. Above 1, the project borrows, and other projects can reclaim.",
             "percentunit",

@@ -9,7 +9,7 @@ from functools import cached_property
 from regroup.service.domain.topology import Node, domains_of
 from regroup.service.policy.placement.place import Demand, Placement, RankSlot
 from regroup.service.policy.scheduling.decide import Admission
-from regroup.service.policy.usage.holds import ACCELERATOR
+from regroup.service.policy.usage.device_spans import ACCELERATOR
 from regroup.service.ports.assignment import Drain, JobAssignment, NodeAssignment, Resize
 from regroup.service.ports.cluster import Cluster, Reservation, agent_name, reservation_name, supervisor_name
 from regroup.service.store.records import Allocation, AllocationKind, JobRow

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from regroup.service.cluster_state.budgets import JOB_BUDGET, NO_PRICE, PROJECT_BUDGET
 from regroup.service.domain.states import JobState
 from regroup.service.policy.placement.place import Demand, Shortage
 from regroup.service.policy.scheduling.decide import SchedulingPolicy, demand_of, up_to_target
@@ -28,7 +29,7 @@ _ENDING_S = 120.0
 _WAITS_FOR_ELSE = frozenset(
     {
         Shortage.NO_NODES, Shortage.TOO_LARGE, Shortage.NODES_CLOSED, WaitCause.DEPENDENCY, WaitCause.PROJECT_LIMIT,
-        WaitCause.PROJECT_QUOTA,
+        WaitCause.PROJECT_QUOTA, JOB_BUDGET, PROJECT_BUDGET, NO_PRICE,
     }
 )  # fmt: skip
 _SETTLED = frozenset({JobState.RUNNING, JobState.RECOVERING, JobState.RESIZING})

@@ -12,9 +12,11 @@ from uuid import uuid4
 import structlog
 
 from regroup.service.cluster_state.allocations import allocate
+from regroup.service.cluster_state.budgets import BudgetReader
 from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
 from regroup.service.controller.background_task import BackgroundTask
+from regroup.service.controller.budgets import BudgetResumption, within_budgets
 from regroup.service.controller.fences import remove_fences
 from regroup.service.controller.job_faults import JobFaults
 from regroup.service.controller.job_reconciler import reconcile_job, release_job
@@ -30,6 +32,7 @@ from regroup.service.policy.scheduling.decide import Admission, DecisionFault, S
 from regroup.service.policy.scheduling.preemption import Requeue, Shrink
 from regroup.service.ports.cluster import Cluster, ClusterUnavailableError, job_id_of
 from regroup.service.settings import Settings
+from regroup.service.spec.prices import read_prices
 from regroup.service.store.records import PLACEABLE, Condition, JobRow, Lease
 from regroup.service.store.store import Store
 from regroup.service.tasks.pass_record import STALE_AFTER_S, PassRecord
@@ -63,6 +66,7 @@ class Controller:
         self._autoscaler = AutoscalerRequests(cluster)
         self._prewarmer = Prewarmer(cluster, settings, time.monotonic)
         self._drain_notices = DrainNotices(store, cluster, clock)
+        self._resumption = BudgetResumption()
         self._reaped_s = -float("inf")
         self._refreshing = BackgroundTask("drain notices")
         self._fencing, self._prewarming = BackgroundTask("fences"), BackgroundTask("prewarming")
@@ -120,6 +124,7 @@ class Controller:
         leader = LeaderContext(
             lease, self._store, self._cluster, self._settings, self._clock, self._drain_notices, headroom,
             JobFaults(self._store, lease, self._clock, self.passes), RefusedPlacements(self._clock),
+            BudgetReader(self._store, read_prices(self._settings.prices)),
         )  # fmt: skip
         _log.info("this controller leads", holder=self._holder)
         self.passes.lead()
@@ -186,12 +191,15 @@ class Controller:
         leader.refused_placements.retain(unfinished)
         queue = [job for job in queued if job.id not in self._reconciling and not job.damaged]
         queue = [job for job in queue if not await self._expire(leader, job) and not await self._delay(leader, job)]
+        queue = await within_budgets(leader, queue)
         # A step that fails does not keep the later ones from their work.
         errors = list[Exception]()
         try:
             async with _collect(errors):
                 if queue:
                     await self._schedule(leader, tasks, queue)
+            async with _collect(errors):
+                await self._resumption.resume_jobs(leader)
             # 4. The autoscaler gets what is still missing.
             async with _collect(errors):
                 if self._settings.autoscale:

@@ -16,6 +16,7 @@ from regroup.service.cluster_state.allocations import (
     reservation_of,
 )
 from regroup.service.cluster_state.job_account import JobAccount
+from regroup.service.controller.budgets import BudgetReconciler
 from regroup.service.controller.cluster_loss import describe_cluster_loss, record_cluster_loss
 from regroup.service.controller.drain import DrainReconciler
 from regroup.service.controller.job_requests import JobRequestReconciler
@@ -199,6 +200,7 @@ def _reconcilers(leader: LeaderContext, account: JobAccount) -> Sequence[Reconci
         PredictionReconciler(leader),  # before the first steps of a generation are recorded
         ReplacementReconciler(leader, resize.shrink),
         LowUtilizationReconciler(leader),
+        BudgetReconciler(leader, account),
         LayoutTrialReconciler(leader),  # requests a resize, which the next one begins
         resize,
         SharedStorageReconciler(leader),

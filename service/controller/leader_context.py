@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from regroup.service.cluster_state.budgets import BudgetReader
 from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.node_health import NodeHealth, rule_of
 from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
@@ -34,6 +35,8 @@ class LeaderContext:
     """Failures while one job is handled."""
     refused_placements: RefusedPlacements
     """Jobs whose devices the cluster refused."""
+    budgets: BudgetReader
+    """Use of the budgets of jobs and projects."""
 
     @property
     def health(self) -> NodeHealth:

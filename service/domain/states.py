@@ -91,8 +91,8 @@ class Reason(StrEnum):
     PREEMPTED = "preempted"
     """Another job needed the devices. The state is in durable storage and the job is queued again. Not a failure."""
     SUSPENDED = "suspended"
-    """A user suspended the job. It holds no devices until it is resumed; the state is in durable storage. Not a
-    failure."""
+    """A user suspended the job, or the server did, for example at the end of a budget. It holds no devices until it is
+    resumed; the state is in durable storage. Not a failure."""
     RESUMED = "resumed"
     """The suspended job is queued again."""
 

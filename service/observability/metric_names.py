@@ -65,6 +65,10 @@ PROJECT_DEVICE_SECONDS = Metric(
     "regroup_project_device_seconds", "counter",
     "Device-seconds that the jobs of a project held, for projects that have settings.", ("project",),
 )  # fmt: skip
+PROJECT_BUDGET_USED = Metric(
+    "regroup_project_budget_used_ratio", "gauge", "Used share of the budget of a project, for projects that have one.",
+    ("project",),
+)  # fmt: skip
 PROJECT_SPARES = Metric(
     "regroup_project_spares", "gauge", "Spare nodes of a project: desired and ready.",
     ("project", "what"),

@@ -20,6 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 
 from regroup import __version__
+from regroup.service.cluster_state.budgets import project_budget_of
 from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.node_health import closed
 from regroup.service.cluster_state.probe_results import ProbeResults
@@ -32,7 +33,9 @@ from regroup.service.observability.metric_names import Metric
 from regroup.service.policy.accounting import goodput
 from regroup.service.policy.detection.node_quarantine import NodeHealth, QuarantinePolicy, assess_nodes
 from regroup.service.policy.measurements.results import ProbeResult
+from regroup.service.policy.usage.budget import measure_use
 from regroup.service.ports.cluster import Cluster
+from regroup.service.spec.prices import PriceTable
 from regroup.service.store.records import (
     MIRRORED,
     NODES_REQUESTED,
@@ -62,6 +65,7 @@ class Metrics:
         tasks: ServerTasks | None = None,
         blob_bytes: Callable[[], int | None] = lambda: None,
         local_node_starts: Callable[[], Mapping[str, int]] = dict,
+        prices: PriceTable | None = None,
     ) -> None:
         """Create the renderer.
 
@@ -71,12 +75,13 @@ class Metrics:
             tasks: tasks of this server.
             blob_bytes: returns the size of all code archives; None while it is unknown.
             local_node_starts: returns the starts of lost local nodes by outcome; empty where regroup starts none.
+            prices: price table, for budgets in money.
         """
         self._store, self._cluster = store, cluster
         self._rule = rule
         self._clock = clock
         self._tasks = tasks or ServerTasks()
-        self._blob_bytes, self._local_node_starts = blob_bytes, local_node_starts
+        self._blob_bytes, self._local_node_starts, self._prices = blob_bytes, local_node_starts, prices
         self._accounts: dict[str, JobAccount] = {}
         """Accounts of the jobs that are not in the stored sums."""
         self._probes = ProbeResults()
@@ -116,6 +121,7 @@ class Metrics:
         families += _of_predictions(live, await self._store.predictions.newest([job.id for job in live]))
         projects = await self._store.queue.projects()
         families += _of_projects(accounts, projects)
+        families.append(await self._budgets([row for row in projects if row.budget], now))
         families.append(_use_of_projects(await self._store.usage.seconds_by_project(now), projects))
         families.append(await self._spares([row for row in projects if row.spares], now))
         families += _of_probes(await self._probes.newest(self._store))
@@ -124,6 +130,15 @@ class Metrics:
         families.append(_gauge(names.AUDIT_UNSEALED, [((), float(size.unsealed))]))
         families += _of_nodes(assess_nodes(await self._store.nodes.events(), now, self._rule))
         return families
+
+    async def _budgets(self, projects: Sequence[ProjectRow], now: float) -> Family:
+        samples = list[Sample]()
+        for row in projects:
+            if (budget := project_budget_of(row)) is not None:
+                used = await self._store.usage.of_project(row.name, budget.since, now=now)
+                share = measure_use(budget, used.seconds, used.held, self._prices)
+                samples.append(((row.name,), share.used / share.limit))
+        return _gauge(names.PROJECT_BUDGET_USED, samples)
 
     async def _spares(self, projects: Sequence[ProjectRow], now: float) -> Family:
         samples = [((row.name, "desired"), float(row.spares)) for row in projects]

@@ -20,12 +20,14 @@ from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenEr
 from regroup.service.domain.states import JobState
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.auto_layout import LayoutPlanner, PlannedSpec
+from regroup.service.operations.budgets import check_budgets
 from regroup.service.operations.followers import Entry, Followers
 from regroup.service.operations.job_plan import JobPlan, PredictionComparison, compare_generations, get_job_plan
 from regroup.service.operations.placement_explanation import PlacementExplanation, explain_placement
 from regroup.service.operations.projects import apply_project, max_ranks
 from regroup.service.operations.why import Why, explain
 from regroup.service.spec.job import JobSpec
+from regroup.service.spec.prices import PriceTable
 from regroup.service.store.history import usable
 from regroup.service.store.idempotency import RequestKey
 from regroup.service.store.jobs import unknown_job
@@ -84,6 +86,7 @@ class Jobs:
         allow_faults: accept specs with `faults`.
         positions: positions of jobs in the queue.
         followers: reader for all that follow jobs.
+        prices: price table; None if the operator set none.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Jobs:
         allow_faults: bool,
         positions: QueuePositions,
         followers: Followers,
+        prices: PriceTable | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -109,6 +113,7 @@ class Jobs:
         """Accounts of the jobs that were explained last, the oldest first."""
         self._accounting = asyncio.Lock()
         self._followers = followers
+        self._prices = prices
 
     async def submit(self, spec: JobSpec, sender: Sender, *, key: str | None = None) -> Submission:
         """Queue a job.
@@ -184,6 +189,7 @@ class Jobs:
         """
         project = await self._store.queue.project(spec.project)
         spec = apply_project(spec, project)
+        check_budgets(spec, project, self._prices)
         if spec.layout.auto is None:
             return PlannedSpec(spec)
         planned = await self._planner.plan(spec, max_ranks(project))

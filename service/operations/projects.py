@@ -6,12 +6,15 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from regroup.service.cluster_state.budgets import project_budget_of
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import FieldIssue, ForbiddenError, SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.scheduling.entries import Priority
+from regroup.service.policy.usage.budget import measure_use
 from regroup.service.spec.issues import issues_of
 from regroup.service.spec.job import JobSpec, parse_spec
+from regroup.service.spec.prices import PriceTable
 from regroup.service.spec.project_limits import ProjectLimits
 from regroup.service.store.records import AllocationKind, ProjectRow
 from regroup.service.store.store import Store
@@ -31,6 +34,8 @@ class ProjectState:
     """Number of jobs with devices."""
     queued: int = 0
     """Number of queued jobs."""
+    budget_used: float | None = None
+    """Use of its budget, in the unit of the budget; None if it has none."""
 
 
 @dataclass
@@ -45,10 +50,11 @@ class Projects:
 
     Args:
         clock: Unix seconds.
+        prices: price table; None if the operator set none.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, clock: Callable[[], float], prices: PriceTable | None = None) -> None:
+        self._store, self._clock, self._prices = store, clock, prices
 
     async def list_projects(self) -> list[ProjectState]:
         """Return the projects that have settings or unfinished jobs, by name."""
@@ -63,9 +69,12 @@ class Projects:
                 project.allocated += int(row.data.get("ranks", 0))
                 project.running.add(row.job_id)
         return [
-            ProjectState(rows.get(name, ProjectRow(name)), each.allocated, len(each.running), each.queued)
+            ProjectState(
+                row := rows.get(name, ProjectRow(name)), each.allocated, len(each.running), each.queued,
+                await self._budget_used(row),
+            )
             for name, each in sorted(usage.items())
-        ]
+        ]  # fmt: skip
 
     async def get(self, name: str) -> ProjectState:
         """Return the project. A project without settings has no limits."""
@@ -79,7 +88,7 @@ class Projects:
         Raises:
             SpecError: the settings contradict each other, or a default is not a field of a spec.
         """
-        if issues := [*_contradictions(row), *_wrong_defaults(row.defaults)]:
+        if issues := [*_contradictions(row), *_wrong_defaults(row.defaults), *self._unpriced(row)]:
             raise SpecError(issues)
         await self._store.queue.put_project(row, now=self._clock(), author=author)
         return await self.get(row.name)
@@ -87,6 +96,18 @@ class Projects:
     async def remove(self, name: str, *, author: Author) -> None:
         """Delete the settings of a project. Raises the errors of `QueueStore.remove_project`."""
         await self._store.queue.remove_project(name, now=self._clock(), author=author)
+
+    def _unpriced(self, row: ProjectRow) -> list[FieldIssue]:
+        if self._prices is not None or not (row.budget or {}).get("cost"):
+            return []
+        message = "this server has no price table: use device_hours, or set REGROUP_PRICES"
+        return [FieldIssue.at(("budget", "cost"), message, (row.budget or {}).get("cost"))]
+
+    async def _budget_used(self, row: ProjectRow) -> float | None:
+        if (budget := project_budget_of(row)) is None:
+            return None
+        use = await self._store.usage.of_project(row.name, budget.since, now=self._clock())
+        return measure_use(budget, use.seconds, use.held, self._prices).used
 
 
 def apply_project(spec: JobSpec, project: ProjectRow) -> JobSpec:

@@ -111,6 +111,7 @@ class Services:
             allow_faults=settings.allow_faults,
             positions=self._positions,
             followers=self.followers,
+            prices=self.prices,
         )
 
     @cached_property
@@ -140,7 +141,7 @@ class Services:
     @property
     def projects(self) -> Projects:
         """Use cases of projects."""
-        return Projects(self.store, self.clock)
+        return Projects(self.store, self.clock, self.prices)
 
     @property
     def usage(self) -> Usage:

@@ -8,6 +8,7 @@ from regroup.service.operations.placement_explanation import PlacementExplanatio
 from regroup.service.policy.accounting import TimeClass, allocated_s, goodput, mean_recovery_s, steps_lost
 from regroup.service.policy.placement.demand import Shortage
 from regroup.service.policy.scheduling.quota import WaitCause
+from regroup.service.store.projects import is_suspended_for_budget
 from regroup.service.store.records import (
     PLATFORM_FAULT,
     START_ESTIMATED,
@@ -182,6 +183,8 @@ def _advice(
         advice.append(f"`regroup projects get {job.project}` shows the limits of the project and its use.")
     if any(condition.reason == Shortage.NODES_CLOSED for condition in job.conditions):
         advice.append("`regroup nodes` shows why its nodes are closed; `regroup uncordon NODE` opens a node again.")
+    if is_suspended_for_budget(job):
+        return [*advice, "It queues again by itself when the budget is raised."]
     if job.state is JobState.SUSPENDED:
         return [*advice, f"`regroup resume {job.id}` queues it again; it continues from its newest checkpoint."]
     if job.is_held:

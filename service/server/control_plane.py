@@ -72,7 +72,7 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
         TopologyError: the topology file is unreadable or invalid.
         UnavailableError: the database or the cluster does not answer.
     """
-    read_prices(settings.prices)  # before anything starts: an invalid table is an error now
+    prices = read_prices(settings.prices)  # before anything starts: an invalid table is an error now
     store = await Store.open(settings.database_url, idempotency_kept_s=settings.idempotency_retention_s)
     try:
         cluster = await _join(settings)
@@ -80,7 +80,8 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
         tasks, usage = ServerTasks(controller.passes), BlobUsage()
         starts = NodeStarts() if not settings.ray_address and settings.restart_local_nodes else None
         metrics = Metrics(store, rule_of(settings), cluster=cluster, tasks=tasks, blob_bytes=lambda: usage.bytes,
-                          local_node_starts=lambda: {} if starts is None else asdict(starts))  # fmt: skip
+                          local_node_starts=lambda: {} if starts is None else asdict(starts),
+                          prices=prices)  # fmt: skip
         services = Services(store, cluster, settings, render_metrics=metrics.render, tasks=tasks,
                             checks={"controller": controller.check, "last_pass": controller.check_passes})  # fmt: skip
         tasks.add("controller", controller.run)

@@ -1,6 +1,6 @@
 """The report of a simulation, and its counters."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from regroup.service.domain.topology import Node
@@ -49,6 +49,10 @@ class Report:
     """Longest wait of the jobs that are queued at the end."""
     waits: dict[str, Waits]
     """Waits before the first start: for `all` jobs, by priority and by project."""
+    budget_suspensions: int = 0
+    """Number of jobs that were suspended because a budget was used up."""
+    project_device_hours: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Device-hours of each project that has a budget."""
 
 
 @dataclass
@@ -61,6 +65,7 @@ class Tally:
     useful: float = 0.0
     """Device-seconds of useful work."""
     suspended: int = 0
+    budget_suspensions: int = 0
     failures: int = 0
     waits: list[Wait] = field(default_factory=list[Wait])
     _now_s: float = 0.0
@@ -103,6 +108,7 @@ class Tally:
             fragmentation=self._fragmentation_s / self._now_s if self._now_s else 0.0,
             longest_waiting_s=max((wait_s for _, wait_s in waiting), default=0.0),
             waits={group: _waits(sorted(waits_s)) for group, waits_s in sorted(groups.items())},
+            budget_suspensions=self.budget_suspensions,
         )
 
 

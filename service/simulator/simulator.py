@@ -17,7 +17,9 @@ from regroup.service.policy.scheduling.decide import Admission, DecisionFault, S
 from regroup.service.policy.scheduling.entries import RunningJob, Size, WaitingJob
 from regroup.service.policy.scheduling.preemption import Requeue, Shrink
 from regroup.service.policy.scheduling.quota import Quota
+from regroup.service.simulator.budgets import Budgets, BudgetUses
 from regroup.service.simulator.report import Report, Tally, Wait
+from regroup.service.spec.budget import UsageBudget
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Arrival:
     """Has `queued_s`; `pending_dependencies` are job ids."""
     work_s: float
     """Duration of the training at the requested size, in seconds."""
+    budget: UsageBudget | None = None
+    """Budget of the job. When it is used up, the job is suspended for the rest of the simulation."""
 
     @property
     def requested_size(self) -> Size:
@@ -80,6 +84,7 @@ class _Live:
 
 
 _RULE = SchedulingPolicy()
+_NO_BUDGETS = Budgets()
 Observer = Callable[[float, Sequence[Node], Sequence[RunningJob]], None]
 
 
@@ -88,6 +93,7 @@ def simulate(
     arrivals: Sequence[Arrival],
     outages: Sequence[Outage] = (),
     quotas: Mapping[str, Quota] | None = None,
+    budgets: Budgets = _NO_BUDGETS,
     *,
     until_s: float,
     rule: SchedulingPolicy = _RULE,
@@ -102,13 +108,14 @@ def simulate(
         arrivals: Jobs of the trace.
         outages: Node failures of the trace.
         quotas: Quota of each project.
+        budgets: Budgets of projects, and the price of a device-hour.
         until_s: End of the simulation.
         rule: Scheduling policy.
         costs: Durations without training.
         pass_interval_s: Interval of scheduling passes. One pass handles all events of an interval.
         observe: Called with the time, the nodes and the running jobs after each pass.
     """
-    run = _Run(nodes, arrivals, outages, quotas or {}, rule, costs, until_s)
+    run = _Run(nodes, arrivals, outages, quotas or {}, budgets, rule, costs, until_s)
     while run.events and run.events[0][0] <= until_s:
         now_s = run.events[0][0]
         pass_s = min(until_s, (now_s // pass_interval_s + 1) * pass_interval_s)
@@ -129,6 +136,7 @@ class _Run:
     arrivals: Sequence[Arrival]
     outages: Sequence[Outage]
     quotas: Mapping[str, Quota]
+    budgets: Budgets
     rule: SchedulingPolicy
     costs: Costs
     until_s: float
@@ -139,6 +147,10 @@ class _Run:
     _left_s: dict[str, float] = field(default_factory=dict[str, float])
     _over: set[str] = field(default_factory=set[str])
     _lives: Counter[str] = field(default_factory=Counter[str])
+    _at_budget: set[str] = field(default_factory=set[str])
+    """Jobs that were suspended at a budget."""
+    _check_s: float = -1.0
+    """Time of the planned check of the budgets."""
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -146,6 +158,8 @@ class _Run:
         self._by_id = {arrival.job.job_id: arrival for arrival in self.arrivals}
         self.events = []
         self.tally = Tally(self.all_nodes)
+        own = {arrival.job.job_id: (arrival.job.project, arrival.budget) for arrival in self.arrivals}
+        self.uses = BudgetUses(self.budgets, own)
         for arrival in self.arrivals:
             self._at(arrival.at_s, "arrives", arrival.job.job_id)
         for outage in self.outages:
@@ -156,7 +170,7 @@ class _Run:
         """Process all events before the next scheduling pass."""
         handlers = {
             "arrives": self._arrive, "ends": self._end, "leaves": self._leave, "fails": self._fail,
-            "returns": self._return,
+            "returns": self._return, "checks": self._check,
         }  # fmt: skip
         while self.events and self.events[0][0] < pass_s:
             at_s, _, what, whom, life = heapq.heappop(self.events)
@@ -168,19 +182,16 @@ class _Run:
 
     def reconcile(self, now_s: float) -> None:
         """Run one scheduling pass, as the controller does."""
-        waiting = [replace(job, pending_dependencies=tuple(self._unmet(job))) for job in self.queue.values()]
+        self._suspend_at_budgets(now_s)
+        may_start = [job for job in self.queue.values() if not self.uses.is_used_up(job.job_id, now_s)]
+        waiting = [replace(job, pending_dependencies=tuple(self._unmet(job))) for job in may_start]
         running = [replace(live.running_job, ends_s=live.leaves_s or live.ends_s) for live in self.live.values()]
         for decision in decide(waiting, list(self.nodes.values()), running, self.quotas, now_s=now_s, rule=self.rule):
             match decision:
                 case Admission():
                     self._start(decision, now_s)
                 case Requeue():
-                    live = self.live[decision.job_id]
-                    live.running_job, live.leaves_s = (
-                        replace(live.running_job, is_releasing=True),
-                        now_s + self.costs.suspend_s,
-                    )
-                    self._at(live.leaves_s, "leaves", decision.job_id, live.version)
+                    self._begin_to_leave(decision.job_id, now_s)
                 case Shrink():
                     self._shrink(decision, now_s)
                 case DecisionFault():
@@ -188,6 +199,7 @@ class _Run:
                 case _:
                     pass
         self.tally.record_fragmentation(self.nodes.values())
+        self._plan_check(now_s)
 
     def report(self) -> Report:
         """Return the report of the whole simulation."""
@@ -195,7 +207,8 @@ class _Run:
         for live in self.live.values():
             self.tally.useful += min(live.done_s(self.until_s), live.left_s) * live.arrival.requested_size.ranks
         waiting = [(job, self.until_s - job.queued_s) for job in self.queue.values()]
-        return self.tally.report(len(self.arrivals), len(self._over), waiting)
+        report = self.tally.report(len(self.arrivals), len(self._over), waiting)
+        return replace(report, project_device_hours=self.uses.project_device_hours(self.until_s))
 
     # ------------------------------------------------------------ events
 
@@ -203,20 +216,27 @@ class _Run:
         self.queue[job_id] = replace(self._by_id[job_id].job, queued_s=now_s)
 
     def _end(self, job_id: str, now_s: float) -> None:
-        live = self._stop(job_id)
+        live = self._stop(job_id, now_s)
         self.tally.useful += live.left_s * live.arrival.requested_size.ranks
         self._over.add(job_id)
 
     def _leave(self, job_id: str, now_s: float) -> None:
-        """Requeue a job; its work so far is saved."""
+        """Requeue a job, or suspend it at a budget; its work so far is saved."""
         self._requeue(job_id, now_s, lost_s=0.0)
-        self.tally.suspended += 1
+        if job_id in self._at_budget:
+            del self.queue[job_id]  # a simulation raises no budget
+            self.tally.budget_suspensions += 1
+        else:
+            self.tally.suspended += 1
 
     def _fail(self, node_id: str, now_s: float) -> None:
         self.nodes[node_id] = replace(self.nodes[node_id], alive=False)
         self.tally.failures += 1
         for job_id in [job_id for job_id, live in self.live.items() if node_id in dict(live.running_job.node_ranks)]:
             self._replace(job_id, node_id, now_s)
+
+    def _check(self, _: str, now_s: float) -> None:
+        """Do nothing: the next pass checks the budgets."""
 
     def _return(self, node_id: str, now_s: float) -> None:
         self.nodes[node_id] = replace(self.nodes[node_id], alive=True)
@@ -255,6 +275,7 @@ class _Run:
         left_s = self._left_s.pop(admission.job_id, arrival.work_s)
         if admission.job_id not in self._lives:
             self.tally.waits.append(Wait(job.project, job.priority, now_s - arrival.at_s))
+        self.uses.set_devices(admission.job_id, admission.demand.ranks, now_s)
         live = self.live[admission.job_id] = _Live(arrival, running_job, now_s + self.costs.start_s, left_s, 0)
         self._renew(admission.job_id, live)
 
@@ -267,19 +288,41 @@ class _Run:
         size = next(size for size in live.running_job.smaller_sizes if size.layout == decision.layout)
         smaller = tuple(each for each in live.running_job.smaller_sizes if each.ranks < size.ranks)
         kept = tuple(slot for slot in slots if slot[1])
+        self.uses.set_devices(decision.job_id, size.ranks, now_s)
         live.running_job = replace(live.running_job, demand=size.demand, node_ranks=kept, smaller_sizes=smaller)
         live.left_s, live.trains_from_s = live.left_s - done_s, now_s + self.costs.start_s
         self._renew(decision.job_id, live)
 
     def _requeue(self, job_id: str, now_s: float, lost_s: float) -> None:
-        live = self._stop(job_id)
+        live = self._stop(job_id, now_s)
         done_s = min(live.left_s, max(0.0, live.done_s(now_s) - lost_s))
         self.tally.useful += done_s * live.arrival.requested_size.ranks
         self._left_s[job_id] = live.left_s - done_s
         self.queue[job_id] = replace(live.arrival.job, queued_s=now_s)
 
-    def _stop(self, job_id: str) -> _Live:
+    def _suspend_at_budgets(self, now_s: float) -> None:
+        """Suspend the jobs whose budgets would be used up before they have released their devices."""
+        for job_id in self.uses.due_jobs(now_s, self.costs.suspend_s):
+            if self.live[job_id].leaves_s is None:
+                self._begin_to_leave(job_id, now_s)
+                self._at_budget.add(job_id)
+
+    def _begin_to_leave(self, job_id: str, now_s: float) -> None:
+        live = self.live[job_id]
+        live.running_job = replace(live.running_job, is_releasing=True)
+        live.leaves_s = now_s + self.costs.suspend_s
+        self._at(live.leaves_s, "leaves", job_id, live.version)
+
+    def _plan_check(self, now_s: float) -> None:
+        """Plan a pass for the time at which the next budget is due, unless one is planned."""
+        due_s = self.uses.next_due_s(now_s, self.costs.suspend_s)
+        if due_s is not None and not now_s < self._check_s <= due_s:
+            self._check_s = due_s
+            self._at(due_s, "checks", "")
+
+    def _stop(self, job_id: str, now_s: float) -> _Live:
         live = self.live.pop(job_id)
+        self.uses.set_devices(job_id, 0, now_s)
         self._release(live.running_job.demand, live.running_job.node_ranks)
         return live
 

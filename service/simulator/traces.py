@@ -17,7 +17,9 @@ from regroup.service.domain.topology import Node
 from regroup.service.policy.placement.place import Demand
 from regroup.service.policy.scheduling.entries import Preemptibility, Priority, Size, WaitingJob
 from regroup.service.policy.scheduling.quota import Quota
+from regroup.service.simulator.budgets import Budgets
 from regroup.service.simulator.simulator import Arrival, Outage
+from regroup.service.spec.budget import UsageBudget
 from regroup.service.spec.issues import find_issues
 from regroup.service.spec.types import MAX_DURATION_S, MAX_RANKS, Name, SpecModel
 
@@ -43,6 +45,8 @@ class ProjectPart(_Part):
     borrowable: _Devices | None = None
     limit: _Devices | None = None
     weight: float = Field(default=1.0, ge=1e-6, le=1e6)
+    budget: UsageBudget | None = None
+    """Device-hours or cost that its jobs may use together."""
 
 
 class ClusterPart(_Part):
@@ -54,6 +58,8 @@ class ClusterPart(_Part):
     nodes_per_domain: Positive = 1
     """Nodes that share one `ray.io/gpu-domain`."""
     nodes_per_zone: Positive = 512
+    price: float | None = Field(default=None, ge=0, le=1e9)
+    """Price of a device-hour, for budgets in money."""
     projects: dict[Name, ProjectPart] = {}
 
 
@@ -77,6 +83,8 @@ class JobPart(_Part):
     segment: Positive = 1
     depends_on: str = ""
     """Names of jobs, separated by spaces."""
+    budget_device_hours: float | None = Field(default=None, gt=0, le=1e12)
+    """`budget.device_hours` of the job spec."""
 
 
 class OutagePart(_Part):
@@ -124,7 +132,23 @@ def nodes_of(cluster: ClusterPart) -> list[Node]:
 
 def quotas_of(cluster: ClusterPart) -> dict[str, Quota]:
     """Return the quota of each project of a cluster."""
-    return {name: Quota(**part.model_dump()) for name, part in cluster.projects.items()}
+    return {name: Quota(**part.model_dump(exclude={"budget"})) for name, part in cluster.projects.items()}
+
+
+def budgets_of(cluster: ClusterPart) -> Budgets:
+    """Return the budgets of the projects of a cluster.
+
+    Raises:
+        SpecError: a budget is in money, and the cluster has no price.
+    """
+    budgets = {name: part.budget for name, part in cluster.projects.items() if part.budget is not None}
+    for name, budget in budgets.items():
+        if budget.cost is not None and cluster.price is None:
+            issue = FieldIssue.at(
+                ("projects", name, "budget", "cost"), "needs the `price` of a device-hour", budget.cost
+            )
+            raise SpecError([issue])
+    return Budgets(budgets, cluster.price)
 
 
 def read_jobs(path: Path) -> list[Arrival]:
@@ -162,7 +186,8 @@ def arrival(part: JobPart) -> Arrival:
         part.name, part.name, legal, part.project, Priority[part.priority], Preemptibility(part.preemptibility),
         part.at_s, part.max_duration_s, tuple(part.depends_on.split()),
     )  # fmt: skip
-    return Arrival(part.at_s, job, part.work_s)
+    own = part.budget_device_hours
+    return Arrival(part.at_s, job, part.work_s, None if own is None else UsageBudget(device_hours=own))
 
 
 def read_outages(path: Path, nodes: Sequence[Node]) -> list[Outage]:

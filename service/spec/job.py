@@ -18,6 +18,7 @@ from regroup.service.documents.yaml_text import parse_yaml
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.layout import Layout
+from regroup.service.spec.budget import UsageBudget
 from regroup.service.spec.code import Code
 from regroup.service.spec.environment import Environment
 from regroup.service.spec.faults import Fault
@@ -136,6 +137,9 @@ class JobSpec(SpecModel):
     a drain without a deadline; at most one hour."""
     max_queue_time: Duration | None = None
     """Time in the queue after which the job ends as FAILED."""
+    budget: UsageBudget | None = None
+    """Device-hours or cost that the job may use: `{device_hours: 100}` or `{cost: 250}`. At the limit, the job saves
+    its state and is suspended until the budget is raised."""
     priority: Literal["low", "normal", "high", "critical"] = "normal"
     """Priority class. A waiting job can preempt running jobs of a lower class, within their `preemptibility`."""
     preemptibility: Literal["auto", "none", "semi", "full"] = "auto"

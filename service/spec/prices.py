@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 
@@ -55,9 +55,10 @@ def read_prices(setting: str) -> PriceTable | None:
 def _parse(text: str | bytes, place: str) -> PriceTable:
     try:
         data = parse_yaml(text)
-        return PriceTable.model_validate(data)
     except DocumentError as error:
         raise SettingError(f"{place}: {error}") from error
+    try:
+        return PriceTable.model_validate(data)
     except ValidationError as error:
-        issues = find_issues(error, cast(object, data))
+        issues = find_issues(error, data)
         raise SettingError([replace(each, path=f"{place}: {each.path}") for each in issues]) from error

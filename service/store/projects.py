@@ -27,12 +27,21 @@ RESIZE = "resize"
 """
 PREEMPT = "preempt"
 """Intent that a job saves its state, releases all its nodes and queues again: `{why, requested_s}`."""
+BUDGET = "budget"
+"""Intent that replaces the budget of a job's spec: `UsageBudget`."""
+FOR_BUDGET = "for_budget"
+"""Field of the intent to suspend: true if the server suspends the job because a budget is used up."""
 _NEVER_SUSPENDED = frozenset({JobState.DRAINING, *(state for state in JobState if state.is_terminal)})
 
 
 def must_release_all(job: JobRow) -> bool:
     """Return True if the job must save its state and release all nodes, for another job or to be suspended."""
     return PREEMPT in job.intents or SUSPEND in job.intents
+
+
+def is_suspended_for_budget(job: JobRow) -> bool:
+    """Return True if the server suspended the job because a budget is used up, and no person did, too."""
+    return bool((job.intents.get(SUSPEND) or {}).get(FOR_BUDGET))
 
 
 class QueueStore:
@@ -124,13 +133,23 @@ class QueueStore:
             ).mappings()
             return [job_row(row) for row in rows]
 
-    async def suspend(self, job_id: str, why: str, *, now: float, author: Author, lease: Lease | None = None) -> JobRow:
+    async def suspend(
+        self,
+        job_id: str,
+        why: str,
+        *,
+        now: float,
+        author: Author,
+        lease: Lease | None = None,
+        for_budget: bool = False,
+    ) -> JobRow:
         """Record the intent to suspend a job. A queued job is suspended at once, any other after its state is saved.
 
         Without effect if the job already has this intent.
 
         Args:
             lease: lease of a leader that suspends the job automatically.
+            for_budget: the leader resumes the job when its budget allows it, unless a person suspends it, too.
 
         Raises:
             ConflictError: the job has ended, or is ending.
@@ -141,20 +160,28 @@ class QueueStore:
                 await leases.check(connection, lease)
             writer = await JobWriter.lock(connection, job_id)
             async with audited(writer, author, "jobs.suspend", now):
-                await _suspend(writer, why, now, author.name)
+                await _suspend(writer, {"why": why, "requested_s": now}, for_budget, now, author.name)
         self._changes.announce(job_id)
         return writer.job
 
-    async def resume(self, job_id: str, *, now: float, author: Author) -> JobRow:
+    async def resume(self, job_id: str, *, now: float, author: Author, lease: Lease | None = None) -> JobRow:
         """Withdraw the intent to suspend a job. A suspended job queues again; any other job continues.
 
         Without effect if the job does not have this intent.
 
+        Args:
+            lease: lease of a leader that resumes the job automatically: only if no person suspended it.
+
         Raises:
             ConflictError: the job has ended.
+            PreconditionError: another control plane leads now.
         """
         async with self._database.write() as connection:
+            if lease is not None:
+                await leases.check(connection, lease)
             writer = await JobWriter.lock(connection, job_id)
+            if lease is not None and not is_suspended_for_budget(writer.job):
+                return writer.job
             async with audited(writer, author, "jobs.resume", now):
                 await _resume(writer, now, author.name)
         self._changes.announce(job_id)
@@ -166,17 +193,17 @@ async def _find_project(connection: AsyncConnection, name: str) -> dict[str, Any
     return None if row is None else dict(row)
 
 
-async def _suspend(writer: JobWriter, why: str, now: float, actor: str) -> None:
+async def _suspend(writer: JobWriter, request: Mapping[str, Any], for_budget: bool, now: float, actor: str) -> None:
     job = writer.job
     if job.state in _NEVER_SUSPENDED or job.intents.get("cancel"):
         raise ConflictError(f"job {job.id} is {job.state}: only a job that waits or runs can be suspended")
-    if SUSPEND in job.intents:
+    if SUSPEND in job.intents and (for_budget or not is_suspended_for_budget(job)):
         return
-    intent = {SUSPEND: {"why": why, "requested_s": now}}
+    intent = {SUSPEND: {**request, FOR_BUDGET: True} if for_budget else dict(request)}
     changes = {"intents": {**job.intents, **intent}}
     await writer.record("intent", intent, time_s=now, actor=actor, changes=changes)
     if job.state is JobState.QUEUED:
-        await writer.move(JobState.SUSPENDED, Reason.SUSPENDED, why, now=now, actor=actor)
+        await writer.move(JobState.SUSPENDED, Reason.SUSPENDED, request["why"], now=now, actor=actor)
 
 
 async def _resume(writer: JobWriter, now: float, actor: str) -> None:

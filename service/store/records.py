@@ -31,6 +31,8 @@ PLACEABLE = "Placeable"
 """Condition of a job that waits: false, with the reason."""
 NODES_REQUESTED = "NodesRequested"
 """Condition of a waiting job; true while the cluster's autoscaler has a request for its nodes."""
+WITHIN_BUDGET = "WithinBudget"
+"""Condition of a job that waits or is suspended: false if its budget, or that of its project, is used up."""
 NODE_WELL = "NodeWell"
 """Condition of a running job; false while one of its nodes is short of a resource or has a fault."""
 PLATFORM_FAULT = "PlatformFault"
@@ -317,6 +319,8 @@ class ProjectRow:
     """Default values of spec fields of its jobs."""
     spares: int = 0
     """Number of idle nodes that are reserved for its running jobs."""
+    budget: dict[str, Any] | None = None
+    """Budget of its jobs, in the form of `service.spec.budget.ProjectBudget`; None for none."""
 
     @property
     def etag(self) -> str:

@@ -5,7 +5,7 @@ which outlive the job. The use in a window is the sum over these rows and over t
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.states import JobState
-from regroup.service.policy.usage.holds import ACCELERATOR, Hold, hold_of, merge_holds
+from regroup.service.policy.usage.device_spans import ACCELERATOR, DeviceSpan, merge_spans, span_of
 from regroup.service.store.database import Database
 from regroup.service.store.jobs import batched
 from regroup.service.store.records import AllocationKind
@@ -75,20 +75,30 @@ class GroupUse:
 
 
 @dataclass(frozen=True)
-class _JobHold:
-    """Devices that a job holds, with the values by which they are grouped."""
+class Use:
+    """Use of devices until a moment."""
+
+    seconds: Mapping[str, float]
+    """Accelerator → device-seconds."""
+    held: Mapping[str, int]
+    """Accelerator → number of devices that are held at that moment."""
+
+
+@dataclass(frozen=True)
+class _JobSpan:
+    """Devices that a job spans, with the values by which they are grouped."""
 
     project: str
     author: str
     job_id: str
     job: str
-    hold: Hold
+    span: DeviceSpan
 
     def key(self, groups: Sequence[Group]) -> Key:
         values = {
             Group.PROJECT: self.project,
             Group.USER: self.author,
-            Group.CLASS: self.hold.accelerator,
+            Group.CLASS: self.span.accelerator,
             Group.JOB: self.job_id,
         }
         return tuple(values[group] for group in groups)
@@ -108,7 +118,8 @@ class UsageStore:
         within = _overlaps(selection)
         columns = [_COLUMNS[group] for group in selection.groups]
         async with self._database.read_snapshot() as connection:
-            held = [each for each in await _open_holds(connection, selection) if each.hold.devices]
+            held = await _open_spans(connection, selection)
+            held = [each for each in held if each.span.device_seconds(selection.from_s, selection.to_s) > 0]
             keys = {each.key(selection.groups) for each in held}
             if columns:
                 found = sa.select(*columns).where(*within, *_above(columns, after)).group_by(*columns)
@@ -121,17 +132,16 @@ class UsageStore:
                 return []
             seconds: dict[Key, defaultdict[str, float]] = {key: defaultdict(float) for key in chosen}
             names: dict[Key, str] = {}
-            summed = sa.select(*columns, usage.c.accelerator, sa.func.max(usage.c.job), _clipped_seconds(selection))
+            job, used_s = sa.func.max(usage.c.job).label("job"), _clipped_seconds(selection).label("used_s")
+            summed = sa.select(*columns, usage.c.accelerator.label("kind"), job, used_s)
             summed = summed.where(*within, *_above(columns, after), *_up_to(columns, chosen[-1]))
             for row in await connection.execute(summed.group_by(*columns, usage.c.accelerator)):
-                *key, accelerator, job, used_s = row
-                if tuple(key) in seconds:
-                    seconds[tuple(key)][accelerator] += float(used_s)
-                    names[tuple(key)] = job
+                if (key := tuple(row[: len(columns)])) in seconds:
+                    seconds[key][row.kind] += float(row.used_s)
+                    names[key] = row.job
         for each in held:
             if (key := each.key(selection.groups)) in seconds:
-                used_s = each.hold.device_seconds(selection.from_s, selection.to_s)
-                seconds[key][each.hold.accelerator] += used_s
+                seconds[key][each.span.accelerator] += each.span.device_seconds(selection.from_s, selection.to_s)
                 names[key] = each.job
         is_one_job = Group.JOB in selection.groups
         return [GroupUse(key, dict(seconds[key]), names[key] if is_one_job else None) for key in chosen]
@@ -143,9 +153,28 @@ class UsageStore:
             stored = sa.select(metric_totals).where(metric_totals.c.metric == _PROJECT_SECONDS)
             for row in await connection.execute(stored):
                 seconds[_project_of(row.labels)] += float(row.value)
-            for each in await _open_holds(connection, UsageSelection(0.0, now)):
-                seconds[each.project] += each.hold.device_seconds(0.0, now)
+            for each in await _open_spans(connection, UsageSelection(0.0, now)):
+                seconds[each.project] += each.span.device_seconds(0.0, now)
         return dict(seconds)
+
+    async def of_job(self, job_id: str, *, now: float) -> Use:
+        """Return the use of a job until now. Its use must not be folded: it has not ended."""
+        async with self._database.read() as connection:
+            held = await _read_spans(connection, _HELD.where(allocations.c.job_id == job_id))
+        return _use_of([each.span for each in held], 0.0, now)
+
+    async def of_project(self, project: str, from_s: float, *, now: float) -> Use:
+        """Return the use of a project from a time until now."""
+        selection = UsageSelection(from_s, now, projects=frozenset({project}))
+        async with self._database.read_snapshot() as connection:
+            summed = sa.select(usage.c.accelerator, _clipped_seconds(selection)).where(*_overlaps(selection))
+            stored = (await connection.execute(summed.group_by(usage.c.accelerator))).all()
+            held = await _open_spans(connection, selection)
+        use = _use_of([each.span for each in held], from_s, now)
+        seconds = defaultdict[str, float](float, use.seconds)
+        for accelerator, used_s in stored:
+            seconds[accelerator] += float(used_s)
+        return Use(dict(seconds), use.held)
 
     async def unfolded(self, limit: int) -> list[str]:
         """Return jobs that have ended and whose use is not stored yet."""
@@ -162,21 +191,21 @@ class UsageStore:
             if row is None:
                 return False
             until_s = now if row.finished_at is None else float(row.finished_at)
-            held = await _read_holds(connection, _HELD.where(allocations.c.job_id == job_id))
-            merged = merge_holds((each.hold for each in held), until_s)
+            held = await _read_spans(connection, _HELD.where(allocations.c.job_id == job_id))
+            merged = merge_spans((each.span for each in held), until_s)
             if held:
                 first = held[0]
                 shared = {"job_id": job_id, "job": first.job, "project": first.project, "author": first.author}
-                values = [{**shared, **vars(hold)} for hold in merged]
+                values = [{**shared, **vars(span)} for span in merged]
                 if values:
                     await connection.execute(usage.insert(), values)
-                total_s = sum(hold.device_seconds(0.0, until_s) for hold in merged)
+                total_s = sum(span.device_seconds(0.0, until_s) for span in merged)
                 await add(connection, {(_PROJECT_SECONDS, (first.project,)): total_s})
             await connection.execute(jobs.update().where(here).values(usage_at=now))
         return True
 
 
-_HELD = (
+_HELD: sa.Select[*tuple[Any, ...]] = (
     sa.select(
         allocations.c.data,
         allocations.c.created_at,
@@ -194,7 +223,15 @@ _HELD = (
 """Reservations, with what is needed of their jobs."""
 
 
-async def _open_holds(connection: AsyncConnection, selection: UsageSelection) -> list[_JobHold]:
+def _use_of(spans: Sequence[DeviceSpan], from_s: float, to_s: float) -> Use:
+    seconds, held = defaultdict[str, float](float), Counter[str]()
+    for span in spans:
+        seconds[span.accelerator] += span.device_seconds(from_s, to_s)
+        held[span.accelerator] += span.devices if span.end_s is None else 0
+    return Use(dict(seconds), dict(held))
+
+
+async def _open_spans(connection: AsyncConnection, selection: UsageSelection) -> list[_JobSpan]:
     """Return the devices that jobs held in the window whose use is not folded."""
     query = _HELD.where(
         jobs.c.usage_at.is_(None),
@@ -203,19 +240,19 @@ async def _open_holds(connection: AsyncConnection, selection: UsageSelection) ->
     )
     if selection.projects is not None:
         query = query.where(jobs.c.project.in_(selection.projects))
-    return await _read_holds(connection, query)
+    return await _read_spans(connection, query)
 
 
-async def _read_holds(connection: AsyncConnection, query: sa.Select[Any]) -> list[_JobHold]:
+async def _read_spans(connection: AsyncConnection, query: sa.Select[*tuple[Any, ...]]) -> list[_JobSpan]:
     rows = (await connection.execute(query.order_by(allocations.c.id))).all()
     records = [row.data if isinstance(row.data, dict) else {} for row in rows]
     # Reservations of earlier versions do not name their accelerator.
     unnamed = {row.id for row, data in zip(rows, records, strict=True) if ACCELERATOR not in data}
     requested = await _requested_accelerators(connection, unnamed)
     return [
-        _JobHold(
+        _JobSpan(
             row.project, row.actor or "", row.id, row.name,
-            hold_of(data, requested.get(row.id), row.created_at, row.released_at),
+            span_of(data, requested.get(row.id), row.created_at, row.released_at),
         )
         for row, data in zip(rows, records, strict=True)
     ]  # fmt: skip

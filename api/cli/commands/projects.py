@@ -29,8 +29,8 @@ Changes = Annotated[
     list[str],
     typer.Argument(
         metavar="PATH=VALUE…",
-        help="Settings: guaranteed, borrowable, limit, weight, spares, admits.… or defaults.…. The value is YAML; "
-        "null resets it.",
+        help="Settings: guaranteed, borrowable, limit, weight, spares, budget.…, admits.… or defaults.…. The value is "
+        "YAML; null resets it.",
     ),
 ]
 

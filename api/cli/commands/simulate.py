@@ -46,7 +46,7 @@ def simulate(
     out = traces.failures(nodes, until_s, 4 * 3600.0, rng) if failures is None else traces.read_outages(failures, nodes)
     if not as_json:
         print_message(f"{devices} devices, {len(arrivals)} jobs, {len(out)} failures, {days:g} days")
-    report = run(nodes, arrivals, out, traces.quotas_of(described), until_s=until_s)
+    report = run(nodes, arrivals, out, traces.quotas_of(described), traces.budgets_of(described), until_s=until_s)
     if as_json:
         print_json(report)
         return
@@ -55,6 +55,9 @@ def simulate(
         f"preemptions; utilisation {report.utilisation:.1%}, goodput {report.goodput:.2%}; "
         f"{report.fragmentation:.1%} of the free devices were on partly used nodes"
     )
+    if report.project_device_hours or report.budget_suspensions:
+        used = ", ".join(f"{name} {hours:,.0f}" for name, hours in report.project_device_hours.items())
+        print(f"{report.budget_suspensions} jobs were suspended at a budget; device-hours: {used or '-'}")
     rows = [
         (group, str(of.jobs), f"{of.p50_s:.0f}", f"{of.p95_s:.0f}", f"{of.max_s:.0f}")
         for group, of in report.waits.items()

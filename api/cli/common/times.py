@@ -1,4 +1,4 @@
-"""Times on the command line."""
+"""Parser of times and durations on the command line."""
 
 from datetime import datetime
 from typing import Any

@@ -8,6 +8,7 @@ from regroup.api.schemas.projects import Project, ProjectList, ProjectSettings
 from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForCluster, ForEveryone, ForProject, TheServices
+from regroup.service.cluster_state.budgets import project_budget_of
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.projects import ProjectState
 from regroup.service.policy.access.roles import ClusterPermission, Permission
@@ -61,10 +62,12 @@ def _project(state: ProjectState) -> Project:
         limit=row.limit,
         weight=row.weight,
         spares=row.spares,
+        budget=project_budget_of(row),
         admits=ProjectLimits.model_validate(row.admits),
         defaults=row.defaults,
         allocated=state.allocated,
         running=state.running,
         queued=state.queued,
         etag=row.etag,
+        budget_used=state.budget_used,
     )

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal, cast
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 from starlette.responses import StreamingResponse
@@ -50,6 +50,7 @@ GroupBy = Annotated[
 
 @router.get("", response_model=UsagePage, responses=_CSV)
 async def get(
+    request: Request,
     services: TheServices,
     tokens: TheTokens,
     sender: Reader,
@@ -58,20 +59,20 @@ async def get(
     to_s: Annotated[Time | None, Query(alias="to", description="End of the window; now if absent")] = None,
     project: Annotated[Name | None, Query(description="Only this project; all that you see if absent")] = None,
     format: Annotated[Literal["json", "csv"] | None, Query(description="Form; as `Accept` requests if absent")] = None,
-    accept: Annotated[str, Header(max_length=1000, description="`text/csv` requests CSV")] = "",
     page_size: Annotated[int, Query(ge=1, le=1000, description="Maximum number of rows on a page")] = 1000,
     page_token: Annotated[str, Query(max_length=4000, description="`next_page_token` of the previous page")] = "",
 ) -> Any:
     """Report the device-hours that jobs held in a window of time, and their cost.
 
     Each allocated device counts from its allocation to its release, clipped exactly to the window. Members see their
-    projects, operators all. CSV has all rows, without pages. A page token is valid only with the same parameters.
+    projects, operators all. CSV (`format`, or `Accept: text/csv`) has all rows, without pages. A page token is valid
+    only with the same parameters.
     """
     groups = tuple(Group(name) for name in group_by.split(","))
     filters = {"by": [group_by], "from": [repr(from_s)], "to": [repr(to_s)], "project": [repr(project)]}
     until_s, after = (to_s, None) if not page_token else _read_place(tokens.read(page_token, filters))
     selection = services.usage.select(sender, groups, from_s, until_s, project)
-    if format == "csv" or (format is None and "text/csv" in accept):
+    if format == "csv" or (format is None and "text/csv" in request.headers.get("accept", "")):
         headers = {"Content-Disposition": 'attachment; filename="usage.csv"'}
         lines = _lines(services.usage.batches(selection), selection)
         return StreamingResponse(lines, media_type="text/csv", headers=headers)

@@ -33,8 +33,8 @@ def price_seconds(seconds: Mapping[str, float], prices: PriceTable | None) -> Co
     priced = {name: value for name, value in hours.items() if name in table}
     unpriced = {name: value for name, value in hours.items() if name not in table}
     return Consumption(
-        device_hours=sum(hours.values()),
-        cost=sum(value * table[name] for name, value in priced.items()) if priced else None,
-        unpriced_device_hours=sum(unpriced.values()),
+        device_hours=sum(hours.values(), 0.0),
+        cost=sum((value * table[name] for name, value in priced.items()), 0.0) if priced else None,
+        unpriced_device_hours=sum(unpriced.values(), 0.0),
         unpriced=tuple(sorted(unpriced)),
     )

@@ -313,6 +313,7 @@ projects = sa.Table(
     sa.Column("admits", StoredJson, nullable=False),
     sa.Column("defaults", StoredJson, nullable=False),
     sa.Column("spares", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("budget", StoredJson(none_as_null=True)),
 )
 """Projects that are set up. A project without a row has no quota and no rules."""
 

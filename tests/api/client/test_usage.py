@@ -4,14 +4,14 @@ from typing import Any
 
 from regroup.api.client.async_client import AsyncClient
 from regroup.api.client.client import Client
-from tests.support.inputs.held_devices import end, hold, reservation, submit
+from tests.support.inputs.held_devices import allocate, end, reservation, submit
 
 
 async def test_a_report_is_listed_and_exported(live: Any) -> None:
     for number, user in enumerate(("ana", "bob")):
         job_id = f"j_{number}"
         await submit(live.store, job_id, user, project="vision")
-        await hold(live.store, live.lease, job_id, reservation(job_id, "a", 2), now=1000.0)
+        await allocate(live.store, live.lease, job_id, reservation(job_id, "a", 2), now=1000.0)
         await end(live.store, live.lease, job_id, now=1900.0)
 
     def use(client: Client) -> str:

@@ -14,7 +14,7 @@ from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.store.records import Lease, ProjectRow
 from regroup.service.store.store import Store
 from regroup.service.store.usage import Group, GroupUse, UsageSelection
-from tests.support.inputs.held_devices import end, hold, requeue, reservation, submit
+from tests.support.inputs.held_devices import allocate, end, requeue, reservation, submit
 
 ALL = (0.0, 1000.0)
 EVERY_GROUP = (Group.PROJECT, Group.USER, Group.CLASS, Group.JOB)
@@ -34,15 +34,15 @@ async def jobs(store: Store, lease: Lease) -> None:
     j_three: 1 A100 since 600.
     """
     await submit(store, "j_one", "ana", project="vision")
-    await hold(store, lease, "j_one", reservation("j_one", "a", 3), reservation("j_one", "b", 1), now=100.0)
+    await allocate(store, lease, "j_one", reservation("j_one", "a", 3), reservation("j_one", "b", 1), now=100.0)
     await requeue(store, lease, "j_one", now=200.0)
-    await hold(store, lease, "j_one", reservation("j_one", "c", 8), now=300.0)
+    await allocate(store, lease, "j_one", reservation("j_one", "c", 8), now=300.0)
     await end(store, lease, "j_one", now=400.0)
     await submit(store, "j_two", "bob", project="vision")
-    await hold(store, lease, "j_two", reservation("j_two", "a", 2, "H100", "cpu"), now=100.0)
+    await allocate(store, lease, "j_two", reservation("j_two", "a", 2, "H100", "cpu"), now=100.0)
     await end(store, lease, "j_two", now=500.0)
     await submit(store, "j_three", "bob", project="speech")
-    await hold(store, lease, "j_three", reservation("j_three", "a", 1, "A100"), now=600.0)
+    await allocate(store, lease, "j_three", reservation("j_three", "a", 1, "A100"), now=600.0)
 
 
 async def fold(store: Store, folded: bool) -> None:
@@ -109,7 +109,7 @@ async def test_groups_have_the_order_of_code_points_in_both_databases(store: Sto
     for number, user in enumerate(users):
         job_id = f"j_{number}"
         await submit(store, job_id, user)
-        await hold(store, lease, job_id, reservation(job_id, "a", 1), now=10.0)
+        await allocate(store, lease, job_id, reservation(job_id, "a", 1), now=10.0)
         if number % 2:
             await end(store, lease, job_id, now=20.0)
     await fold_batch(store, 30.0)
@@ -144,7 +144,7 @@ async def test_a_job_is_not_removed_before_its_use_is_stored(store: Store, jobs:
 async def test_few_rows_are_stored_for_many_reservations(store: Store, lease: Lease) -> None:
     await submit(store, "j_wide")
     rows = [reservation("j_wide", f"r{number}", 4) for number in range(500)]
-    await hold(store, lease, "j_wide", *rows, now=10.0)
+    await allocate(store, lease, "j_wide", *rows, now=10.0)
     await end(store, lease, "j_wide", now=20.0)
     await fold_batch(store, 30.0)
     async with store._database.read() as connection:
@@ -156,7 +156,7 @@ async def test_reservations_of_earlier_versions_have_the_accelerator_of_the_spec
     await submit(store, "j_old", resources={"device": "cuda", "accelerator": "H100"})
     await submit(store, "j_any", resources={"device": "cuda"})
     for job_id in ("j_old", "j_any"):
-        await hold(store, lease, job_id, reservation(job_id, "a", 1, None), now=10.0)
+        await allocate(store, lease, job_id, reservation(job_id, "a", 1, None), now=10.0)
     assert await use(store, (0.0, 20.0), Group.CLASS) == {("H100",): {"H100": 10.0}, ("cuda",): {"cuda": 10.0}}
 
 

@@ -3,12 +3,14 @@
 import time
 from typing import Any
 
+from regroup.service.cluster_state.budgets import BudgetReader
 from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
 from regroup.service.controller.job_faults import JobFaults
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.refused_placements import RefusedPlacements
 from regroup.service.settings import Settings
+from regroup.service.spec.prices import read_prices
 from regroup.service.store.records import Lease
 from regroup.service.store.store import Store
 from regroup.service.tasks.pass_record import PassRecord
@@ -17,15 +19,16 @@ from tests.support.doubles.fake_cluster import FakeCluster
 
 def leader_context(store: Store, lease: Lease, cluster: FakeCluster | None = None, **settings: Any) -> LeaderContext:
     """Return a context with its own caches."""
-    used = cluster or FakeCluster()
+    used, used_settings = cluster or FakeCluster(), Settings(**settings)
     return LeaderContext(
         lease,
         store,
         used,
-        Settings(**settings),
+        used_settings,
         time.time,
         DrainNotices(store, used),
         QuotaHeadroom(store),
         JobFaults(store, lease, time.time, PassRecord()),
         RefusedPlacements(time.time),
+        BudgetReader(store, read_prices(used_settings.prices)),
     )

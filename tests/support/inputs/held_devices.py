@@ -1,4 +1,4 @@
-"""Jobs that hold devices from one time to another, in a store."""
+"""Jobs that allocate devices from one time to another, in a store."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ async def submit(store: Store, job_id: str, user: str = "ana", *, now: float = 0
     await store.submit(NewJob(job_id, spec, f"file:///s/jobs/{job_id}"), now=now, author=Author(user))
 
 
-async def hold(store: Store, lease: Lease, job_id: str, *reservations: Allocation, now: float) -> None:
+async def allocate(store: Store, lease: Lease, job_id: str, *reservations: Allocation, now: float) -> None:
     """Allocate devices to a queued job."""
     transition = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     await store.apply(lease, transition, now=now, allocate=reservations)

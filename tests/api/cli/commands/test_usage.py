@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.inputs.held_devices import end, hold, reservation, submit
+from tests.support.inputs.held_devices import allocate, end, reservation, submit
 from tests.support.jobs.shell_commands import blocks
 from tests.support.servers.app_server import AppServer
 
@@ -20,7 +20,7 @@ def used(server: AppServer) -> None:
     async def run() -> None:
         for job_id, user, accelerator in (("j_one", "ana", "H100"), ("j_two", "bob", "A100")):
             await submit(server.store, job_id, user, project="vision")
-            await hold(server.store, server.lease, job_id, reservation(job_id, "a", 2, accelerator), now=START_S)
+            await allocate(server.store, server.lease, job_id, reservation(job_id, "a", 2, accelerator), now=START_S)
             await end(server.store, server.lease, job_id, now=START_S + 3600.0)
 
     server.do(run())

@@ -76,6 +76,7 @@ async def calls(live: Any, job_events: Any) -> list[Call]:
         Call("POST /v1/jobs/{job}/suspend", "jobs.suspend", f"{queued}/suspend", {"reason": "later"}),
         Call("POST /v1/jobs/{job}/resume", "jobs.resume", f"{queued}/resume"),
         Call("POST /v1/jobs/{job}/resize", "jobs.resize", f"{queued}/resize", {"dp": 2}),
+        Call("PUT /v1/jobs/{job}/budget", "jobs.budget", f"{queued}/budget", {"device_hours": 5}),
         Call("POST /v1/jobs/{job}/cancel", "jobs.cancel", f"{queued}/cancel"),
         Call("PUT /v1/jobs/{job}/checkpoints/{step}/pin", "checkpoints.pin", pin),
         Call("DELETE /v1/jobs/{job}/checkpoints/{step}/pin", "checkpoints.unpin", pin),

@@ -9,7 +9,7 @@ import pytest
 from regroup.service.domain.api_tokens import generate_token
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
-from tests.support.inputs.held_devices import end, hold, reservation, submit
+from tests.support.inputs.held_devices import allocate, end, reservation, submit
 
 PRICES = "{currency: EUR, device_hour: {H100: 2.5}}"
 HOUR_S = 3600.0
@@ -19,13 +19,13 @@ HOUR_S = 3600.0
 async def jobs(live: Any) -> None:
     """An hour of 4 H100 by ana in `vision`, an hour of 2 A100 by bob there, and an H100 since hour 2 in `speech`."""
     await submit(live.store, "j_one", "ana", project="vision")
-    await hold(live.store, live.lease, "j_one", reservation("j_one", "a", 4), now=HOUR_S)
+    await allocate(live.store, live.lease, "j_one", reservation("j_one", "a", 4), now=HOUR_S)
     await end(live.store, live.lease, "j_one", now=2 * HOUR_S)
     await submit(live.store, "j_two", "bob", project="vision")
-    await hold(live.store, live.lease, "j_two", reservation("j_two", "a", 2, "A100"), now=HOUR_S)
+    await allocate(live.store, live.lease, "j_two", reservation("j_two", "a", 2, "A100"), now=HOUR_S)
     await end(live.store, live.lease, "j_two", now=2 * HOUR_S)
     await submit(live.store, "j_three", "bob", project="speech")
-    await hold(live.store, live.lease, "j_three", reservation("j_three", "a", 1), now=2 * HOUR_S)
+    await allocate(live.store, live.lease, "j_three", reservation("j_three", "a", 1), now=2 * HOUR_S)
 
 
 @pytest.fixture
