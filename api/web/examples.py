@@ -28,6 +28,7 @@ PATHS_OF_TAGS: Mapping[tuple[str, str], str] = {("nodes", "name"): "gpu-17"}
 """Examples of parts whose meaning depends on the tag of the operation."""
 BODIES: Mapping[str, Any] = {
     "jobs_create": _SPEC,
+    "jobs_set_budget": {"device_hours": 500},
     "jobs_resize": {"dp": 16, "reason": "more nodes arrived"},
     "jobs_suspend": {"reason": "another job needs the nodes"},
     "exec_run": {"command": ["nvidia-smi"], "rank": 0},
