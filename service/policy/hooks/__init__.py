@@ -1,0 +1,1 @@
+"""Decisions about hooks: the events that match, allowed destinations, the content of messages, and retries."""
