@@ -24,6 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from regroup.service.domain.errors import ConflictError, DamagedDatabaseError, SettingError, UnavailableError
 from regroup.service.store.write_conditions import current_conditions
+from regroup.service.store.schema.clock import DatabaseClock
 
 _MIGRATIONS = Path(__file__).parent / "schema" / "migrations"
 _MIGRATION_LOCK = 0x7265_6772  # PostgreSQL advisory lock: replicas that start together migrate one after the other
@@ -142,12 +143,7 @@ class Database:
 
     async def now(self, connection: AsyncConnection) -> float:
         """Return the time of the database's clock, Unix seconds. It is the only clock that all control planes share."""
-        text = (
-            "(julianday('now') - 2440587.5) * 86400.0"
-            if self.single_process
-            else "extract(epoch FROM clock_timestamp())"
-        )
-        return float((await connection.execute(sa.select(sa.literal_column(text)))).scalar_one())
+        return float((await connection.execute(sa.select(DatabaseClock()))).scalar_one())
 
     async def ping(self) -> None:
         """Check that the database answers; raise UnavailableError if it does not."""

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError
 from regroup.service.domain.states import JobState, Reason, Transition, check_transition
+from regroup.service.store.hooks.outbox import HAS_HOOKS, Outbox, has_hooks
 from regroup.service.store.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.records import NODE_WELL, TERMINATING, Allocation, AllocationKind, Condition, JobRow
 from regroup.service.store.schema.json_values import plain
@@ -26,9 +27,17 @@ SUSPEND = "suspend"
 class JobWriter:
     """A job's row, locked until the transaction ends."""
 
-    def __init__(self, connection: AsyncConnection, job: JobRow) -> None:
+    def __init__(self, connection: AsyncConnection, job: JobRow, outbox: Outbox | None = None) -> None:
+        """Create a writer of a locked row.
+
+        Args:
+            connection: transaction that has locked it.
+            job: the row.
+            outbox: receives the events; None if the project has no hooks.
+        """
         self.connection = connection
         self.job = job
+        self._outbox = outbox
 
     @classmethod
     async def lock(cls, connection: AsyncConnection, job_id: str) -> "JobWriter":
@@ -37,11 +46,13 @@ class JobWriter:
         Raises:
             NotFoundError: there is no such job.
         """
-        query = sa.select(*JOB_COLUMNS).where(jobs.c.id == job_id).with_for_update()
+        query = sa.select(*JOB_COLUMNS, has_hooks(jobs.c.project)).where(jobs.c.id == job_id).with_for_update()
         row = (await connection.execute(query)).mappings().one_or_none()
         if row is None:
             raise NotFoundError(f"no job {job_id!r}")
-        return cls(connection, job_row(row))
+        columns = dict(row)
+        outbox = Outbox(connection) if columns.pop(HAS_HOOKS) else None
+        return cls(connection, job_row(columns), outbox)
 
     async def set(self, **changes: Any) -> None:
         """Change columns without an event: for progress that has its own tables."""
@@ -59,13 +70,14 @@ class JobWriter:
         generation: int | None = None,
         changes: Mapping[str, Any] | None = None,
     ) -> int:
-        """Write an event together with its changes of the row.
+        """Write an event together with its changes of the row and its deliveries to hooks.
 
         Returns:
             The number of the event, which is the row's new version.
         """
         number = self.job.version + 1
         await self._write({**(changes or {}), "version": number, "revision": self.job.revision + 1})
+        of_generation = self.job.generation if generation is None else generation
         await self.connection.execute(
             events.insert().values(
                 job_id=self.job.id,
@@ -73,11 +85,15 @@ class JobWriter:
                 key=key,
                 type=kind,
                 time_s=time_s,
-                generation=self.job.generation if generation is None else generation,
+                generation=of_generation,
                 actor=actor,
                 data=plain(data),
             )
         )
+        if self._outbox is not None:
+            await self._outbox.add(
+                self.job, kind, data, number=number, generation=of_generation, actor=actor, time_s=time_s
+            )
         return number
 
     async def apply(

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.states import JobState, Reason
+from regroup.service.store.hooks.outbox import Outbox, has_hooks
 from regroup.service.store.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.records import JobFilter, JobPosition, JobRow, NewJob, Page
 from regroup.service.store.schema.json_values import plain
@@ -26,7 +27,7 @@ _TERMINAL = [state for state in JobState if state.is_terminal]
 
 
 async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: str) -> JobRow:
-    """Queue a job: its row and event 1.
+    """Queue a job: its row, and event 1 with its deliveries to hooks.
 
     Raises:
         ConflictError: a live job of the project has this name.
@@ -63,7 +64,8 @@ async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: st
     }
     try:
         async with connection.begin_nested():
-            await connection.execute(jobs.insert().values(**row))
+            added = jobs.insert().values(**row).returning(has_hooks(sa.literal(spec.project)))
+            is_hooked = (await connection.execute(added)).scalar_one()
     except exc.IntegrityError as error:
         raise ConflictError(
             f"project {spec.project!r} has a live job named {spec.name!r}; cancel it, wait for it, or use another name"
@@ -84,7 +86,10 @@ async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: st
         "data": data,
     }
     await connection.execute(events.insert().values(**event))
-    return await get(connection, new.id)
+    job = await get(connection, new.id)
+    if is_hooked:
+        await Outbox(connection).add(job, "state", data, number=1, generation=0, actor=actor, time_s=now)
+    return job
 
 
 async def get(connection: AsyncConnection, job_id: str) -> JobRow:

@@ -24,6 +24,7 @@ from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.generation_progress import progress_of
 from regroup.service.store.idempotency import IdempotencyStore, RequestKey
+from regroup.service.store.hooks.hook_store import HookStore
 from regroup.service.store.identities import IdentityStore
 from regroup.service.store.incident_rows import write_incident
 from regroup.service.store.ingest import ingest
@@ -68,6 +69,7 @@ class Store:
         self.predictions = PredictionStore(database, self.changes)
         self.identities = IdentityStore(database)
         self.audit = AuditStore(database)
+        self.hooks = HookStore(database)
         self.totals = TotalsStore(database)
         self.retention = RetentionStore(database)
         self.idempotency = IdempotencyStore(database, idempotency_kept_s)

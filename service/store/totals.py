@@ -19,7 +19,7 @@ CHECKPOINT_BYTES = "checkpoint_bytes"
 """Stored sum: bytes of the checkpoints of counted jobs in storage."""
 REMOVED_ROWS = "removed_rows"
 """Stored sum: number of rows that were removed after their retention, by table."""
-RETAINED_TABLES = ("events", "idempotency", "jobs", "node_events", "steps")
+RETAINED_TABLES = ("events", "hook_deliveries", "idempotency", "jobs", "node_events", "steps")
 """Tables from which rows are removed after their retention."""
 _MOST_UNCOUNTED = 10_000
 """Number of jobs that one scrape reads at most: those that have not ended, and the newest that have."""

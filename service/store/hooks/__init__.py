@@ -1,0 +1,1 @@
+"""Hooks: their rows, the outbox that events are written to, and the deliveries."""
