@@ -3,10 +3,10 @@
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -189,6 +189,25 @@ class Settings(BaseSettings):
     prices: str = Field(default="", max_length=100_000)
     """Price table of device-hours: the path of a YAML or JSON file, or the table itself, which begins with `{`. See
     docs/operations/usage.md."""
+    hook_retention_s: _Seconds = 30 * 86400.0
+    """Age at which finished deliveries of hooks are removed from the log; 0 keeps them."""
+    hook_private_networks: Texts = ()
+    """Networks that are not public to which hooks may send, also without TLS, for example `10.20.0.0/16`, separated by
+    commas. By default, hooks reach only public addresses; see docs/operations/hooks.md."""
+    smtp_host: str = Field(default="", max_length=253)
+    """Mail server for hooks of kind `email`; empty refuses them."""
+    smtp_port: int = Field(default=587, ge=1, le=65535)
+    """Port of the mail server."""
+    smtp_tls: Literal["starttls", "tls", "off"] = "starttls"
+    """Encryption of the connection to the mail server: `starttls`, `tls` from the beginning (port 465), or `off`."""
+    smtp_sender: str = Field(default="", max_length=320, pattern=r"^$|^[^@\s<>\x00-\x1f\x7f]+@[A-Za-z0-9.-]+$")
+    """Address from which e-mail is sent."""
+    smtp_user: str = Field(default="", max_length=320)
+    """User of the mail server; empty for none."""
+    smtp_password_file: Path | None = None
+    """File with the password of `smtp_user`. It is read at each delivery."""
+    smtp_recipient_domains: Texts = ()
+    """Domains to which hooks may send e-mail, separated by commas. Default: all."""
 
     header_timeout_s: _PositiveSeconds = 15.0
     """Time within which a client must send the headers of a request. Then the server closes the connection."""
@@ -213,7 +232,7 @@ class Settings(BaseSettings):
             raise ValueError(f"topology_labels: unknown level {unknown[0]!r}; expected one of {', '.join(levels)}")
         return value
 
-    @field_validator("state_dir", "token_file", "unix_socket", "tls_cert", "tls_key")
+    @field_validator("state_dir", "token_file", "unix_socket", "tls_cert", "tls_key", "smtp_password_file")
     @classmethod
     def _make_absolute(cls, value: Path | None) -> Path | None:
         return None if value is None or value == Path() else value.expanduser().absolute()
@@ -244,15 +263,27 @@ class Settings(BaseSettings):
             raise PydanticCustomError("storage_uri", "{problem}", {"problem": problem})
         return value
 
-    @field_validator("proxy_addresses")
+    @field_validator("proxy_addresses", "hook_private_networks")
     @classmethod
-    def _check_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_networks(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         for each in value:
             try:
                 ipaddress.ip_network(each)
             except ValueError as error:
-                raise ValueError(f"proxy_addresses: {error}; give addresses or networks such as 10.0.0.0/8") from error
+                remedy = "give addresses or networks such as 10.0.0.0/8"
+                raise ValueError(f"{info.field_name}: {error}; {remedy}") from error
         return value
+
+    @model_validator(mode="after")
+    def _check_mail(self) -> Self:
+        if self.smtp_host and not self.smtp_sender:
+            raise _invalid("smtp_sender", "", "smtp_host needs smtp_sender, the address from which e-mail is sent")
+        if bool(self.smtp_user) != (self.smtp_password_file is not None):
+            field = "smtp_password_file" if self.smtp_user else "smtp_user"
+            raise _invalid(field, None, "smtp_user and smtp_password_file belong together: give both, or none")
+        if self.smtp_user and self.smtp_tls == "off" and not is_loopback_host(self.smtp_host):
+            raise _invalid("smtp_tls", "off", "the network would carry the password of smtp_user; use starttls or tls")
+        return self
 
     @model_validator(mode="after")
     def _check_issuer(self) -> Self:

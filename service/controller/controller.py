@@ -71,6 +71,11 @@ class Controller:
         self._refreshing = BackgroundTask("drain notices")
         self._fencing, self._prewarming = BackgroundTask("fences"), BackgroundTask("prewarming")
 
+    @property
+    def lease(self) -> Lease | None:
+        """Lease of this server; None if it does not lead. It may have been lost: each write checks it."""
+        return self._lease
+
     async def check(self) -> str:
         """Return the role of this control plane, for `/readyz`.
 

@@ -116,6 +116,19 @@ AUDIT_UNSEALED = Metric(
     "regroup_audit_unsealed_records", "gauge",
     "Audit records that are not sealed yet. More than a few for longer than a minute is a fault.",
 )  # fmt: skip
+HOOK_ATTEMPTS = Metric(
+    "regroup_hook_attempts", "counter",
+    "Attempts to deliver notifications of hooks, by outcome: delivered, retried (an attempt follows) or failed.",
+    ("outcome",),
+)  # fmt: skip
+HOOK_PENDING = Metric(
+    "regroup_hook_pending_deliveries", "gauge", "Notifications that wait for an attempt, also for a further one."
+)
+HOOK_UNTRIED = Metric(
+    "regroup_hook_oldest_untried_seconds", "gauge",
+    "Age of the oldest notification without an attempt. More than a minute means that no server delivers, or that a "
+    "receiver is too slow.",
+)  # fmt: skip
 BLOB_BYTES = Metric(
     "regroup_blob_bytes", "gauge",
     "Size of all code archives and unfinished uploads, measured every minute. `REGROUP_BLOB_QUOTA_BYTES` limits it.",

@@ -36,6 +36,7 @@ from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.policy.usage.budget import measure_use
 from regroup.service.ports.cluster import Cluster
 from regroup.service.spec.prices import PriceTable
+from regroup.service.store.hooks.deliveries import HOOK_ATTEMPTS, OUTCOMES, Backlog
 from regroup.service.store.records import (
     MIRRORED,
     NODES_REQUESTED,
@@ -128,6 +129,7 @@ class Metrics:
         size = await self._store.audit.size()
         families.append(_counter(names.AUDIT_RECORDS, [((), float(size.sealed))]))
         families.append(_gauge(names.AUDIT_UNSEALED, [((), float(size.unsealed))]))
+        families += _of_hooks(sums, await self._store.hooks.deliveries.backlog())
         families += _of_nodes(assess_nodes(await self._store.nodes.events(), now, self._rule))
         return families
 
@@ -188,6 +190,13 @@ def _families(totals: Totals, sums: Sums, accounts: Sequence[JobAccount], now: f
     for metric, value in _OF_A_JOB:
         found = [(account.job, value(account, now)) for account in live]
         yield _gauge(metric, [((job.id, job.name, job.project), number) for job, number in found if number is not None])
+
+
+def _of_hooks(sums: Sums, backlog: Backlog) -> Iterable[Family]:
+    attempts = [((outcome,), sums.get((HOOK_ATTEMPTS, (outcome,)), 0.0)) for outcome in OUTCOMES]
+    yield _counter(names.HOOK_ATTEMPTS, attempts)
+    yield _gauge(names.HOOK_PENDING, [((), float(backlog.pending))])
+    yield _gauge(names.HOOK_UNTRIED, [((), backlog.untried_s)])
 
 
 def _samples(name: str, sums: Sums) -> list[tuple[tuple[str, ...], float]]:

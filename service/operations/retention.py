@@ -1,4 +1,4 @@
-"""Removal of old history: idempotency keys, audit records, and what remains of jobs that ended long ago."""
+"""Removal of old history: idempotency keys, audit records, deliveries of hooks, and what remains of ended jobs."""
 
 import asyncio
 import time
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import structlog
 
 from regroup.service.domain.errors import RegroupError, UnavailableError
+from regroup.service.policy.hooks.retries import MAX_AGE_S
 from regroup.service.settings import Settings
 from regroup.service.store.audit import BATCH_RECORDS
+from regroup.service.store.hooks.deliveries import BATCH_ROWS as DELIVERY_BATCH
 from regroup.service.store.records import Ledger
 from regroup.service.store.retention import BATCH_ROWS
 from regroup.service.store.store import Store
@@ -31,13 +33,15 @@ class RetentionPolicy:
     idempotency_s: float
     audit_s: float = 0.0
     """Age at which audit records are removed."""
+    hooks_s: float = 0.0
+    """Age at which finished deliveries of hooks are removed."""
 
     @classmethod
     def of(cls, settings: Settings) -> "RetentionPolicy":
         """Return the policy of the settings."""
         return cls(
             settings.event_retention_s, settings.step_retention_s, settings.job_retention_s,
-            settings.idempotency_retention_s, settings.audit_retention_s,
+            settings.idempotency_retention_s, settings.audit_retention_s, settings.hook_retention_s,
         )  # fmt: skip
 
 
@@ -71,6 +75,10 @@ async def remove_expired(store: Store, policy: RetentionPolicy, now: float) -> b
             is_more |= await _remove_steps(store, job_id, now)
     if policy.jobs_s:
         is_more |= await _remove_jobs(store, now - policy.jobs_s, now)
+    deliveries = store.hooks.deliveries
+    is_more |= await deliveries.fail_old(now - MAX_AGE_S, now=now) == DELIVERY_BATCH
+    if policy.hooks_s:
+        is_more |= await deliveries.remove_before(now - policy.hooks_s) == DELIVERY_BATCH
     if policy.audit_s:
         is_more |= await store.audit.remove_before(now - policy.audit_s) == BATCH_RECORDS
     return is_more

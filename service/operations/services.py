@@ -17,6 +17,7 @@ from regroup.service.operations.access.identities import Identities
 from regroup.service.operations.access.token_review import TokenReview
 from regroup.service.operations.auto_layout import LayoutPlanner
 from regroup.service.operations.followers import Followers
+from regroup.service.operations.hooks.hooks import Hooks, rules_of
 from regroup.service.operations.jobs import Jobs
 from regroup.service.operations.log_followers import LogFollowers
 from regroup.service.operations.nodes import Nodes
@@ -78,6 +79,11 @@ class Services:
     def identities(self) -> Identities:
         """Use cases of identities, members and tokens."""
         return Identities(self.store, self.authentication, self.clock)
+
+    @property
+    def hooks(self) -> Hooks:
+        """Use cases of hooks."""
+        return Hooks(self.store, rules_of(self.settings), self.clock)
 
     @property
     def audit(self) -> Audit:

@@ -24,6 +24,7 @@ from regroup.service.local.repair import NodeStarts, repair_local_ray
 from regroup.service.observability.job_totals import count_finished_jobs
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.access.audit import run_sealing
+from regroup.service.operations.hooks.delivery import HookDelivery
 from regroup.service.operations.retention import RetentionPolicy, run_retention
 from regroup.service.operations.services import Services
 from regroup.service.operations.usage import run_folding
@@ -90,6 +91,7 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
         tasks.add("count of finished jobs", lambda: count_finished_jobs(store))
         tasks.add("storage of the use of ended jobs", lambda: run_folding(store))
         tasks.add("sealing of audit records", lambda: run_sealing(store))
+        tasks.add("delivery of notifications", HookDelivery(store, settings, lambda: controller.lease).run)
         tasks.add("removal of old history", lambda: run_retention(store, RetentionPolicy.of(settings)))
         tasks.add("return of unused memory", run_memory_trim)
         if starts is not None:

@@ -1,0 +1,41 @@
+"""Signatures of notifications, as the Standard Webhooks specification 1.0 defines them.
+
+Source: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
+"""
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping, Sequence
+
+_PREFIX = "whsec_"
+_SECRET_BYTES = 32
+
+
+def generate_secret() -> str:
+    """Return a new random secret: `whsec_` and 256 bits in Base64."""
+    return _PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+
+
+def sign(secret: str, message_id: str, timestamp_s: int, body: bytes) -> str:
+    """Return the signature of one secret: `v1,` and the HMAC-SHA256 of `id.timestamp.body` in Base64."""
+    key = base64.b64decode(secret.removeprefix(_PREFIX))
+    digest = hmac.new(key, f"{message_id}.{timestamp_s}.".encode() + body, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(digest).decode()}"
+
+
+def signature_headers(keys: Sequence[str], message_id: str, timestamp_s: int, body: bytes) -> Mapping[str, str]:
+    """Return the headers of a signed notification.
+
+    Args:
+        keys: the secrets. There are two while a rotation lasts, and a receiver accepts either.
+        message_id: unique name of the message, the same in all attempts.
+        timestamp_s: time of this attempt, Unix seconds. Receivers refuse old ones.
+        body: the bytes that are sent.
+    """
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp_s),
+        "webhook-signature": " ".join(sign(key, message_id, timestamp_s, body) for key in keys),
+    }

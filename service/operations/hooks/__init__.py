@@ -1,0 +1,1 @@
+"""Hooks: their use cases, and the task that delivers notifications over HTTP and by e-mail."""
