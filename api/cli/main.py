@@ -16,6 +16,7 @@ from regroup.api.cli.commands import (
     drain,
     evidence,
     exec,
+    hooks,
     identities,
     inspect,
     login,
@@ -85,6 +86,7 @@ GROUPS: tuple[tuple[str, str, typer.Typer], ...] = (
     ("Tokens", "token", tokens.app),
     ("Profiles", "profiles", login.app),
     ("Audit records", "audit", audit.app),
+    ("Notifications", "hooks", hooks.app),
     ("Fault injection", "chaos", chaos.app),
 )
 """Commands that have subcommands: heading, name, and the Typer application of the subcommands."""

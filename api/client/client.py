@@ -25,6 +25,7 @@ from regroup.api.client.connection.conditions import Conditions
 from regroup.api.client.connection.connection_options import connection_options
 from regroup.api.client.connection.contact import Contact
 from regroup.api.client.connection.transport import SyncTransport
+from regroup.api.client.hook_methods import HookMethods
 from regroup.api.client.identity_methods import IdentityMethods
 from regroup.api.client.restart_check import RestartVerdict
 from regroup.api.client.usage_methods import UsageMethods
@@ -43,7 +44,7 @@ DEFAULT_URL = "http://127.0.0.1:8500"
 PATIENCE_S = 15.0
 
 
-class Client(AuditMethods, ClusterMethods, IdentityMethods, UsageMethods):
+class Client(AuditMethods, ClusterMethods, HookMethods, IdentityMethods, UsageMethods):
     """One server.
 
     A job is given by its id or its name. A name means the live job of that name in `project`, else its newest.

@@ -31,6 +31,10 @@ class Permission(StrEnum):
     """See the members of the project."""
     MEMBERS_WRITE = "members:write"
     """Add, change and remove members and service accounts of the project, and revoke their tokens."""
+    HOOKS_READ = "hooks:read"
+    """See the hooks of the project, and the log of their deliveries."""
+    HOOKS_WRITE = "hooks:write"
+    """Create, change, test and remove hooks of the project: events of its jobs then leave the server."""
     AUDIT_READ = "audit:read"
     """See who changed what in the project. Operators also see the changes of what belongs to no project."""
 
@@ -57,7 +61,7 @@ class ClusterPermission(StrEnum):
 SECRETS_PREFIX = "secrets:"
 """`secrets:NAME` is the permission to use a secret in a job."""
 _VIEWER = frozenset({Permission.JOBS_READ, Permission.PROJECT_READ})
-_EDITOR = _VIEWER | {Permission.JOBS_WRITE, Permission.LOGS, Permission.MEMBERS_READ}
+_EDITOR = _VIEWER | {Permission.JOBS_WRITE, Permission.LOGS, Permission.MEMBERS_READ, Permission.HOOKS_READ}
 PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     Role.VIEWER: _VIEWER,
     Role.EDITOR: _EDITOR,

@@ -128,6 +128,8 @@ async def test_every_route_refuses_an_unknown_parameter(live, make_spec, method,
         "name": "n0",
         "node": "n0",
         "subject": "ana",
+        "hook": "hook_1",
+        "delivery": "1",
         "token": "t1",
         "upload": f"{'0' * 64}-1",
     }

@@ -9,9 +9,11 @@ import httpx2
 import pytest
 
 from regroup.service.domain.api_tokens import generate_token
+from regroup.service.domain.hooks import HookKind
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.domain.topology import Node
 from regroup.service.local.api_token import user_name
+from regroup.service.store.hooks.rows import HookRow
 from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
 from tests.api.web.test_permissions import walk
 from tests.support.inputs.archives import tar_of
@@ -61,6 +63,12 @@ async def calls(live: Any, job_events: Any) -> list[Call]:
     queued, running = f"/v1/jobs/{jobs['queued']}", f"/v1/jobs/{jobs['running']}"
     pin = f"{running}/checkpoints/1/pin"
     member = "/v1/projects/own/members/ana"
+    await live.store.hooks.create(HookRow(
+        "hook_1", "own", "ci", HookKind.CLOUDEVENTS, "https://a.example/in?password", (), ("state",), {}, True,
+        "whsec_password", 1.0, "test",
+    ))  # fmt: skip
+    hooks, hook = "/v1/projects/own/hooks", "/v1/projects/own/hooks/hook_1"
+    new_hook = {"name": "ci", "url": "https://a.example/in?password"}
     return [
         Call("PUT /v1/projects/{name}", "projects.put", "/v1/projects/own", {"limit": 8}),
         Call("POST /v1/identities", "identities.create", "", {"subject": "ana"}),
@@ -70,6 +78,16 @@ async def calls(live: Any, job_events: Any) -> list[Call]:
         Call("DELETE /v1/tokens/{token}", "tokens.revoke", "/v1/tokens/t0"),
         Call("DELETE /v1/projects/{name}/members/{subject}", "members.remove", member),
         Call("DELETE /v1/identities/{subject}", "identities.delete", "/v1/identities/ana"),
+        Call("POST /v1/projects/{name}/hooks", "hooks.create", hooks, new_hook),
+        Call("PATCH /v1/projects/{name}/hooks/{hook}", "hooks.change", hook, {"events": ["held"]}),
+        Call("POST /v1/projects/{name}/hooks/{hook}/rotate", "hooks.rotate", f"{hook}/rotate"),
+        Call("POST /v1/projects/{name}/hooks/{hook}/test", "hooks.test", f"{hook}/test"),
+        Call(
+            "POST /v1/projects/{name}/hooks/{hook}/deliveries/{delivery}/redeliver",
+            "hooks.redeliver",
+            f"{hook}/deliveries/1/redeliver",
+        ),
+        Call("DELETE /v1/projects/{name}/hooks/{hook}", "hooks.delete", hook),
         Call("DELETE /v1/projects/{name}", "projects.delete", "/v1/projects/own"),
         Call("PATCH /v1/uploads/{upload}", "archives.store", f"/v1/uploads/{UPLOAD}", CODE, {"Upload-Offset": "0"}),
         Call("POST /v1/jobs", "jobs.submit", "", None),

@@ -1,0 +1,96 @@
+"""Methods of the blocking client for hooks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from regroup.api.client import hooks
+from regroup.api.client.connection.transport import SyncTransport
+from regroup.api.schemas.hooks import Delivery, Hook, IssuedHook
+
+
+class HookMethods:
+    """The part of the client for hooks."""
+
+    _transport: SyncTransport
+
+    def hooks(self, project: str) -> list[Hook]:
+        """List the hooks of a project, the oldest first."""
+        return self._transport.run(hooks.hooks(project))
+
+    def hook(self, project: str, hook_id: str) -> Hook:
+        """Return a hook."""
+        return self._transport.run(hooks.hook(project, hook_id))
+
+    def create_hook(
+        self,
+        project: str,
+        name: str,
+        *,
+        kind: str = "cloudevents",
+        url: str | None = None,
+        recipients: Sequence[str] = (),
+        events: Sequence[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> IssuedHook:
+        """Create a hook. The secret of its signatures is in this answer only.
+
+        Args:
+            project: Project whose events it delivers.
+            name: Description, for people.
+            kind: `cloudevents`, `slack`, `teams` or `email`.
+            url: URL of the receiver; none for `email`.
+            recipients: Addresses, for `email`.
+            events: Types of events, or `state:STATE`. Default: the ends of jobs, and jobs that are held.
+            labels: Labels that a job must have. Default: all jobs of the project.
+        """
+        request = hooks.create_hook(project, name, kind, url, recipients, events, labels or {})
+        return self._transport.run(request)
+
+    def change_hook(
+        self,
+        project: str,
+        hook_id: str,
+        *,
+        name: str | None = None,
+        url: str | None = None,
+        recipients: Sequence[str] | None = None,
+        events: Sequence[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        is_enabled: bool | None = None,
+    ) -> Hook:
+        """Change a hook. Values that are None stay as they are. Notifications that wait go to the new destination."""
+        request = hooks.change_hook(project, hook_id, name, url, recipients, events, labels, is_enabled)
+        return self._transport.run(request)
+
+    def delete_hook(self, project: str, hook_id: str) -> None:
+        """Delete a hook with the log of its deliveries."""
+        return self._transport.run(hooks.delete_hook(project, hook_id))
+
+    def rotate_hook(self, project: str, hook_id: str) -> IssuedHook:
+        """Replace the secret of a hook. For a day, each notification has the signatures of both."""
+        return self._transport.run(hooks.rotate_hook(project, hook_id))
+
+    def test_hook(self, project: str, hook_id: str) -> Delivery:
+        """Deliver a test. `wait_for_delivery` returns its result."""
+        return self._transport.run(hooks.test_hook(project, hook_id))
+
+    def deliveries(self, project: str, hook_id: str, *, state: str | None = None) -> Iterator[Delivery]:
+        """List the deliveries of a hook, newest first.
+
+        Args:
+            project: Project of the hook.
+            hook_id: Id of the hook.
+            state: `pending`, `delivered` or `failed`. Default: all.
+        """
+        return self._transport.pages(hooks.deliveries(project, hook_id, state))
+
+    def delivery(self, project: str, hook_id: str, delivery_id: int) -> Delivery:
+        """Return a delivery."""
+        return self._transport.run(hooks.delivery(project, hook_id, delivery_id))
+
+    def redeliver(self, project: str, hook_id: str, delivery_id: int) -> Delivery:
+        """Deliver a message again, with the same id. `wait_for_delivery` returns its result."""
+        return self._transport.run(hooks.redeliver(project, hook_id, delivery_id))
+
+    def wait_for_delivery(self, project: str, hook_id: str, delivery_id: int, *, timeout_s: float = 60.0) -> Delivery:
+        """Wait until a delivery was attempted, at most `timeout_s`; return it."""
+        return self._transport.run(hooks.wait_for_delivery(project, hook_id, delivery_id, timeout_s))
