@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from notifications import NOTIFICATIONS
 from panels import HEIGHT, WIDTH, Panel, Query, Row
 from queue_row import QUEUE
 
@@ -259,6 +260,7 @@ ROWS = (
             ),
         ),
     ),
+    NOTIFICATIONS,
     Row(
         "Accounts",
         (

@@ -23,8 +23,8 @@ from sqlalchemy import event, exc
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from regroup.service.domain.errors import ConflictError, DamagedDatabaseError, SettingError, UnavailableError
-from regroup.service.store.write_conditions import current_conditions
 from regroup.service.store.schema.clock import DatabaseClock
+from regroup.service.store.write_conditions import current_conditions
 
 _MIGRATIONS = Path(__file__).parent / "schema" / "migrations"
 _MIGRATION_LOCK = 0x7265_6772  # PostgreSQL advisory lock: replicas that start together migrate one after the other

@@ -23,8 +23,8 @@ from regroup.service.store.audit import AuditStore, Change, audited, audited_fie
 from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.generation_progress import progress_of
-from regroup.service.store.idempotency import IdempotencyStore, RequestKey
 from regroup.service.store.hooks.hook_store import HookStore
+from regroup.service.store.idempotency import IdempotencyStore, RequestKey
 from regroup.service.store.identities import IdentityStore
 from regroup.service.store.incident_rows import write_incident
 from regroup.service.store.ingest import ingest

@@ -24,6 +24,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server for the whole session. Checks of leaks read Ray's actors from its dashboard."""
     folder = tmp_path_factory.mktemp("served")
     environment = {"REGROUP_VENVS_DIR": str(folder / "venvs"), "REGROUP_RAY_DASHBOARD": "true"}
+    environment |= {"REGROUP_HOOK_PRIVATE_NETWORKS": "127.0.0.0/8"}  # receivers of notifications
     server = Server(folder / "state", environment=environment)
     server.start()
     yield server

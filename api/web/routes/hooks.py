@@ -19,7 +19,9 @@ Writer = Annotated[str, Depends(ForProject(Permission.HOOKS_WRITE))]
 HookId = Annotated[str, Path(max_length=64, description="Id of the hook")]
 DeliveryId = Annotated[int, Path(ge=1, lt=2**31, description="Id of the delivery")]
 _HIDDEN = {"url", "secret", "former_secret"}
-router = APIRouter(route_class=OperationRoute, prefix="/v1/projects/{name}/hooks", tags=["hooks"], responses=responses())
+router = APIRouter(
+    route_class=OperationRoute, prefix="/v1/projects/{name}/hooks", tags=["hooks"], responses=responses()
+)
 
 
 @router.get("")

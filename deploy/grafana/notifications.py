@@ -1,0 +1,27 @@
+"""The row of the dashboard about notifications of hooks."""
+
+from panels import Panel, Query, Row
+
+NOTIFICATIONS = Row(
+    "Notifications",
+    (
+        Panel(
+            "Attempts",
+            "Attempts to deliver notifications of hooks, by outcome.",
+            "short",
+            [Query("sum by (outcome) (regroup_hook_attempts_total)", "{{outcome}}")],
+        ),
+        Panel(
+            "Waiting notifications",
+            "Number of notifications that wait for an attempt, also for a further one.",
+            "short",
+            [Query("max(regroup_hook_pending_deliveries)", "")],
+        ),
+        Panel(
+            "Oldest notification without an attempt",
+            "Time since its event. More than a minute means that a receiver is too slow, or that no server delivers.",
+            "s",
+            [Query("max(regroup_hook_oldest_untried_seconds)", "")],
+        ),
+    ),
+)

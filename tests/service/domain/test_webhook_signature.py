@@ -1,0 +1,48 @@
+"""Signatures: the reference vector of Standard Webhooks, and headers during a rotation."""
+
+import base64
+import time
+from typing import Any
+
+from regroup.service.domain.webhook_signature import generate_secret, sign, signature_headers
+from tests.support.jobs.shell_commands import blocks
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+ID, TIME_S, BODY = "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
+SIGNATURE = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_the_signature_is_that_of_the_reference_libraries() -> None:
+    assert sign(SECRET, ID, TIME_S, BODY) == SIGNATURE
+
+
+def test_the_signature_covers_id_time_and_body() -> None:
+    assert len({sign(SECRET, *each) for each in ((ID, TIME_S, BODY), (f"{ID}x", TIME_S, BODY),
+                                                 (ID, TIME_S + 1, BODY), (ID, TIME_S, BODY + b" "))}) == 4  # fmt: skip
+
+
+def test_two_secrets_give_two_signatures_in_one_header() -> None:
+    other = generate_secret()
+    headers = signature_headers([other, SECRET], ID, TIME_S, BODY)
+    assert headers["webhook-signature"].split() == [sign(other, ID, TIME_S, BODY), SIGNATURE]
+    assert (headers["webhook-id"], headers["webhook-timestamp"]) == (ID, str(TIME_S))
+
+
+def test_secrets_are_random_and_have_256_bits() -> None:
+    secrets = {generate_secret() for _ in range(20)}
+    assert len(secrets) == 20
+    assert {len(base64.b64decode(each.removeprefix("whsec_"))) for each in secrets} == {32}
+
+
+def test_the_function_of_the_page_verifies_signatures() -> None:
+    (block,) = blocks("docs/operations/hooks.md", "python")
+    page: dict[str, Any] = {}
+    exec(block.text, page)
+    verify, now_s, other = page["verify"], int(time.time()), generate_secret()
+    headers = signature_headers([other, SECRET], ID, now_s, BODY)
+    assert verify(SECRET, headers, BODY) and verify(other, headers, BODY)
+    assert not verify(generate_secret(), headers, BODY)
+    assert not verify(SECRET, headers, BODY + b" ")
+    assert not verify(SECRET, {**headers, "webhook-id": "another"}, BODY)
+    old = signature_headers([SECRET], ID, now_s - 301, BODY)
+    assert not verify(SECRET, old, BODY), "an old request is refused"
