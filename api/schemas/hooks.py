@@ -75,6 +75,8 @@ class Hook(Wire):
     """Labels that a job must have."""
     is_enabled: bool
     """False if it gets no notifications."""
+    etag: str
+    """Entity tag of this state: `If-Match` compares it before a change."""
     created_at: float
     """Unix seconds."""
     created_by: str

@@ -14,6 +14,8 @@ _SPEC: Mapping[str, Any] = {
     "resources": {"device": "cuda", "accelerator": "H100"},
 }
 PATHS: Mapping[str, str | int] = {
+    "delivery": 7,
+    "hook": "h_01k9",
     "job": "gpt",
     "name": "vision",
     "node": "gpu-17",
@@ -41,6 +43,12 @@ BODIES: Mapping[str, Any] = {
     "identities_change": {"disabled": True},
     "identities_put_member": {"role": "editor", "permissions": ["exec"]},
     "tokens_create": {"name": "laptop", "subject": "ana@example.com", "expires_in_s": "30d"},
+    "hooks_create": {
+        "name": "alerts",
+        "url": "https://receiver.example.com/regroup",
+        "events": ["incident", "state:FAILED"],
+    },
+    "hooks_change": {"is_enabled": False},
     "plans_create": {"model": "llama3-8b", "device": "H100", "gpus": 64, "global_batch": 512, "sequence": 8192},
     "probes_create": {},
     "spec_validate": _SPEC,

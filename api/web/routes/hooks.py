@@ -5,13 +5,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query
 
 from regroup.api.schemas.hooks import Delivery, DeliveryPage, Hook, HookChange, HookList, IssuedHook, NewHook
-from regroup.api.web.operation import OperationRoute
+from regroup.api.web.operation import OperationRoute, secret_response
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForProject, TheSender, TheServices, TheTokens
 from regroup.service.domain.hooks import DeliveryState
 from regroup.service.operations.hooks import hooks as operations
 from regroup.service.policy.access.roles import Permission
 from regroup.service.policy.hooks.destinations import hide_secrets
+from regroup.service.store.hooks.hook_store import hook_etag
 from regroup.service.store.hooks.rows import DeliveryRow, HookRow
 
 Reader = Annotated[str, Depends(ForProject(Permission.HOOKS_READ))]
@@ -31,6 +32,7 @@ async def list_(name: Reader, services: TheServices) -> HookList:
 
 
 @router.post("", status_code=201, responses=responses("conflict", "body_too_large", "malformed_json"))
+@secret_response
 async def create(name: Writer, new: NewHook, services: TheServices, sender: TheSender) -> IssuedHook:
     """Create a hook. The secret of its signatures is shown only in this answer."""
     requested = operations.NewHook(
@@ -66,6 +68,7 @@ async def delete(name: Writer, hook: HookId, services: TheServices, sender: TheS
 
 
 @router.post("/{hook}/rotate", responses=responses("conflict"))
+@secret_response
 async def rotate(name: Writer, hook: HookId, services: TheServices, sender: TheSender) -> IssuedHook:
     """Replace the secret of a hook. For a day, each notification has the signatures of both."""
     return _issued(await services.hooks.rotate(sender, name, hook))
@@ -121,7 +124,7 @@ def _shown(row: HookRow) -> dict[str, Any]:
     """Return the fields of a hook, without its secrets."""
     shown = {name: value for name, value in vars(row).items() if name not in _HIDDEN}
     url = None if row.url is None else hide_secrets(row.kind, row.url)
-    return {**shown, "url": url, "recipients": list(row.recipients), "events": list(row.events)}
+    return {**shown, "url": url, "recipients": list(row.recipients), "events": list(row.events), "etag": hook_etag(row)}
 
 
 def _delivery(row: DeliveryRow) -> Delivery:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from regroup.service.domain.author import CONTROLLER, Author
 from regroup.service.domain.errors import ConflictError
+from regroup.service.domain.versions import etag_of
 from regroup.service.policy.hooks.destinations import hide_secrets
 from regroup.service.store.audit import Change, record_change
 from regroup.service.store.database import Database
@@ -15,6 +16,7 @@ from regroup.service.store.hooks.deliveries import DeliveryStore
 from regroup.service.store.hooks.lookup import find_hook
 from regroup.service.store.hooks.rows import HookRow
 from regroup.service.store.schema.hook_tables import hooks
+from regroup.service.store.schema.json_values import plain
 
 MAX_HOOKS = 20
 """Number of hooks of one project. Each event is compared with all of them."""
@@ -118,3 +120,8 @@ def _facts(row: HookRow) -> dict[str, Any]:
         fingerprint = hashlib.sha256(row.url.encode()).hexdigest()[:12]
         facts |= {"url": hide_secrets(row.kind, row.url), "url_sha256": fingerprint}
     return facts
+
+
+def hook_etag(row: HookRow) -> str:
+    """Return the entity tag of a hook: that of the fields which an audit record shows."""
+    return etag_of(plain(_facts(row)))
