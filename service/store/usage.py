@@ -178,7 +178,8 @@ class UsageStore:
 
     async def unfolded(self, limit: int) -> list[str]:
         """Return jobs that have ended and whose use is not stored yet."""
-        query = sa.select(jobs.c.id).where(jobs.c.usage_at.is_(None), jobs.c.state.in_(_TERMINAL))
+        # Without the empty text, SQLite would search all jobs by their state.
+        query = sa.select(jobs.c.id).where(jobs.c.usage_at.is_(None), (jobs.c.state + "").in_(_TERMINAL))
         async with self._database.read() as connection:
             return list((await connection.execute(query.order_by(jobs.c.id).limit(limit))).scalars())
 
@@ -233,18 +234,19 @@ def _use_of(spans: Sequence[DeviceSpan], from_s: float, to_s: float) -> Use:
 
 async def _open_spans(connection: AsyncConnection, selection: UsageSelection) -> list[_JobSpan]:
     """Return the devices that jobs held in the window whose use is not folded."""
+    # Without the subquery and the empty text, SQLite would read all allocations, or all jobs of a project.
     query = _HELD.where(
-        jobs.c.usage_at.is_(None),
+        allocations.c.job_id.in_(sa.select(jobs.c.id).where(jobs.c.usage_at.is_(None))),
         allocations.c.created_at < selection.to_s,
         sa.or_(allocations.c.released_at.is_(None), allocations.c.released_at > selection.from_s),
     )
     if selection.projects is not None:
-        query = query.where(jobs.c.project.in_(selection.projects))
+        query = query.where((jobs.c.project + "").in_(selection.projects))
     return await _read_spans(connection, query)
 
 
 async def _read_spans(connection: AsyncConnection, query: sa.Select[*tuple[Any, ...]]) -> list[_JobSpan]:
-    rows = (await connection.execute(query.order_by(allocations.c.id))).all()
+    rows = (await connection.execute(query)).all()
     records = [row.data if isinstance(row.data, dict) else {} for row in rows]
     # Reservations of earlier versions do not name their accelerator.
     unnamed = {row.id for row, data in zip(rows, records, strict=True) if ACCELERATOR not in data}

@@ -89,7 +89,7 @@ async def exposition(folder: Path) -> bytes:
     for number in (1, 2):
         spec = parse_spec({"name": f"gpt-{number}", "workload": workload, "training": training})
         await store.submit(NewJob(f"job_{number}", spec, f"file:///s/{number}"), now=990.0, author=Author("someone"))
-    await store.queue.put_project(ProjectRow("default", guaranteed=8))
+    await store.queue.put_project(ProjectRow("default", guaranteed=8, budget={"device_hours": 10.0}))
     lease = await store.acquire_lease("controller", 30.0)
     assert lease is not None
     await store.apply(lease, check_transition("job_1", JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=995.0)

@@ -16,7 +16,7 @@ from regroup.service.observability.job_totals import count_batch
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.store.records import JobFilter
-from regroup.service.store.schema.tables import allocations, events, jobs, labels
+from regroup.service.store.schema.tables import allocations, events, jobs, labels, usage
 from regroup.service.store.store import Store
 
 ENDED = 20_000
@@ -35,7 +35,7 @@ async def add_ended_jobs(store: Store, first: int, count: int) -> None:
                 {
                     **template, "id": f"job_{number:08}", "name": f"nightly-{number % 7}", "project": f"p{number % 3}",
                     "state": ("SUCCEEDED", "FAILED", "CANCELLED")[number % 3], "finished_at": 1000.0 + number,
-                    "counted_at": 2000.0,
+                    "counted_at": 2000.0, "usage_at": 2000.0,
                 }
                 for number in numbers
             ]  # fmt: skip
@@ -52,6 +52,9 @@ async def add_ended_jobs(store: Store, first: int, count: int) -> None:
             held = {"kind": "agent", "node_id": "n", "data": {}, "created_at": 1.0, "released_at": 2.0}
             agents = [{**held, "job_id": f"job_{number:08}", "name": f"agent:{number}"} for number in numbers]
             await connection.execute(allocations.insert(), agents)
+            span = {"job": "nightly", "author": "a", "accelerator": "H100", "devices": 8, "start_s": 1.0, "end_s": 2.0}
+            spans = [{**span, "job_id": f"job_{number:08}", "project": f"p{number % 3}"} for number in numbers]
+            await connection.execute(usage.insert(), spans)
 
 
 class Queries:
@@ -89,6 +92,8 @@ def questions(store: Store) -> dict[str, Callable[[], Awaitable[Any]]]:
         "some projects": page(projects=frozenset({"p0", "p2", "absent"})),
         "a label": page(labels={"team": "vision"}),
         "a label and a state": page(labels={"team": "vision"}, states=frozenset({JobState.QUEUED})),
+        "the use of a project": lambda: store.usage.of_project("p1", 5000.0, now=6000.0),
+        "unfolded use": lambda: store.usage.unfolded(50),
         "unfinished counts": lambda: store.totals.uncounted(5000.0, 50),
         "old events": lambda: store.retention.with_old_events(500.0, 20),
         "old jobs": lambda: store.retention.old_jobs(500.0, 20, ()),
