@@ -12,6 +12,7 @@ from regroup.api.cli.main import app
 from regroup.api.cli.spec_input import requirements
 from regroup.api.cli.spec_input.spec_file import read_spec
 from regroup.api.client.uploads import with_code_uploaded
+from regroup.api.schemas.setup import Setup
 from regroup.service.spec.job import JobSpec, parse_spec
 from tests.support.jobs.shell_commands import Block, blocks
 from tests.support.packages.wheel import ROOT
@@ -27,7 +28,7 @@ BASES: dict[str, dict[str, Any]] = {
 }
 """Required fields of a spec of each kind. The block of a page adds fields or overrides them."""
 VERIFICATION = ROOT / "docs" / "verification.md"
-OF_KUSTOMIZE = "# kustomization.yaml\n"
+OF_KUSTOMIZE, OF_APPLY = "# kustomization.yaml\n", "# setup.yaml\n"
 """First line of the blocks that do not belong to a job spec."""
 
 
@@ -41,7 +42,9 @@ def parsed(path: Path) -> JobSpec:
     return parse_spec(with_code_uploaded(read, lambda folder, excluded: f"sha256:{0:064x}"))
 
 
-@pytest.mark.parametrize("block", [block for block in found("yaml") if OF_KUSTOMIZE not in block.text], ids=str)
+@pytest.mark.parametrize(
+    "block", [each for each in found("yaml") if OF_KUSTOMIZE not in each.text and OF_APPLY not in each.text], ids=str
+)
 def test_the_job_spec_accepts_each_yaml_block_of_a_page(block: Block, tmp_path: Path) -> None:
     shown = yaml.safe_load(block.text)
     workload = shown.get("workload", {})
@@ -60,6 +63,12 @@ def test_blocks_outside_of_job_specs_are_kustomizations() -> None:
         assert set(yaml.safe_load(block.text)) <= {
             "apiVersion", "kind", "resources", "components", "images", "configurations", "patches",
         }  # fmt: skip
+
+
+def test_the_setup_of_a_page_is_valid() -> None:
+    (block,) = (block for block in found("yaml") if OF_APPLY in block.text)
+    setup = Setup.model_validate(yaml.safe_load(block.text))
+    assert setup.projects["vision"].members["ana@example.com"].role == "admin"
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

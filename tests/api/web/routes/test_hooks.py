@@ -51,7 +51,7 @@ async def test_a_hook_is_changed_disabled_and_deleted(live: Any) -> None:
     shown = changed.json()
     assert (shown["events"], shown["labels"], shown["name"]) == (["incident"], {"a": "b"}, "x")
     disabled = (await live.http.patch(path, json={"is_enabled": False})).json()
-    assert disabled == {**shown, "is_enabled": False}
+    assert disabled == {**shown, "is_enabled": False, "etag": disabled["etag"]} and disabled["etag"] != shown["etag"]
     refused = await live.http.post(f"{path}/test")
     assert refused.status_code == 409 and "is disabled" in refused.json()["detail"]
     assert (await live.http.patch(path, json={})).json() == disabled, "nothing is changed"
