@@ -13,7 +13,7 @@ class Version(Wire):
 
 
 class SignIn(Wire):
-    """How people sign in to the server."""
+    """The ways in which people sign in to the server."""
 
     issuer: str | None
     """URL of the OpenID Connect issuer; null if there is none, and people need a token of `regroup token create`."""

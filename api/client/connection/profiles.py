@@ -26,7 +26,7 @@ _MAX_NAME = 64
 
 @dataclass(frozen=True)
 class Renewal:
-    """How a token of an issuer is renewed (RFC 6749, section 6)."""
+    """The renewal of a token that an issuer gave (RFC 6749, section 6)."""
 
     token_endpoint: str
     client_id: str
