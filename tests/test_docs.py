@@ -11,7 +11,7 @@ import yaml
 from regroup.api.cli.main import app
 from regroup.api.cli.spec_input import requirements
 from regroup.api.cli.spec_input.spec_file import read_spec
-from regroup.api.client.uploads import with_code_uploaded
+from regroup.api.client.operations.uploads import with_code_uploaded
 from regroup.api.schemas.setup import Setup
 from regroup.service.spec.job import JobSpec, parse_spec
 from tests.support.jobs.shell_commands import Block, blocks

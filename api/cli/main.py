@@ -10,16 +10,13 @@ import typer
 
 from regroup.api.cli.commands import (
     apply,
-    audit,
     budget,
     chaos,
     drain,
     evidence,
     exec,
     hooks,
-    identities,
     inspect,
-    login,
     nodes,
     plan,
     probe,
@@ -30,11 +27,11 @@ from regroup.api.cli.commands import (
     simulate,
     submit,
     suspend,
-    tokens,
     topology,
     usage,
     watch,
 )
+from regroup.api.cli.commands.access import audit, identities, login, tokens
 from regroup.api.cli.common import environment, exit_codes, groups, output
 from regroup.api.cli.common.dry_run import report_dry_run, request_dry_run
 

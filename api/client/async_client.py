@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import httpx2
 
-from regroup.api.client import job_control, job_queries, plans, restart_check, server, uploads
+from regroup.api.client import restart_check
 from regroup.api.client.async_audit_methods import AsyncAuditMethods
 from regroup.api.client.async_cluster_methods import AsyncClusterMethods
 from regroup.api.client.async_hook_methods import AsyncHookMethods
@@ -25,6 +25,7 @@ from regroup.api.client.connection.address import server_url
 from regroup.api.client.connection.conditions import Conditions
 from regroup.api.client.connection.connection_options import connection_options
 from regroup.api.client.connection.transport import AsyncTransport
+from regroup.api.client.operations import job_control, job_queries, plans, server, uploads
 from regroup.api.client.restart_check import RestartVerdict
 from regroup.api.schemas import history
 from regroup.api.schemas import jobs as schemas

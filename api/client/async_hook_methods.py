@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from regroup.api.client import hooks
 from regroup.api.client.connection.transport import AsyncTransport
+from regroup.api.client.operations import hooks
 from regroup.api.schemas.hooks import Delivery, Hook, IssuedHook
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from regroup.api.client import audit
 from regroup.api.client.connection.transport import SyncTransport
+from regroup.api.client.operations import audit
 from regroup.api.schemas.audit import AuditChain, AuditRecord
 from regroup.service.domain.audit import ChainEnd, ChainReport, ChainVerifier
 

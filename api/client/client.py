@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import httpx2
 
-from regroup.api.client import job_control, job_queries, plans, restart_check, server, uploads
+from regroup.api.client import restart_check
 from regroup.api.client.audit_methods import AuditMethods
 from regroup.api.client.cluster_methods import ClusterMethods
 from regroup.api.client.connection.address import server_url
@@ -27,6 +27,7 @@ from regroup.api.client.connection.contact import Contact
 from regroup.api.client.connection.transport import SyncTransport
 from regroup.api.client.hook_methods import HookMethods
 from regroup.api.client.identity_methods import IdentityMethods
+from regroup.api.client.operations import job_control, job_queries, plans, server, uploads
 from regroup.api.client.restart_check import RestartVerdict
 from regroup.api.client.usage_methods import UsageMethods
 from regroup.api.schemas import history

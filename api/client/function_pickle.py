@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import cloudpickle
 
-from regroup.api.client.code_archive import format_mebibytes
+from regroup.api.client.operations.code_archive import format_mebibytes
 from regroup.service.domain.errors import RegroupError
 
 LIMIT_BYTES = 64 * 2**20

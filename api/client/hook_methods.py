@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from regroup.api.client import hooks
 from regroup.api.client.connection.transport import SyncTransport
+from regroup.api.client.operations import hooks
 from regroup.api.schemas.hooks import Delivery, Hook, IssuedHook
 
 

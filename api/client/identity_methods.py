@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from regroup.api.client import identities
 from regroup.api.client.connection.transport import SyncTransport
+from regroup.api.client.operations import identities
 from regroup.api.schemas.identities import DEFAULT_EXPIRY_S, Identity, IssuedToken, Me, Member, Token
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from regroup.api.client import job_control
 from regroup.api.client.connection.requests import Operation
+from regroup.api.client.operations import job_control
 from regroup.api.schemas.jobs import Job
 from regroup.service.domain.states import Reason
 from regroup.service.spec.job import JobSpec

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from regroup.api.client import job_control, usage
 from regroup.api.client.connection.transport import SyncTransport
-from regroup.api.client.usage import GroupName
+from regroup.api.client.operations import job_control, usage
+from regroup.api.client.operations.usage import GroupName
 from regroup.api.schemas.jobs import Job
 from regroup.api.schemas.usage import UsageRow
 

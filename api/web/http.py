@@ -16,7 +16,7 @@ from regroup.api.web import access
 from regroup.api.web.authenticator import Authenticator
 from regroup.api.web.problems import problem
 from regroup.service.domain.errors import UnauthorizedError, UnavailableError
-from regroup.service.store.records import JobRow
+from regroup.service.store.rows.records import JobRow
 
 MAX_BODY_BYTES = 1024 * 1024
 UPLOADS = "/v1/uploads/"

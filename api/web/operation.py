@@ -21,8 +21,8 @@ from regroup.service.domain.errors import ConflictError, FieldIssue, Unavailable
 from regroup.service.domain.identity import Identity
 from regroup.service.operations.jobs import KeyReusedError
 from regroup.service.operations.services import Services
-from regroup.service.store.idempotency import RepeatedRequestError, RequestKey
-from regroup.service.store.write_conditions import WriteConditions, current_conditions, obeying
+from regroup.service.store.transactions.idempotency import RepeatedRequestError, RequestKey
+from regroup.service.store.transactions.write_conditions import WriteConditions, current_conditions, obeying
 
 DRY_RUN_HEADER = "Dry-Run"
 """Header of the answer to a dry run."""

@@ -11,7 +11,7 @@ from regroup.api.schemas.jobs import Job, JobSummary
 from regroup.api.web.http import etag
 from regroup.service.domain.states import JobState
 from regroup.service.operations.jobs import JobDetail
-from regroup.service.store.records import PLATFORM_FAULT, Condition, Incident, JobRow
+from regroup.service.store.rows.records import PLATFORM_FAULT, Condition, Incident, JobRow
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _log = structlog.get_logger(__name__)

@@ -36,8 +36,8 @@ from regroup.service.operations.services import Services
 from regroup.service.ports.cluster import Cluster
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings
-from regroup.service.store.identity_rows import IdentityRow, TokenRow
-from regroup.service.store.records import Lease
+from regroup.service.store.rows.identity_rows import IdentityRow, TokenRow
+from regroup.service.store.rows.records import Lease
 from regroup.service.store.store import Store
 
 PERSON = "benchmark"

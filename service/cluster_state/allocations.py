@@ -12,7 +12,7 @@ from regroup.service.policy.scheduling.decide import Admission
 from regroup.service.policy.usage.device_spans import ACCELERATOR
 from regroup.service.ports.assignment import Drain, JobAssignment, NodeAssignment, Resize
 from regroup.service.ports.cluster import Cluster, Reservation, agent_name, reservation_name, supervisor_name
-from regroup.service.store.records import Allocation, AllocationKind, JobRow
+from regroup.service.store.rows.records import Allocation, AllocationKind, JobRow
 
 
 def allocate(job: JobRow, turn: Admission) -> tuple[Allocation, ...]:

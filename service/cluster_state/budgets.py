@@ -9,7 +9,7 @@ from regroup.service.policy.usage.budget import BudgetUse, measure_use, next_rea
 from regroup.service.spec.budget import ProjectBudget, UsageBudget
 from regroup.service.spec.prices import PriceTable
 from regroup.service.store.projects import BUDGET
-from regroup.service.store.records import WITHIN_BUDGET, Condition, JobRow, ProjectRow
+from regroup.service.store.rows.records import WITHIN_BUDGET, Condition, JobRow, ProjectRow
 from regroup.service.store.store import Store
 from regroup.service.store.usage import Use
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from regroup.service.domain.topology import Node
 from regroup.service.policy.recovery.drain_deadlines import DrainNotice, merge_notices
 from regroup.service.ports.cluster import Cluster
-from regroup.service.store.records import DrainRow
+from regroup.service.store.rows.records import DrainRow
 from regroup.service.store.store import Store
 
 RAY = "Ray reports that it will leave"

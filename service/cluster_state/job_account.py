@@ -20,7 +20,7 @@ from regroup.service.policy.lost_time import (
     unexplained_seconds,
     with_unexplained,
 )
-from regroup.service.store.records import Event, Incident, JobRow
+from regroup.service.store.rows.records import Event, Incident, JobRow
 from regroup.service.store.store import Store
 
 _EVENTS = 1000

@@ -24,7 +24,7 @@ from regroup.service.policy.detection.node_quarantine import (
 from regroup.service.ports.cluster import Cluster
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings
-from regroup.service.store.records import Allocation, AllocationKind, JobRow, Lease
+from regroup.service.store.rows.records import Allocation, AllocationKind, JobRow, Lease
 from regroup.service.store.store import Store
 
 _log = structlog.get_logger(__name__)

@@ -6,7 +6,7 @@ from regroup.service.domain.states import JobState
 from regroup.service.domain.topology import DOMAIN_LEVELS
 from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.policy.measurements.results import ProbeResult
-from regroup.service.store.records import JobFilter, JobRow
+from regroup.service.store.rows.records import JobFilter, JobRow
 from regroup.service.store.store import Store
 
 FUNCTION = "regroup.workers.probe.run:measure"

@@ -22,7 +22,7 @@ from regroup.service.policy.scheduling.quota import Quota, WaitCause
 from regroup.service.settings import Settings
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.projects import RESIZE, must_release_all
-from regroup.service.store.records import Allocation, AllocationKind, JobRow, ProjectRow
+from regroup.service.store.rows.records import Allocation, AllocationKind, JobRow, ProjectRow
 
 _ENDING_S = 120.0
 """Maximum time that a job needs to end after the order to end."""

@@ -9,7 +9,7 @@ from regroup.service.cluster_state.queue import Specs, held, quotas_of, waiting
 from regroup.service.domain.states import JobState
 from regroup.service.policy.scheduling.decide import SchedulingPolicy, queue_positions
 from regroup.service.policy.scheduling.entries import WaitingJob
-from regroup.service.store.records import Allocation, JobRow, ProjectRow
+from regroup.service.store.rows.records import Allocation, JobRow, ProjectRow
 from regroup.service.store.store import Store
 
 _VALID_S = 1.0

@@ -11,7 +11,7 @@ from regroup.service.policy.scheduling.capacity import Capacity
 from regroup.service.policy.scheduling.decide import demand_of, quota_usage_of
 from regroup.service.policy.scheduling.entries import Preemptibility, non_preemptible
 from regroup.service.policy.scheduling.quota import QuotaBlock, QuotaUsage
-from regroup.service.store.records import JobRow
+from regroup.service.store.rows.records import JobRow
 from regroup.service.store.store import Store
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from regroup.service.cluster_state.allocations import without_allocated
 from regroup.service.domain.topology import Node, NodeKind
 from regroup.service.policy.scheduling.shared_spares import SHARED_SPARE, NodeShare, SparePool, assign_shared_spares
-from regroup.service.store.records import Allocation, AllocationKind, JobRow, ProjectRow
+from regroup.service.store.rows.records import Allocation, AllocationKind, JobRow, ProjectRow
 from regroup.service.store.store import Store
 
 

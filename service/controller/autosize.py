@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from regroup.service.domain.states import Reason
 from regroup.service.policy.elasticity import autosize
 from regroup.service.policy.elasticity.autosize import TrainingProgress, choose_growth
-from regroup.service.store.records import Incident, JobRow
+from regroup.service.store.rows.records import Incident, JobRow
 
 _SEARCH_EVERY_S = 5.0
 _MEASURED_STEPS = 20

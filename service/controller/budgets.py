@@ -16,7 +16,7 @@ from regroup.service.policy.usage.budget import next_reading_s
 from regroup.service.ports.sync import SupervisorStatus
 from regroup.service.spec.workload import ProgramWorkload
 from regroup.service.store.projects import is_suspended_for_budget, must_release_all
-from regroup.service.store.records import WITHIN_BUDGET, JobRow
+from regroup.service.store.rows.records import WITHIN_BUDGET, JobRow
 
 _RELEASE_S = 5.0
 """Time that a job needs to stop, apart from the time to save its state."""

@@ -7,7 +7,7 @@ from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.domain.job_events import IncidentRevised
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.lost_time import GenerationProgress
-from regroup.service.store.records import Generation, JobRow
+from regroup.service.store.rows.records import Generation, JobRow
 
 _LOST_WITH_CLUSTER = "the cluster was lost"
 

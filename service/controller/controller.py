@@ -33,7 +33,7 @@ from regroup.service.policy.scheduling.preemption import Requeue, Shrink
 from regroup.service.ports.cluster import Cluster, ClusterUnavailableError, job_id_of
 from regroup.service.settings import Settings
 from regroup.service.spec.prices import read_prices
-from regroup.service.store.records import PLACEABLE, Condition, JobRow, Lease
+from regroup.service.store.rows.records import PLACEABLE, Condition, JobRow, Lease
 from regroup.service.store.store import Store
 from regroup.service.tasks.pass_record import STALE_AFTER_S, PassRecord
 from regroup.service.tasks.supervised_task import describe_error, restart_delay_s

@@ -17,7 +17,7 @@ from regroup.service.policy.recovery.drain_deadlines import DrainNotice, change_
 from regroup.service.ports.assignment import Drain, JobAssignment, NodeAssignment, PlannedChange, Resize
 from regroup.service.ports.sync import Intents, SupervisorStatus
 from regroup.service.spec.workload import ProgramWorkload
-from regroup.service.store.records import AllocationKind, JobRow
+from regroup.service.store.rows.records import AllocationKind, JobRow
 
 _MOVABLE_STATES = frozenset({JobState.STARTING, JobState.RUNNING, JobState.RECOVERING, JobState.RESIZING})
 _log = structlog.get_logger(__name__)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import structlog
 
 from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, PreconditionError, UnavailableError
-from regroup.service.store.records import PLATFORM_FAULT, Condition, Lease
+from regroup.service.store.rows.records import PLATFORM_FAULT, Condition, Lease
 from regroup.service.store.store import Store
 from regroup.service.tasks.pass_record import PassRecord
 from regroup.service.tasks.supervised_task import describe_error

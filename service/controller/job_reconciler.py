@@ -42,8 +42,8 @@ from regroup.service.ports.cluster import (
 )
 from regroup.service.ports.sync import Intents, SupervisorStatus, SyncReply, SyncRequest
 from regroup.service.settings import Settings
-from regroup.service.store.job_writer import SUSPEND
-from regroup.service.store.records import PLATFORM_FAULT, Allocation, AllocationKind, Condition, JobRow
+from regroup.service.store.jobs.job_writer import SUSPEND
+from regroup.service.store.rows.records import PLATFORM_FAULT, Allocation, AllocationKind, Condition, JobRow
 
 _RETRY_S = 0.5
 _SYNC_PAUSE_S = 0.1

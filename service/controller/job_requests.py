@@ -6,7 +6,7 @@ from regroup.service.controller.preemption import requeue_change
 from regroup.service.controller.reconciler import Reconciler
 from regroup.service.domain.states import Reason
 from regroup.service.ports.sync import EndRequest, Intents, PinnedCheckpoint, SupervisorStatus
-from regroup.service.store.records import JobRow
+from regroup.service.store.rows.records import JobRow
 
 
 class JobRequestReconciler(Reconciler):

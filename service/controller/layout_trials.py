@@ -19,7 +19,7 @@ from regroup.service.policy.elasticity.layout_trials import (
 )
 from regroup.service.ports.sync import SupervisorStatus
 from regroup.service.store.projects import RESIZE
-from regroup.service.store.records import Event, JobRow
+from regroup.service.store.rows.records import Event, JobRow
 
 
 class LayoutTrialReconciler(Reconciler):

@@ -13,7 +13,7 @@ from regroup.service.controller.refused_placements import RefusedPlacements
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.ports.cluster import Cluster
 from regroup.service.settings import Settings
-from regroup.service.store.records import Condition, JobRow, Lease
+from regroup.service.store.rows.records import Condition, JobRow, Lease
 from regroup.service.store.store import Store
 
 

@@ -20,7 +20,7 @@ from regroup.service.policy.detection.low_utilization import (
 from regroup.service.ports.sync import SupervisorStatus
 from regroup.service.settings import Settings
 from regroup.service.store.projects import must_release_all
-from regroup.service.store.records import WELL_USED, Condition, JobRow
+from regroup.service.store.rows.records import WELL_USED, Condition, JobRow
 
 _SAMPLES = 30
 """Samples in the time over which the use is measured."""

@@ -12,7 +12,7 @@ from regroup.service.controller.reconciler import Reconciler
 from regroup.service.controller.substitution import substitute_nodes
 from regroup.service.domain.states import Reason
 from regroup.service.ports.sync import Intents, SupervisorStatus
-from regroup.service.store.records import JobRow
+from regroup.service.store.rows.records import JobRow
 
 _AGENT_RESTART_S = 1.0
 """An agent that died alone is up again after this time. If it is not, its node counts as lost."""

@@ -22,7 +22,7 @@ from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.sync import SupervisorStatus
 from regroup.service.spec.job import JobSpec
-from regroup.service.store.records import Generation, JobRow
+from regroup.service.store.rows.records import Generation, JobRow
 
 _log = structlog.get_logger(__name__)
 

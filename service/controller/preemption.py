@@ -3,9 +3,9 @@
 from regroup.service.domain.states import Reason
 from regroup.service.policy.scheduling.preemption import Requeue, Shrink
 from regroup.service.ports.assignment import PlannedChange
-from regroup.service.store.job_writer import SUSPEND
+from regroup.service.store.jobs.job_writer import SUSPEND
 from regroup.service.store.projects import PREEMPT, RESIZE
-from regroup.service.store.records import JobRow, Lease
+from regroup.service.store.rows.records import JobRow, Lease
 from regroup.service.store.store import Store
 
 _REASONS = {SUSPEND: Reason.SUSPENDED, PREEMPT: Reason.PREEMPTED}

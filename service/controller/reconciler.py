@@ -4,7 +4,7 @@ from typing import Protocol
 
 from regroup.service.cluster_state.allocations import JobAllocations
 from regroup.service.ports.sync import Intents, SupervisorStatus
-from regroup.service.store.records import JobRow
+from regroup.service.store.rows.records import JobRow
 
 
 class Reconciler(Protocol):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from regroup.service.domain.backoff import backoff_s
-from regroup.service.store.records import PLACEABLE, Condition
+from regroup.service.store.rows.records import PLACEABLE, Condition
 
 _FIRST_DELAY_S = 1.0
 _LONGEST_DELAY_S = 300.0

@@ -38,7 +38,7 @@ from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.assignment import JobAssignment, PlannedChange, Resize, SizeChange
 from regroup.service.ports.sync import Intents, SupervisorStatus
 from regroup.service.store.projects import RESIZE, must_release_all
-from regroup.service.store.records import Allocation, AllocationKind, Condition, JobRow
+from regroup.service.store.rows.records import Allocation, AllocationKind, Condition, JobRow
 
 CONDITION = "Resized"
 _log = structlog.get_logger(__name__)

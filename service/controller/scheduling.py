@@ -26,7 +26,7 @@ from regroup.service.policy.scheduling.decide import DecisionFault, SchedulingDe
 from regroup.service.policy.scheduling.entries import WaitingJob
 from regroup.service.policy.topology.device_islands import with_fabrics
 from regroup.service.ports.cluster import Cluster
-from regroup.service.store.records import NODES_REQUESTED, PLACEABLE, START_ESTIMATED, Condition, JobRow
+from regroup.service.store.rows.records import NODES_REQUESTED, PLACEABLE, START_ESTIMATED, Condition, JobRow
 
 _FOR_NODES = frozenset({Shortage.NO_NODES, Shortage.TOO_LARGE, Shortage.RESOURCES, Shortage.NODES_CLOSED})
 """Reasons to wait that a lost node may explain."""

@@ -10,7 +10,7 @@ from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.reconciler import Reconciler
 from regroup.service.domain.states import Reason
 from regroup.service.ports.sync import EndRequest, Intents, SupervisorStatus
-from regroup.service.store.records import JobRow
+from regroup.service.store.rows.records import JobRow
 from regroup.workers.contract.agent_records import storage_proof_name
 
 _VISIBLE_WITHIN_S = 5.0

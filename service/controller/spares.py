@@ -24,7 +24,7 @@ from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.cluster import agent_name
 from regroup.service.ports.sync import READY, Intents, SupervisorStatus
 from regroup.service.store.projects import must_release_all
-from regroup.service.store.records import Allocation, AllocationKind, Condition, JobRow
+from regroup.service.store.rows.records import Allocation, AllocationKind, Condition, JobRow
 
 CONDITION = "SparesReady"
 _SEARCH_EVERY_S = 5.0

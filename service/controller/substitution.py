@@ -22,7 +22,7 @@ from regroup.service.policy.placement.place import Placement, Unplaceable, place
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.assignment import NodeAssignment
 from regroup.service.ports.cluster import ReservationRefusedError
-from regroup.service.store.records import Allocation, AllocationKind, JobRow
+from regroup.service.store.rows.records import Allocation, AllocationKind, JobRow
 
 
 @dataclass(frozen=True)

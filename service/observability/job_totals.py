@@ -19,8 +19,8 @@ from regroup.service.domain.states import Reason
 from regroup.service.observability import metric_names as names
 from regroup.service.observability.metric_names import Metric
 from regroup.service.policy.accounting import device_seconds, queue_waits
+from regroup.service.store.rows.sums import SampleKey, Sums
 from regroup.service.store.store import Store
-from regroup.service.store.sums import SampleKey, Sums
 
 _COUNT_EVERY_S = 5.0
 _SETTLED_AFTER_S = 60.0

@@ -37,7 +37,8 @@ from regroup.service.policy.usage.budget import measure_use
 from regroup.service.ports.cluster import Cluster
 from regroup.service.spec.prices import PriceTable
 from regroup.service.store.hooks.deliveries import HOOK_ATTEMPTS, OUTCOMES, Backlog
-from regroup.service.store.records import (
+from regroup.service.store.jobs.totals import REMOVED_ROWS, RETAINED_TABLES
+from regroup.service.store.rows.records import (
     MIRRORED,
     NODES_REQUESTED,
     PLATFORM_FAULT,
@@ -45,9 +46,8 @@ from regroup.service.store.records import (
     JobRow,
     ProjectRow,
 )
+from regroup.service.store.rows.sums import SampleKey, Sums, Totals
 from regroup.service.store.store import Store
-from regroup.service.store.sums import SampleKey, Sums, Totals
-from regroup.service.store.totals import REMOVED_ROWS, RETAINED_TABLES
 from regroup.service.tasks.server_tasks import ServerTasks
 
 Sample = tuple[Sequence[str], float]

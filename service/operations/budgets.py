@@ -8,7 +8,7 @@ from regroup.service.spec.budget import UsageBudget
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.prices import PriceTable
 from regroup.service.store.projects import BUDGET
-from regroup.service.store.records import JobRow, ProjectRow
+from regroup.service.store.rows.records import JobRow, ProjectRow
 from regroup.service.store.store import Store
 
 

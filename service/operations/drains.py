@@ -6,7 +6,7 @@ from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.topology import Node
 from regroup.service.ports.cluster import Cluster
-from regroup.service.store.records import AllocationKind, DrainRow
+from regroup.service.store.rows.records import AllocationKind, DrainRow
 from regroup.service.store.store import Store
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from regroup.service.domain.errors import NotFoundError
 from regroup.service.operations.evidence_summary import summary_text
-from regroup.service.store.records import Event, Generation, Incident, JobRow
+from regroup.service.store.rows.records import Event, Generation, Incident, JobRow
 from regroup.service.store.store import Store
 from regroup.workers.contract.storage_uri import checked_uri
 

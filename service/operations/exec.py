@@ -9,7 +9,7 @@ from typing import Any
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, NotFoundError, RegroupError
 from regroup.service.ports.cluster import Cluster
-from regroup.service.store.records import JobRow
+from regroup.service.store.rows.records import JobRow
 from regroup.service.store.store import Store
 
 _PIECE_BYTES = 64 * 1024

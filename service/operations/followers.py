@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.operations.follower_queue import EndOfQueue, FollowerQueue
-from regroup.service.store.records import Event, JobPosition, JobRow, Step
+from regroup.service.store.rows.records import Event, JobPosition, JobRow, Step
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 from regroup.service.tasks.supervised_task import SupervisedTask

@@ -8,7 +8,7 @@ from regroup.service.domain.errors import SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.from_spec import work_of
 from regroup.service.planner.predictions import SHOWN_STEPS, StepMetrics, measure_steps, relative_error
-from regroup.service.store.records import Generation, JobRow
+from regroup.service.store.rows.records import Generation, JobRow
 from regroup.service.store.store import Store
 
 _METRICS = tuple(each.name for each in fields(StepMetrics))

@@ -29,9 +29,8 @@ from regroup.service.operations.why import Why, explain
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.prices import PriceTable
 from regroup.service.store.history import usable
-from regroup.service.store.idempotency import RequestKey
-from regroup.service.store.jobs import unknown_job
-from regroup.service.store.records import (
+from regroup.service.store.jobs.jobs import unknown_job
+from regroup.service.store.rows.records import (
     Checkpoint,
     Event,
     Generation,
@@ -44,6 +43,7 @@ from regroup.service.store.records import (
     Step,
 )
 from regroup.service.store.store import Store
+from regroup.service.store.transactions.idempotency import RequestKey
 
 _ID_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _RECENT_STEPS = 100

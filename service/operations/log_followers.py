@@ -12,7 +12,7 @@ from regroup.service.operations.follower_queue import EndOfQueue, FollowerQueue
 from regroup.service.operations.followers import IDLE_S
 from regroup.service.operations.logs import LogPiece, LogPosition, read_step
 from regroup.service.ports.cluster import Cluster
-from regroup.service.store.records import JobRow
+from regroup.service.store.rows.records import JobRow
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 from regroup.service.tasks.supervised_task import SupervisedTask

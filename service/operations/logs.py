@@ -11,7 +11,7 @@ from typing import Protocol
 
 from regroup.service.domain.errors import NotFoundError, UnavailableError
 from regroup.service.ports.cluster import Cluster, LogChunk
-from regroup.service.store.records import JobRow
+from regroup.service.store.rows.records import JobRow
 from regroup.service.store.store import Store
 from regroup.workers.contract.storage_uri import checked_uri
 

@@ -21,7 +21,7 @@ from regroup.service.policy.detection.node_quarantine import (
 )
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.nodes import ORDERS, order_facts
-from regroup.service.store.records import Allocation, AllocationKind, JobRow
+from regroup.service.store.rows.records import Allocation, AllocationKind, JobRow
 from regroup.service.store.store import Store
 
 _log = structlog.get_logger(__name__)

@@ -16,7 +16,7 @@ from regroup.service.spec.issues import issues_of
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.spec.prices import PriceTable
 from regroup.service.spec.project_limits import ProjectLimits
-from regroup.service.store.records import AllocationKind, ProjectRow
+from regroup.service.store.rows.records import AllocationKind, ProjectRow
 from regroup.service.store.store import Store
 
 _NO_DEFAULT = ("name", "project", "version")

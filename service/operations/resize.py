@@ -13,7 +13,7 @@ from regroup.service.spec.job import JobSpec
 from regroup.service.spec.types import MAX_RANKS
 from regroup.service.spec.workload import BuiltinWorkload
 from regroup.service.store.projects import RESIZE
-from regroup.service.store.records import JobRow
+from regroup.service.store.rows.records import JobRow
 from regroup.service.store.store import Store
 
 _NOT_RESIZABLE = frozenset({JobState.SUSPENDED, JobState.DRAINING})

@@ -10,10 +10,10 @@ import structlog
 from regroup.service.domain.errors import RegroupError, UnavailableError
 from regroup.service.policy.hooks.retries import MAX_AGE_S
 from regroup.service.settings import Settings
-from regroup.service.store.audit import BATCH_RECORDS
+from regroup.service.store.access.audit import BATCH_RECORDS
 from regroup.service.store.hooks.deliveries import BATCH_ROWS as DELIVERY_BATCH
-from regroup.service.store.records import Ledger
 from regroup.service.store.retention import BATCH_ROWS
+from regroup.service.store.rows.records import Ledger
 from regroup.service.store.store import Store
 
 _INTERVAL_S = 60.0

@@ -9,7 +9,7 @@ from regroup.service.policy.accounting import TimeClass, allocated_s, goodput, m
 from regroup.service.policy.placement.demand import Shortage
 from regroup.service.policy.scheduling.quota import WaitCause
 from regroup.service.store.projects import is_suspended_for_budget
-from regroup.service.store.records import (
+from regroup.service.store.rows.records import (
     PLATFORM_FAULT,
     START_ESTIMATED,
     TERMINATING,

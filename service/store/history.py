@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from regroup.service.store.records import Checkpoint, Event, Generation, Incident, Step
+from regroup.service.store.rows.records import Checkpoint, Event, Generation, Incident, Step
 from regroup.service.store.schema.tables import checkpoints, events, generations, incidents, steps
 
 _STEP_COLUMNS = [column for column in steps.c if column.name != "job_id"]

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.layout import Layout
-from regroup.service.store.generation_progress import PROGRESS
-from regroup.service.store.records import Generation, JobRow, Ledger
+from regroup.service.store.jobs.generation_progress import PROGRESS
+from regroup.service.store.rows.records import Generation, JobRow, Ledger
 from regroup.service.store.schema.json_values import CorruptJson
 from regroup.service.store.schema.tables import ledgers, steps
 

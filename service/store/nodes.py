@@ -10,13 +10,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from regroup.service.domain.author import CONTROLLER, Author
 from regroup.service.domain.versions import etag_of
 from regroup.service.policy.detection.node_quarantine import WEIGHTS, NodeEvent, NodeEventKind
-from regroup.service.store import leases
-from regroup.service.store.audit import Change, record_change
-from regroup.service.store.change_notifier import Changes
-from regroup.service.store.database import Database
-from regroup.service.store.records import DrainRow, Lease
+from regroup.service.store.access.audit import Change, record_change
+from regroup.service.store.rows.records import DrainRow, Lease
 from regroup.service.store.schema.json_values import plain
 from regroup.service.store.schema.tables import drains, node_events
+from regroup.service.store.transactions import leases
+from regroup.service.store.transactions.change_notifier import Changes
+from regroup.service.store.transactions.database import Database
 
 _KINDS = frozenset(NodeEventKind)
 ORDERS = frozenset({NodeEventKind.CORDONED, NodeEventKind.UNCORDONED})

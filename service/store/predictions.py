@@ -5,13 +5,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from regroup.service.store import history, leases
-from regroup.service.store.change_notifier import Changes
-from regroup.service.store.database import Database
-from regroup.service.store.job_writer import JobWriter
-from regroup.service.store.records import Event, Lease, Step
+from regroup.service.store import history
+from regroup.service.store.jobs.job_writer import JobWriter
+from regroup.service.store.rows.records import Event, Lease, Step
 from regroup.service.store.schema.json_values import plain
 from regroup.service.store.schema.tables import plans, predictions
+from regroup.service.store.transactions import leases
+from regroup.service.store.transactions.change_notifier import Changes
+from regroup.service.store.transactions.database import Database
 
 TRIAL = "trial"
 """Type of the events that report trials."""

@@ -10,15 +10,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from regroup.service.domain.author import CONTROLLER, Author
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.states import JobState, Reason
-from regroup.service.store import leases
-from regroup.service.store.audit import Change, audited, record_change
-from regroup.service.store.change_notifier import Changes
-from regroup.service.store.database import Database
-from regroup.service.store.job_rows import JOB_COLUMNS, job_row
-from regroup.service.store.job_writer import SUSPEND, JobWriter
-from regroup.service.store.records import Allocation, AllocationKind, JobRow, Lease, ProjectRow
+from regroup.service.store.access.audit import Change, audited, record_change
+from regroup.service.store.jobs.job_writer import SUSPEND, JobWriter
+from regroup.service.store.rows.job_rows import JOB_COLUMNS, job_row
+from regroup.service.store.rows.records import Allocation, AllocationKind, JobRow, Lease, ProjectRow
 from regroup.service.store.schema.json_values import plain
 from regroup.service.store.schema.tables import LIVE, allocations, jobs, projects
+from regroup.service.store.transactions import leases
+from regroup.service.store.transactions.change_notifier import Changes
+from regroup.service.store.transactions.database import Database
 
 RESIZE = "resize"
 """Intent to change the size of a job: `{layout, why, requested_s, is_requested}`, until the change is complete.

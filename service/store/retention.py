@@ -10,9 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.states import JobState
 from regroup.service.policy.detection.node_quarantine import MEMORY_S, NodeEventKind
-from regroup.service.store.database import Database
-from regroup.service.store.generation_progress import PROGRESS, progress_of
-from regroup.service.store.records import Ledger
+from regroup.service.store.jobs.generation_progress import PROGRESS, progress_of
+from regroup.service.store.jobs.totals import CHECKPOINT_BYTES, ENDED_JOBS, REMOVED_ROWS, add, checkpoint_bytes
+from regroup.service.store.rows.records import Ledger
 from regroup.service.store.schema.tables import (
     allocations,
     checkpoints,
@@ -23,7 +23,7 @@ from regroup.service.store.schema.tables import (
     node_events,
     steps,
 )
-from regroup.service.store.totals import CHECKPOINT_BYTES, ENDED_JOBS, REMOVED_ROWS, add, checkpoint_bytes
+from regroup.service.store.transactions.database import Database
 
 BATCH_ROWS = 5000
 """Number of rows that one transaction removes at most."""

@@ -18,22 +18,22 @@ from regroup.service.domain.errors import ConflictError, IllegalTransitionError,
 from regroup.service.domain.job_events import IncidentRevised
 from regroup.service.domain.states import JobState, Reason, Transition
 from regroup.service.policy.lost_time import GenerationProgress
-from regroup.service.store import history, jobs, leases
-from regroup.service.store.audit import AuditStore, Change, audited, audited_fields, record_change
-from regroup.service.store.change_notifier import Changes
-from regroup.service.store.database import Database
-from regroup.service.store.generation_progress import progress_of
+from regroup.service.store import history
+from regroup.service.store.access.audit import AuditStore, Change, audited, audited_fields, record_change
+from regroup.service.store.access.identities import IdentityStore
 from regroup.service.store.hooks.hook_store import HookStore
-from regroup.service.store.idempotency import IdempotencyStore, RequestKey
-from regroup.service.store.identities import IdentityStore
-from regroup.service.store.incident_rows import write_incident
-from regroup.service.store.ingest import ingest
-from regroup.service.store.job_writer import Intending, JobWriter
+from regroup.service.store.jobs import jobs
+from regroup.service.store.jobs.generation_progress import progress_of
+from regroup.service.store.jobs.incident_rows import write_incident
+from regroup.service.store.jobs.ingest import ingest
+from regroup.service.store.jobs.job_writer import Intending, JobWriter
+from regroup.service.store.jobs.totals import TotalsStore
 from regroup.service.store.ledger import ledger_of
 from regroup.service.store.nodes import NodeStore
 from regroup.service.store.predictions import PredictionStore
 from regroup.service.store.projects import QueueStore
-from regroup.service.store.records import (
+from regroup.service.store.retention import RetentionStore
+from regroup.service.store.rows.records import (
     Allocation,
     Checkpoint,
     Condition,
@@ -50,9 +50,11 @@ from regroup.service.store.records import (
     Reported,
     Step,
 )
-from regroup.service.store.retention import RetentionStore
 from regroup.service.store.schema.tables import allocations, checkpoints
-from regroup.service.store.totals import TotalsStore
+from regroup.service.store.transactions import leases
+from regroup.service.store.transactions.change_notifier import Changes
+from regroup.service.store.transactions.database import Database
+from regroup.service.store.transactions.idempotency import IdempotencyStore, RequestKey
 from regroup.service.store.usage import UsageStore
 
 _CONTROLLER = "controller"

@@ -16,11 +16,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.states import JobState
 from regroup.service.policy.usage.device_spans import ACCELERATOR, DeviceSpan, merge_spans, span_of
-from regroup.service.store.database import Database
-from regroup.service.store.jobs import batched
-from regroup.service.store.records import AllocationKind
+from regroup.service.store.jobs.jobs import batched
+from regroup.service.store.jobs.totals import add
+from regroup.service.store.rows.records import AllocationKind
 from regroup.service.store.schema.tables import allocations, events, jobs, metric_totals, usage
-from regroup.service.store.totals import add
+from regroup.service.store.transactions.database import Database
 
 _PROJECT_SECONDS = "project_device_seconds"
 """Stored sum: device-seconds of folded jobs by project."""

@@ -20,7 +20,7 @@ from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind, QuarantinePolicy
 from regroup.service.spec.job import parse_spec
-from regroup.service.store.records import NewJob, ProjectRow
+from regroup.service.store.rows.records import NewJob, ProjectRow
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 from tests.support.inputs.probe_output import end, probe_result

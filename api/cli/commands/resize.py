@@ -40,7 +40,7 @@ def resize(
     as_json: AsJson = False,
 ) -> None:
     """Resize a running or queued job. It continues from its current step: no step is lost."""
-    from regroup.api.client.job_control import requested_layout
+    from regroup.api.client.operations.job_control import requested_layout
     from regroup.api.live.formatting import size_text
     from regroup.service.domain.errors import RegroupError
 

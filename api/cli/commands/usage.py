@@ -11,7 +11,7 @@ from regroup.api.cli.common.output import print_json, print_message, print_table
 from regroup.api.cli.common.times import parse_time
 
 if TYPE_CHECKING:
-    from regroup.api.client.usage import GroupName
+    from regroup.api.client.operations.usage import GroupName
     from regroup.api.schemas.usage import UsageRow
 
 By = Annotated[

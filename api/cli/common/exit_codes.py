@@ -73,9 +73,9 @@ def print_failure(failure: Failure, *, as_json: bool) -> int:
 
 def failure_of(error: RegroupError) -> Failure:
     """Return what the command line reports about `error`."""
-    from regroup.api.client.code_archive import ArchiveError
     from regroup.api.client.connection.errors import ApiError, ServerUnreachableError
     from regroup.api.client.discovery import describe_absence
+    from regroup.api.client.operations.code_archive import ArchiveError
 
     if isinstance(error, ApiError):
         problem = error.problem

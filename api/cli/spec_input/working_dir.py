@@ -40,7 +40,7 @@ def with_working_dir(data: Mapping[str, Any], working_dir: Path | None, base: Pa
         working_dir: Folder from the command line.
         base: Folder of the spec file; the spec's own working directory is relative to it.
     """
-    from regroup.api.client.uploads import working_dir_of
+    from regroup.api.client.operations.uploads import working_dir_of
 
     if working_dir is None and (own := working_dir_of(data)) is not None:
         working_dir = base / own
@@ -75,7 +75,7 @@ def upload_code(client: "Client", data: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ArchiveError: the folder cannot be archived, or is larger than the server accepts.
     """
-    from regroup.api.client.uploads import with_code_uploaded
+    from regroup.api.client.operations.uploads import with_code_uploaded
 
     return with_code_uploaded(
         data,
@@ -91,8 +91,8 @@ def with_code_address(data: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ArchiveError: the folder cannot be archived.
     """
-    from regroup.api.client.code_archive import pack
-    from regroup.api.client.uploads import with_code_uploaded
+    from regroup.api.client.operations.code_archive import pack
+    from regroup.api.client.operations.uploads import with_code_uploaded
 
     with tempfile.TemporaryDirectory(prefix="regroup-code-") as scratch:
         file = Path(scratch) / "code.tar"
@@ -105,7 +105,7 @@ def _print_left_out(folders: Sequence[str]) -> None:
 
 def _progress_printer() -> Callable[[int, int], None]:
     """Return a function that prints progress on standard error: one changing line on a terminal, else a few lines."""
-    from regroup.api.client.code_archive import format_mebibytes
+    from regroup.api.client.operations.code_archive import format_mebibytes
 
     started_s = printed_s = time.monotonic()
 

@@ -15,7 +15,7 @@ from regroup.api.web.routes.dependencies import ForAnyProject, ForCluster, TheSe
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.policy.access.roles import ClusterPermission, Permission
 from regroup.service.spec.types import Name
-from regroup.service.store.audit import AuditFilter
+from regroup.service.store.access.audit import AuditFilter
 
 Reader = Annotated[Sender, Depends(ForAnyProject(Permission.AUDIT_READ))]
 Verifier = Annotated[Sender, Depends(ForCluster(ClusterPermission.AUDIT_VERIFY))]

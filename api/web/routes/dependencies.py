@@ -19,7 +19,7 @@ from regroup.service.operations.jobs import Jobs
 from regroup.service.operations.services import Services
 from regroup.service.policy.access.roles import ClusterPermission, Permission
 from regroup.service.spec.types import Name
-from regroup.service.store.records import JobRow
+from regroup.service.store.rows.records import JobRow
 
 TOKEN = Security(
     HTTPBearer(scheme_name="token", description="A token of `regroup token create`, or the owner's.", auto_error=False)

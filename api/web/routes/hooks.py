@@ -13,7 +13,7 @@ from regroup.service.operations.hooks import hooks as operations
 from regroup.service.policy.access.roles import Permission
 from regroup.service.policy.hooks.destinations import hide_secrets
 from regroup.service.store.hooks.hook_store import hook_etag
-from regroup.service.store.hooks.rows import DeliveryRow, HookRow
+from regroup.service.store.rows.hook_rows import DeliveryRow, HookRow
 
 Reader = Annotated[str, Depends(ForProject(Permission.HOOKS_READ))]
 Writer = Annotated[str, Depends(ForProject(Permission.HOOKS_WRITE))]

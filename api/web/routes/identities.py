@@ -20,7 +20,7 @@ from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForEveryone, ForProject, TheSender, TheServices
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.policy.access.roles import Permission
-from regroup.service.store.identity_rows import MemberRow
+from regroup.service.store.rows.identity_rows import MemberRow
 
 SubjectName = Annotated[str, Path(max_length=300, description="Name of the identity")]
 MemberName = Annotated[str, Path(max_length=300, description="Name of the identity, or `group:NAME`")]

@@ -28,7 +28,7 @@ from regroup.service.domain.states import JobState
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.types import Name
-from regroup.service.store.records import JobFilter
+from regroup.service.store.rows.records import JobFilter
 
 CheckpointStep = Annotated[int, Path(ge=0, lt=2**53, description="Step of the checkpoint")]
 Label = Annotated[str, Field(max_length=400)]

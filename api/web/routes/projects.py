@@ -14,7 +14,7 @@ from regroup.service.operations.projects import ProjectState
 from regroup.service.policy.access.roles import ClusterPermission, Permission
 from regroup.service.spec.project_limits import ProjectLimits
 from regroup.service.spec.types import Name
-from regroup.service.store.records import ProjectRow
+from regroup.service.store.rows.records import ProjectRow
 
 ProjectName = Annotated[Name, Path(description="Name of the project")]
 Lister = Annotated[Sender, Depends(ForEveryone("lists the projects that the sender sees"))]

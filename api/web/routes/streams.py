@@ -26,7 +26,7 @@ from regroup.service.operations.follower_queue import FollowerDroppedError
 from regroup.service.operations.followers import IDLE_S
 from regroup.service.operations.log_followers import LogSource
 from regroup.service.operations.logs import LogPiece, LogPosition, read_chunk, read_log
-from regroup.service.store import records
+from regroup.service.store.rows import records
 
 _STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Entries"}
 router = APIRouter(route_class=OperationRoute, prefix="/v1/jobs/{job}", tags=["streams"], responses=responses())

@@ -13,7 +13,7 @@ from regroup.service.blobs import store as blob_store
 from regroup.service.blobs.store import ArchiveKey, BlobStore, OffsetError
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.policy.access.roles import Permission
-from regroup.service.store.audit import Change
+from regroup.service.store.access.audit import Change
 
 
 def blobs_of(request: Request) -> BlobStore:

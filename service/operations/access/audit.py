@@ -11,7 +11,7 @@ from regroup.service.domain.errors import UnavailableError
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.policy.access.decision import projects_with
 from regroup.service.policy.access.roles import Permission
-from regroup.service.store.audit import BATCH_RECORDS, AuditFilter, Change
+from regroup.service.store.access.audit import BATCH_RECORDS, AuditFilter, Change
 from regroup.service.store.store import Store
 
 _INTERVAL_S = 1.0

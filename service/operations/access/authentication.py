@@ -8,7 +8,7 @@ from regroup.service.domain.api_tokens import has_digest, parse_token
 from regroup.service.domain.errors import UnauthorizedError
 from regroup.service.domain.identity import Identity, Role
 from regroup.service.policy.access.decision import restrict
-from regroup.service.store.identity_rows import StoredToken
+from regroup.service.store.rows.identity_rows import StoredToken
 from regroup.service.store.store import Store
 
 CACHED_S = 2.0

@@ -12,7 +12,7 @@ from regroup.service.operations.access.authorization import Sender
 from regroup.service.policy.access.decision import is_allowed, refused_cluster_permissions, refused_permissions
 from regroup.service.policy.access.external import GROUP_PREFIX
 from regroup.service.policy.access.roles import ADDABLE, CLUSTER_ADDABLE, ClusterPermission, Permission
-from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
+from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
 from regroup.service.store.store import Store
 
 

@@ -21,8 +21,8 @@ from regroup.service.operations.hooks.http_sender import HttpSender
 from regroup.service.operations.hooks.mail_sender import MailSender
 from regroup.service.policy.hooks.retries import Attempt, decide_after
 from regroup.service.settings import Settings
-from regroup.service.store.hooks.rows import ClaimedDelivery
-from regroup.service.store.records import Lease
+from regroup.service.store.rows.hook_rows import ClaimedDelivery
+from regroup.service.store.rows.records import Lease
 from regroup.service.store.store import Store
 
 MAX_ATTEMPTS_AT_ONCE = 16

@@ -12,7 +12,7 @@ from regroup.service.domain.webhook_signature import generate_secret
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.policy.hooks.destinations import DestinationRules, find_issue
 from regroup.service.settings import Settings
-from regroup.service.store.hooks.rows import DeliveryRow, HookRow
+from regroup.service.store.rows.hook_rows import DeliveryRow, HookRow
 from regroup.service.store.store import Store
 
 ROTATION_S = 86_400.0

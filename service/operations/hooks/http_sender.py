@@ -19,7 +19,7 @@ from regroup.service.domain.webhook_signature import signature_headers
 from regroup.service.policy.hooks.body import render_body
 from regroup.service.policy.hooks.destinations import DestinationRules, split_url
 from regroup.service.policy.hooks.retries import Attempt, attempt_of_status
-from regroup.service.store.hooks.rows import ClaimedDelivery
+from regroup.service.store.rows.hook_rows import ClaimedDelivery
 
 CONNECT_TIMEOUT_S = 5.0
 ATTEMPT_TIMEOUT_S = 15.0

@@ -10,7 +10,7 @@ from email.message import EmailMessage
 from regroup.service.policy.hooks.mail import render_mail
 from regroup.service.policy.hooks.retries import Attempt
 from regroup.service.settings import Settings
-from regroup.service.store.hooks.rows import ClaimedDelivery
+from regroup.service.store.rows.hook_rows import ClaimedDelivery
 
 _TIMEOUT_S = 10.0
 """Timeout of each step of the protocol."""

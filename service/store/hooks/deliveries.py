@@ -14,16 +14,16 @@ from regroup.service.domain.author import CONTROLLER, Author
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.hooks import DeliveryState, HookEvent
 from regroup.service.policy.hooks.retries import Attempt, Verdict
-from regroup.service.store import leases
-from regroup.service.store.audit import Change, record_change
-from regroup.service.store.database import Database
+from regroup.service.store.access.audit import Change, record_change
 from regroup.service.store.hooks.lookup import find_hook
-from regroup.service.store.hooks.outbox import new_delivery
-from regroup.service.store.hooks.rows import ClaimedDelivery, DeliveryRow, HookRow
-from regroup.service.store.records import Lease
+from regroup.service.store.jobs.outbox import new_delivery
+from regroup.service.store.jobs.totals import REMOVED_ROWS, add
+from regroup.service.store.rows.hook_rows import ClaimedDelivery, DeliveryRow, HookRow
+from regroup.service.store.rows.records import Lease
 from regroup.service.store.schema.hook_tables import PENDING, hook_deliveries, hooks
 from regroup.service.store.schema.json_values import plain
-from regroup.service.store.totals import REMOVED_ROWS, add
+from regroup.service.store.transactions import leases
+from regroup.service.store.transactions.database import Database
 
 CLAIM_S = 60.0
 """Time after which a claimed delivery without a result is due again. It is longer than an attempt."""

@@ -10,13 +10,13 @@ from regroup.service.domain.author import CONTROLLER, Author
 from regroup.service.domain.errors import ConflictError
 from regroup.service.domain.versions import etag_of
 from regroup.service.policy.hooks.destinations import hide_secrets
-from regroup.service.store.audit import Change, record_change
-from regroup.service.store.database import Database
+from regroup.service.store.access.audit import Change, record_change
 from regroup.service.store.hooks.deliveries import DeliveryStore
 from regroup.service.store.hooks.lookup import find_hook
-from regroup.service.store.hooks.rows import HookRow
+from regroup.service.store.rows.hook_rows import HookRow
 from regroup.service.store.schema.hook_tables import hooks
 from regroup.service.store.schema.json_values import plain
+from regroup.service.store.transactions.database import Database
 
 MAX_HOOKS = 20
 """Number of hooks of one project. Each event is compared with all of them."""

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.errors import NotFoundError
-from regroup.service.store.hooks.rows import HookRow
+from regroup.service.store.rows.hook_rows import HookRow
 from regroup.service.store.schema.hook_tables import hooks
 
 

@@ -15,7 +15,7 @@ import yaml
 
 from regroup.service.local.api_token import user_name
 from regroup.service.ports.cluster import Node
-from regroup.service.store.records import Condition
+from regroup.service.store.rows.records import Condition
 
 
 def test_submit_prints_only_the_id_and_the_hint_on_standard_error(cli, spec) -> None:

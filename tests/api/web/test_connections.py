@@ -20,7 +20,7 @@ from regroup.service.local.api_token import ApiToken
 from regroup.service.operations.services import Services
 from regroup.service.settings import Settings
 from regroup.service.spec.job import JobSpec, parse_spec
-from regroup.service.store.identity_rows import IdentityRow, TokenRow
+from regroup.service.store.rows.identity_rows import IdentityRow, TokenRow
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 from tests.support.doubles.fake_cluster import FakeCluster

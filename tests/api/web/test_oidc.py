@@ -11,7 +11,7 @@ from regroup.api.app import openapi
 from regroup.api.web.access import OPEN_PATHS
 from regroup.service.domain.identity import Membership, Role
 from regroup.service.local.api_token import user_name
-from regroup.service.store.identity_rows import MemberRow
+from regroup.service.store.rows.identity_rows import MemberRow
 from tests.api.web.test_permissions import filled
 from tests.api.web.test_server_config import serving
 from tests.support.servers.oidc_issuer import AUDIENCE, Issuer, running_issuer

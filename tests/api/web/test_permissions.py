@@ -17,7 +17,7 @@ from regroup.api.web.routes.dependencies import ForAnyProject, ForCluster, ForEv
 from regroup.service.domain.api_tokens import TokenParts, generate_token
 from regroup.service.domain.identity import Identity, IdentityKind, Membership, Role
 from regroup.service.policy.access.decision import is_allowed, is_allowed_in_cluster, is_allowed_somewhere
-from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
+from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
 
 Requirement: TypeAlias = ForJob | ForProject | ForAnyProject | ForCluster | ForEveryone
 _KINDS = (ForJob, ForProject, ForAnyProject, ForCluster, ForEveryone)

@@ -8,7 +8,7 @@ import httpx2
 from regroup.api.client.client import Client
 from regroup.service.domain.api_tokens import TokenParts, generate_token
 from regroup.service.domain.identity import IdentityKind
-from regroup.service.store.identity_rows import IdentityRow, TokenRow
+from regroup.service.store.rows.identity_rows import IdentityRow, TokenRow
 from regroup.service.store.store import Store
 from tests.api.web.test_server_config import BEARER, serving
 

@@ -21,7 +21,7 @@ from regroup.service.local.api_token import ApiToken
 from regroup.service.operations.services import Services
 from regroup.service.server.listener import bind, url_of
 from regroup.service.settings import Settings
-from regroup.service.store.audit import AuditFilter
+from regroup.service.store.access.audit import AuditFilter
 from regroup.service.store.store import Store
 from tests.support.doubles.fake_cluster import FakeCluster
 from tests.support.inputs.certificates import write_certificate

@@ -15,7 +15,7 @@ from regroup.service.domain.api_tokens import TokenParts, generate_token
 from regroup.service.domain.errors import ForbiddenError
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.operations.access import authentication
-from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
+from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
 
 _PATIENCE_S = 20.0
 

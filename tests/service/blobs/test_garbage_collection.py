@@ -15,7 +15,7 @@ from regroup.service.blobs.garbage_collection import collect_garbage, run_garbag
 from regroup.service.blobs.store import ArchiveKey, BlobStore
 from regroup.service.domain.author import Author
 from regroup.service.spec.job import parse_spec
-from regroup.service.store.records import NewJob
+from regroup.service.store.rows.records import NewJob
 from regroup.service.store.store import Store
 from tests.support.doubles.fake_clock import Clock
 from tests.support.inputs.archives import tar_of

@@ -5,7 +5,7 @@ from typing import Any
 
 from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.policy.accounting import TimeClass, goodput
-from regroup.service.store.records import Event
+from regroup.service.store.rows.records import Event
 from tests.support.inputs.job_rows import JOB
 
 

@@ -20,7 +20,7 @@ from regroup.service.ports.cluster import Node, supervisor_name
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
-from regroup.service.store.records import JobRow, NewJob
+from regroup.service.store.rows.records import JobRow, NewJob
 from regroup.service.store.store import Store
 from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
 

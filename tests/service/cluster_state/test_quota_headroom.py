@@ -9,7 +9,7 @@ from regroup.service.cluster_state.allocations import without_allocated
 from regroup.service.cluster_state.queue import waits_for_nodes
 from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
 from regroup.service.domain.errors import SpecError
-from regroup.service.store.records import Condition, ProjectRow
+from regroup.service.store.rows.records import Condition, ProjectRow
 from tests.service.controller.test_resize import Running, node
 from tests.service.controller.test_resize import job as job
 from tests.service.controller.test_resize import setup as setup

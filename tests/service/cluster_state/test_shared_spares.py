@@ -12,7 +12,7 @@ from regroup.service.operations.nodes import Nodes
 from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
-from regroup.service.store.records import ProjectRow
+from regroup.service.store.rows.records import ProjectRow
 from regroup.service.store.store import Store
 from tests.service.controller.test_controller import ControlSetup, controlled, eventually
 from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor

@@ -14,7 +14,7 @@ from regroup.service.operations.budgets import set_budget
 from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.ports.cluster import supervisor_name
 from regroup.service.spec.budget import UsageBudget
-from regroup.service.store.records import PLATFORM_FAULT, WITHIN_BUDGET, JobRow, Lease, ProjectRow
+from regroup.service.store.rows.records import PLATFORM_FAULT, WITHIN_BUDGET, JobRow, Lease, ProjectRow
 from regroup.service.store.store import Store
 from tests.service.controller.test_controller import ControlSetup, controlled, eventually
 from tests.service.controller.test_controller import setup as setup

@@ -7,7 +7,7 @@ from regroup.service.controller.cluster_loss import cluster_loss, describe_clust
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.lost_time import GenerationProgress
 from regroup.service.ports.cluster import supervisor_name
-from regroup.service.store.records import Generation
+from regroup.service.store.rows.records import Generation
 from tests.service.controller.test_controller import TWO_NODES, ControlSetup, controlled, setup
 from tests.support.inputs.job_rows import JOB
 

@@ -16,7 +16,7 @@ from regroup.service.domain.states import JobState
 from regroup.service.ports.cluster import Node
 from regroup.service.ports.sync import UnreadyNodes
 from regroup.service.settings import Settings
-from regroup.service.store.records import DrainRow, Lease
+from regroup.service.store.rows.records import DrainRow, Lease
 from regroup.service.store.store import Store
 from tests.service.controller.test_controller import TWO_NODES, ControlSetup, controlled, eventually
 from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor

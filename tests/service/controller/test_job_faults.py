@@ -28,7 +28,7 @@ from regroup.service.policy.scheduling.entries import WaitingJob
 from regroup.service.ports.cluster import Node, supervisor_name
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
-from regroup.service.store.records import PLATFORM_FAULT, JobRow, NewJob
+from regroup.service.store.rows.records import PLATFORM_FAULT, JobRow, NewJob
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 from tests.support.doubles.fake_cluster import FakeCluster

@@ -16,7 +16,7 @@ from regroup.service.policy.elasticity.layout_trials import TRIAL_STEPS, TRIAL_T
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.projects import RESIZE
-from regroup.service.store.records import Lease, NewJob
+from regroup.service.store.rows.records import Lease, NewJob
 from regroup.service.store.store import Store
 from tests.support.doubles.leader_context import leader_context
 from tests.support.inputs.auto_layout_specs import auto_json

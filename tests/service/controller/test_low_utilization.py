@@ -15,7 +15,7 @@ from regroup.service.observability.prometheus import Metrics
 from regroup.service.policy.detection.node_quarantine import QuarantinePolicy as HealthRule
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.job import parse_spec
-from regroup.service.store.records import WELL_USED, JobRow, Lease, NewJob
+from regroup.service.store.rows.records import WELL_USED, JobRow, Lease, NewJob
 from regroup.service.store.store import Store
 from tests.support.doubles.leader_context import leader_context
 from tests.support.inputs.job_events import event_data

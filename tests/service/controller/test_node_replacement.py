@@ -18,7 +18,7 @@ from regroup.service.policy.scheduling.entries import WaitingJob
 from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
-from regroup.service.store.records import JobRow, Lease, NewJob
+from regroup.service.store.rows.records import JobRow, Lease, NewJob
 from regroup.service.store.store import Store
 from tests.support.doubles.fake_cluster import FakeCluster
 from tests.support.doubles.leader_context import leader_context

@@ -11,7 +11,7 @@ from regroup.service.controller.predictions import PredictionReconciler
 from regroup.service.domain.author import Author
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.job import parse_spec
-from regroup.service.store.records import Lease, NewJob
+from regroup.service.store.rows.records import Lease, NewJob
 from regroup.service.store.store import Store
 from tests.support.doubles.fake_cluster import FakeCluster
 from tests.support.doubles.leader_context import leader_context

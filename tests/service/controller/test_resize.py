@@ -16,7 +16,7 @@ from regroup.service.operations.resize import Size, layout_for, resize
 from regroup.service.policy.detection.node_quarantine import NodeEventKind
 from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
-from regroup.service.store.records import DrainRow, JobRow
+from regroup.service.store.rows.records import DrainRow, JobRow
 from regroup.service.store.store import Store
 from tests.service.controller.test_controller import ControlSetup, controlled, eventually
 from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor

@@ -19,7 +19,7 @@ from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.ports.cluster import Node, supervisor_name
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
-from regroup.service.store.records import JobRow, NewJob, ProjectRow
+from regroup.service.store.rows.records import JobRow, NewJob, ProjectRow
 from regroup.service.store.store import Store
 from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
 from tests.support.inputs.probe_output import end, probe_result

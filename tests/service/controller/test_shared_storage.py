@@ -9,7 +9,7 @@ import pytest
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.shared_storage import SharedStorageReconciler
 from regroup.service.domain.states import Reason
-from regroup.service.store.records import JobRow
+from regroup.service.store.rows.records import JobRow
 from tests.support.inputs.sync_records import status
 
 

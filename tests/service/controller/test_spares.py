@@ -19,7 +19,7 @@ from regroup.service.policy.accounting import spare_device_seconds
 from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
-from regroup.service.store.records import Allocation, AllocationKind, DrainRow, JobRow, ProjectRow
+from regroup.service.store.rows.records import Allocation, AllocationKind, DrainRow, JobRow, ProjectRow
 from regroup.service.store.store import Store
 from regroup.service.supervisor.gang.gang import Gang
 from regroup.service.supervisor.job_state.job_config import JobConfig

@@ -17,7 +17,7 @@ from regroup.service.operations.followers import Followers
 from regroup.service.operations.log_followers import LogFollowers, LogSource
 from regroup.service.operations.logs import LogPosition
 from regroup.service.spec.job import parse_spec
-from regroup.service.store.records import Lease, NewJob
+from regroup.service.store.rows.records import Lease, NewJob
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 from tests.support.doubles.fake_cluster import FakeCluster

@@ -12,7 +12,7 @@ from regroup.service.domain.errors import ConflictError, SpecError
 from regroup.service.domain.states import JobState, Reason, Transition
 from regroup.service.operations.resize import Size, layout_for, resize
 from regroup.service.spec.job import JobSpec, parse_spec
-from regroup.service.store.records import NewJob
+from regroup.service.store.rows.records import NewJob
 from regroup.service.store.store import Store
 
 MODEL = {"dim": 64, "layers": 4, "heads": 4, "vocab_size": 264}

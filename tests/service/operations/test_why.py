@@ -9,7 +9,7 @@ from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
 from regroup.service.operations.why import _ADVICE_BY_REASON, Why
 from regroup.service.operations.why import explain as explain_whole
 from regroup.service.policy.accounting import StateMark, TimeClass, seconds_by_class
-from regroup.service.store.records import STEPS_COUNTED, Condition, Incident, JobRow, Step
+from regroup.service.store.rows.records import STEPS_COUNTED, Condition, Incident, JobRow, Step
 from tests.support.inputs.job_rows import JOB
 
 RUNNING = dataclasses.replace(JOB, state=JobState.RUNNING, reason="first_step", step=50, generation=2)

@@ -18,7 +18,7 @@ from regroup.service.policy.scheduling.decide import Admission, Wait, decide
 from regroup.service.policy.scheduling.quota import Quota
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.spec.types import MAX_RANKS
-from regroup.service.store.records import Allocation, AllocationKind
+from regroup.service.store.rows.records import Allocation, AllocationKind
 from tests.support.inputs.fuzz import fuzz_settings
 from tests.support.inputs.queue_inputs import node
 from tests.support.inputs.valid_specs import queued_row, specs

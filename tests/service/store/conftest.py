@@ -1,4 +1,4 @@
-"""Fixtures: a store on each dialect, and events of a supervisor."""
+"""Fixtures: a store on each dialect, events of a supervisor, and hooks of a project."""
 
 import itertools
 from collections.abc import AsyncIterator, Callable
@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from regroup.service.domain.author import Author
+from regroup.service.domain.hooks import HookKind
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.spec.job import JobSpec, parse_spec
-from regroup.service.store.records import Lease, NewJob
+from regroup.service.store.rows.hook_rows import HookRow
+from regroup.service.store.rows.records import Lease, NewJob
 from regroup.service.store.store import Store
 from tests.support.inputs.job_events import event_data
 
@@ -122,3 +124,39 @@ def walk(store: Store, lease: Lease) -> Callable[..., Any]:
         await store.ingest(lease, job_id, emitter.boot_id, first, {})
 
     return run
+
+
+def hook_row(hook_id: str = "hook_1", **fields: Any) -> HookRow:
+    usual: dict[str, Any] = {
+        "project": "default", "name": "ci", "kind": HookKind.CLOUDEVENTS, "url": "https://example.com/in?token=t",
+        "recipients": (), "events": ("state",), "labels": {}, "is_enabled": True, "secret": "whsec_c2VjcmV0",
+        "created_at": 1.0, "created_by": "ana",
+    }  # fmt: skip
+    return HookRow(hook_id, **{**usual, **fields})
+
+
+@pytest.fixture
+def make_hook() -> Callable[..., HookRow]:
+    return hook_row
+
+
+@pytest.fixture
+def hook(store: Store) -> Callable[..., Any]:
+    """Create a hook."""
+
+    async def create(hook_id: str = "hook_1", **fields: Any) -> HookRow:
+        row = hook_row(hook_id, **fields)
+        await store.hooks.create(row)
+        return row
+
+    return create
+
+
+@pytest.fixture
+def waiting(store: Store) -> Callable[..., Any]:
+    """Return the deliveries of a hook, the oldest first."""
+
+    async def read(hook_id: str = "hook_1", project: str = "default") -> Any:
+        return (await store.hooks.deliveries.page(project, hook_id, None, None, 1000))[::-1]
+
+    return read

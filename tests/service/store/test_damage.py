@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import DamagedDatabaseError, UnavailableError
 from regroup.service.domain.states import JobState
-from regroup.service.store.records import PLATFORM_FAULT, JobFilter
+from regroup.service.store.rows.records import PLATFORM_FAULT, JobFilter
 from regroup.service.store.store import Store
 
 

@@ -15,7 +15,7 @@ from regroup.service.domain.states import JobState
 from regroup.service.observability.job_totals import count_batch
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
-from regroup.service.store.records import JobFilter
+from regroup.service.store.rows.records import JobFilter
 from regroup.service.store.schema.tables import allocations, events, jobs, labels, usage
 from regroup.service.store.store import Store
 

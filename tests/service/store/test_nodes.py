@@ -4,7 +4,7 @@ import pytest
 
 from regroup.service.domain.errors import PreconditionError
 from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind
-from regroup.service.store.records import DrainRow, Lease
+from regroup.service.store.rows.records import DrainRow, Lease
 from regroup.service.store.store import Store
 
 

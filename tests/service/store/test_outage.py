@@ -19,7 +19,7 @@ ANSWERS_IN_S = 3.0
 
 @pytest.fixture
 def proxy(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    monkeypatch.setattr("regroup.service.store.database.ANSWER_TIMEOUT_S", ANSWERS_IN_S)
+    monkeypatch.setattr("regroup.service.store.transactions.database.ANSWER_TIMEOUT_S", ANSWERS_IN_S)
     with proxied(postgres_server.port) as proxy:
         yield proxy
 

@@ -4,7 +4,7 @@ import pytest
 
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import PreconditionError
-from regroup.service.store.records import Lease, NewJob
+from regroup.service.store.rows.records import Lease, NewJob
 from regroup.service.store.store import Store
 
 

@@ -5,9 +5,9 @@ import pytest
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.states import JobState, Reason, check_transition
-from regroup.service.store.job_writer import SUSPEND
+from regroup.service.store.jobs.job_writer import SUSPEND
 from regroup.service.store.projects import PREEMPT
-from regroup.service.store.records import Allocation, AllocationKind, Lease, ProjectRow
+from regroup.service.store.rows.records import Allocation, AllocationKind, Lease, ProjectRow
 from regroup.service.store.store import Store
 
 

@@ -16,9 +16,9 @@ from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.retention import RetentionPolicy, remove_expired
 from regroup.service.policy.detection.node_quarantine import MEMORY_S, NodeEvent, NodeEventKind, QuarantinePolicy
 from regroup.service.store import retention
-from regroup.service.store.idempotency import RequestKey
-from regroup.service.store.records import Lease, NewJob
+from regroup.service.store.rows.records import Lease, NewJob
 from regroup.service.store.store import Store
+from regroup.service.store.transactions.idempotency import RequestKey
 
 DAY_S = 86_400.0
 NEVER = RetentionPolicy(events_s=0, steps_s=0, jobs_s=0, idempotency_s=DAY_S)

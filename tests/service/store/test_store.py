@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError
 from regroup.service.domain.states import TERMINAL_BY_REASON, TRANSITIONS, JobState, Reason, check_transition
-from regroup.service.store.idempotency import RequestKey
-from regroup.service.store.records import Allocation, AllocationKind, Condition, JobFilter, Lease, NewJob
+from regroup.service.store.rows.records import Allocation, AllocationKind, Condition, JobFilter, Lease, NewJob
 from regroup.service.store.store import Store
+from regroup.service.store.transactions.idempotency import RequestKey
 
 
 async def test_a_name_is_in_use_until_its_job_has_ended(store: Store, queue):

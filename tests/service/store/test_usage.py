@@ -11,7 +11,7 @@ from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.retention import RetentionPolicy, remove_expired
 from regroup.service.operations.usage import fold_batch
 from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
-from regroup.service.store.records import Lease, ProjectRow
+from regroup.service.store.rows.records import Lease, ProjectRow
 from regroup.service.store.store import Store
 from regroup.service.store.usage import Group, GroupUse, UsageSelection
 from tests.support.inputs.held_devices import allocate, end, requeue, reservation, submit

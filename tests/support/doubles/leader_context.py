@@ -11,7 +11,7 @@ from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.refused_placements import RefusedPlacements
 from regroup.service.settings import Settings
 from regroup.service.spec.prices import read_prices
-from regroup.service.store.records import Lease
+from regroup.service.store.rows.records import Lease
 from regroup.service.store.store import Store
 from regroup.service.tasks.pass_record import PassRecord
 from tests.support.doubles.fake_cluster import FakeCluster

@@ -6,7 +6,7 @@ from typing import Any
 from regroup.service.domain.author import Author
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.spec.job import parse_spec
-from regroup.service.store.records import Allocation, AllocationKind, Lease, NewJob
+from regroup.service.store.rows.records import Allocation, AllocationKind, Lease, NewJob
 from regroup.service.store.store import Store
 
 _SPEC: Mapping[str, Any] = {

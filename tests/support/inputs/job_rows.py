@@ -1,7 +1,7 @@
 """A row of a job, from which tests make others with `dataclasses.replace`."""
 
 from regroup.service.domain.states import JobState
-from regroup.service.store.records import JobRow
+from regroup.service.store.rows.records import JobRow
 
 JOB = JobRow(
     id="job_1",

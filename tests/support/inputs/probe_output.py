@@ -6,7 +6,7 @@ from typing import Any
 
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.ports.sync import SupervisorEvent
-from regroup.service.store.records import Allocation, AllocationKind, Lease
+from regroup.service.store.rows.records import Allocation, AllocationKind, Lease
 from regroup.service.store.store import Store
 from tests.support.inputs.job_events import event_data
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from regroup.service.domain.states import JobState
 from regroup.service.spec.types import MAX_DURATION_S, MAX_RANKS, MAX_SAMPLES, MAX_SIZE_BYTES, MAX_STEPS
-from regroup.service.store.records import JobRow
+from regroup.service.store.rows.records import JobRow
 
 _DURATIONS = st.sampled_from([0.001, 1, 90.5, "15m", "3650d", MAX_DURATION_S]) | st.floats(0.001, MAX_DURATION_S)
 _TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=20)

@@ -14,7 +14,7 @@ from regroup.service.local.api_token import ensure_token
 from regroup.service.operations.services import Services
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings
-from regroup.service.store.records import Lease
+from regroup.service.store.rows.records import Lease
 from regroup.service.store.store import Store
 from tests.support.doubles.fake_cluster import FakeCluster
 from tests.support.inputs.job_events import event_data

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 
-from regroup.api.client.code_archive import pack
+from regroup.api.client.operations.code_archive import pack
 from regroup.workers.contract.archive_rules import ArchiveLimits
 from regroup.workers.environment import code_archive
 from regroup.workers.environment.code_archive import CodeError, fetch, unpack

@@ -13,8 +13,8 @@ from regroup.service.domain.hooks import HookKind
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.domain.topology import Node
 from regroup.service.local.api_token import user_name
-from regroup.service.store.hooks.rows import HookRow
-from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
+from regroup.service.store.rows.hook_rows import HookRow
+from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
 from tests.api.web.test_permissions import walk
 from tests.support.inputs.archives import tar_of
 

@@ -7,7 +7,7 @@ from typing import Any
 from regroup.api.cli.main import main
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.domain.topology import Node
-from regroup.service.store.records import Allocation, AllocationKind
+from regroup.service.store.rows.records import Allocation, AllocationKind
 
 NODE = Node(id="a1" * 20, name="local-1", address="h", cpus=2, free_cpus=2)
 

@@ -11,7 +11,7 @@ from regroup.service.domain.hooks import DEFAULT_EVENTS, DeliveryState
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.policy.hooks.retries import Verdict, attempt_of_status
 from regroup.service.store.hooks.deliveries import MAX_REQUESTED
-from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
+from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
 
 PATH = "/v1/projects/vision/hooks"
 NEW = {"name": "ci", "url": "https://ci.example.com/in?token=hidden"}

@@ -11,7 +11,7 @@ from regroup.service.domain.topology import MACHINE_LABEL
 from regroup.service.local.api_token import user_name
 from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind
 from regroup.service.ports.cluster import Node
-from regroup.service.store.records import Allocation, AllocationKind
+from regroup.service.store.rows.records import Allocation, AllocationKind
 
 
 def node(number: int, **fields: Any) -> Node:

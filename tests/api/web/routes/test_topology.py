@@ -14,7 +14,7 @@ from regroup.service.policy.placement.place import Demand, Placement, place
 from regroup.service.policy.topology.hostlist import TopologyError
 from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
-from regroup.service.store.records import Allocation, AllocationKind
+from regroup.service.store.rows.records import Allocation, AllocationKind
 
 
 def node(name: str, rack: str = "", gpus: float = 4) -> Node:

@@ -8,7 +8,7 @@ import pytest
 
 from regroup.service.domain.api_tokens import generate_token
 from regroup.service.domain.identity import IdentityKind, Membership, Role
-from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
+from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
 from tests.support.inputs.held_devices import allocate, end, reservation, submit
 
 PRICES = "{currency: EUR, device_hour: {H100: 2.5}}"

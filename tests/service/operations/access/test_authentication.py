@@ -10,7 +10,7 @@ from regroup.service.domain.api_tokens import generate_token, parse_token
 from regroup.service.domain.errors import UnauthorizedError
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.operations.access.authentication import Authentication
-from regroup.service.store.identity_rows import IdentityRow, MemberRow, TokenRow
+from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
 from regroup.service.store.store import Store
 
 ANA = IdentityRow("ana", IdentityKind.USER, None, False, 0.0, "olga")

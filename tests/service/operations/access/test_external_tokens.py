@@ -16,7 +16,7 @@ from regroup.service.operations.access import external_tokens, issuer_keys
 from regroup.service.operations.access.external_tokens import MAX_TOKEN_CHARACTERS, ExternalTokens
 from regroup.service.operations.access.issuer_keys import IssuerKeys
 from regroup.service.policy.access.external import ClaimRules
-from regroup.service.store.identity_rows import IdentityRow, MemberRow
+from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow
 from regroup.service.store.store import Store
 from tests.support.servers.oidc_issuer import AUDIENCE, Issuer, running_issuer
 

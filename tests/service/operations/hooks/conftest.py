@@ -11,8 +11,8 @@ import pytest
 from regroup.service.domain.hooks import DeliveryState, HookKind
 from regroup.service.operations.hooks.delivery import HookDelivery
 from regroup.service.settings import Settings
-from regroup.service.store.hooks.rows import DeliveryRow, HookRow
-from regroup.service.store.records import Lease
+from regroup.service.store.rows.hook_rows import DeliveryRow, HookRow
+from regroup.service.store.rows.records import Lease
 from regroup.service.store.store import Store
 from tests.support.servers.hook_receiver import HookReceiver, running_receiver
 from tests.support.servers.mail_server import MailServer, running_mail_server

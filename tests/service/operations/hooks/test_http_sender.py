@@ -16,7 +16,7 @@ from regroup.service.operations.hooks import http_sender
 from regroup.service.operations.hooks.http_sender import HttpSender
 from regroup.service.policy.hooks.destinations import DestinationRules
 from regroup.service.policy.hooks.retries import Attempt
-from regroup.service.store.hooks.rows import ClaimedDelivery, DeliveryRow, HookRow
+from regroup.service.store.rows.hook_rows import ClaimedDelivery, DeliveryRow, HookRow
 from tests.support.inputs.certificates import write_certificate
 from tests.support.servers.hook_receiver import HookReceiver, running_receiver
 

@@ -11,7 +11,7 @@ from regroup.service.domain.errors import ConflictError, NotFoundError, Precondi
 from regroup.service.domain.hooks import DeliveryState, HookEvent
 from regroup.service.policy.hooks.retries import Attempt, Verdict, attempt_of_status
 from regroup.service.store.hooks.deliveries import BATCH_ROWS, CLAIM_S, ClaimedDelivery
-from regroup.service.store.records import Lease
+from regroup.service.store.rows.records import Lease
 from regroup.service.store.store import Store
 
 NOW = 1000.0

@@ -8,7 +8,7 @@ import pytest
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.hooks import HookKind
-from regroup.service.store.audit import AuditFilter
+from regroup.service.store.access.audit import AuditFilter
 from regroup.service.store.hooks.hook_store import MAX_HOOKS
 from regroup.service.store.store import Store
 

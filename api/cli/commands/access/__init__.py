@@ -1,0 +1,1 @@
+"""Commands for identities, tokens, sign-in and the audit log."""

@@ -1,0 +1,1 @@
+"""One module for each noun of the API: requests and their answers, used by both clients."""

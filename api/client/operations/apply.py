@@ -1,0 +1,220 @@
+"""Bring identities, projects and members into the state of a file: the differences, and the requests that remove them.
+
+The differences are computed here, from what the server shows. Each request requires the state that was compared
+(`If-Match`), so a change that another person makes at the same time is not lost.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from regroup.api.client.connection.requests import Operation, Request, send
+from regroup.api.client.operations import identities, projects
+from regroup.api.schemas.identities import Identity, Member, MemberSettings
+from regroup.api.schemas.projects import Project, ProjectSettings
+from regroup.api.schemas.setup import Setup, SetupIdentity, SetupProject
+from regroup.service.domain.errors import FieldIssue, SpecError
+
+
+class StepAction(StrEnum):
+    """The effect of a step on its object."""
+
+    CREATE = "create"
+    CHANGE = "change"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True)
+class ApplyStep:
+    """One change of one object."""
+
+    action: StepAction
+    kind: str
+    """`identity`, `project` or `member`."""
+    name: str
+    details: tuple[str, ...] = ()
+    """Differences: `field: before → after`."""
+    request: Request[Any] | None = field(default=None, repr=False, compare=False)
+    needs: str | None = None
+    """Name of an identity that an earlier step creates, and without which the server refuses this one."""
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.kind} {self.name}" + "".join(f"\n    {detail}" for detail in self.details)
+
+
+@dataclass(frozen=True)
+class CurrentSetup:
+    """The objects of a file that the server has."""
+
+    identities: Mapping[str, Identity]
+    projects: Mapping[str, Project]
+    members: Mapping[str, Mapping[str, Member]]
+    """Project → its members by name."""
+
+
+def apply(setup: Setup, *, prune: bool = False, trial: bool = False) -> Operation[list[ApplyStep]]:
+    """Make the changes and return them, in their order.
+
+    Args:
+        prune: Also remove members of the file's projects that the file does not list.
+        trial: The requests are dry runs. A step that needs the result of an earlier one is not sent.
+
+    Raises:
+        SpecError: the file changes what cannot be changed.
+        ApiError: the server refuses a change, or another person made one. The steps before are made.
+    """
+    steps = find_steps(setup, (yield from read_current(setup)), prune=prune)
+    for step in steps:
+        if step.request is not None and not (trial and step.needs is not None):
+            yield from send(step.request)
+    return steps
+
+
+def read_current(setup: Setup) -> Operation[CurrentSetup]:
+    """Read what the server has of the objects in the file."""
+    people = yield from send(identities.identities())
+    existing = {each.name: each for each in (yield from send(projects.projects()))}
+    members: dict[str, Mapping[str, Member]] = {}
+    for name in setup.projects:
+        if name not in existing:  # a project without settings exists, too
+            existing[name] = yield from send(projects.project(name))
+        members[name] = {each.subject: each for each in (yield from send(identities.members(name)))}
+    return CurrentSetup({each.subject: each for each in people}, existing, members)
+
+
+def find_steps(setup: Setup, current: CurrentSetup, *, prune: bool) -> list[ApplyStep]:
+    """Return the changes that make the server equal to the file: identities, then projects, members, removals. Pure."""
+    created = setup.identities.keys() - current.identities.keys()
+    steps = [
+        step
+        for subject, desired in setup.identities.items()
+        for step in _identity_steps(subject, desired, current.identities.get(subject))
+    ]
+    for name, desired in setup.projects.items():
+        steps += _project_steps(name, desired, current.projects[name])
+    for name, desired in setup.projects.items():
+        members = _all_members(setup, name, desired)
+        # A new service account becomes a member of its project with its creation.
+        later = {each: role for each, role in members.items() if each not in created or each in desired.members}
+        steps += _member_steps(name, later, current.members[name], created)
+    if prune:
+        for name, desired in setup.projects.items():
+            steps += _removals(name, _all_members(setup, name, desired), current.members[name])
+    return steps
+
+
+def _identity_steps(subject: str, desired: SetupIdentity, there: Identity | None) -> list[ApplyStep]:
+    if there is None:
+        request = identities.create_identity(
+            subject, desired.kind, desired.project, desired.role,
+            is_operator=desired.is_operator, permissions=desired.permissions,
+        )  # fmt: skip
+        created = ApplyStep(StepAction.CREATE, "identity", subject, (), request)
+        if not desired.disabled:
+            return [created]
+        disable = identities.change_identity(subject, disabled=True, is_operator=None, permissions=None)
+        return [created, ApplyStep(StepAction.CHANGE, "identity", subject, ("disabled: no → yes",), disable, subject)]
+    differences = _differences(
+        {
+            "is_operator": (there.is_operator, desired.is_operator),
+            "permissions": (sorted(there.permissions), sorted(desired.permissions)),
+            "disabled": (there.disabled_at is not None, desired.disabled),
+        }
+    )
+    fixed = {"kind": (str(there.kind), str(desired.kind)), "project": (there.project, desired.project)}
+    if different := _differences(fixed):
+        name, change = next(iter(different.items()))
+        message = f"cannot be changed ({change}): delete the identity first, or correct the file"
+        raise SpecError([FieldIssue.at(("identities", subject, name), message, getattr(desired, name))])
+    if not differences:
+        return []
+    request = identities.change_identity(
+        subject,
+        disabled=desired.disabled if "disabled" in differences else None,
+        is_operator=desired.is_operator if "is_operator" in differences else None,
+        permissions=desired.permissions if "permissions" in differences else None,
+    )
+    return [ApplyStep(StepAction.CHANGE, "identity", subject, _lines(differences), _matching(request, there.etag))]
+
+
+def _project_steps(name: str, desired: SetupProject, there: Project) -> list[ApplyStep]:
+    settings = ProjectSettings.model_validate(desired.model_dump(include=set(ProjectSettings.model_fields)))
+    before, after = there.model_dump(mode="json"), settings.model_dump(mode="json")
+    differences = _differences({field_name: (before[field_name], after[field_name]) for field_name in after})
+    if not differences:
+        return []
+    request = _matching(projects.set_project(name, settings), there.etag)
+    return [ApplyStep(StepAction.CHANGE, "project", name, _lines(differences), request)]
+
+
+def _member_steps(
+    project: str, desired: Mapping[str, MemberSettings], there: Mapping[str, Member], created: Iterable[str]
+) -> list[ApplyStep]:
+    steps: list[ApplyStep] = []
+    for subject, settings in desired.items():
+        request, name = identities.set_member(project, subject, settings.role, settings.permissions), subject
+        label = f"{name} of {project}"
+        if (member := there.get(subject)) is None:
+            needs = subject if subject in created else None
+            details = (f"role: {settings.role}",)
+            steps.append(ApplyStep(StepAction.CREATE, "member", label, details, request, needs))
+            continue
+        differences = _differences(
+            {
+                "role": (str(member.role), str(settings.role)),
+                "permissions": (sorted(member.permissions), sorted(settings.permissions)),
+            }
+        )
+        if differences:
+            matching = _matching(request, member.etag)
+            steps.append(ApplyStep(StepAction.CHANGE, "member", label, _lines(differences), matching))
+    return steps
+
+
+def _removals(project: str, desired: Mapping[str, MemberSettings], there: Mapping[str, Member]) -> list[ApplyStep]:
+    return [
+        ApplyStep(
+            StepAction.REMOVE, "member", f"{subject} of {project}", (f"role: {member.role}",),
+            _matching(identities.remove_member(project, subject), member.etag),
+        )
+        for subject, member in there.items()
+        if subject not in desired
+    ]  # fmt: skip
+
+
+def _all_members(setup: Setup, project: str, desired: SetupProject) -> Mapping[str, MemberSettings]:
+    """Return the members of a project in the file, with its service accounts, whose role is at their identity."""
+    accounts = {
+        subject: MemberSettings(role=identity.role)
+        for subject, identity in setup.identities.items()
+        if identity.project == project and identity.role is not None
+    }
+    return {**accounts, **desired.members}
+
+
+def _differences(pairs: Mapping[str, tuple[object, object]]) -> dict[str, str]:
+    return {name: f"{_shown(one)} → {_shown(other)}" for name, (one, other) in pairs.items() if one != other}
+
+
+def _lines(differences: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{name}: {change}" for name, change in differences.items())
+
+
+def _shown(value: object) -> str:
+    match value:
+        case True:
+            return "yes"
+        case False:
+            return "no"
+        case None:
+            return "none"
+        case list() | tuple():
+            items: Sequence[object] = value
+            return ", ".join(map(str, items)) or "none"
+        case _:
+            return str(value)
+
+
+def _matching(request: Request[Any], etag: str) -> Request[Any]:
+    return replace(request, headers={**request.headers, "If-Match": etag})

@@ -1,0 +1,1 @@
+"""Identities, members, tokens and the audit log."""

@@ -1,0 +1,230 @@
+"""The rows of jobs: insert, find, list by page."""
+
+import itertools
+import secrets
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from regroup.service.domain.errors import ConflictError, NotFoundError
+from regroup.service.domain.states import JobState, Reason
+from regroup.service.store.jobs.outbox import Outbox, has_hooks
+from regroup.service.store.rows.job_rows import JOB_COLUMNS, job_row
+from regroup.service.store.rows.records import JobFilter, JobPosition, JobRow, NewJob, Page
+from regroup.service.store.schema.json_values import plain
+from regroup.service.store.schema.tables import LIVE, events, jobs, keys, labels, plans
+
+_PER_STATEMENT = 500
+"""Number of ids in one statement. SQLite and PostgreSQL limit the number of parameters."""
+_BRANCHES = 200
+"""Number of queries in one union. SQLite allows 500."""
+_LABELLED = 2000
+"""Number of jobs with a label that one page reads."""
+_TERMINAL = [state for state in JobState if state.is_terminal]
+
+
+async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: str) -> JobRow:
+    """Queue a job: its row, and event 1 with its deliveries to hooks.
+
+    Raises:
+        ConflictError: a live job of the project has this name.
+    """
+    spec = new.spec
+    row: dict[str, Any] = {
+        "id": new.id,
+        "project": spec.project,
+        "name": spec.name,
+        "owner": spec.owner,
+        "spec": spec.model_dump(mode="json"),
+        "storage_uri": new.storage_uri,
+        "resume_uri": new.resume_uri,
+        "state": JobState.QUEUED,
+        "reason": Reason.SUBMITTED,
+        "message": "",
+        "error": None,
+        "version": 1,
+        "revision": 1,
+        "intents": {},
+        "conditions": [],
+        "phase": None,
+        "created_at": now,
+        "queued_at": now,
+        "generation": 0,
+        "layout": None,
+        "step": 0,
+        "step_rows": 0,
+        "stall_s": 0.0,
+        "result": None,
+        "rank_phases": {},
+        "supervisor_boot_id": "",
+        "acked_seq": 0,
+    }
+    try:
+        async with connection.begin_nested():
+            added = jobs.insert().values(**row).returning(has_hooks(sa.literal(spec.project)))
+            is_hooked = (await connection.execute(added)).scalar_one()
+    except exc.IntegrityError as error:
+        raise ConflictError(
+            f"project {spec.project!r} has a live job named {spec.name!r}; cancel it, wait for it, or use another name"
+        ) from error
+    if spec.labels:
+        pairs = [{"job_id": new.id, "key": key, "value": value} for key, value in spec.labels.items()]
+        await connection.execute(labels.insert(), pairs)
+    if new.plan is not None:
+        await connection.execute(plans.insert().values(job_id=new.id, data=plain(new.plan)))
+    data = {"from": None, "to": JobState.QUEUED, "reason": Reason.SUBMITTED, "message": ""}
+    event = {
+        "job_id": new.id,
+        "number": 1,
+        "type": "state",
+        "time_s": now,
+        "generation": 0,
+        "actor": actor,
+        "data": data,
+    }
+    await connection.execute(events.insert().values(**event))
+    job = await get(connection, new.id)
+    if is_hooked:
+        await Outbox(connection).add(job, "state", data, number=1, generation=0, actor=actor, time_s=now)
+    return job
+
+
+async def get(connection: AsyncConnection, job_id: str) -> JobRow:
+    """Return the job with this id.
+
+    Raises:
+        NotFoundError: there is no such job.
+    """
+    row = (await connection.execute(sa.select(*JOB_COLUMNS).where(jobs.c.id == job_id))).mappings().one_or_none()
+    if row is None:
+        raise NotFoundError(f"no job {job_id!r}")
+    return job_row(row)
+
+
+async def positions(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, JobPosition]:
+    """Return how far these jobs are, by id."""
+    columns = (jobs.c.id, jobs.c.state, jobs.c.version, jobs.c.step_rows)
+    found: dict[str, JobPosition] = {}
+    for some in batched(sorted(job_ids), _PER_STATEMENT):
+        rows = await connection.execute(sa.select(*columns).where(jobs.c.id.in_(some)))
+        found |= {row.id: JobPosition(JobState(row.state), int(row.version), int(row.step_rows)) for row in rows}
+    return found
+
+
+async def find(connection: AsyncConnection, reference: str, project: str) -> JobRow:
+    """Return the job with this id, else the live job with this name in the project, else the newest with this name.
+
+    Raises:
+        NotFoundError: there is no such job.
+    """
+    named = sa.and_(jobs.c.name == reference, jobs.c.project == project)
+    newest = sa.select(*JOB_COLUMNS).where(named).order_by(jobs.c.id.desc()).limit(1)
+    # One statement for each terminal state: each reads one entry of an index, however many jobs had this name.
+    by_id, live = sa.select(*JOB_COLUMNS).where(jobs.c.id == reference), newest.where(LIVE)
+    for queries in ([by_id], [live], [newest.where(jobs.c.state == state) for state in _TERMINAL]):
+        found = [job_row(row) for query in queries for row in (await connection.execute(query)).mappings()]
+        if found:
+            return max(found, key=lambda job: job.id)
+    raise unknown_job(reference, project)
+
+
+def unknown_job(reference: str, project: str) -> NotFoundError:
+    """Return the error for a job that does not exist, or that its reader must not see."""
+    return NotFoundError(f"no job with id or, in project {project!r}, name {reference!r}; `regroup jobs` lists them")
+
+
+async def in_states(connection: AsyncConnection, states: list[JobState]) -> list[JobRow]:
+    """Return the jobs in these states, the oldest first."""
+    query = sa.select(*JOB_COLUMNS).where(jobs.c.state.in_(states)).order_by(jobs.c.created_at, jobs.c.id)
+    if not any(state.is_terminal for state in states):
+        query = query.where(LIVE)
+    return [job_row(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def page(connection: AsyncConnection, job_filter: JobFilter, after: str | None, limit: int) -> Page:
+    """Return up to `limit` jobs with ids below `after`, the newest first. Ids grow with time.
+
+    The cost does not grow with the number of jobs. Without labels, an index holds the ids of each state in order, for
+    each combination of the other filters. With labels, one page reads a limited number of jobs with the first label,
+    so it may be shorter than `limit` and still have a next page.
+    """
+    if job_filter.projects is not None and not job_filter.projects:
+        return Page((), None)
+    if job_filter.labels:
+        ids, next_after = await _labelled_ids(connection, job_filter, after, limit)
+    else:
+        ids = await _newest_ids(connection, job_filter, after, limit + 1)
+        next_after = ids[limit - 1] if len(ids) > limit else None
+    found = sa.select(*JOB_COLUMNS).where(jobs.c.id.in_(ids[:limit])).order_by(jobs.c.id.desc())
+    rows = (await connection.execute(found)).mappings().all() if ids else []
+    return Page(tuple(job_row(row) for row in rows), next_after)
+
+
+async def _newest_ids(connection: AsyncConnection, job_filter: JobFilter, after: str | None, limit: int) -> list[str]:
+    branches = list[sa.Select[tuple[str]]]()
+    projects = [None] if job_filter.projects is None else sorted(job_filter.projects)
+    for state, project in itertools.product(sorted(job_filter.states or JobState), projects):
+        query = sa.select(jobs.c.id).where(jobs.c.state == state)
+        if project is not None:
+            query = query.where(jobs.c.project == project)
+        if job_filter.name is not None:
+            query = query.where(jobs.c.name == job_filter.name)
+        if after is not None:
+            query = query.where(jobs.c.id < after)
+        newest = query.order_by(jobs.c.id.desc()).limit(limit).subquery()
+        branches.append(sa.select(newest.c.id))
+    found = list[str]()
+    for start in range(0, len(branches), _BRANCHES):
+        some = sa.union_all(*branches[start : start + _BRANCHES])
+        found += [str(job_id) for job_id in (await connection.execute(some)).scalars()]
+    return sorted(found, reverse=True)[:limit]
+
+
+async def _labelled_ids(
+    connection: AsyncConnection, job_filter: JobFilter, after: str | None, limit: int
+) -> tuple[list[str], str | None]:
+    (key, value), *others = job_filter.labels.items()
+    first = sa.select(labels.c.job_id).where(labels.c.key == key, labels.c.value == value)
+    if after is not None:
+        first = first.where(labels.c.job_id < after)
+    first = first.order_by(labels.c.job_id.desc()).limit(_LABELLED)
+    inspected = list((await connection.execute(first)).scalars())
+    found = list[str]()
+    for some in batched(inspected, _PER_STATEMENT):
+        query = sa.select(jobs.c.id).where(jobs.c.id.in_(some))
+        if job_filter.states:
+            query = query.where(jobs.c.state.in_(sorted(job_filter.states)))
+        if job_filter.projects is not None:
+            query = query.where(jobs.c.project.in_(sorted(job_filter.projects)))
+        if job_filter.name is not None:
+            query = query.where(jobs.c.name == job_filter.name)
+        for other, desired in others:
+            has = sa.and_(labels.c.job_id == jobs.c.id, labels.c.key == other, labels.c.value == desired)
+            query = query.where(sa.select(sa.literal(1)).where(has).exists())
+        found += (await connection.execute(query.order_by(jobs.c.id.desc()).limit(limit + 1))).scalars()
+        if len(found) > limit:
+            return found[:limit], found[limit - 1]
+    return found, inspected[-1] if len(inspected) == _LABELLED else None
+
+
+async def own_key(connection: AsyncConnection, name: str) -> str:
+    """Return a secret of this deployment. The first call creates it."""
+    query = sa.select(keys.c.value).where(keys.c.name == name)
+    value = (await connection.execute(query)).scalar_one_or_none()
+    if value is not None:
+        return str(value)
+    try:
+        async with connection.begin_nested():
+            await connection.execute(keys.insert().values(name=name, value=secrets.token_hex(32)))
+    except exc.IntegrityError:
+        pass  # another replica was first
+    return str((await connection.execute(query)).scalar_one())
+
+
+def batched(values: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """Yield the values in groups of at most `size`."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

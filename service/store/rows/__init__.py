@@ -1,0 +1,1 @@
+"""Typed values of the database's rows, and their sums."""
