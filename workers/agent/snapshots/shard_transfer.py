@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from regroup.workers.contract.agent_records import TransferAddress
-from regroup.workers.state.shard_buffer import ShardBuffer
+from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 
 CHUNK_BYTES = 4 << 20
 _LINE_BYTES = 64 * 1024
@@ -142,7 +142,7 @@ class ShardServer:
         try:
             await connection.send_json({"go": True})
             await connection.receive_file(fd, int(request["file_bytes"]))
-            await _check(fd, key)
+            await _accept(fd, key)
         except BaseException:
             os.close(fd)
             raise
@@ -199,7 +199,7 @@ async def get(address: TransferAddress, key: ShardKey, allocate: Callable[[int, 
         fd = allocate(key.rank, head["file_bytes"])
         try:
             await connection.receive_file(fd, head["file_bytes"])
-            await _check(fd, key)
+            await _accept(fd, key)
         except BaseException:
             os.close(fd)
             raise
@@ -315,7 +315,8 @@ def _mapped(fd: int, count: int, protection: int) -> Generator[memoryview]:
             memory.close()
 
 
-async def _check(fd: int, key: ShardKey) -> None:
+async def _accept(fd: int, key: ShardKey) -> None:
+    """Check a received shard. Remove its pin for a checkpoint: the sender's saver reads the sender's buffer."""
     with contextlib.closing(ShardBuffer(os.dup(fd))) as buffer:
         header = buffer.header()
         if (header.rank, header.generation, header.step) != (key.rank, key.generation, key.step):
@@ -324,6 +325,7 @@ async def _check(fd: int, key: ShardKey) -> None:
             )
         if not await asyncio.to_thread(buffer.verify):
             raise TransferError("checksum mismatch: the shard changed during or after sending")
+        buffer.release(Pin.CHECKPOINT)
 
 
 def _proof(token: str, nonce: str, request: Mapping[str, Any]) -> str:

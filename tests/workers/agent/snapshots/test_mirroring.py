@@ -9,7 +9,7 @@ import pytest
 
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
 from regroup.workers.agent.snapshots.mirroring import Mirroring
-from regroup.workers.agent.snapshots.shard_transfer import NoMemoryError, TransferError
+from regroup.workers.agent.snapshots.shard_transfer import NoMemoryError, TransferAddress, TransferError
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import BuffersRequest, Restore
 from regroup.workers.os import node_facts
@@ -71,10 +71,10 @@ async def pair(tmp_path: Path) -> AsyncIterator[tuple[Node, Node]]:
     assert descriptors() == before, "no descriptor leaks"
 
 
-async def mirror(nodes: tuple[Node, Node], step: int) -> None:
+async def mirror(nodes: tuple[Node, Node], step: int, pin: Pin = Pin.MIRROR) -> None:
     """Write a step on both nodes and mirror it to the other node."""
     for rank, (node, other) in enumerate(((nodes[0], nodes[1]), (nodes[1], nodes[0]))):
-        node.write_snapshot(rank, step, Pin.MIRROR)
+        node.write_snapshot(rank, step, pin)
         await node.mirroring.send(1, step, [rank], await other.mirroring.address(), None)
 
 
@@ -112,6 +112,25 @@ async def test_a_mirrored_shard_becomes_own_when_its_rank_starts_on_the_node(
     assert node.mirrored() == set(), "the mirror no longer owns the buffer of a rank"
     assert {(each.rank, each.step) for each in node.pool.verified_shards()} == {(0, 4), (1, 4)}
     assert node.pins(1) == {4: Pin.MIRROR}, "the set is retained until a newer one is fully mirrored"
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["on the node of the mirror", "on a replacement node"])
+async def test_a_mirror_of_a_step_being_saved_waits_for_no_saver(pair: tuple[Node, Node], is_replaced: bool) -> None:
+    await mirror(pair, 4, Pin.MIRROR | Pin.CHECKPOINT)
+    pair[1].mirroring.retain(1, 4)
+    node, holders = pair[1], dict[int, TransferAddress]()
+    if is_replaced:
+        node, holders = Node("a"), {0: await pair[1].mirroring.address()}
+    await node.mirroring.fetch(Restore("memory", 4, 1), holders, [0])
+    assert node.pins(0) == {4: Pin.MIRROR}, "the saver ran where the snapshot was written"
+    if is_replaced:
+        await node.close()
+
+
+async def test_a_shard_fetched_from_a_node_that_saves_it_waits_for_no_saver(pair: tuple[Node, Node]) -> None:
+    pair[0].write_snapshot(0, 4, Pin.CHECKPOINT)
+    await pair[1].mirroring.fetch(Restore("memory", 4, 1), {0: await pair[0].mirroring.address()}, [0])
+    assert pair[0].pins(0) == {4: Pin.CHECKPOINT} and pair[1].pins(0) == {}
 
 
 async def test_a_missing_local_shard_is_an_error(pair: tuple[Node, Node]) -> None:
