@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regroup.workers.parallel.precision import reduce_dtype
 from regroup.workers.parallel.strategy import Strategy
+from regroup.workers.torch_internals.replication import without_buffer_broadcast
 
 
 def replicate(model: nn.Module, mesh: DeviceMesh, strategy: Strategy) -> nn.Module:
@@ -24,11 +25,11 @@ def replicate(model: nn.Module, mesh: DeviceMesh, strategy: Strategy) -> nn.Modu
     replicated = DistributedDataParallel(
         model,
         process_group=mesh.get_group(),
-        forward_sync_buffers=False,
         init_sync=False,
         gradient_as_bucket_view=True,
         bucket_cap_mb=strategy.bucket_mib,
         find_unused_parameters=strategy.find_unused_parameters,
+        **without_buffer_broadcast(),
     )
     sums = _Sums(reduce_dtype(strategy.precision, strategy.reduce))
     replicated.register_comm_hook(sums, _sum_hook)
