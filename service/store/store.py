@@ -47,9 +47,9 @@ from regroup.service.store.records import (
     Ledger,
     NewJob,
     Page,
-    Reported,
     Step,
 )
+from regroup.service.store.reported_conditions import Reported
 from regroup.service.store.retention import RetentionStore
 from regroup.service.store.schema.tables import allocations, checkpoints
 from regroup.service.store.totals import TotalsStore

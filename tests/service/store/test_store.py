@@ -3,14 +3,17 @@
 import asyncio
 import itertools
 import random
+from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError
 from regroup.service.domain.states import TERMINAL_BY_REASON, TRANSITIONS, JobState, Reason, check_transition
+from regroup.service.store.database import Database
 from regroup.service.store.idempotency import RequestKey
 from regroup.service.store.records import Allocation, AllocationKind, Condition, JobFilter, Lease, NewJob
 from regroup.service.store.store import Store
@@ -125,6 +128,38 @@ async def test_pages_and_filters_list_matching_jobs(store: Store, queue):
     assert [job.id for job in ended.jobs] == [ids[0]]
     assert (await store.page(JobFilter(projects=frozenset({"other"})), None, 50)).jobs == ()
     assert [job.id for job in (await store.page(JobFilter(name="job-3"), None, 50)).jobs] == [ids[3]]
+
+
+async def test_pages_of_an_author_contain_each_job_once(store: Store, queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("regroup.service.store.jobs._INSPECTED", 4)
+    mine: list[str] = []
+    for number in range(12):
+        author, project = ("ana", "bob")[number % 2], ("vision", "speech")[number // 6]
+        job_id = await queue("gpt", author=author, project=project, labels={"kind": "test"})
+        await store.cancel(job_id, now=1.0, author=Author(author))
+        mine += [job_id] if author == "ana" else []
+    assert (await store.job(mine[0])).author == "ana"
+    for others in ({}, {"name": "gpt"}, {"labels": {"kind": "test"}}, {"name": "gpt", "labels": {"kind": "test"}}):
+        listed, after = list[str](), None
+        while True:
+            page = await store.page(JobFilter(author="ana", **others), after, 2)
+            listed += [job.id for job in page.jobs]
+            if (after := page.next_after) is None:
+                break
+        assert listed == mine[::-1], others
+    speech = JobFilter(author="ana", projects=frozenset({"speech"}))
+    assert [job.id for job in (await store.page(speech, None, 50)).jobs] == mine[:2:-1]
+    assert (await store.page(JobFilter(author="eve"), None, 50)).jobs == ()
+
+
+async def test_the_pages_of_an_author_are_read_from_an_index(tmp_path: Path):
+    database = await Database.open(f"sqlite:///{tmp_path}/plans.db")
+    for filters in ("author = 'ana'", "project = 'vision' AND author = 'ana'"):
+        query = f"SELECT id FROM jobs WHERE state = 'QUEUED' AND {filters} ORDER BY id DESC LIMIT 50"
+        async with database.read() as connection:
+            plan = (await connection.execute(sa.text(f"EXPLAIN QUERY PLAN {query}"))).all()
+        assert "author_state_id" in str(plan) and "TEMP B-TREE" not in str(plan), plan
+    await database.close()
 
 
 async def test_followers_are_notified_and_miss_no_change(store: Store, queue):
