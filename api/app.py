@@ -61,7 +61,7 @@ def create_app(services: Services, token: ApiToken) -> FastAPI:
     app = _create_app(lifespan)
     app.add_middleware(JsonBodies)
     app.add_middleware(StreamAccess)
-    app.add_middleware(RequestLimits, settings=services.settings)
+    app.add_middleware(RequestLimits, settings=services.settings, refusals=services.refusals)
     authenticator = Authenticator(token, services.authentication, services.external_tokens)
     app.add_middleware(Guard, authenticator, public_hosts=services.settings.public_hosts)
     app.state.open_streams = OpenStreams()

@@ -223,6 +223,10 @@ class Settings(BaseSettings):
     """Number of streams (events, steps, logs, commands) that one identity may follow at the same time."""
     max_streams: int = Field(default=4000, ge=1, le=_MAX_COUNT)
     """Number of streams that all identities may follow at the same time."""
+    uploads_per_identity: int = Field(default=8, ge=1, le=_MAX_COUNT)
+    """Number of requests with a part of an archive that one identity may send at the same time."""
+    queued_jobs_per_identity: int = Field(default=2000, ge=0, le=_MAX_COUNT)
+    """Number of queued and suspended jobs of one identity; 0 sets no limit. The owner of the server has none."""
 
     @field_validator("topology_labels")
     @classmethod

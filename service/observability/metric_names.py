@@ -39,6 +39,10 @@ LOCAL_NODE_STARTS = Metric(
     "regroup_local_node_starts", "counter",
     "Starts of lost nodes of the local Ray cluster by this process, by outcome: succeeded or failed.", ("outcome",),
 )  # fmt: skip
+LIMIT_REFUSALS = Metric(
+    "regroup_limit_refusals", "counter",
+    "Requests that a limit of this process refused, by limit: rate, streams, uploads or queued_jobs.", ("limit",),
+)  # fmt: skip
 JOBS_WITH_FAULTS = Metric(
     "regroup_jobs_with_platform_fault", "gauge", "Jobs that the control plane fails to handle (`PlatformFault`)."
 )

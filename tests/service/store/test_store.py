@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.author import Author
-from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError
+from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError, QueueLimitError
 from regroup.service.domain.states import TERMINAL_BY_REASON, TRANSITIONS, JobState, Reason, check_transition
 from regroup.service.store.database import Database
 from regroup.service.store.idempotency import RequestKey
@@ -109,6 +109,30 @@ async def test_conditions_have_the_time_of_their_last_change(store: Store, lease
     assert (job.conditions[0].last_transition_time, job.revision, job.version) == (10.0, revision, 1)
     await store.apply(lease, check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=30.0)
     assert (await store.job(job_id)).conditions == ()
+
+
+async def test_parallel_submits_do_not_pass_the_limit_of_waiting_jobs(store: Store, queue, make_spec):
+    suspended = await queue("suspended", author="ana")
+    await store.queue.suspend(suspended, "test", now=1.0, author=Author("ana"))
+
+    async def submit(number: int, author: str = "ana") -> bool:
+        new = NewJob(f"job_x{number}", make_spec(f"name-{number}"), "file:///s")
+        key = RequestKey(author, f"key-{number}", "hash")
+        try:
+            await store.submit(new, now=1.0, author=Author(author), request=key, most=4)
+        except QueueLimitError as error:
+            assert "REGROUP_QUEUED_JOBS_PER_IDENTITY" in str(error) and "4 jobs of ana" in str(error)
+            return False
+        return True
+
+    done = await asyncio.gather(*(submit(number) for number in range(9)))
+    assert sum(done) == 3, "the suspended job counts, too"
+    refused = done.index(False)
+    assert await store.idempotency.find("ana", f"key-{refused}", now=2.0) is None
+    assert await submit(20, "bob"), "each identity has its own limit"
+    mine = (await store.page(JobFilter(author="ana", states=frozenset({JobState.QUEUED})), None, 50)).jobs
+    await store.cancel(mine[0].id, now=2.0, author=Author("ana"))
+    assert await submit(30) and not await submit(31)
 
 
 async def test_pages_and_filters_list_matching_jobs(store: Store, queue):
