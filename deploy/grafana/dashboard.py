@@ -259,6 +259,12 @@ ROWS = (
                 [Query("sum by (limit) (regroup_limit_refusals_total)", "{{limit}}")],
             ),
             Panel(
+                "Browsers",
+                "Number of browsers that are signed in.",
+                "short",
+                [Query("max(regroup_browser_sessions)", "")],
+            ),
+            Panel(
                 "Removed rows",
                 "Number of rows that were removed from the database after their retention.",
                 "short",

@@ -120,6 +120,7 @@ AUDIT_UNSEALED = Metric(
     "regroup_audit_unsealed_records", "gauge",
     "Audit records that are not sealed yet. More than a few for longer than a minute is a fault.",
 )  # fmt: skip
+SESSIONS = Metric("regroup_browser_sessions", "gauge", "Sessions of browsers that have not expired.")
 HOOK_ATTEMPTS = Metric(
     "regroup_hook_attempts", "counter",
     "Attempts to deliver notifications of hooks, by outcome: delivered, retried (an attempt follows) or failed.",

@@ -135,6 +135,7 @@ class Metrics:
         size = await self._store.audit.size()
         families.append(_counter(names.AUDIT_RECORDS, [((), float(size.sealed))]))
         families.append(_gauge(names.AUDIT_UNSEALED, [((), float(size.unsealed))]))
+        families.append(_gauge(names.SESSIONS, [((), float(await self._store.identities.sessions.count(now)))]))
         families += _of_hooks(sums, await self._store.hooks.deliveries.backlog())
         families += _of_nodes(assess_nodes(await self._store.nodes.events(), now, self._rule))
         return families
