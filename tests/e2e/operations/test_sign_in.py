@@ -88,8 +88,8 @@ def test_a_browser_uses_the_reference_and_its_cookie_is_of_no_use_elsewhere(own:
         serving.join()
         listener.server_close()
     heard = next(each for each in _Eavesdropper.cookies if "regroup_" in each)  # browsers send it to every port
-    with httpx2.Client(base_url=own.url, trust_env=False, headers={"Cookie": heard}) as thief:
+    with httpx2.Client(base_url=own.url, trust_env=False, headers={"Cookie": heard}) as other:
         for path in ("/v1/me", "/v1/jobs", "/v1/sessions"):
-            assert thief.get(path).status_code == 401
-        assert thief.post("/v1/session-links", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 401
-        assert thief.get("/docs").status_code == 200, "the cookie is the right one"
+            assert other.get(path).status_code == 401
+        assert other.post("/v1/session-links", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 401
+        assert other.get("/docs").status_code == 200, "the cookie is the right one"
