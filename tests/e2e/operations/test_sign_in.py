@@ -50,7 +50,7 @@ def test_the_printed_link_works_once_and_in_its_process_only(own: Server) -> Non
     assert eventually(lambda: len(printed_links(own)) == 2)
 
 
-class _Eavesdropper(BaseHTTPRequestHandler):
+class _OtherProgram(BaseHTTPRequestHandler):
     """A program of another user, which listens on another port of this host."""
 
     cookies: list[str] = []
@@ -78,7 +78,7 @@ def chromium(profile: Path, address: str) -> str:
 def test_a_browser_uses_the_reference_and_its_cookie_is_of_no_use_elsewhere(own: Server, tmp_path: Path) -> None:
     shown = chromium(tmp_path, f"{own.url}{own.client.session_link().path}")
     assert 'id="operations-jobs-jobs_create"' in shown, shown[:2000]
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), _Eavesdropper)
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), _OtherProgram)
     serving = threading.Thread(target=listener.serve_forever)
     serving.start()
     try:
@@ -87,8 +87,8 @@ def test_a_browser_uses_the_reference_and_its_cookie_is_of_no_use_elsewhere(own:
         listener.shutdown()
         serving.join()
         listener.server_close()
-    heard = next(each for each in _Eavesdropper.cookies if "regroup_" in each)  # browsers send it to every port
-    with httpx2.Client(base_url=own.url, trust_env=False, headers={"Cookie": heard}) as other:
+    received = next(each for each in _OtherProgram.cookies if "regroup_" in each)  # browsers send it to every port
+    with httpx2.Client(base_url=own.url, trust_env=False, headers={"Cookie": received}) as other:
         for path in ("/v1/me", "/v1/jobs", "/v1/sessions"):
             assert other.get(path).status_code == 401
         assert other.post("/v1/session-links", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 401

@@ -57,7 +57,7 @@ async def link_of(http: httpx2.AsyncClient, **headers: str) -> str:
 # ------------------------------------------------------------ sign-in
 
 
-async def test_a_link_signs_in_once_and_its_page_leaves_no_trace(live: Any) -> None:
+async def test_a_link_signs_in_once_and_its_page_is_not_stored(live: Any) -> None:
     link = await link_of(live.http)
     async with browser_at(live.url) as browser:
         shown = await browser.sign_in(link)
@@ -78,7 +78,7 @@ async def test_a_link_signs_in_once_and_its_page_leaves_no_trace(live: Any) -> N
         assert again.status_code == 403 and "used before" in again.text and not other.cookies
 
 
-async def test_a_wrong_code_and_an_expired_link_sign_nobody_in(live: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wrong_code_and_an_expired_link_begin_no_session(live: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async with browser_at(live.url) as browser:
         for path in ("/sign-in?code=x", f"/sign-in?code={'A' * 43}", "/sign-in?code=%C3%A9"):
             assert (await browser.sign_in(path)).status_code == 403
@@ -123,7 +123,7 @@ async def test_with_tls_the_cookie_is_secure_and_bound_to_the_host(tmp_path: Pat
 
 
 async def test_the_cookie_alone_reads_no_data(live: Any) -> None:
-    """Show that a program on another port, to which the browser sends the cookie, has no use of it."""
+    """Show that a program on another port, to which the browser sends the cookie, cannot use it."""
     await live.submit()
     async with browser_at(live.url) as browser:
         await browser.sign_in(await link_of(live.http))
