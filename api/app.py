@@ -34,6 +34,8 @@ from regroup.api.web.routes import (
     projects,
     reference,
     resize,
+    sessions,
+    sign_in,
     specs,
     streams,
     suspend,
@@ -45,6 +47,7 @@ from regroup.api.web.routes import (
 from regroup.api.web.routes.dependencies import TOKEN
 from regroup.api.web.stream_access import StreamAccess
 from regroup.service.local.api_token import ApiToken
+from regroup.service.operations.access.sessions import Sessions
 from regroup.service.operations.services import Services
 
 
@@ -61,9 +64,13 @@ def create_app(services: Services, token: ApiToken) -> FastAPI:
     app = _create_app(lifespan)
     app.add_middleware(JsonBodies)
     app.add_middleware(StreamAccess)
-    app.add_middleware(RequestLimits, settings=services.settings)
-    authenticator = Authenticator(token, services.authentication, services.external_tokens)
-    app.add_middleware(Guard, authenticator, public_hosts=services.settings.public_hosts)
+    app.add_middleware(RequestLimits, settings=services.settings, refusals=services.refusals)
+    settings, external = services.settings, services.external_tokens
+    authenticator = Authenticator(token, services.authentication, external)
+    browsers = app.state.sessions = Sessions(
+        services.store, services.authentication, external, authenticator.owner, services.clock, settings.session_s
+    )
+    app.add_middleware(Guard, authenticator, browsers, public_hosts=settings.public_hosts, has_tls=settings.has_tls)
     app.state.open_streams = OpenStreams()
     app.add_middleware(EndStreams, streams=app.state.open_streams)
     return app
@@ -129,6 +136,7 @@ def _create_app(lifespan: Any = None) -> FastAPI:
         projects.router,
         identities.router,
         tokens.router,
+        sessions.router,
         audit.router,
         budgets.router,
         usage.router,
@@ -138,6 +146,7 @@ def _create_app(lifespan: Any = None) -> FastAPI:
         probes.router,
         specs.router,
         reference.router,
+        sign_in.router,
         ops.router,
     )
     problems.install(app, [route for router in routers for route in router.routes])

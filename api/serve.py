@@ -14,11 +14,13 @@ import structlog
 import uvicorn
 
 from regroup.api.app import create_app
+from regroup.api.web.access import SIGN_IN
 from regroup.api.web.server_config import configure, load_tls
 from regroup.service.local import api_token, private_files
 from regroup.service.local.api_token import ApiToken
 from regroup.service.local.data_marker import mark_data_folders
 from regroup.service.local.server_exit import LISTENER, StartConditions, end_within
+from regroup.service.operations.access.sessions import LINK_S, Link
 from regroup.service.server import control_plane
 from regroup.service.server.allocator import limit_arenas
 from regroup.service.server.listener import bind, url_of
@@ -104,6 +106,8 @@ async def _run(
                 dashboard = await services.cluster.dashboard_url()
                 control_plane.write_record(settings.state_dir, url, dashboard, token.path)
                 print(_ready_line(settings, url, dashboard), flush=True)
+                if _is_for_one_user(settings):
+                    print(_sign_in_line(url, app.state.sessions.owner_link()), flush=True)
             await asyncio.wait({serving, stopped, lost}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not head_lost.is_set() or stopping.is_set():
@@ -121,6 +125,16 @@ def _ready_line(settings: Settings, url: str, dashboard: str | None) -> str:
         return f"regroup serves at {url}"
     token = "" if settings.ray_address else f" (it asks for the token in {settings.ray_token_path})"
     return f"regroup serves at {url}, Ray dashboard at {dashboard}{token}"
+
+
+def _is_for_one_user(settings: Settings) -> bool:
+    """Return True if browsers of this machine reach the server directly, and its owner is its only user."""
+    has_others = settings.has_tls or bool(settings.oidc_issuer or settings.kubernetes_audience)
+    return settings.unix_socket is None and not has_others
+
+
+def _sign_in_line(url: str, link: Link) -> str:
+    return f"to sign a browser in, open {url}{SIGN_IN}?code={link.code} (once, within {LINK_S / 60:.0f} minutes)"
 
 
 def _allow_descriptors() -> None:

@@ -79,6 +79,8 @@ class Settings(BaseSettings):
     """Groups of Kubernetes whose service accounts are operators of the cluster, separated by commas."""
     public_hosts: Texts = ()
     """Host names under which clients reach the server, separated by commas. Others are refused, except loopback."""
+    session_s: float = Field(default=12 * 3600.0, ge=60, le=30 * 86400.0)
+    """Time after which a browser must sign in again."""
     token_file: Path | None = None
     """File with the token that clients of the API need. Default: `api.token` in `state_dir`, created at the first
     start."""
@@ -223,6 +225,10 @@ class Settings(BaseSettings):
     """Number of streams (events, steps, logs, commands) that one identity may follow at the same time."""
     max_streams: int = Field(default=4000, ge=1, le=_MAX_COUNT)
     """Number of streams that all identities may follow at the same time."""
+    uploads_per_identity: int = Field(default=8, ge=1, le=_MAX_COUNT)
+    """Number of requests with a part of an archive that one identity may send at the same time."""
+    queued_jobs_per_identity: int = Field(default=2000, ge=0, le=_MAX_COUNT)
+    """Number of queued and suspended jobs of one identity; 0 sets no limit. The owner of the server has none."""
 
     @field_validator("topology_labels")
     @classmethod
@@ -330,6 +336,11 @@ class Settings(BaseSettings):
         if not self.blob_uri:
             object.__setattr__(self, "blob_uri", (self.state_dir / "blobs").as_uri())
         return self
+
+    @property
+    def has_tls(self) -> bool:
+        """True if browsers reach the server over TLS."""
+        return self.tls_cert is not None or self.behind_proxy
 
     @property
     def token_path(self) -> Path:

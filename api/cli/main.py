@@ -24,6 +24,7 @@ from regroup.api.cli.commands import (
     resize,
     run,
     serve,
+    sessions,
     simulate,
     submit,
     suspend,
@@ -66,7 +67,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, drain.drain, drain.undrain, topology.topology)),
     ("Plan", (plan.plan, simulate.simulate)),
     ("Usage", (usage.usage,)),
-    ("Access", (login.login, login.logout, identities.whoami, apply.apply)),
+    ("Access", (login.login, login.logout, sessions.console, identities.whoami, apply.apply)),
 )
 """All top-level commands, in the groups that `--help` and docs/cli.md show."""
 
@@ -81,6 +82,7 @@ GROUPS: tuple[tuple[str, str, typer.Typer], ...] = (
     ("Identities", "identities", identities.app),
     ("Members of projects", "members", identities.members_app),
     ("Tokens", "token", tokens.app),
+    ("Sessions of browsers", "sessions", sessions.app),
     ("Profiles", "profiles", login.app),
     ("Audit records", "audit", audit.app),
     ("Notifications", "hooks", hooks.app),

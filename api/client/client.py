@@ -176,10 +176,11 @@ class Client(AuditMethods, ClusterMethods, HookMethods, IdentityMethods, UsageMe
         state: Sequence[str] = (),
         project: str | None = None,
         name: str | None = None,
+        author: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Iterator[schemas.JobSummary]:
-        """List jobs, newest first, page by page."""
-        return self._transport.pages(job_queries.jobs(state, project, name, labels))
+        """List jobs, newest first, page by page. The author `me` is the identity of this client."""
+        return self._transport.pages(job_queries.jobs(state, project, name, author, labels))
 
     def get(self, job: str, *, project: str = "default") -> schemas.Job:
         """Return a job."""

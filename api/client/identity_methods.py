@@ -1,10 +1,11 @@
-"""Methods of the blocking client for identities, members of projects, and tokens."""
+"""Methods of the blocking client for identities, members of projects, tokens, and sessions of browsers."""
 
 from collections.abc import Sequence
 
 from regroup.api.client.connection.transport import SyncTransport
 from regroup.api.client.operations import identities
 from regroup.api.schemas.identities import DEFAULT_EXPIRY_S, Identity, IssuedToken, Me, Member, Token
+from regroup.api.schemas.sessions import Session, SessionLink
 
 
 class IdentityMethods:
@@ -106,3 +107,15 @@ class IdentityMethods:
     def revoke_token(self, token_id: str) -> Token:
         """Revoke a token. Requests with it are refused at once."""
         return self._transport.run(identities.revoke_token(token_id))
+
+    def session_link(self) -> SessionLink:
+        """Create a link that signs a browser in as you, once, within ten minutes. Its path follows the server's URL."""
+        return self._transport.run(identities.session_link())
+
+    def sessions(self, *, subject: str | None = None) -> list[Session]:
+        """List the sessions of browsers of an identity, or of all that you see, the newest first."""
+        return self._transport.run(identities.sessions(subject))
+
+    def revoke_session(self, session_id: str) -> None:
+        """End a session of a browser. Requests with it are refused at once."""
+        return self._transport.run(identities.revoke_session(session_id))

@@ -198,3 +198,5 @@ class Me(Wire):
     """Roles in single projects, ordered by project."""
     token_id: str | None
     """Id of the token; null for the token of the server's owner."""
+    session_id: str | None = None
+    """Id of the browser's session; null for a program."""

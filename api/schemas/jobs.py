@@ -117,7 +117,9 @@ class JobSummary(Wire):
     labels: dict[str, str]
     """Labels of the spec."""
     owner: str
-    """Person or program that submitted the job."""
+    """Person or group that the spec names as responsible; a free text."""
+    author: str = ""
+    """Identity that submitted the job; empty if the server does not know it."""
     state: JobState
     """State of the job."""
     reason: str

@@ -13,13 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-OPEN_PATHS = frozenset({"/livez", "/readyz", "/v1/sign-in"})
+SIGN_IN = "/sign-in"
+"""Path of the link that signs a browser in."""
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/v1/sign-in", SIGN_IN})
 """Paths that answer without the token: for probes, and for clients that do not have one yet."""
 CHALLENGES = ('Bearer realm="regroup"', 'Basic realm="regroup"')
 """Values of `WWW-Authenticate`. With Basic, a browser asks for the token itself: its password, with any user name.
 
-Browsers keep it per origin. A cookie would be sent to every port of this host, and another user may listen there.
+Browsers keep it per origin. A cookie is sent to every port of this host, and another user may listen there. So a cookie
+proves nothing alone: scripts of pages send `PROOF_HEADER` in addition, from the storage of their origin.
 """
+PROOF_HEADER = "Regroup-Session-Proof"
+"""Header of scripts in a browser that has signed in. An empty value prevents the browser's own dialog after a 401."""
+_PAGES = re.compile(r"/openapi\.json|/docs(/[^/]*)?")
+"""Pages and their files, which have no data. A browser requests them before a script can send the proof."""
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_DEFAULT_PORT = "80"
 _HOST = re.compile(r"(localhost|[0-9.]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?", re.IGNORECASE)
 _NAME = re.compile(r"([A-Za-z0-9.-]+)(:[0-9]{1,5})?")
 _OWN_SITES = frozenset({"same-origin", "none"})
@@ -34,6 +43,8 @@ class SenderHeaders:
     origins: Sequence[str] = ()
     fetch_sites: Sequence[str] = ()
     authorizations: Sequence[str] = ()
+    cookies: Sequence[str] = ()
+    proofs: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,55 @@ def refusal_of(sender: SenderHeaders, public_hosts: Sequence[str] = ()) -> Refus
         if site not in _OWN_SITES:
             return Refusal("forbidden", f"requests from other pages are not allowed (Sec-Fetch-Site: {site!r})")
     return None
+
+
+def refusal_of_change(sender: SenderHeaders, method: str) -> Refusal | None:
+    """Return why a request with a cookie may change nothing: no browser shows that a page of this server sends it."""
+    if method in _SAFE or sender.origins or "same-origin" in sender.fetch_sites:
+        return None
+    detail = (
+        "a change with the cookie of a browser needs `Sec-Fetch-Site: same-origin` or `Origin`; send a token instead"
+    )
+    return Refusal("forbidden", detail)
+
+
+def is_page(method: str, path: str) -> bool:
+    """Return True for a page without data, for which the cookie of a browser is enough."""
+    return method == "GET" and _PAGES.fullmatch(path) is not None
+
+
+def cookie_name(host: str, *, has_tls: bool) -> str:
+    """Return the name of the cookie of sessions.
+
+    With TLS, the prefix makes browsers accept it only from this host. Without it, servers on several ports of a host
+    have one cookie each.
+
+    Args:
+        host: `host[:port]` of the request.
+        has_tls: True if browsers reach the server over TLS.
+    """
+    if has_tls:
+        return "__Host-regroup"
+    _, colon, port = host.removeprefix("[").rpartition(":")
+    return f"regroup_{port if colon and port.isdecimal() else _DEFAULT_PORT}"
+
+
+def session_cookie(sender: SenderHeaders, *, has_tls: bool) -> str | None:
+    """Return the cookie of a session; None if the request has none, or several that differ."""
+    name = cookie_name(sender.hosts[0] if sender.hosts else "", has_tls=has_tls)
+    pairs = (pair.strip().partition("=") for header in sender.cookies for pair in header.split(";"))
+    values = {value for key, _, value in pairs if key == name}
+    return values.pop() if len(values) == 1 else None
+
+
+def session_proof(sender: SenderHeaders) -> str | None:
+    """Return the proof that a script sent with the cookie; None if there is none, or several."""
+    return sender.proofs[0] if len(sender.proofs) == 1 else None
+
+
+def challenges_for(sender: SenderHeaders) -> Sequence[str]:
+    """Return the values of `WWW-Authenticate`. A script shows its own page for a session that has ended."""
+    return CHALLENGES[:1] if sender.proofs else CHALLENGES
 
 
 def token_of(sender: SenderHeaders) -> str | None:

@@ -8,6 +8,7 @@ from regroup.service.domain.identity import Identity, IdentityKind, Role
 from regroup.service.local.api_token import ApiToken
 from regroup.service.operations.access.authentication import Authentication
 from regroup.service.operations.access.external_tokens import ExternalTokens
+from regroup.service.operations.access.sessions import Owner
 
 _JWT_DOTS = 2
 """Number of dots in a signed JWT (RFC 7515, section 3.1)."""
@@ -25,6 +26,11 @@ class Authenticator:
     def __init__(self, token: ApiToken, authentication: Authentication, external: ExternalTokens) -> None:
         self._token, self._authentication, self._external = token, authentication, external
         self._owner = Identity(token.owner, IdentityKind.OWNER, everywhere=Role.ADMIN, is_operator=True)
+
+    @property
+    def owner(self) -> Owner:
+        """The owner of the server, for sessions of browsers."""
+        return Owner(self._owner, hashlib.sha256(self._token.value.encode()).hexdigest())
 
     async def identify(self, value: str | None, *, has_header: bool) -> Identity:
         """Return the identity that a token proves.

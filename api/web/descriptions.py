@@ -23,6 +23,7 @@ TAGS: Mapping[str, str] = {
     "projects": "Quotas, limits, budgets and defaults of projects.",
     "identities": "People and service accounts, and their roles in projects.",
     "tokens": "Tokens of the API.",
+    "sessions": "Sessions of browsers, and the links that begin them.",
     "audit": "Records of changes: who changed what.",
     "usage": "Device-hours of projects, users, accelerators and jobs, and their cost.",
     "hooks": "Notifications of a project's events: over HTTP, to Slack and Teams, and by e-mail.",

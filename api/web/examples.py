@@ -20,6 +20,7 @@ PATHS: Mapping[str, str | int] = {
     "name": "vision",
     "node": "gpu-17",
     "number": 1,
+    "session": "ses_k3v9q2",
     "step": 500,
     "subject": "ana@example.com",
     "token": "k3v9q2",

@@ -16,6 +16,7 @@ from regroup.api.web import access
 from regroup.api.web.authenticator import Authenticator
 from regroup.api.web.problems import problem
 from regroup.service.domain.errors import UnauthorizedError, UnavailableError
+from regroup.service.operations.access.sessions import Sessions
 from regroup.service.store.rows.records import JobRow
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -34,10 +35,13 @@ class Guard:
         self,
         app: ASGIApp,
         authenticator: Authenticator,
+        sessions: Sessions,
         public_hosts: Sequence[str] = (),
         max_body_bytes: int = MAX_BODY_BYTES,
+        *,
+        has_tls: bool = False,
     ) -> None:
-        self._app = app
+        self._app, self._sessions, self._has_tls = app, sessions, has_tls
         self._public_hosts = public_hosts
         self._authenticator = authenticator
         self._max_body_bytes = max_body_bytes
@@ -80,17 +84,24 @@ class Guard:
         sender = _sender(headers)
         refused = access.refusal_of(sender, self._public_hosts)
         if refused is not None:
-            return problem(refused.code, refused.detail, path)
+            advice = "; paste the link into the address bar" if path == access.SIGN_IN else ""
+            return problem(refused.code, refused.detail + advice, path)
         if path in access.OPEN_PATHS:
             return None
-        identify = partial(
-            self._authenticator.identify, access.token_of(sender), has_header=bool(sender.authorizations)
-        )
+        method, cookie = str(scope["method"]), access.session_cookie(sender, has_tls=self._has_tls)
+        if sender.authorizations or cookie is None:
+            token = access.token_of(sender)
+            identify = partial(self._authenticator.identify, token, has_header=bool(sender.authorizations))
+        elif (refused := access.refusal_of_change(sender, method)) is not None:
+            return problem(refused.code, refused.detail, path)
+        else:
+            proof, needs_proof = access.session_proof(sender), not access.is_page(method, path)
+            identify = partial(self._sessions.identify, cookie, proof, needs_proof=needs_proof)
         try:
             identity = await identify()
         except UnauthorizedError as error:
             refusal = problem("unauthorized", str(error), path)
-            for challenge in access.CHALLENGES:
+            for challenge in access.challenges_for(sender):
                 refusal.headers.append("WWW-Authenticate", challenge)
             return refusal
         except UnavailableError as error:
@@ -105,6 +116,8 @@ def _sender(headers: Headers) -> access.SenderHeaders:
         origins=headers.getlist("origin"),
         fetch_sites=headers.getlist("sec-fetch-site"),
         authorizations=headers.getlist("authorization"),
+        cookies=headers.getlist("cookie"),
+        proofs=headers.getlist(access.PROOF_HEADER),
     )
 
 

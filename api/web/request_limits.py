@@ -1,9 +1,12 @@
-"""Limits of requests: the time for a body, the rate of an identity, and the number of streams that it follows."""
+"""Limits of requests: the time for a body, the rate of an identity, and the number of its streams and uploads."""
 
 import asyncio
 import math
 import time
 from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import parse_qs
 
@@ -11,8 +14,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from regroup.api.web.http import UPLOADS
 from regroup.api.web.problems import problem
 from regroup.service.domain.identity import Identity, IdentityKind
+from regroup.service.domain.limits import Limit
 from regroup.service.policy.access.rate import Bucket, RateLimit, acquire_request, is_full
 from regroup.service.settings import Settings
 
@@ -22,13 +27,57 @@ _MAX_BUCKETS = 10_000
 _YES = frozenset({"1", "on", "t", "true", "y", "yes"})
 
 
-class RequestLimits:
-    """Middleware that rejects bodies that do not arrive, and requests and streams beyond the limits of the settings."""
+@dataclass
+class _OpenRequests:
+    """Requests of one kind that are open, with their limits."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self._app, self._settings = app, settings
-        self._streams = Counter[str]()
-        """Name of an identity → number of its open streams."""
+    limit: Limit
+    code: str
+    """Code of the problem if there are too many."""
+    noun: str
+    remedy: str
+    per_identity: int
+    total: int | None = None
+    by_sender: Counter[str] = field(default_factory=Counter[str])
+
+    def refusal(self, sender: str) -> str:
+        """Return why the sender may not open another one; empty if it may."""
+        count, all_open = self.by_sender[sender], self.by_sender.total()
+        if count >= self.per_identity:
+            return f"{count} {self.noun} of {sender} are open, the largest number for one identity; {self.remedy}"
+        if self.total is not None and all_open >= self.total:
+            return f"{all_open} {self.noun} of the server's clients are open, its largest number; {self.remedy}"
+        return ""
+
+    @contextmanager
+    def opened(self, sender: str) -> Generator[None]:
+        """Count a request until the block ends."""
+        self.by_sender[sender] += 1
+        try:
+            yield
+        finally:
+            self.by_sender[sender] -= 1
+            if not self.by_sender[sender]:
+                del self.by_sender[sender]
+
+
+class RequestLimits:
+    """Middleware that rejects bodies that do not arrive, and requests beyond the limits of the settings.
+
+    Args:
+        refusals: counts the refusals.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings, refusals: Counter[Limit]) -> None:
+        self._app, self._settings, self._refusals = app, settings, refusals
+        self._streams = _OpenRequests(
+            Limit.STREAMS, "too_many_streams", "streams", "close some, or wait until their jobs end",
+            settings.streams_per_identity, settings.max_streams,
+        )  # fmt: skip
+        self._uploads = _OpenRequests(
+            Limit.UPLOADS, "too_many_uploads", "uploads", "send the parts of archives one after the other",
+            settings.uploads_per_identity,
+        )  # fmt: skip
         self._rate = RateLimit(settings.requests_per_s, settings.request_burst) if settings.requests_per_s else None
         self._buckets: dict[str, Bucket] = {}
         """Name of an identity → what is left of its rate."""
@@ -39,23 +88,21 @@ class RequestLimits:
             await self._app(scope, receive, send)
             return
         if (wait_s := self._wait_s(scope)) > 0:
+            self._refusals[Limit.RATE] += 1
             await _too_many(wait_s, str(scope["path"]))(scope, receive, send)
             return
         receive = self._limit_body(receive)
-        if not _is_stream(scope):
+        kind = self._streams if _is_stream(scope) else self._uploads if _is_upload(scope) else None
+        if kind is None:
             await self._app(scope, receive, send)
             return
         sender = _sender_of(scope)
-        if refusal := self._refusal(sender):
-            await problem("too_many_streams", refusal, str(scope["path"]))(scope, receive, send)
+        if refusal := kind.refusal(sender):
+            self._refusals[kind.limit] += 1
+            await problem(kind.code, refusal, str(scope["path"]))(scope, receive, send)
             return
-        self._streams[sender] += 1
-        try:
+        with kind.opened(sender):
             await self._app(scope, receive, send)
-        finally:
-            self._streams[sender] -= 1
-            if not self._streams[sender]:
-                del self._streams[sender]
 
     def _wait_s(self, scope: Scope) -> float:
         """Return the seconds until the sender may send a request; 0 if it may now."""
@@ -68,15 +115,6 @@ class RequestLimits:
         bucket, wait_s = acquire_request(self._buckets.get(sender.subject), self._rate, now_s)
         self._buckets[sender.subject] = bucket
         return wait_s
-
-    def _refusal(self, sender: str) -> str:
-        remedy = "close some, or wait until their jobs end"
-        count = self._streams[sender]
-        if count >= self._settings.streams_per_identity:
-            return f"{sender} follows {count} streams, the largest number for one identity; {remedy}"
-        if self._streams.total() >= self._settings.max_streams:
-            return f"the server's clients follow {self._streams.total()} streams, its largest number; {remedy}"
-        return ""
 
     def _limit_body(self, receive: Receive) -> Receive:
         is_complete, deadline_s = False, time.monotonic() + _LONGEST_BODY_S
@@ -106,6 +144,11 @@ def _is_stream(scope: Scope) -> bool:
     return follow[-1].lower() in _YES
 
 
+def _is_upload(scope: Scope) -> bool:
+    """Return whether the body is a part of an archive, which the server holds in memory."""
+    return scope["method"] == "PATCH" and str(scope["path"]).startswith(UPLOADS)
+
+
 def _too_many(wait_s: float, path: str) -> Response:
     detail = f"you send more requests than the server allows; send the next one in {wait_s:.1f} s"
     refusal = problem("too_many_requests", detail, path)
@@ -121,5 +164,5 @@ def _identity_of(scope: Scope) -> Identity | None:
 def _sender_of(scope: Scope) -> str:
     """Return the name of the sender: all its tokens share the limits."""
     sender = _identity_of(scope)
-    assert sender is not None, "streams are not open to everyone"
+    assert sender is not None, "streams and uploads are not open to everyone"
     return sender.subject

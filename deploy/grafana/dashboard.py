@@ -253,6 +253,18 @@ ROWS = (
                 ],
             ),
             Panel(
+                "Refused requests",
+                "Requests that a limit refused, by limit.",
+                "short",
+                [Query("sum by (limit) (regroup_limit_refusals_total)", "{{limit}}")],
+            ),
+            Panel(
+                "Browsers",
+                "Number of browsers that are signed in.",
+                "short",
+                [Query("max(regroup_browser_sessions)", "")],
+            ),
+            Panel(
                 "Removed rows",
                 "Number of rows that were removed from the database after their retention.",
                 "short",

@@ -10,7 +10,7 @@ class Author:
     name: str
     """Name of the identity: the actor of events."""
     token_id: str | None = None
-    """Id of the token; None for the owner's token, and for the server itself."""
+    """Id of the token or of the session; None for the owner's token, and for the server itself."""
     address: str | None = None
     """Address of the client; None for the server itself, whose decisions are events without an audit record."""
 

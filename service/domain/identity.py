@@ -50,5 +50,9 @@ class Identity:
     """Permissions for the cluster that it has without being an operator."""
     token_id: str | None = None
     """Id of the token that the request has; None if it has another proof."""
+    session_id: str | None = None
+    """Id of the browser's session that the request belongs to; None if it has another proof."""
+    groups: frozenset[str] | None = None
+    """Groups at the identity provider that issued its token; None if this server issued it."""
     is_limited: bool = False
     """True if the token limits its identity to a project or a role. Such a token cannot create others."""

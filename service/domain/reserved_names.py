@@ -1,8 +1,10 @@
-"""Names that no identity may have, because events use them for the parts of the system itself."""
+"""Names that no identity may have: events use them for the parts of the system itself, or the API for the sender."""
 
-_RESERVED = frozenset({"controller", "supervisor", "server", "agent", "system", "owner"})
+ME = "me"
+"""Stands for the sender of a request."""
+_RESERVED = frozenset({"controller", "supervisor", "server", "agent", "system", "owner", ME})
 
 
 def is_reserved(name: str) -> bool:
-    """Return True if events use the name for a part of the system."""
+    """Return True if the name stands for a part of the system, or for the sender of a request."""
     return name.lower() in _RESERVED

@@ -39,6 +39,10 @@ LOCAL_NODE_STARTS = Metric(
     "regroup_local_node_starts", "counter",
     "Starts of lost nodes of the local Ray cluster by this process, by outcome: succeeded or failed.", ("outcome",),
 )  # fmt: skip
+LIMIT_REFUSALS = Metric(
+    "regroup_limit_refusals", "counter",
+    "Requests that a limit of this process refused, by limit: rate, streams, uploads or queued_jobs.", ("limit",),
+)  # fmt: skip
 JOBS_WITH_FAULTS = Metric(
     "regroup_jobs_with_platform_fault", "gauge", "Jobs that the control plane fails to handle (`PlatformFault`)."
 )
@@ -116,6 +120,7 @@ AUDIT_UNSEALED = Metric(
     "regroup_audit_unsealed_records", "gauge",
     "Audit records that are not sealed yet. More than a few for longer than a minute is a fault.",
 )  # fmt: skip
+SESSIONS = Metric("regroup_browser_sessions", "gauge", "Sessions of browsers that have not expired.")
 HOOK_ATTEMPTS = Metric(
     "regroup_hook_attempts", "counter",
     "Attempts to deliver notifications of hooks, by outcome: delivered, retried (an attempt follows) or failed.",

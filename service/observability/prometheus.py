@@ -26,6 +26,7 @@ from regroup.service.cluster_state.node_health import closed
 from regroup.service.cluster_state.probe_results import ProbeResults
 from regroup.service.cluster_state.shared_spares import shared_spare_nodes
 from regroup.service.domain.errors import UnavailableError
+from regroup.service.domain.limits import Limit
 from regroup.service.domain.states import JobState
 from regroup.service.observability import metric_names as names
 from regroup.service.observability.job_totals import NOTES_COUNTED, bound_label, sum_name, totals_of
@@ -67,6 +68,7 @@ class Metrics:
         blob_bytes: Callable[[], int | None] = lambda: None,
         local_node_starts: Callable[[], Mapping[str, int]] = dict,
         prices: PriceTable | None = None,
+        refusals: Mapping[Limit, int] | None = None,
     ) -> None:
         """Create the renderer.
 
@@ -77,12 +79,14 @@ class Metrics:
             blob_bytes: returns the size of all code archives; None while it is unknown.
             local_node_starts: returns the starts of lost local nodes by outcome; empty where regroup starts none.
             prices: price table, for budgets in money.
+            refusals: number of requests that each limit refused.
         """
         self._store, self._cluster = store, cluster
         self._rule = rule
         self._clock = clock
         self._tasks = tasks or ServerTasks()
         self._blob_bytes, self._local_node_starts, self._prices = blob_bytes, local_node_starts, prices
+        self._refusals: Mapping[Limit, int] = {} if refusals is None else refusals
         self._accounts: dict[str, JobAccount] = {}
         """Accounts of the jobs that are not in the stored sums."""
         self._probes = ProbeResults()
@@ -95,6 +99,8 @@ class Metrics:
         families.append(_gauge(names.BLOB_BYTES, [] if blob_bytes is None else [((), float(blob_bytes))]))
         starts = self._local_node_starts().items()
         families.append(_counter(names.LOCAL_NODE_STARTS, [((outcome,), float(count)) for outcome, count in starts]))
+        refused = [((limit.value,), float(self._refusals.get(limit, 0))) for limit in Limit]
+        families.append(_counter(names.LIMIT_REFUSALS, refused))
         async with self._one_at_a_time:
             try:
                 families += await self._of_store()
@@ -129,6 +135,7 @@ class Metrics:
         size = await self._store.audit.size()
         families.append(_counter(names.AUDIT_RECORDS, [((), float(size.sealed))]))
         families.append(_gauge(names.AUDIT_UNSEALED, [((), float(size.unsealed))]))
+        families.append(_gauge(names.SESSIONS, [((), float(await self._store.identities.sessions.count(now)))]))
         families += _of_hooks(sums, await self._store.hooks.deliveries.backlog())
         families += _of_nodes(assess_nodes(await self._store.nodes.events(), now, self._rule))
         return families

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import secrets
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 
@@ -16,12 +16,22 @@ from regroup.service.cluster_state.allocations import JobAllocations
 from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.domain.author import Author
-from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
+from regroup.service.domain.errors import (
+    ConflictError,
+    FieldIssue,
+    ForbiddenError,
+    NotFoundError,
+    QueueLimitError,
+    SpecError,
+)
+from regroup.service.domain.identity import IdentityKind
+from regroup.service.domain.limits import Limit
 from regroup.service.domain.states import JobState
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.auto_layout import LayoutPlanner, PlannedSpec
 from regroup.service.operations.budgets import check_budgets
 from regroup.service.operations.followers import Entry, Followers
+from regroup.service.operations.job_id import new_job_id
 from regroup.service.operations.job_plan import JobPlan, PredictionComparison, compare_generations, get_job_plan
 from regroup.service.operations.placement_explanation import PlacementExplanation, explain_placement
 from regroup.service.operations.projects import apply_project, max_ranks
@@ -45,7 +55,6 @@ from regroup.service.store.rows.records import (
 from regroup.service.store.store import Store
 from regroup.service.store.transactions.idempotency import RequestKey
 
-_ID_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _RECENT_STEPS = 100
 _RETAINED_ACCOUNTS = 200
 
@@ -86,6 +95,8 @@ class Jobs:
         allow_faults: accept specs with `faults`.
         positions: positions of jobs in the queue.
         followers: reader for all that follow jobs.
+        most_queued: largest number of queued and suspended jobs of one identity; 0 for no limit.
+        refusals: counts the refusals of limits.
         prices: price table; None if the operator set none.
     """
 
@@ -101,6 +112,8 @@ class Jobs:
         positions: QueuePositions,
         followers: Followers,
         prices: PriceTable | None = None,
+        most_queued: int = 0,
+        refusals: Counter[Limit] | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -114,6 +127,8 @@ class Jobs:
         self._accounting = asyncio.Lock()
         self._followers = followers
         self._prices = prices
+        self._most_queued = most_queued
+        self._refusals = Counter[Limit]() if refusals is None else refusals
 
     async def submit(self, spec: JobSpec, sender: Sender, *, key: str | None = None) -> Submission:
         """Queue a job.
@@ -128,6 +143,7 @@ class Jobs:
             ForbiddenError: the sender lacks a permission; or the spec has faults or disables detectors, and this server
                 does not allow that; or the project does not allow the resources.
             ConflictError: a live job of the project has the same name.
+            QueueLimitError: too many jobs of the sender are queued or suspended. The owner has no limit.
         """
         body = _canonical_json(spec)
         sender.require_for_submission(spec)
@@ -141,8 +157,12 @@ class Jobs:
         job_id = new_job_id(self._clock())
         new = NewJob(job_id, spec, self._storage_of(spec, job_id), resume_uri, planned.record)
         request = None if key is None else RequestKey(scope, key, body_hash)
+        most = None if sender.identity.kind is IdentityKind.OWNER else self._most_queued or None
         try:
-            job = await self._store.submit(new, now=self._clock(), author=sender.author, request=request)
+            job = await self._store.submit(new, now=self._clock(), author=sender.author, request=request, most=most)
+        except QueueLimitError:
+            self._refusals[Limit.QUEUED_JOBS] += 1
+            raise
         except ConflictError:
             # Another server may have answered the same request between the read and the write.
             if key is not None and (answer := await self._find_answer(scope, key, body_hash)):
@@ -357,13 +377,6 @@ class Jobs:
             message = f"job {source.id} has no such checkpoint; steps in storage: {steps}"
             raise SpecError([FieldIssue("resume_from", message, spec.resume_from)])
         return matches[-1].uri
-
-
-def new_job_id(now: float) -> str:
-    """Return `job_` and 18 characters that grow with time. A job's name has no underscore, so it is never an id."""
-    value = (int(now * 1000) << 40) | secrets.randbits(40)
-    digits = [_ID_DIGITS[(value >> shift) & 31] for shift in range(85, -1, -5)]
-    return "job_" + "".join(digits)
 
 
 def _canonical_json(spec: JobSpec) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +11,7 @@ from regroup.service.blobs.store import BlobStore
 from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.cluster_state.topology import Topology, TopologyState
+from regroup.service.domain.limits import Limit
 from regroup.service.operations.access.audit import Audit
 from regroup.service.operations.access.authentication import Authentication
 from regroup.service.operations.access.external_tokens import ExternalTokens
@@ -55,6 +57,8 @@ class Services:
     """Checks of `/readyz` in addition to the database and the cluster, for example the controller's lease."""
     tasks: ServerTasks = field(default_factory=ServerTasks)
     """Supervised tasks of the server, for `/livez`."""
+    refusals: Counter[Limit] = field(default_factory=Counter[Limit])
+    """Requests of this process that a limit refused."""
 
     @cached_property
     def authentication(self) -> Authentication:
@@ -118,6 +122,8 @@ class Services:
             positions=self._positions,
             followers=self.followers,
             prices=self.prices,
+            most_queued=settings.queued_jobs_per_identity,
+            refusals=self.refusals,
         )
 
     @cached_property

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.cluster_state.topology import Topology
 from regroup.service.controller.controller import Controller
 from regroup.service.domain.errors import ConflictError
+from regroup.service.domain.limits import Limit
 from regroup.service.local import processes, program_end, ray_cluster
 from regroup.service.local.private_files import write_private
 from regroup.service.local.processes import Process
@@ -78,12 +80,12 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
     try:
         cluster = await _join(settings)
         controller = Controller(store, cluster, settings)
-        tasks, usage = ServerTasks(controller.passes), BlobUsage()
+        tasks, usage, refusals = ServerTasks(controller.passes), BlobUsage(), Counter[Limit]()
         starts = NodeStarts() if not settings.ray_address and settings.restart_local_nodes else None
         metrics = Metrics(store, rule_of(settings), cluster=cluster, tasks=tasks, blob_bytes=lambda: usage.bytes,
                           local_node_starts=lambda: {} if starts is None else asdict(starts),
-                          prices=prices)  # fmt: skip
-        services = Services(store, cluster, settings, render_metrics=metrics.render, tasks=tasks,
+                          prices=prices, refusals=refusals)  # fmt: skip
+        services = Services(store, cluster, settings, render_metrics=metrics.render, tasks=tasks, refusals=refusals,
                             checks={"controller": controller.check, "last_pass": controller.check_passes})  # fmt: skip
         tasks.add("controller", controller.run)
         tasks.add("garbage collection of code archives", lambda: run_garbage_collection(services.blobs, store))

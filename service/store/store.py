@@ -32,6 +32,7 @@ from regroup.service.store.ledger import ledger_of
 from regroup.service.store.nodes import NodeStore
 from regroup.service.store.predictions import PredictionStore
 from regroup.service.store.projects import QueueStore
+from regroup.service.store.queue_limit import check_queue_limit
 from regroup.service.store.retention import RetentionStore
 from regroup.service.store.rows.records import (
     Allocation,
@@ -47,9 +48,9 @@ from regroup.service.store.rows.records import (
     Ledger,
     NewJob,
     Page,
-    Reported,
     Step,
 )
+from regroup.service.store.rows.reported_conditions import Reported
 from regroup.service.store.schema.tables import allocations, checkpoints
 from regroup.service.store.transactions import leases
 from regroup.service.store.transactions.change_notifier import Changes
@@ -189,19 +190,25 @@ class Store:
 
     # ------------------------------------------------------------ requests of users
 
-    async def submit(self, new: NewJob, *, now: float, author: Author, request: RequestKey | None = None) -> JobRow:
+    async def submit(
+        self, new: NewJob, *, now: float, author: Author, request: RequestKey | None = None, most: int | None = None
+    ) -> JobRow:
         """Queue a job.
 
         Args:
             request: key of the request. The job's id is stored under it, in the same transaction.
+            most: largest number of jobs of the author that may be queued or suspended; None for no limit.
 
         Raises:
             RepeatedRequestError: an earlier request has the same key.
+            QueueLimitError: so many jobs of the author wait.
             ConflictError: a live job has the name, or a request with the same key is in progress.
         """
         async with self._database.write() as connection:
             if request is not None:
                 await self.idempotency.reserve(connection, request, {"job_id": new.id}, now=now)
+            if most is not None:
+                await check_queue_limit(connection, author.name, most)
             job = await jobs.insert(connection, new, now, author.name)
             change = Change("jobs.submit", job.id, job.project, after=audited_fields(job))
             await record_change(connection, author, change, now)

@@ -19,7 +19,7 @@ from regroup.service.policy.usage.device_spans import ACCELERATOR, DeviceSpan, m
 from regroup.service.store.jobs.jobs import batched
 from regroup.service.store.jobs.totals import add
 from regroup.service.store.rows.records import AllocationKind
-from regroup.service.store.schema.tables import allocations, events, jobs, metric_totals, usage
+from regroup.service.store.schema.tables import allocations, jobs, metric_totals, usage
 from regroup.service.store.transactions.database import Database
 
 _PROJECT_SECONDS = "project_device_seconds"
@@ -214,11 +214,9 @@ _HELD: sa.Select[*tuple[Any, ...]] = (
         jobs.c.id,
         jobs.c.name,
         jobs.c.project,
-        events.c.actor,
+        jobs.c.author,
     )
     .join(jobs, jobs.c.id == allocations.c.job_id)
-    # The first event of a job is its submission.
-    .outerjoin(events, sa.and_(events.c.job_id == jobs.c.id, events.c.number == 1))
     .where(allocations.c.kind == AllocationKind.RESERVATION)
 )
 """Reservations, with what is needed of their jobs."""
@@ -253,7 +251,7 @@ async def _read_spans(connection: AsyncConnection, query: sa.Select[*tuple[Any, 
     requested = await _requested_accelerators(connection, unnamed)
     return [
         _JobSpan(
-            row.project, row.actor or "", row.id, row.name,
+            row.project, row.author, row.id, row.name,
             span_of(data, requested.get(row.id), row.created_at, row.released_at),
         )
         for row, data in zip(rows, records, strict=True)

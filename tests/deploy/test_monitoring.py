@@ -16,6 +16,7 @@ import yaml
 
 from regroup.service.cluster_state.probe_results import FUNCTION, LABEL
 from regroup.service.domain.author import Author
+from regroup.service.domain.limits import Limit
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind, QuarantinePolicy
@@ -110,7 +111,7 @@ async def exposition(folder: Path) -> bytes:
     tasks.passes.complete()
     text = await Metrics(
         store, QuarantinePolicy(3600.0, 600.0), tasks=tasks, blob_bytes=lambda: 1000,
-        local_node_starts=lambda: {"succeeded": 1},
+        local_node_starts=lambda: {"succeeded": 1}, refusals={Limit.RATE: 1},
     ).render()  # fmt: skip
     await store.close()
     return text

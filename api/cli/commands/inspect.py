@@ -25,6 +25,10 @@ State = Annotated[
         help="Only jobs in this state, e.g. RUNNING; upper or lower case.",
     ),
 ]
+Author = Annotated[
+    str | None,
+    typer.Option("--author", metavar="NAME", help="Only jobs that this identity submitted; `me` for your own."),
+]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only jobs of this name.")]
 OnlyProject = Annotated[
     str | None,
@@ -48,6 +52,7 @@ Target = Annotated[Path, typer.Argument(metavar="FILE", help="File to write, e.g
 def jobs(
     state: State = None,
     name: Name = None,
+    author: Author = None,
     project: OnlyProject = None,
     limit: Limit = 50,
     server: Server = None,
@@ -59,7 +64,7 @@ def jobs(
 
     states = [_state(state)] if state else []
     with connect(server) as client:
-        found = client.jobs(state=states, name=name, project=project)
+        found = client.jobs(state=states, name=name, author=author, project=project)
         newest = list(islice(found, limit))
     if as_json:
         print_json(newest)
@@ -73,11 +78,12 @@ def jobs(
             _progress(job),
             _loss(job.loss),
             ago(job.created_at, now),
+            job.author or "-",
             job.reason,
         )
         for job in newest
     ]
-    print_table(("JOB", "NAME", "STATE", "STEP", "LOSS", "CREATED", "REASON"), rows)
+    print_table(("JOB", "NAME", "STATE", "STEP", "LOSS", "CREATED", "AUTHOR", "REASON"), rows)
 
 
 def get(job: Job, project: Project = "default", server: Server = None, as_json: AsJson = False) -> None:

@@ -22,6 +22,7 @@ def render_job(job: Mapping[str, Any]) -> list[Row]:
         ("name", str(job["name"])),
         ("id", str(job["id"])),
         ("project", str(job["project"])),
+        ("author", str(job.get("author") or "")),
         ("state", _state(job)),
         ("step", _step(job)),
         *_progress(job),

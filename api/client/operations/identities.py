@@ -1,4 +1,4 @@
-"""Requests about identities, members of projects, and tokens."""
+"""Requests about identities, members of projects, tokens, and sessions of browsers."""
 
 from collections.abc import Sequence
 
@@ -13,6 +13,7 @@ from regroup.api.schemas.identities import (
     Token,
     TokenList,
 )
+from regroup.api.schemas.sessions import Session, SessionLink, SessionList
 
 
 def me() -> Request[Me]:
@@ -89,3 +90,19 @@ def tokens(subject: str | None) -> Request[list[Token]]:
 def revoke_token(token_id: str) -> Request[Token]:
     """Revoke a token."""
     return Request("DELETE", url_path("tokens", token_id), to_model(Token))
+
+
+def session_link() -> Request[SessionLink]:
+    """Create a link that signs a browser in."""
+    return Request("POST", url_path("session-links"), to_model(SessionLink))
+
+
+def sessions(subject: str | None) -> Request[list[Session]]:
+    """List the sessions of browsers."""
+    path = url_path("sessions")
+    return Request("GET", path, lambda response: to_model(SessionList)(response).sessions, params={"subject": subject})
+
+
+def revoke_session(session_id: str) -> Request[None]:
+    """End a session of a browser."""
+    return Request("DELETE", url_path("sessions", session_id), no_content)

@@ -13,11 +13,11 @@ from regroup.api.schemas.stacks import RankStack, Stacks
 
 
 def jobs(
-    state: Sequence[str], project: str | None, name: str | None, labels: Mapping[str, str] | None
+    state: Sequence[str], project: str | None, name: str | None, author: str | None, labels: Mapping[str, str] | None
 ) -> Listing[schemas.JobSummary]:
     """List jobs, newest first."""
     label = [f"{key}={value}" for key, value in (labels or {}).items()]
-    filters: Params = {"state": state, "project": project, "name": name, "label": label}
+    filters: Params = {"state": state, "project": project, "name": name, "author": author, "label": label}
 
     def parse(response: httpx2.Response) -> Page[schemas.JobSummary]:
         found = to_model(schemas.JobList)(response)

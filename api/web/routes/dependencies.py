@@ -15,6 +15,7 @@ from regroup.api.web.http import PageTokens
 from regroup.api.web.stream_access import Requirement
 from regroup.service.domain.identity import Identity
 from regroup.service.operations.access.authorization import Sender
+from regroup.service.operations.access.sessions import Sessions
 from regroup.service.operations.jobs import Jobs
 from regroup.service.operations.services import Services
 from regroup.service.policy.access.roles import ClusterPermission, Permission
@@ -42,16 +43,26 @@ def get_page_tokens(request: Request) -> PageTokens:
     return cast(PageTokens, request.app.state.page_tokens)
 
 
+def get_sessions(request: Request) -> Sessions:
+    """Return the operations on sessions of browsers."""
+    return cast(Sessions, request.app.state.sessions)
+
+
+def get_address(request: Request) -> str:
+    """Return the address of the client. A request through a Unix socket has none."""
+    return "local" if request.client is None else request.client.host
+
+
 def get_sender(request: Request) -> Sender:
     """Return the identity that the middleware `Guard` found."""
-    # A request through a Unix socket has no address of a client.
-    return Sender(cast(Identity, request.state.identity), "local" if request.client is None else request.client.host)
+    return Sender(cast(Identity, request.state.identity), get_address(request))
 
 
 TheServices = Annotated[Services, Depends(get_services)]
 TheJobs = Annotated[Jobs, Depends(get_jobs)]
 TheTokens = Annotated[PageTokens, Depends(get_page_tokens)]
 TheSender = Annotated[Sender, Depends(get_sender)]
+TheSessions = Annotated[Sessions, Depends(get_sessions)]
 
 # ------------------------------------------------------------ permissions
 

@@ -47,6 +47,7 @@ async def me(sender: Self) -> Me:
         permissions=sorted(identity.permissions),
         memberships=own,
         token_id=identity.token_id,
+        session_id=identity.session_id,
     )
 
 

@@ -24,6 +24,7 @@ from regroup.api.web.routes.dependencies import (
     TheServices,
     TheTokens,
 )
+from regroup.service.domain.reserved_names import ME
 from regroup.service.domain.states import JobState
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.spec.job import JobSpec
@@ -61,6 +62,10 @@ async def list_(
     state: Annotated[list[JobState] | None, Query(description="Jobs in any of these states", max_length=20)] = None,
     project: Annotated[Name | None, Query(description="Jobs of this project; of all that you see if absent")] = None,
     name: Annotated[Name | None, Query(description="Jobs of this name")] = None,
+    author: Annotated[
+        str | None,
+        Query(min_length=1, max_length=200, description="Jobs that this identity submitted; `me` for your own"),
+    ] = None,
     label: Annotated[
         list[Label] | None, Query(description="KEY=VALUE; jobs with all of these labels", max_length=20)
     ] = None,
@@ -68,8 +73,11 @@ async def list_(
     page_token: Annotated[str, Query(max_length=500, description="`next_page_token` of the previous page")] = "",
 ) -> JobList:
     """List jobs, newest first. A page token is valid only with the same filters."""
-    job_filter = JobFilter(frozenset(state or ()), sender.visible(project), name, _labels(label or []))
+    by = sender.name if author == ME else author
+    job_filter = JobFilter(frozenset(state or ()), sender.visible(project), name, by, _labels(label or []))
     filters = {"state": state or [], "project": [project or ""], "name": [name or ""], "label": label or []}
+    if by is not None:
+        filters["author"] = [by]
     after = tokens.read(page_token, filters) if page_token else None
     page = await jobs.page(job_filter, after, page_size)
     next_page_token = "" if page.next_after is None else tokens.make(page.next_after, filters)

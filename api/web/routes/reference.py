@@ -7,14 +7,23 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import HTMLResponse, Response
 
+from regroup.api.web.access import PROOF_HEADER
 from regroup.api.web.operation import OperationRoute
 from regroup.api.web.routes.dependencies import ForEveryone
+from regroup.api.web.session_storage import PROOF_KEY
 from regroup.service.operations.access.authorization import Sender
 
 Asset = Literal["swagger-ui-bundle.js", "swagger-ui.css", "favicon.png"]
 Reader = Annotated[Sender, Depends(ForEveryone("shows the reference, which is public"))]
 POLICY = "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
 """Content Security Policy of the page: its own script starts Swagger UI, and images are from here."""
+_ADD_PROOF = f"""(request) => {{
+      const proof = localStorage.getItem("{PROOF_KEY}");
+      if (proof !== null && new URL(request.url, location.href).origin === location.origin)
+        request.headers["{PROOF_HEADER}"] = proof;
+      return request;
+    }}"""
+"""Function that adds the proof of a browser's session to requests of the page."""
 _MEDIA_TYPES: dict[str, str] = {"js": "text/javascript", "css": "text/css", "png": "image/png"}
 _CACHED = {"Cache-Control": "private, max-age=86400"}
 router = APIRouter(route_class=OperationRoute, prefix="/docs", include_in_schema=False)
@@ -32,8 +41,9 @@ async def page(request: Request, sender: Reader) -> HTMLResponse:
         swagger_favicon_url=f"{root}/docs/favicon.png",
         swagger_ui_parameters={"docExpansion": "none", "filter": True, "displayRequestDuration": True},
     )
-    shown.headers["Content-Security-Policy"] = POLICY
-    return shown
+    begin = "SwaggerUIBundle({"  # the framework has no option for a function
+    text = bytes(shown.body).decode().replace(begin, f"{begin}\n    requestInterceptor: {_ADD_PROOF},", 1)
+    return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
 
 
 @router.get("/{asset}")

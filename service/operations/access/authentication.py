@@ -48,6 +48,13 @@ class Authentication:
             raise UnauthorizedError("the token is not one of this server")
         return identity_of(stored, self._clock())
 
+    async def identity_of_token(self, token_id: str) -> Identity:
+        """Return the identity of a token that was proven before. Raises the errors of `identify`."""
+        stored = await self._find(token_id)
+        if stored is None:
+            raise UnauthorizedError(f"token {token_id} does not exist any more")
+        return identity_of(stored, self._clock())
+
     def forget(self) -> None:
         """Read all tokens again at their next use, because one was changed."""
         self._cached.clear()

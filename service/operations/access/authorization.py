@@ -28,7 +28,7 @@ class Sender:
     @property
     def author(self) -> Author:
         """The author of the changes that the request makes."""
-        return Author(self.name, self.identity.token_id, self.address)
+        return Author(self.name, self.identity.session_id or self.identity.token_id, self.address)
 
     @property
     def name(self) -> str:

@@ -102,6 +102,7 @@ def identity_of_subject(
     return Identity(
         subject.name, subject.kind, merged,
         everywhere=Role.ADMIN if operates else None, is_operator=operates, permissions=permissions,
+        groups=subject.groups,
     )  # fmt: skip
 
 

@@ -13,7 +13,8 @@ from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.store.access.audit import Change, record_change
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, StoredToken, TokenRow
-from regroup.service.store.schema.access_tables import identities, members, tokens
+from regroup.service.store.schema.access_tables import identities, members, sessions, tokens
+from regroup.service.store.sessions import SessionStore
 from regroup.service.store.transactions.database import Database
 
 
@@ -22,6 +23,7 @@ class IdentityStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.sessions = SessionStore(database)
 
     # ------------------------------------------------------------ identities
 
@@ -60,7 +62,7 @@ class IdentityStore:
             return after
 
     async def delete_identity(self, subject: str, *, now: float = 0.0, author: Author = CONTROLLER) -> None:
-        """Delete an identity with its memberships and tokens; raises NotFoundError."""
+        """Delete an identity with its memberships, tokens and sessions; raises NotFoundError."""
         async with self._database.write() as connection:
             row = await _find_identity(connection, subject)
             belongings = {
@@ -71,6 +73,7 @@ class IdentityStore:
             change = Change("identities.delete", subject, row.project, before, etag_before=row.etag)
             await record_change(connection, author, change, now)
             await connection.execute(members.delete().where(members.c.subject == subject))
+            await connection.execute(sessions.delete().where(sessions.c.subject == subject))
             await connection.execute(tokens.delete().where(tokens.c.subject == subject))
             await connection.execute(identities.delete().where(identities.c.subject == subject))
 
@@ -166,11 +169,12 @@ class IdentityStore:
             return row, await _memberships(connection, names)
 
     async def revoke_token(self, token_id: str, now: float, *, author: Author = CONTROLLER) -> TokenRow:
-        """Revoke a token. Without effect if it is revoked. Raises NotFoundError."""
+        """Revoke a token, and end its sessions. Without effect if it is revoked. Raises NotFoundError."""
         live = sa.and_(tokens.c.id == token_id, tokens.c.revoked_at.is_(None))
         async with self._database.write() as connection:
             before = await _find_token(connection, token_id)
             await connection.execute(tokens.update().where(live).values(revoked_at=now))
+            await connection.execute(sessions.delete().where(sessions.c.token_id == token_id))
             after = await _find_token(connection, token_id)
             project = (await _find_identity(connection, after.subject)).project
             change = Change("tokens.revoke", token_id, project, before.facts, after.facts)

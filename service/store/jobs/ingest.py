@@ -38,9 +38,8 @@ from regroup.service.store.rows.records import (
     MIRRORED,
     STEPS_COUNTED,
     Condition,
-    Reported,
 )
-from regroup.service.store.rows.reported_conditions import condition_of_node, condition_of_termination
+from regroup.service.store.rows.reported_conditions import Reported, condition_of_node, condition_of_termination
 from regroup.service.store.schema.json_values import finite, number, plain
 from regroup.service.store.schema.tables import checkpoints, events, generations, steps
 from regroup.workers.contract.messages import StepRow

@@ -3,6 +3,7 @@
 import itertools
 import secrets
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,13 +22,16 @@ _PER_STATEMENT = 500
 """Number of ids in one statement. SQLite and PostgreSQL limit the number of parameters."""
 _BRANCHES = 200
 """Number of queries in one union. SQLite allows 500."""
-_LABELLED = 2000
-"""Number of jobs with a label that one page reads."""
+_INSPECTED = 2000
+"""Number of jobs that one page reads for filters without an index of their own."""
 _TERMINAL = [state for state in JobState if state.is_terminal]
 
 
 async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: str) -> JobRow:
     """Queue a job: its row, and event 1 with its deliveries to hooks.
+
+    Args:
+        actor: identity that submits the job.
 
     Raises:
         ConflictError: a live job of the project has this name.
@@ -38,6 +42,7 @@ async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: st
         "project": spec.project,
         "name": spec.name,
         "owner": spec.owner,
+        "author": actor,
         "spec": spec.model_dump(mode="json"),
         "storage_uri": new.storage_uri,
         "resume_uri": new.resume_uri,
@@ -147,14 +152,18 @@ async def in_states(connection: AsyncConnection, states: list[JobState]) -> list
 async def page(connection: AsyncConnection, job_filter: JobFilter, after: str | None, limit: int) -> Page:
     """Return up to `limit` jobs with ids below `after`, the newest first. Ids grow with time.
 
-    The cost does not grow with the number of jobs. Without labels, an index holds the ids of each state in order, for
-    each combination of the other filters. With labels, one page reads a limited number of jobs with the first label,
-    so it may be shorter than `limit` and still have a next page.
+    The cost does not grow with the number of jobs. An index holds the ids of each state in order, for each combination
+    of project with name or author. For labels, and for name and author together, one page reads a limited number of
+    jobs with the first of these values, so it may be shorter than `limit` and still have a next page.
     """
     if job_filter.projects is not None and not job_filter.projects:
         return Page((), None)
     if job_filter.labels:
-        ids, next_after = await _labelled_ids(connection, job_filter, after, limit)
+        inspected = await _labelled_ids(connection, job_filter, after)
+        ids, next_after = await _matching_ids(connection, job_filter, inspected, limit)
+    elif job_filter.name is not None and job_filter.author is not None:
+        inspected = await _newest_ids(connection, replace(job_filter, author=None), after, _INSPECTED)
+        ids, next_after = await _matching_ids(connection, job_filter, inspected, limit)
     else:
         ids = await _newest_ids(connection, job_filter, after, limit + 1)
         next_after = ids[limit - 1] if len(ids) > limit else None
@@ -172,6 +181,8 @@ async def _newest_ids(connection: AsyncConnection, job_filter: JobFilter, after:
             query = query.where(jobs.c.project == project)
         if job_filter.name is not None:
             query = query.where(jobs.c.name == job_filter.name)
+        if job_filter.author is not None:
+            query = query.where(jobs.c.author == job_filter.author)
         if after is not None:
             query = query.where(jobs.c.id < after)
         newest = query.order_by(jobs.c.id.desc()).limit(limit).subquery()
@@ -183,31 +194,41 @@ async def _newest_ids(connection: AsyncConnection, job_filter: JobFilter, after:
     return sorted(found, reverse=True)[:limit]
 
 
-async def _labelled_ids(
-    connection: AsyncConnection, job_filter: JobFilter, after: str | None, limit: int
-) -> tuple[list[str], str | None]:
-    (key, value), *others = job_filter.labels.items()
+async def _labelled_ids(connection: AsyncConnection, job_filter: JobFilter, after: str | None) -> list[str]:
+    """Return the newest jobs with the first label of the filter."""
+    key, value = next(iter(job_filter.labels.items()))
     first = sa.select(labels.c.job_id).where(labels.c.key == key, labels.c.value == value)
     if after is not None:
         first = first.where(labels.c.job_id < after)
-    first = first.order_by(labels.c.job_id.desc()).limit(_LABELLED)
-    inspected = list((await connection.execute(first)).scalars())
+    first = first.order_by(labels.c.job_id.desc()).limit(_INSPECTED)
+    return list((await connection.execute(first)).scalars())
+
+
+async def _matching_ids(
+    connection: AsyncConnection, job_filter: JobFilter, inspected: Sequence[str], limit: int
+) -> tuple[list[str], str | None]:
+    """Return those of the inspected jobs that match the whole filter, and the id after which the next page starts."""
     found = list[str]()
     for some in batched(inspected, _PER_STATEMENT):
-        query = sa.select(jobs.c.id).where(jobs.c.id.in_(some))
-        if job_filter.states:
-            query = query.where(jobs.c.state.in_(sorted(job_filter.states)))
-        if job_filter.projects is not None:
-            query = query.where(jobs.c.project.in_(sorted(job_filter.projects)))
-        if job_filter.name is not None:
-            query = query.where(jobs.c.name == job_filter.name)
-        for other, desired in others:
-            has = sa.and_(labels.c.job_id == jobs.c.id, labels.c.key == other, labels.c.value == desired)
-            query = query.where(sa.select(sa.literal(1)).where(has).exists())
+        query = sa.select(jobs.c.id).where(jobs.c.id.in_(some), *_conditions(job_filter))
         found += (await connection.execute(query.order_by(jobs.c.id.desc()).limit(limit + 1))).scalars()
         if len(found) > limit:
             return found[:limit], found[limit - 1]
-    return found, inspected[-1] if len(inspected) == _LABELLED else None
+    return found, inspected[-1] if len(inspected) == _INSPECTED else None
+
+
+def _conditions(job_filter: JobFilter) -> Iterator[sa.ColumnElement[bool]]:
+    if job_filter.states:
+        yield jobs.c.state.in_(sorted(job_filter.states))
+    if job_filter.projects is not None:
+        yield jobs.c.project.in_(sorted(job_filter.projects))
+    if job_filter.name is not None:
+        yield jobs.c.name == job_filter.name
+    if job_filter.author is not None:
+        yield jobs.c.author == job_filter.author
+    for key, value in job_filter.labels.items():
+        has = sa.and_(labels.c.job_id == jobs.c.id, labels.c.key == key, labels.c.value == value)
+        yield sa.select(sa.literal(1)).where(has).exists()
 
 
 async def own_key(connection: AsyncConnection, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Rows of identities, members of projects, and tokens."""
+"""Rows of identities, members of projects, tokens, and sessions."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -103,3 +103,42 @@ class StoredToken:
     token: TokenRow
     identity: IdentityRow
     members: tuple[MemberRow, ...]
+
+
+@dataclass(frozen=True)
+class SessionRow:
+    """A session of a browser. It proves what its creator proved: one of `token_id`, `groups` and `owner_digest`."""
+
+    id: str
+    subject: str
+    digest: str
+    """SHA-256 of the secret of the cookie, in hexadecimal digits."""
+    proof_digest: str
+    """SHA-256 of the proof."""
+    address: str
+    """Address of the browser."""
+    agent: str
+    """Name that the browser gives itself."""
+    created_at: float
+    expires_at: float
+    token_id: str | None = None
+    """Token for which it stands, with the limits of that token."""
+    groups: frozenset[str] | None = None
+    """Groups of a person of the identity provider."""
+    owner_digest: str | None = None
+    """SHA-256 of the owner's token, for the owner of the server."""
+    used_at: float | None = None
+    """Time of the last use, Unix seconds, at most a minute late."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The fields that an audit record shows: all but the digests and the last use, which is not a change."""
+        facts = {**asdict(self), "groups": None if self.groups is None else sorted(self.groups)}
+        for name in ("digest", "proof_digest", "owner_digest", "used_at"):
+            del facts[name]
+        return facts
+
+    @property
+    def etag(self) -> str:
+        """Entity tag of the session."""
+        return etag_of(self.facts)

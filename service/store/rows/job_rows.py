@@ -21,6 +21,7 @@ _EXPECTED: Mapping[str, tuple[tuple[type, ...], Any]] = {
     "project": (_TEXT, ""),
     "name": (_TEXT, ""),
     "owner": (_TEXT, ""),
+    "author": (_TEXT, ""),
     "spec": (_OBJECT, {}),
     "storage_uri": (_TEXT, ""),
     "resume_uri": ((str, type(None)), None),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -117,6 +117,8 @@ class JobRow:
     supervisor_boot_id: str
     """Incarnation of the supervisor that `acked_seq` belongs to."""
     acked_seq: int
+    author: str = ""
+    """Identity that submitted the job; empty if a server of an earlier version stored it."""
     reported_at: float | None = None
     """Unix seconds at which its supervisor answered last, up to half a minute older than that; None: it never did."""
     damaged: tuple[str, ...] = ()
@@ -347,23 +349,6 @@ class DrainRow:
         return etag_of(asdict(self))
 
 
-class Reported(Protocol):
-    """An event that the supervisor reports (`service.ports.sync.SupervisorEvent`)."""
-
-    @property
-    def seq(self) -> int: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def generation(self) -> int: ...
-    @property
-    def time_s(self) -> float: ...
-    @property
-    def data(self) -> Mapping[str, Any]: ...
-
-
 @dataclass(frozen=True)
 class Page:
     """Jobs, the newest first, and the id after which the next page starts."""
@@ -380,6 +365,8 @@ class JobFilter:
     projects: frozenset[str] | None = None
     """Jobs of these projects; None for all."""
     name: str | None = None
+    author: str | None = None
+    """Jobs that this identity submitted."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
 
 

@@ -2,9 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
-from regroup.service.store.rows.records import NODE_WELL, TERMINATING, Condition, JobRow, Reported
+from regroup.service.store.rows.records import NODE_WELL, TERMINATING, Condition, JobRow
+
+
+class Reported(Protocol):
+    """An event that the supervisor reports (`service.ports.sync.SupervisorEvent`)."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def time_s(self) -> float: ...
+    @property
+    def data(self) -> Mapping[str, Any]: ...
 
 
 def condition_of_node(job: JobRow, event: Reported, data: Mapping[str, Any]) -> dict[str, Any]:

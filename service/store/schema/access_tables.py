@@ -1,4 +1,4 @@
-"""The tables of identities, tokens and audit records."""
+"""The tables of identities, tokens, sessions and audit records."""
 
 import sqlalchemy as sa
 
@@ -50,6 +50,27 @@ tokens = sa.Table(
     sa.Index(None, "subject"),
 )
 """Tokens of the API. Only the SHA-256 of a token is stored."""
+
+sessions = sa.Table(
+    "sessions",
+    metadata,
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("subject", sa.String, nullable=False),
+    sa.Column("digest", sa.String, nullable=False),
+    sa.Column("proof_digest", sa.String, nullable=False),
+    sa.Column("token_id", sa.String, sa.ForeignKey("tokens.id", ondelete="CASCADE")),
+    sa.Column("groups", StoredJson(none_as_null=True)),
+    sa.Column("owner_digest", sa.String),
+    sa.Column("address", sa.String, nullable=False),
+    sa.Column("agent", sa.String, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("expires_at", sa.Double, nullable=False),
+    sa.Column("used_at", sa.Double),
+    sa.Index(None, "subject", "created_at"),
+    sa.Index(None, "expires_at"),
+    sa.Index(None, "token_id"),
+)
+"""Sessions of browsers, of any identity. Only digests of their secrets are stored."""
 
 _UNSEALED = sa.text("position IS NULL")
 audit = sa.Table(

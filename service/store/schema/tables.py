@@ -84,6 +84,8 @@ jobs = sa.Table(
     sa.Column("project", sa.String, nullable=False),
     sa.Column("name", sa.String, nullable=False),
     sa.Column("owner", sa.String, nullable=False),
+    # A server of an earlier version writes no author.
+    sa.Column("author", sa.String, nullable=False, server_default=""),
     sa.Column("spec", StoredJson, nullable=False),
     sa.Column("storage_uri", sa.String, nullable=False),
     sa.Column("resume_uri", sa.String),
@@ -132,6 +134,8 @@ jobs = sa.Table(
     sa.Index(None, "project", "state", "id"),
     sa.Index(None, "name", "state", "id"),
     sa.Index(None, "project", "name", "state", "id"),
+    sa.Index(None, "author", "state", "id"),
+    sa.Index(None, "project", "author", "state", "id"),
     sa.Index("ix_jobs_uncounted", "id", sqlite_where=_UNCOUNTED, postgresql_where=_UNCOUNTED),
     sa.Index("ix_jobs_unfolded", "id", sqlite_where=_UNFOLDED, postgresql_where=_UNFOLDED),
     sa.Index("ix_jobs_with_events", "finished_at", sqlite_where=_WITH_EVENTS, postgresql_where=_WITH_EVENTS),

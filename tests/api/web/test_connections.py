@@ -16,6 +16,7 @@ from regroup.api.web.connections import connection_class
 from regroup.service.domain.api_tokens import generate_token
 from regroup.service.domain.author import Author
 from regroup.service.domain.identity import IdentityKind
+from regroup.service.domain.limits import Limit
 from regroup.service.local.api_token import ApiToken
 from regroup.service.operations.services import Services
 from regroup.service.settings import Settings
@@ -188,6 +189,7 @@ async def test_streams_of_a_client_and_of_all_clients_are_limited(serving: Servi
                 break
             await asyncio.sleep(0.05)
     (await _open(serving.port, follow % (b"events", b"true") + b"\r\n")).close()
+    assert serving.services.refusals == {Limit.STREAMS: 3}
 
 
 async def _open(port: int, request: bytes) -> asyncio.StreamWriter:

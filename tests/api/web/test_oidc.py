@@ -1,5 +1,6 @@
 """Requests with tokens of an OpenID Connect issuer: every route refuses one that is not for this server."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,10 @@ import pytest
 
 from regroup.api.app import openapi
 from regroup.api.web.access import OPEN_PATHS
-from regroup.service.domain.identity import Membership, Role
+from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.local.api_token import user_name
-from regroup.service.store.rows.identity_rows import MemberRow
+from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow
+from tests.api.web.routes.test_sessions import browser_at, link_of
 from tests.api.web.test_permissions import filled
 from tests.api.web.test_server_config import serving
 from tests.support.servers.oidc_issuer import AUDIENCE, Issuer, running_issuer
@@ -62,3 +64,25 @@ async def test_without_an_issuer_no_jwt_is_accepted(tmp_path: Path, issuer: Issu
     token = bearer(issuer.token())
     async with serving(tmp_path) as (url, _), httpx2.AsyncClient(base_url=url, trust_env=False, headers=token) as http:
         assert (await http.get("/v1/me")).status_code == 401
+
+
+async def test_a_person_of_the_issuer_signs_a_browser_in_with_the_same_groups(tmp_path: Path, issuer: Issuer) -> None:
+    settings = {"oidc_issuer": issuer.url, "oidc_audience": AUDIENCE, "oidc_operator_groups": ("admins",)}
+    async with serving(tmp_path, **settings) as (url, store), browser_at(url) as browser:
+        await store.identities.put_member(MemberRow("vision", "group:research", Membership(Role.EDITOR), 1.0, "test"))
+        token = bearer(issuer.token(groups=["research", "admins"]))
+        await browser.sign_in(await link_of(browser.http, **token))
+        me = (await browser.fetch("GET", "/v1/me")).json()
+        assert (me["subject"], me["is_operator"]) == ("ana@example.com", True)
+        assert me["memberships"] == [{"project": "vision", "role": "editor", "permissions": []}]
+        await store.identities.create_identity(IdentityRow("ana@example.com", IdentityKind.USER, None, False, 1.0, ""))
+        await store.identities.change_identity("ana@example.com", disabled_at=1.0)
+        async with asyncio.timeout(20.0):
+            while True:  # what is known of a person is read again after two seconds
+                if (await browser.fetch("GET", "/v1/me")).status_code == 401:
+                    break
+                await asyncio.sleep(0.1)
+    async with serving(tmp_path) as (url, _), browser_at(url) as other:
+        cookie = f"regroup_{httpx2.URL(url).port}={next(iter(browser.cookies.values()))}"
+        refused = await other.http.get("/v1/me", headers={"Cookie": cookie, "Regroup-Session-Proof": browser.proof})
+        assert refused.status_code == 401 and "identity provider" in refused.json()["detail"]

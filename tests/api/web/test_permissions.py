@@ -22,7 +22,7 @@ from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, Tok
 Requirement: TypeAlias = ForJob | ForProject | ForAnyProject | ForCluster | ForEveryone
 _KINDS = (ForJob, ForProject, ForAnyProject, ForCluster, ForEveryone)
 _FAR = 4e9  # Unix seconds
-PAGES = {("GET", "/docs"), ("GET", "/docs/{asset}")}
+PAGES = {("GET", "/docs"), ("GET", "/docs/{asset}"), ("GET", "/sign-in")}
 """Routes for people, which the description of the API leaves out."""
 
 

@@ -1,17 +1,19 @@
-"""Rates of requests: each identity has its own, the owner has none, and the client waits."""
+"""Limits of identities: each has its own rate, uploads and queued jobs; the owner has no rate, and the client waits."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
 
 from regroup.api.client.client import Client
 from regroup.service.domain.api_tokens import TokenParts, generate_token
-from regroup.service.domain.identity import IdentityKind
-from regroup.service.store.rows.identity_rows import IdentityRow, TokenRow
+from regroup.service.domain.identity import IdentityKind, Membership, Role
+from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
 from regroup.service.store.store import Store
 from tests.api.web.test_server_config import BEARER, serving
 
+_SCRIPT = {"workload": {"kind": "script", "entrypoint": "/a.py"}}
 LIMITS = {"requests_per_s": 2.0, "request_burst": 3}
 
 
@@ -22,6 +24,10 @@ async def tokens_of(store: Store, name: str, count: int = 1) -> list[TokenParts]
     for each in found:
         await store.identities.create_token(TokenRow(each.id, name, "", each.digest, None, None, 1.0, "test"))
     return found
+
+
+def _http(url: str, headers: dict[str, str]) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(base_url=url, trust_env=False, headers=headers)
 
 
 async def statuses(url: str, token: str, count: int) -> list[httpx2.Response]:
@@ -64,3 +70,50 @@ async def test_the_client_waits_as_long_as_the_server_asks(tmp_path: Path) -> No
         began_s = asyncio.get_running_loop().time()
         assert await asyncio.to_thread(use, url, token.value) == 5
         assert asyncio.get_running_loop().time() - began_s > 0.9, "two requests beyond the burst"
+
+
+async def test_parts_of_archives_at_the_same_time_are_limited(tmp_path: Path) -> None:
+    release, path = asyncio.Event(), f"/v1/uploads/{'0' * 64}-100"
+
+    async def slow_part() -> AsyncIterator[bytes]:
+        yield b"x"
+        await release.wait()
+
+    headers = {**BEARER, "Upload-Offset": "7"}
+    async with serving(tmp_path, uploads_per_identity=2) as (url, _), _http(url, headers) as http:
+        sent = [asyncio.create_task(http.patch(path, content=slow_part())) for _ in range(3)]
+        answered, slow = await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED, timeout=20.0)
+        (refused,) = [each.result() for each in answered]
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_uploads")
+        assert "2 uploads of " in refused.json()["detail"] and refused.headers["Retry-After"] == "1"
+        assert (await http.get("/v1/uploads")).status_code == 200, "other requests have no part in this limit"
+        release.set()
+        assert [each.status_code for each in await asyncio.gather(*slow)] == [409, 409]
+        assert (await http.patch(path, content=b"x")).status_code == 409
+
+
+async def test_queued_jobs_of_an_identity_are_limited(tmp_path: Path) -> None:
+    async with serving(tmp_path, queued_jobs_per_identity=2) as (url, store), _http(url, {}) as http:
+        (token,) = await tokens_of(store, "ana")
+        await store.identities.put_member(MemberRow("default", "ana", Membership(Role.EDITOR), 1.0, "test"))
+
+        async def submit(number: int, **headers: str) -> httpx2.Response:
+            return await http.post("/v1/jobs", json={**_SCRIPT, "name": f"job-{number}"}, headers=headers)
+
+        http.headers["Authorization"] = f"Bearer {token.value}"
+        first = await submit(1, **{"Idempotency-Key": "one"})
+        assert (first.status_code, (await submit(2)).status_code) == (201, 201)
+        refused = await submit(3, **{"Idempotency-Key": "three"})
+        assert (refused.status_code, refused.json()["code"]) == (409, "too_many_queued_jobs")
+        for part in ("2 jobs of ana", "cancel some", "REGROUP_QUEUED_JOBS_PER_IDENTITY"):
+            assert part in refused.json()["detail"]
+        repeated = await submit(1, **{"Idempotency-Key": "one"})
+        assert (repeated.status_code, repeated.json()["id"]) == (201, first.json()["id"])
+        trial = await http.post("/v1/jobs?dry_run=true", json={**_SCRIPT, "name": "job-4"})
+        assert (trial.status_code, trial.json()["code"]) == (409, "too_many_queued_jobs")
+        assert (await http.post("/v1/jobs/job-1/suspend")).status_code == 202
+        assert (await submit(3)).status_code == 409, "a suspended job queues again later"
+        assert (await http.post("/v1/jobs/job-1/cancel")).status_code == 202
+        assert (await submit(3, **{"Idempotency-Key": "three"})).status_code == 201
+        http.headers.update(BEARER)
+        assert [(await submit(number)).status_code for number in (5, 6, 7)] == [201] * 3, "the owner has no limit"

@@ -37,11 +37,11 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(tmp_path: Path, **fields: Any) -> AsyncIterator[tuple[str, Store]]:
+async def serving(tmp_path: Path, owner_token: str = TOKEN, **fields: Any) -> AsyncIterator[tuple[str, Store]]:
     """Serve with settings; yield the URL for clients of this machine."""
     settings = Settings(state_dir=tmp_path, port=0, **fields)
     store = await Store.open(settings.database_url)
-    app = create_app(Services(store, FakeCluster(), settings), ApiToken(TOKEN, tmp_path / "token"))
+    app = create_app(Services(store, FakeCluster(), settings), ApiToken(owner_token, tmp_path / "token"))
     server = _Server(configure(app, settings, log_config=None, timeout_graceful_shutdown=1))
     with bind(settings) as listener:
         running = asyncio.create_task(server.serve(sockets=[listener]))

@@ -102,10 +102,10 @@ async def lease(store: Store) -> Lease:
 def queue(store: Store) -> Callable[..., Any]:
     count = itertools.count(1)
 
-    async def submit(name: str = "gpt", **fields: Any) -> str:
+    async def submit(name: str = "gpt", author: str = "someone", **fields: Any) -> str:
         number = next(count)
         new = NewJob(f"job_{number:04}", spec_named(name, **fields), f"file:///s/jobs/job_{number:04}")
-        return (await store.submit(new, now=100.0 + number, author=Author("someone"))).id
+        return (await store.submit(new, now=100.0 + number, author=Author(author))).id
 
     return submit
 

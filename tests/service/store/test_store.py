@@ -3,16 +3,19 @@
 import asyncio
 import itertools
 import random
+from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.author import Author
-from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError
+from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError, QueueLimitError
 from regroup.service.domain.states import TERMINAL_BY_REASON, TRANSITIONS, JobState, Reason, check_transition
 from regroup.service.store.rows.records import Allocation, AllocationKind, Condition, JobFilter, Lease, NewJob
 from regroup.service.store.store import Store
+from regroup.service.store.transactions.database import Database
 from regroup.service.store.transactions.idempotency import RequestKey
 
 
@@ -108,6 +111,30 @@ async def test_conditions_have_the_time_of_their_last_change(store: Store, lease
     assert (await store.job(job_id)).conditions == ()
 
 
+async def test_parallel_submits_do_not_pass_the_limit_of_waiting_jobs(store: Store, queue, make_spec):
+    suspended = await queue("suspended", author="ana")
+    await store.queue.suspend(suspended, "test", now=1.0, author=Author("ana"))
+
+    async def submit(number: int, author: str = "ana") -> bool:
+        new = NewJob(f"job_x{number}", make_spec(f"name-{number}"), "file:///s")
+        key = RequestKey(author, f"key-{number}", "hash")
+        try:
+            await store.submit(new, now=1.0, author=Author(author), request=key, most=4)
+        except QueueLimitError as error:
+            assert "REGROUP_QUEUED_JOBS_PER_IDENTITY" in str(error) and "4 jobs of ana" in str(error)
+            return False
+        return True
+
+    done = await asyncio.gather(*(submit(number) for number in range(9)))
+    assert sum(done) == 3, "the suspended job counts, too"
+    refused = done.index(False)
+    assert await store.idempotency.find("ana", f"key-{refused}", now=2.0) is None
+    assert await submit(20, "bob"), "each identity has its own limit"
+    mine = (await store.page(JobFilter(author="ana", states=frozenset({JobState.QUEUED})), None, 50)).jobs
+    await store.cancel(mine[0].id, now=2.0, author=Author("ana"))
+    assert await submit(30) and not await submit(31)
+
+
 async def test_pages_and_filters_list_matching_jobs(store: Store, queue):
     ids = [await queue(f"job-{number}", labels={"parity": str(number % 2)}) for number in range(7)]
     listed: list[str] = []
@@ -125,6 +152,38 @@ async def test_pages_and_filters_list_matching_jobs(store: Store, queue):
     assert [job.id for job in ended.jobs] == [ids[0]]
     assert (await store.page(JobFilter(projects=frozenset({"other"})), None, 50)).jobs == ()
     assert [job.id for job in (await store.page(JobFilter(name="job-3"), None, 50)).jobs] == [ids[3]]
+
+
+async def test_pages_of_an_author_contain_each_job_once(store: Store, queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("regroup.service.store.jobs.jobs._INSPECTED", 4)
+    mine: list[str] = []
+    for number in range(12):
+        author, project = ("ana", "bob")[number % 2], ("vision", "speech")[number // 6]
+        job_id = await queue("gpt", author=author, project=project, labels={"kind": "test"})
+        await store.cancel(job_id, now=1.0, author=Author(author))
+        mine += [job_id] if author == "ana" else []
+    assert (await store.job(mine[0])).author == "ana"
+    for others in ({}, {"name": "gpt"}, {"labels": {"kind": "test"}}, {"name": "gpt", "labels": {"kind": "test"}}):
+        listed, after = list[str](), None
+        while True:
+            page = await store.page(JobFilter(author="ana", **others), after, 2)
+            listed += [job.id for job in page.jobs]
+            if (after := page.next_after) is None:
+                break
+        assert listed == mine[::-1], others
+    speech = JobFilter(author="ana", projects=frozenset({"speech"}))
+    assert [job.id for job in (await store.page(speech, None, 50)).jobs] == mine[:2:-1]
+    assert (await store.page(JobFilter(author="eve"), None, 50)).jobs == ()
+
+
+async def test_the_pages_of_an_author_are_read_from_an_index(tmp_path: Path):
+    database = await Database.open(f"sqlite:///{tmp_path}/plans.db")
+    for filters in ("author = 'ana'", "project = 'vision' AND author = 'ana'"):
+        query = f"SELECT id FROM jobs WHERE state = 'QUEUED' AND {filters} ORDER BY id DESC LIMIT 50"
+        async with database.read() as connection:
+            plan = (await connection.execute(sa.text(f"EXPLAIN QUERY PLAN {query}"))).all()
+        assert "author_state_id" in str(plan) and "TEMP B-TREE" not in str(plan), plan
+    await database.close()
 
 
 async def test_followers_are_notified_and_miss_no_change(store: Store, queue):

@@ -14,7 +14,7 @@ from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.domain.topology import Node
 from regroup.service.local.api_token import user_name
 from regroup.service.store.rows.hook_rows import HookRow
-from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
+from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, SessionRow, TokenRow
 from tests.api.web.test_permissions import walk
 from tests.support.inputs.archives import tar_of
 
@@ -59,6 +59,8 @@ async def calls(live: Any, job_events: Any) -> list[Call]:
     await live.store.identities.create_identity(IdentityRow("bob", IdentityKind.USER, None, False, 1.0, "test"))
     token = TokenRow("t0", "bob", "", "0" * 64, None, None, 1.0, "test")
     await live.store.identities.create_token(token)
+    session = SessionRow("ses_1", "bob", "0" * 64, "0" * 64, "127.0.0.1", "", 1.0, 4e9, token_id="t0")
+    await live.store.identities.sessions.create(session, most=5)
     await live.http.post("/v1/uploads", json={"sha256": UPLOAD[:64], "size_bytes": len(CODE)})
     queued, running = f"/v1/jobs/{jobs['queued']}", f"/v1/jobs/{jobs['running']}"
     pin = f"{running}/checkpoints/1/pin"
@@ -75,6 +77,8 @@ async def calls(live: Any, job_events: Any) -> list[Call]:
         Call("PATCH /v1/identities/{subject}", "identities.change", "/v1/identities/ana", {"is_operator": True}),
         Call("PUT /v1/projects/{name}/members/{subject}", "members.put", member, {"role": "viewer"}),
         Call("POST /v1/tokens", "tokens.create", "", {"name": "laptop", "subject": "ana"}),
+        Call("POST /v1/session-links", "sessions.link"),
+        Call("DELETE /v1/sessions/{session}", "sessions.revoke", "/v1/sessions/ses_1"),
         Call("DELETE /v1/tokens/{token}", "tokens.revoke", "/v1/tokens/t0"),
         Call("DELETE /v1/projects/{name}/members/{subject}", "members.remove", member),
         Call("DELETE /v1/identities/{subject}", "identities.delete", "/v1/identities/ana"),

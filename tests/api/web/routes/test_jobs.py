@@ -6,6 +6,10 @@ import time
 
 import pytest
 
+from regroup.service.domain.author import Author
+from regroup.service.spec.job import parse_spec
+from regroup.service.store.rows.records import NewJob
+
 
 async def test_submit_and_get(live, make_spec):
     spec = make_spec(labels={"team": "a"}, secrets={"TOKEN": {"from_env": "MY_TOKEN"}}, owner="someone")
@@ -117,6 +121,27 @@ async def test_listing(live):
     assert [job["id"] for job in labelled["jobs"]] == [ids[3]]
     assert (await live.http.get("/v1/jobs?state=RUNNING&state=FAILED")).json()["jobs"] == []
     assert (await live.http.get("/v1/jobs?state=SLEEPING")).json()["errors"][0]["pointer"] == "state"
+
+
+async def test_a_job_shows_its_author_and_lists_can_be_limited_to_one(live, make_spec):
+    owner = (await live.http.get("/v1/me")).json()["subject"]
+    mine = await live.submit(name="mine", owner="the team")
+    assert (mine["author"], mine["owner"]) == (owner, "the team")
+    author = Author("ana", address="test")
+    other = NewJob("job_other", parse_spec(make_spec(name="other")), "file:///s/other")
+    await live.store.submit(other, now=1.0, author=author)
+    for asked, names in (("me", ["mine"]), (owner, ["mine"]), ("ana", ["other"]), ("eve", [])):
+        listed = (await live.http.get("/v1/jobs", params={"author": asked})).json()["jobs"]
+        assert [job["name"] for job in listed] == names
+    second = await live.submit(name="second")
+    page = (await live.http.get("/v1/jobs", params={"author": "me", "page_size": 1})).json()
+    assert [job["id"] for job in page["jobs"]] == [second["id"]]
+    token = page["next_page_token"]
+    rest = (await live.http.get("/v1/jobs", params={"author": "me", "page_token": token})).json()
+    assert [job["id"] for job in rest["jobs"]] == [mine["id"]]
+    wrong = await live.http.get("/v1/jobs", params={"author": "ana", "page_token": token})
+    assert (wrong.status_code, wrong.json()["code"]) == (400, "bad_request")
+    assert (await live.client(lambda client: [job.name for job in client.jobs(author="ana")])) == ["other"]
 
 
 async def test_cancel_with_a_version(live, job_events):

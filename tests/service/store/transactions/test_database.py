@@ -48,6 +48,23 @@ async def test_rows_survive_a_downgrade_and_an_upgrade(store: Store, queue, walk
     assert before and await store.step_rows(job_id) == before
 
 
+async def test_earlier_jobs_get_the_actor_of_their_first_event_as_author(store: Store, queue):
+    job_id, without_events = await queue("gpt"), await queue("other")
+
+    def migrate(connection: sa.Connection) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(_MIGRATIONS))
+        config.set_main_option("path_separator", "os")
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0019")
+        connection.execute(sa.text("DELETE FROM events WHERE job_id = :id"), {"id": without_events})
+        command.upgrade(config, "head")
+
+    async with store._database.write() as connection:
+        await connection.run_sync(migrate)
+    assert [(await store.job(each)).author for each in (job_id, without_events)] == ["someone", ""]
+
+
 async def test_rows_are_present_after_reopening(database_url: str):
     first = await Store.open(database_url)
     key = await first.own_key("paging")

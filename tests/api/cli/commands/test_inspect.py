@@ -1,0 +1,32 @@
+"""The author of a job in `regroup jobs` and `regroup get`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.inputs.held_devices import submit
+from tests.support.servers.app_server import AppServer
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def submitted(server: AppServer) -> None:
+    async def run() -> None:
+        for job_id, user in (("job_one", "ana"), ("job_two", "bob")):
+            await submit(server.store, job_id, user, project="vision")
+
+    server.do(run())
+
+
+def test_jobs_of_one_author_are_listed(cli: Cli) -> None:
+    head, *rows = cli("jobs", "--author", "ana").out.splitlines()
+    assert "AUTHOR" in head.split() and [(row.split()[0], "ana" in row.split()) for row in rows] == [("job_one", True)]
+    assert len(cli("jobs").out.splitlines()) == 3
+    assert len(cli("jobs", "--author", "me").out.splitlines()) == 1
+
+
+def test_a_job_shows_its_author(cli: Cli) -> None:
+    shown = dict(line.split(maxsplit=1) for line in cli("get", "job_two").out.splitlines() if len(line.split()) > 1)
+    assert shown["author"] == "bob"
