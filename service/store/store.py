@@ -52,6 +52,7 @@ from regroup.service.store.records import (
 )
 from regroup.service.store.retention import RetentionStore
 from regroup.service.store.schema.tables import allocations, checkpoints
+from regroup.service.store.secrets.secret_store import SecretStore
 from regroup.service.store.totals import TotalsStore
 from regroup.service.store.usage import UsageStore
 
@@ -70,6 +71,7 @@ class Store:
         self.identities = IdentityStore(database)
         self.audit = AuditStore(database)
         self.hooks = HookStore(database)
+        self.secrets = SecretStore(database)
         self.totals = TotalsStore(database)
         self.retention = RetentionStore(database)
         self.idempotency = IdempotencyStore(database, idempotency_kept_s)

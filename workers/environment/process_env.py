@@ -12,10 +12,11 @@ from regroup.workers.os import node_facts, orphans
 
 _COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _HIDDEN = (
-    "RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "REGROUP_TOKEN", "CUDA_VISIBLE_DEVICES", "PG",
+    "RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "REGROUP_TOKEN", "REGROUP_SECRETS_KEY",
+    "CUDA_VISIBLE_DEVICES", "PG",
 )  # fmt: skip
 """Prefixes of the platform's own variables: credentials of cluster, storage, database and API, and devices."""
-_FILES_OF_SERVER = ("api.token", "regroup.db")
+_FILES_OF_SERVER = ("api.token", "regroup.db", "secrets.key")
 
 
 def zygote_environment(config: AgentConfig) -> dict[str, str]:

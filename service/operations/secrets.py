@@ -1,0 +1,115 @@
+"""Use cases of secrets: set, list, delete, encrypt again, and the check of the secrets that a spec names.
+
+A value is written and never returned. It leaves the server only for the agents of a job that uses it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from regroup.service.domain.author import CONTROLLER, Author
+from regroup.service.domain.errors import FieldIssue, SpecError
+from regroup.service.domain.keyring import Keys, Owner, read_stored, require_keys
+from regroup.service.operations.access.authorization import Sender
+from regroup.service.spec.job import JobSpec
+from regroup.service.store.secrets.rows import SecretRow, secret_owner
+from regroup.service.store.store import Store
+
+BATCH_ROWS = 100
+"""Number of rows that are encrypted in one transaction."""
+MAX_ROWS = 5_000
+"""Number of rows that one request encrypts."""
+
+
+@dataclass(frozen=True)
+class Reencryption:
+    """The result of an encryption with the current key."""
+
+    key_id: str
+    """Key that encrypts."""
+    encrypted: int
+    """Number of values that were encrypted again."""
+    unreadable: int
+    """Number of values that no key of the server decrypts."""
+    is_complete: bool
+    """False if more values follow."""
+
+
+class Secrets:
+    """Use cases of secrets. The routes check the permissions.
+
+    Args:
+        keys: returns the keys of the server.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, store: Store, keys: Keys, clock: Callable[[], float]) -> None:
+        self._store, self._keys, self._clock = store, keys, clock
+
+    async def secrets(self, project: str) -> list[SecretRow]:
+        """Return the secrets of a project, by name."""
+        return await self._store.secrets.secrets(project)
+
+    async def get(self, project: str, name: str) -> SecretRow:
+        """Return a secret without its value; raises NotFoundError."""
+        return await self._store.secrets.secret(project, name)
+
+    async def set(self, sender: Sender, project: str, name: str, value: str) -> SecretRow:
+        """Create a secret, or replace its value.
+
+        Raises:
+            KeyringError: the server has no key, or cannot read it.
+            ConflictError: the project has the maximum number of secrets.
+        """
+        keyring = require_keys(self._keys)
+        return await self._store.secrets.set(
+            project,
+            name,
+            lambda version: keyring.seal(value, secret_owner(project, name, version)),
+            now=self._clock(),
+            author=sender.author,
+        )
+
+    async def delete(self, sender: Sender, project: str, name: str) -> None:
+        """Delete a secret; raises NotFoundError. Ranks that run keep its value."""
+        await self._store.secrets.delete(project, name, now=self._clock(), author=sender.author)
+
+    async def reencrypt(self, author: Author = CONTROLLER) -> Reencryption:
+        """Encrypt values of other keys, and those that are not encrypted, with the current key.
+
+        Raises:
+            KeyringError: the server has no key, or cannot read it.
+        """
+        keyring, store = require_keys(self._keys), self._store.secrets.reencryption
+        key_id, now = keyring.current.id, self._clock()
+
+        def reseal(stored: str, owner: Owner) -> str:
+            return keyring.seal(read_stored(lambda: keyring, stored, owner), owner)
+
+        encrypted, unreadable, batches, is_complete = 0, 0, MAX_ROWS // BATCH_ROWS, True
+        for run in (store.reseal_secrets, store.reseal_hooks):
+            after: tuple[str, ...] | None = ()
+            while after is not None and batches > 0:
+                batch = await run(key_id, reseal, after, BATCH_ROWS, now=now, author=author)
+                encrypted, unreadable = encrypted + batch.encrypted, unreadable + batch.unreadable
+                after, batches = batch.last, batches - 1
+            is_complete = is_complete and after is None
+        return Reencryption(key_id, encrypted, unreadable, is_complete)
+
+
+async def check_secrets(store: Store, spec: JobSpec) -> None:
+    """Check that the project of a spec has the secrets that it names; raises SpecError."""
+    named = spec.project_secrets
+    if not named:
+        return
+    found = {row.name for row in await store.secrets.secrets(spec.project, set(named.values()))}
+    issues = [
+        FieldIssue.at(
+            ("secrets", variable, "from_project"),
+            f"project {spec.project!r} has no secret {name!r}: an admin can create it with "
+            f"`regroup secret set {name} --project {spec.project}`",
+        )
+        for variable, name in named.items()
+        if name not in found
+    ]
+    if issues:
+        raise SpecError(issues)
