@@ -158,5 +158,5 @@ def key_id_of(sealed: str) -> str:
 
 
 def sealed_prefix(key_id: str) -> str:
-    """Return the beginning of all values that this key has encrypted."""
-    return f"{_VERSION}.{key_id}."
+    """Return the beginning of all values that this key has encrypted, or that any key has if it is empty."""
+    return f"{_VERSION}.{key_id}." if key_id else f"{_VERSION}."

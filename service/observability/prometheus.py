@@ -26,6 +26,7 @@ from regroup.service.cluster_state.node_health import closed
 from regroup.service.cluster_state.probe_results import ProbeResults
 from regroup.service.cluster_state.shared_spares import shared_spare_nodes
 from regroup.service.domain.errors import UnavailableError
+from regroup.service.domain.keyring import KeyringError, Keys, no_keys
 from regroup.service.domain.states import JobState
 from regroup.service.observability import metric_names as names
 from regroup.service.observability.job_totals import NOTES_COUNTED, bound_label, sum_name, totals_of
@@ -45,6 +46,7 @@ from regroup.service.store.records import (
     JobRow,
     ProjectRow,
 )
+from regroup.service.store.secrets.reencryption import PLAIN
 from regroup.service.store.store import Store
 from regroup.service.store.sums import SampleKey, Sums, Totals
 from regroup.service.store.totals import REMOVED_ROWS, RETAINED_TABLES
@@ -67,6 +69,7 @@ class Metrics:
         blob_bytes: Callable[[], int | None] = lambda: None,
         local_node_starts: Callable[[], Mapping[str, int]] = dict,
         prices: PriceTable | None = None,
+        keys: Keys = no_keys,
     ) -> None:
         """Create the renderer.
 
@@ -77,12 +80,14 @@ class Metrics:
             blob_bytes: returns the size of all code archives; None while it is unknown.
             local_node_starts: returns the starts of lost local nodes by outcome; empty where regroup starts none.
             prices: price table, for budgets in money.
+            keys: returns the keys of stored secrets.
         """
         self._store, self._cluster = store, cluster
         self._rule = rule
         self._clock = clock
         self._tasks = tasks or ServerTasks()
         self._blob_bytes, self._local_node_starts, self._prices = blob_bytes, local_node_starts, prices
+        self._keys = keys
         self._accounts: dict[str, JobAccount] = {}
         """Accounts of the jobs that are not in the stored sums."""
         self._probes = ProbeResults()
@@ -130,6 +135,7 @@ class Metrics:
         families.append(_counter(names.AUDIT_RECORDS, [((), float(size.sealed))]))
         families.append(_gauge(names.AUDIT_UNSEALED, [((), float(size.unsealed))]))
         families += _of_hooks(sums, await self._store.hooks.deliveries.backlog())
+        families.append(_of_secrets(self._keys, await self._store.secrets.reencryption.uses_of_keys()))
         families += _of_nodes(assess_nodes(await self._store.nodes.events(), now, self._rule))
         return families
 
@@ -197,6 +203,21 @@ def _of_hooks(sums: Sums, backlog: Backlog) -> Iterable[Family]:
     yield _counter(names.HOOK_ATTEMPTS, attempts)
     yield _gauge(names.HOOK_PENDING, [((), float(backlog.pending))])
     yield _gauge(names.HOOK_UNTRIED, [((), backlog.untried_s)])
+
+
+def _of_secrets(keys: Keys, uses: Mapping[str, int]) -> Family:
+    try:
+        keyring = keys()
+    except KeyringError:
+        keyring = None
+    known = [] if keyring is None else [key.id for key in keyring.keys]
+    counts = dict.fromkeys(("current", "former", "missing", "none"), 0)
+    for key_id, count in uses.items():
+        if key_id == PLAIN:
+            counts["none"] += count
+        else:
+            counts["missing" if key_id not in known else "former" if key_id != known[0] else "current"] += count
+    return _gauge(names.STORED_SECRETS, [((key,), float(count)) for key, count in counts.items()])
 
 
 def _samples(name: str, sums: Sums) -> list[tuple[tuple[str, ...], float]]:

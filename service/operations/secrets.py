@@ -3,12 +3,15 @@
 A value is written and never returned. It leaves the server only for the agents of a job that uses it.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+
 from regroup.service.domain.author import CONTROLLER, Author
-from regroup.service.domain.errors import FieldIssue, SpecError
-from regroup.service.domain.keyring import Keys, Owner, read_stored, require_keys
+from regroup.service.domain.errors import FieldIssue, SpecError, UnavailableError
+from regroup.service.domain.keyring import KeyringError, Keys, Owner, read_stored, require_keys
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.secrets.rows import SecretRow, secret_owner
@@ -18,6 +21,8 @@ BATCH_ROWS = 100
 """Number of rows that are encrypted in one transaction."""
 MAX_ROWS = 5_000
 """Number of rows that one request encrypts."""
+_INTERVAL_S = 60.0
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,32 @@ class Secrets:
                 after, batches = batch.last, batches - 1
             is_complete = is_complete and after is None
         return Reencryption(key_id, encrypted, unreadable, is_complete)
+
+    async def encrypt_plain(self) -> int:
+        """Encrypt values that were stored while the server had no key, and return their number. Without a key, none.
+
+        Raises:
+            KeyringError: the server cannot read its key.
+        """
+        keyring, store, encrypted = self._keys(), self._store.secrets.reencryption, 0
+        after: tuple[str, ...] | None = () if keyring is not None else None
+        while keyring is not None and after is not None:
+            batch = await store.reseal_hooks(
+                keyring.current.id, keyring.seal, after, BATCH_ROWS, now=self._clock(), only_plain=True
+            )
+            encrypted, after = encrypted + batch.encrypted, batch.last
+        return encrypted
+
+
+async def run_encryption(secrets: Secrets) -> None:
+    """Encrypt values that were stored while the server had no key, every minute, until cancelled."""
+    while True:
+        try:
+            if count := await secrets.encrypt_plain():
+                _log.info("encrypted secrets that were stored without a key", values=count)
+        except (KeyringError, UnavailableError) as error:
+            _log.warning("stored secrets are not encrypted", error=str(error))
+        await asyncio.sleep(_INTERVAL_S)
 
 
 async def check_secrets(store: Store, spec: JobSpec) -> None:

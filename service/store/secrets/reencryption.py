@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.author import CONTROLLER, Author
-from regroup.service.domain.keyring import KEY_ID_DIGITS, KeyringError, Owner, is_sealed, key_id_of, sealed_prefix
+from regroup.service.domain.keyring import KEY_ID_DIGITS, KeyringError, Owner, key_id_of, sealed_prefix
 from regroup.service.store.audit import Change, record_change
 from regroup.service.store.database import Database
 from regroup.service.store.hooks.rows import HookRow
@@ -85,10 +85,22 @@ class ReencryptionStore:
         return Batch(encrypted, unreadable, (rows[-1].project, rows[-1].name) if len(rows) == limit else None)
 
     async def reseal_hooks(
-        self, key_id: str, reseal: Reseal, after: Sequence[str], limit: int, *, now: float, author: Author = CONTROLLER
+        self,
+        key_id: str,
+        reseal: Reseal,
+        after: Sequence[str],
+        limit: int,
+        *,
+        now: float,
+        author: Author = CONTROLLER,
+        only_plain: bool = False,
     ) -> Batch:
-        """Encrypt a batch of the signing keys of hooks with the current key. See `reseal_secrets`."""
-        query = sa.select(hooks).where(sa.or_(*(_is_other(column, key_id) for column in _HOOK_COLUMNS)))
+        """Encrypt a batch of the signing keys of hooks with the current key. See `reseal_secrets`.
+
+        With `only_plain`, encrypt only those that are not encrypted.
+        """
+        done = sealed_prefix("" if only_plain else key_id)
+        query = sa.select(hooks).where(sa.or_(*(_is_other(column, done) for column in _HOOK_COLUMNS)))
         if after:
             query = query.where(hooks.c.id > after[0])
         query = query.order_by(hooks.c.id).limit(limit).with_for_update(key_share=True)
@@ -96,7 +108,7 @@ class ReencryptionStore:
         async with self._database.write() as connection:
             rows = [HookRow.of(row) for row in (await connection.execute(query)).mappings()]
             for row in rows:
-                changes, failed = _resealed(row, key_id, reseal)
+                changes, failed = _resealed(row, done, reseal)
                 unreadable += failed
                 encrypted += len(changes)
                 if changes:
@@ -110,22 +122,25 @@ _HOOK_COLUMNS = (hooks.c.secret, hooks.c.former_secret)
 
 def _count_by_key(column: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Return the query for the number of values in a column of hooks, by the id of their key."""
-    start, length = len(sealed_prefix("")), KEY_ID_DIGITS
-    is_encrypted = column.startswith(sealed_prefix("")[:-1], autoescape=True)
+    start, length = len(sealed_prefix("")) + 1, KEY_ID_DIGITS
+    is_encrypted = column.startswith(sealed_prefix(""), autoescape=True)
     key_id = sa.case((is_encrypted, sa.func.substr(column, start, length)), else_=PLAIN)
     return sa.select(key_id.label("key_id"), sa.func.count()).where(column.is_not(None)).group_by(key_id)
 
 
-def _is_other(column: sa.ColumnElement[Any], key_id: str) -> sa.ColumnElement[bool]:
-    return sa.and_(column.is_not(None), sa.not_(column.startswith(sealed_prefix(key_id), autoescape=True)))
+def _is_other(column: sa.ColumnElement[Any], prefix: str) -> sa.ColumnElement[bool]:
+    return sa.and_(column.is_not(None), sa.not_(column.startswith(prefix, autoescape=True)))
 
 
-def _resealed(row: HookRow, key_id: str, reseal: Reseal) -> tuple[dict[str, str], int]:
-    """Return the new values of a hook's columns, and the number of values that cannot be read."""
+def _resealed(row: HookRow, done: str, reseal: Reseal) -> tuple[dict[str, str], int]:
+    """Return the new values of a hook's columns, and the number of values that cannot be read.
+
+    Values that begin with `done` stay as they are.
+    """
     changes, unreadable = dict[str, str](), 0
     for name in ("secret", "former_secret"):
         stored: str | None = getattr(row, name)
-        if stored is None or (is_sealed(stored) and key_id_of(stored) == key_id):
+        if stored is None or stored.startswith(done):
             continue
         try:
             changes[name] = reseal(stored, row.owner)
