@@ -210,13 +210,13 @@ def _of_secrets(keys: Keys, uses: Mapping[str, int]) -> Family:
         keyring = keys()
     except KeyringError:
         keyring = None
-    known = [] if keyring is None else [key.id for key in keyring.keys]
+    ids = [] if keyring is None else [key.id for key in keyring.keys]
     counts = dict.fromkeys(("current", "former", "missing", "none"), 0)
     for key_id, count in uses.items():
         if key_id == PLAIN:
             counts["none"] += count
         else:
-            counts["missing" if key_id not in known else "former" if key_id != known[0] else "current"] += count
+            counts["missing" if key_id not in ids else "former" if key_id != ids[0] else "current"] += count
     return _gauge(names.STORED_SECRETS, [((key,), float(count)) for key, count in counts.items()])
 
 

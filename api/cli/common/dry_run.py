@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 VERBS = frozenset(
     {
         "submit", "cancel", "release", "resize", "suspend", "resume", "cordon", "uncordon", "drain", "undrain",
-        "budget", "projects", "identities", "members", "token", "hooks", "apply",
+        "budget", "projects", "identities", "members", "token", "hooks", "secret", "apply",
     }
 )  # fmt: skip
 """Verbs with a dry run. The others change nothing, or wait for what they started."""
