@@ -114,8 +114,8 @@ class Gang:
             agent = self.agents.agent(config.node_id, timeout_s=timeout_s)
             status = await agent.status()
             self.missing.discard(config.node_id)
-            self.node_facts.secrets_versions[config.node_id] = status.secrets_version
-            if not status.secrets_version:
+            if self.secrets.names:
+                self.node_facts.secrets_versions[config.node_id] = status.secrets_version
                 await self._send_secrets(config.node_id)
             if config.requirements:
                 self.on_phase("environment", None, f"installing requirements on {config.node_name}")
