@@ -100,7 +100,7 @@ class Keyring:
                 f"{self.source}, or set the secret again"
             )
         try:
-            data = base64.urlsafe_b64decode(sealed.split(".")[2])
+            data = _decode(sealed.split(".")[2])
             value = AESGCM(key.material).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], owner.associated_data)
             return value.decode()
         except (InvalidTag, ValueError, IndexError):
@@ -155,6 +155,14 @@ def key_id_of(sealed: str) -> str:
     """Return the id of the key of an encrypted value; empty if the text is damaged."""
     parts = sealed.split(".")
     return parts[1] if len(parts) == 3 and parts[0] == _VERSION else ""
+
+
+def _decode(text: str) -> bytes:
+    """Return the bytes of a text in its only spelling; raises ValueError for any other."""
+    data = base64.b64decode(text, altchars=b"-_", validate=True)
+    if base64.urlsafe_b64encode(data).decode() != text:
+        raise ValueError("the text has bits that its bytes do not have")
+    return data
 
 
 def sealed_prefix(key_id: str) -> str:

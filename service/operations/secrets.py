@@ -96,7 +96,7 @@ class Secrets:
             while after is not None and batches > 0:
                 batch = await run(key_id, reseal, after, BATCH_ROWS, now=now, author=author)
                 encrypted, unreadable = encrypted + batch.encrypted, unreadable + batch.unreadable
-                after, batches = batch.last, batches - 1
+                after, batches = batch.last, batches - bool(batch.encrypted + batch.unreadable)
             is_complete = is_complete and after is None
         return Reencryption(key_id, encrypted, unreadable, is_complete)
 
