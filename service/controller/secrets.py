@@ -7,7 +7,7 @@ from regroup.service.cluster_state.secrets import SecretsUnreadableError, names_
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.reconciler import Reconciler
 from regroup.service.ports.sync import Intents, SecretValues, SupervisorStatus
-from regroup.service.store.records import PLACEABLE, SECRETS_READABLE, Condition, JobRow
+from regroup.service.store.records import SECRETS_READABLE, Condition, JobRow
 
 _UNREADABLE = "secret_unreadable"
 
@@ -60,5 +60,5 @@ async def with_readable_secrets(leader: LeaderContext, queue: Sequence[JobRow]) 
     for job in queue:
         if job.id in problems:
             async with leader.faults.isolate(job.id, "to store why it waits"):
-                await leader.set_conditions(job, (Condition(PLACEABLE, False, _UNREADABLE, problems[job.id]),))
+                await leader.set_conditions(job, (Condition(SECRETS_READABLE, False, _UNREADABLE, problems[job.id]),))
     return [job for job in queue if job.id not in problems]

@@ -11,7 +11,7 @@ from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.secrets import SecretReconciler, with_readable_secrets
 from regroup.service.domain.keyring import Key, Keyring, KeyringError, Keys, no_keys
 from regroup.service.ports.sync import SecretValues
-from regroup.service.store.records import PLACEABLE, SECRETS_READABLE, JobRow, Lease
+from regroup.service.store.records import SECRETS_READABLE, JobRow, Lease
 from regroup.service.store.secrets.rows import secret_owner
 from regroup.service.store.store import Store
 from tests.service.controller.test_controller import ControlSetup
@@ -55,7 +55,7 @@ async def test_a_job_waits_until_its_secrets_can_be_read(setup: ControlSetup, le
     job, free = await queued(setup.store), await queued(setup.store, "j-two", secrets={})
     assert await with_readable_secrets(leader(), [job, free]) == [free]
     (condition,) = (await setup.store.job("j-one")).conditions
-    assert (condition.type, condition.status, condition.reason) == (PLACEABLE, False, "secret_unreadable")
+    assert (condition.type, condition.status, condition.reason) == (SECRETS_READABLE, False, "secret_unreadable")
     assert "has no secret 'hf-token' any more" in condition.message and "regroup secret set" in condition.message
     await set_secret(setup.store)
     assert await with_readable_secrets(leader(), [job, free]) == [job, free]
