@@ -1,6 +1,6 @@
 """Wire models of the secrets of projects. No answer contains a value."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 from pydantic_core import PydanticCustomError
@@ -11,6 +11,9 @@ MIN_CHARACTERS = 4
 """Shortest value. Shorter ones could not be removed from logs: they are parts of other words."""
 MAX_BYTES = 16 * 1024
 """Longest value, in UTF-8."""
+
+_BOUNDS: dict[str, Any] = {"minLength": MIN_CHARACTERS, "maxLength": MAX_BYTES}
+"""Bounds in the schema of the API. `check_value` checks them: a message of the library would be about items."""
 
 
 def check_value(value: SecretStr) -> SecretStr:
@@ -35,7 +38,7 @@ class SecretValue(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    value: Annotated[SecretStr, Field(max_length=MAX_BYTES), AfterValidator(check_value)]
+    value: Annotated[SecretStr, Field(json_schema_extra=_BOUNDS), AfterValidator(check_value)]
     """Any text without NUL characters: at least 4 characters, and at most 16 KiB in UTF-8."""
 
 
