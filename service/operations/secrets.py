@@ -14,7 +14,7 @@ from regroup.service.domain.errors import FieldIssue, SpecError, UnavailableErro
 from regroup.service.domain.keyring import KeyringError, Keys, Owner, read_stored, require_keys
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.spec.job import JobSpec
-from regroup.service.store.secrets.rows import SecretRow, secret_owner
+from regroup.service.store.secrets.rows import SECRET, SecretRow, secret_owner
 from regroup.service.store.store import Store
 
 BATCH_ROWS = 100
@@ -88,7 +88,10 @@ class Secrets:
         key_id, now = keyring.current.id, self._clock()
 
         def reseal(stored: str, owner: Owner) -> str:
-            return keyring.seal(read_stored(lambda: keyring, stored, owner), owner)
+            # A secret is never stored in plain text. Otherwise a text that somebody wrote there would become its value.
+            is_secret = owner.kind == SECRET
+            value = keyring.open(stored, owner) if is_secret else read_stored(lambda: keyring, stored, owner)
+            return keyring.seal(value, owner)
 
         encrypted, unreadable, batches, is_complete = 0, 0, MAX_ROWS // BATCH_ROWS, True
         for run in (store.reseal_secrets, store.reseal_hooks):

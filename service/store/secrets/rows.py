@@ -8,6 +8,9 @@ from regroup.service.domain.keyring import Owner
 from regroup.service.domain.versions import etag_of
 from regroup.service.store.schema.json_values import plain
 
+SECRET = "secret"
+"""Kind of the owner of a secret of a project."""
+
 
 @dataclass(frozen=True)
 class SecretRow:
@@ -55,4 +58,4 @@ class SecretRow:
 
 def secret_owner(project: str, name: str, version: int) -> Owner:
     """Return the owner of a version of a secret."""
-    return Owner("secret", project, name, version)
+    return Owner(SECRET, project, name, version)

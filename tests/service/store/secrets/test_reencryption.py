@@ -12,6 +12,7 @@ from regroup.service.operations import secrets as operations
 from regroup.service.operations.secrets import Secrets
 from regroup.service.store.audit import AuditFilter
 from regroup.service.store.hooks.rows import HookRow
+from regroup.service.store.schema.secret_tables import secrets as secrets_table
 from regroup.service.store.secrets.reencryption import PLAIN
 from regroup.service.store.store import Store
 
@@ -100,3 +101,14 @@ async def test_without_a_key_nothing_is_set(store: Store) -> None:
     with pytest.raises(KeyringError, match="REGROUP_SECRETS_KEY_FILE"):
         await secrets.reencrypt()
     assert await secrets.secrets("vision") == []
+
+
+async def test_a_plain_text_does_not_become_the_value_of_a_secret(
+    store: Store, set_secret: Set, make_ring: Ring
+) -> None:
+    await set_secret()
+    async with store._database.write() as connection:
+        await connection.execute(secrets_table.update().values(sealed="chosen by eve", key_id=""))
+    done = await use_cases(store, make_ring(2, 1)).reencrypt()
+    assert (done.encrypted, done.unreadable) == (0, 1)
+    assert (await store.secrets.secret("vision", "hf-token")).sealed == "chosen by eve"
