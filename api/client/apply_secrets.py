@@ -46,7 +46,7 @@ def read_source(source: SetupSecret, location: tuple[str, ...]) -> str:
     """Return the value of a variable or a file of this process, without the line ends at its end.
 
     Raises:
-        SpecError: it cannot be read, or is no value of a secret. The message has no part of it.
+        SpecError: it cannot be read, or is too short or too long. The message has no part of it.
     """
     if source.from_env is not None:
         value = os.environ.get(source.from_env)

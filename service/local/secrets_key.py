@@ -26,7 +26,7 @@ _COMMENT = "# Key of the secrets in the database of regroup. Without this file t
 
 @dataclass(frozen=True)
 class _FileState:
-    """What changes when a file is written or replaced."""
+    """The attributes of a file of which one differs after each change."""
 
     inode: int
     changed_ns: int

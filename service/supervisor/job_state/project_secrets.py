@@ -1,7 +1,7 @@
 """The values of the project's secrets that a job uses, in the memory of its supervisor.
 
-The controller sends them after the start of the supervisor, and again when one was changed. They are no part of the
-start configuration: Ray keeps that, to start the supervisor again.
+The controller sends them after the start of the supervisor, and again when one was changed. The start
+configuration does not contain them: Ray keeps that, to start the supervisor again.
 """
 
 import asyncio

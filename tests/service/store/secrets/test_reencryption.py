@@ -1,4 +1,4 @@
-"""Encryption with another key: all values of projects and hooks, in batches; what cannot be read stays as it is."""
+"""Encryption with another key: all values of projects and hooks, in batches. Unreadable values stay as they are."""
 
 from collections.abc import Callable
 from typing import Any

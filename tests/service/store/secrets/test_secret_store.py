@@ -68,7 +68,7 @@ async def test_a_use_changes_neither_version_nor_etag(store: Store, set_secret: 
 
 
 async def test_an_exchanged_row_is_refused(store: Store, set_secret: Set, make_ring: Ring) -> None:
-    """Everyone who can write to the database can exchange rows, for example to read a secret in a job of their own."""
+    """A person with access to the database can exchange rows, for example to read a secret in another job."""
     mine, theirs = await set_secret("mine", "of eve"), await set_secret("theirs", VALUE, project="speech")
     async with store._database.write() as connection:
         exchanged = secrets.update().where(secrets.c.project == "vision", secrets.c.name == "mine")
