@@ -88,7 +88,7 @@ class Secrets:
         key_id, now = keyring.current.id, self._clock()
 
         def reseal(stored: str, owner: Owner) -> str:
-            # A secret is never stored in plain text. Otherwise a text that a person writes there would become its value.
+            # A secret is never stored in plain text: a text that a person writes there must not become its value.
             is_secret = owner.kind == SECRET
             value = keyring.open(stored, owner) if is_secret else read_stored(lambda: keyring, stored, owner)
             return keyring.seal(value, owner)
