@@ -12,6 +12,9 @@ from regroup.service.store.records import JobRow
 from regroup.service.store.secrets.rows import SecretRow
 from regroup.service.store.store import Store
 
+SECRETS_READABLE = "SecretsReadable"
+"""Condition of a job that waits or runs: false if a secret of its project cannot be read, so that no agent gets it."""
+
 
 class SecretsUnreadableError(RegroupError):
     """A secret of a job does not exist any more, or its value cannot be decrypted."""

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from regroup.service.cluster_state.allocations import JobAllocations
-from regroup.service.cluster_state.secrets import SecretsUnreadableError, names_of
+from regroup.service.cluster_state.secrets import SECRETS_READABLE, SecretsUnreadableError, names_of
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.reconciler import Reconciler
 from regroup.service.ports.sync import Intents, SecretValues, SupervisorStatus
-from regroup.service.store.records import SECRETS_READABLE, Condition, JobRow
+from regroup.service.store.records import Condition, JobRow
 
 _UNREADABLE = "secret_unreadable"
 

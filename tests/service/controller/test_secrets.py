@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from regroup.service.cluster_state.secrets import SecretReader
+from regroup.service.cluster_state.secrets import SECRETS_READABLE, SecretReader
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.secrets import SecretReconciler, with_readable_secrets
 from regroup.service.domain.keyring import Key, Keyring, KeyringError, Keys, no_keys
 from regroup.service.ports.sync import SecretValues
-from regroup.service.store.records import SECRETS_READABLE, JobRow, Lease
+from regroup.service.store.records import JobRow, Lease
 from regroup.service.store.secrets.rows import secret_owner
 from regroup.service.store.store import Store
 from tests.service.controller.test_controller import ControlSetup
