@@ -1,5 +1,6 @@
 """Secrets of projects in the controller: jobs wait until they can be read, and supervisors get the newest values."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from regroup.service.cluster_state.secrets import SECRETS_READABLE, SecretReader
+from regroup.service.controller.controller import Controller
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.secrets import SecretReconciler, with_readable_secrets
 from regroup.service.domain.keyring import Key, Keyring, KeyringError, Keys, no_keys
@@ -145,3 +147,20 @@ async def test_a_job_without_project_secrets_costs_nothing(setup: ControlSetup, 
     reconciler = SecretReconciler(context)
     await reconciler.reconcile(job, status(), 10.0)
     assert reconciler.intents(job, None).set_fields() == {}  # type: ignore[arg-type]
+
+
+async def test_a_supervisor_gets_values_with_a_sync_and_not_with_its_start(setup: ControlSetup) -> None:
+    await set_secret(setup.store)
+    controller = asyncio.create_task(Controller(setup.store, setup.cluster, setup.settings, keys=lambda: RING).run())
+    try:
+        job_id = await setup.submit(secrets=USES)
+        supervisor = await setup.supervisor(job_id)
+        sent = await asyncio.wait_for(supervisor.wait_for_intent("secrets"), 10)
+        assert sent["values"] == {"hf-token": VALUE}
+        assert supervisor.payload["spec"]["secrets"]["HF_TOKEN"]["from_project"] == "hf-token"
+        assert VALUE not in str(supervisor.payload)
+        events = await setup.store.events(job_id, 0, 100)
+        assert events and VALUE not in str([events, await setup.store.job(job_id)])
+    finally:
+        controller.cancel()
+        await asyncio.gather(controller, return_exceptions=True)
