@@ -155,6 +155,7 @@ async def test_a_supervisor_gets_values_with_a_sync_and_not_with_its_start(setup
     try:
         job_id = await setup.submit(secrets=USES)
         supervisor = await setup.supervisor(job_id)
+        await supervisor.state("RUNNING", "first_step")  # an event ends the first long poll
         sent = await asyncio.wait_for(supervisor.wait_for_intent("secrets"), 10)
         assert sent["values"] == {"hf-token": VALUE}
         assert supervisor.payload["spec"]["secrets"]["HF_TOKEN"]["from_project"] == "hf-token"
