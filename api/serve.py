@@ -16,7 +16,7 @@ import uvicorn
 from regroup.api.app import create_app
 from regroup.api.web.access import SIGN_IN
 from regroup.api.web.server_config import configure, load_tls
-from regroup.service.local import api_token, private_files
+from regroup.service.local import api_token, private_files, secrets_key
 from regroup.service.local.api_token import ApiToken
 from regroup.service.local.data_marker import mark_data_folders
 from regroup.service.local.server_exit import LISTENER, StartConditions, end_within
@@ -24,6 +24,7 @@ from regroup.service.operations.access.sessions import LINK_S, Link
 from regroup.service.server import control_plane
 from regroup.service.server.allocator import limit_arenas
 from regroup.service.server.listener import bind, url_of
+from regroup.service.server.log_format import hide_variables
 from regroup.service.settings import Settings
 
 _DESCRIPTORS = 65_536
@@ -46,9 +47,10 @@ def serve(settings: Settings) -> None:
     """
     conditions = StartConditions()
     limit_arenas()
+    hide_variables()
     load_tls(settings)  # to refuse a wrong certificate before anything is started
     private_files.make_private()
-    for name in api_token.VARIABLES:  # Ray's processes would inherit them
+    for name in (*api_token.VARIABLES, secrets_key.VARIABLE):  # Ray's processes would inherit them
         os.environ.pop(name, None)
     private_files.prepare_state_dir(settings.state_dir)
     mark_data_folders(settings.state_dir, settings.storage_uri, settings.blob_uri)

@@ -188,6 +188,13 @@ class Settings(BaseSettings):
     audit_retention_s: _Seconds = 2 * 365 * 86400.0
     """Age at which audit records are removed; 0 keeps them. Export them before; see docs/operations/audit.md."""
 
+    secrets_key_file: Path | None = None
+    """File with the keys that encrypt stored secrets, one per line, the newest first. Default with SQLite:
+    `secrets.key` in `state_dir`, created at the first start; with PostgreSQL: none. See docs/operations/secrets.md."""
+    secrets_key: str = Field(default="", repr=False)
+    """The keys themselves, separated by commas, instead of a file. Other users of the machine may see variables, so
+    prefer the file."""
+
     prices: str = Field(default="", max_length=100_000)
     """Price table of device-hours: the path of a YAML or JSON file, or the table itself, which begins with `{`. See
     docs/operations/usage.md."""
@@ -238,7 +245,9 @@ class Settings(BaseSettings):
             raise ValueError(f"topology_labels: unknown level {unknown[0]!r}; expected one of {', '.join(levels)}")
         return value
 
-    @field_validator("state_dir", "token_file", "unix_socket", "tls_cert", "tls_key", "smtp_password_file")
+    @field_validator(
+        "state_dir", "token_file", "unix_socket", "tls_cert", "tls_key", "smtp_password_file", "secrets_key_file"
+    )
     @classmethod
     def _make_absolute(cls, value: Path | None) -> Path | None:
         return None if value is None or value == Path() else value.expanduser().absolute()
@@ -289,6 +298,13 @@ class Settings(BaseSettings):
             raise _invalid(field, None, "smtp_user and smtp_password_file belong together: give both, or none")
         if self.smtp_user and self.smtp_tls == "off" and not is_loopback_host(self.smtp_host):
             raise _invalid("smtp_tls", "off", "the network would carry the password of smtp_user; use starttls or tls")
+        return self
+
+    @model_validator(mode="after")
+    def _check_secrets_key(self) -> Self:
+        if self.secrets_key and self.secrets_key_file is not None:
+            path = str(self.secrets_key_file)
+            raise _invalid("secrets_key_file", path, "secrets_key has keys, too: give the file or the keys")
         return self
 
     @model_validator(mode="after")

@@ -23,6 +23,7 @@ from regroup.api.cli.commands import (
     projects,
     resize,
     run,
+    secrets,
     serve,
     sessions,
     simulate,
@@ -86,6 +87,7 @@ GROUPS: tuple[tuple[str, str, typer.Typer], ...] = (
     ("Profiles", "profiles", login.app),
     ("Audit records", "audit", audit.app),
     ("Notifications", "hooks", hooks.app),
+    ("Secrets", "secret", secrets.app),
     ("Fault injection", "chaos", chaos.app),
 )
 """Commands that have subcommands: heading, name, and the Typer application of the subcommands."""

@@ -19,6 +19,7 @@ from regroup.api.client.async_audit_methods import AsyncAuditMethods
 from regroup.api.client.async_cluster_methods import AsyncClusterMethods
 from regroup.api.client.async_hook_methods import AsyncHookMethods
 from regroup.api.client.async_identity_methods import AsyncIdentityMethods
+from regroup.api.client.async_secret_methods import AsyncSecretMethods
 from regroup.api.client.async_usage_methods import AsyncUsageMethods
 from regroup.api.client.client import DEFAULT_URL, PATIENCE_S
 from regroup.api.client.connection.address import server_url
@@ -39,7 +40,14 @@ from regroup.service.domain.layout import Layout
 from regroup.service.spec.job import JobSpec
 
 
-class AsyncClient(AsyncAuditMethods, AsyncClusterMethods, AsyncHookMethods, AsyncIdentityMethods, AsyncUsageMethods):
+class AsyncClient(
+    AsyncAuditMethods,
+    AsyncClusterMethods,
+    AsyncHookMethods,
+    AsyncIdentityMethods,
+    AsyncSecretMethods,
+    AsyncUsageMethods,
+):
     """One server.
 
     A job is given by its id or its name. A name means the live job of that name in `project`, else its newest.

@@ -29,6 +29,7 @@ from regroup.api.client.hook_methods import HookMethods
 from regroup.api.client.identity_methods import IdentityMethods
 from regroup.api.client.operations import job_control, job_queries, plans, server, uploads
 from regroup.api.client.restart_check import RestartVerdict
+from regroup.api.client.secret_methods import SecretMethods
 from regroup.api.client.usage_methods import UsageMethods
 from regroup.api.schemas import history
 from regroup.api.schemas import jobs as schemas
@@ -45,7 +46,7 @@ DEFAULT_URL = "http://127.0.0.1:8500"
 PATIENCE_S = 15.0
 
 
-class Client(AuditMethods, ClusterMethods, HookMethods, IdentityMethods, UsageMethods):
+class Client(AuditMethods, ClusterMethods, HookMethods, IdentityMethods, SecretMethods, UsageMethods):
     """One server.
 
     A job is given by its id or its name. A name means the live job of that name in `project`, else its newest.

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from regroup.api.client.apply_steps import ApplyStep
 from regroup.api.client.connection.transport import SyncTransport
 from regroup.api.client.operations import apply, nodes, projects
-from regroup.api.client.operations.apply import ApplyStep
 from regroup.api.schemas.drains import Drain
 from regroup.api.schemas.nodes import Node
 from regroup.api.schemas.projects import Project, ProjectSettings
@@ -72,10 +72,13 @@ class ClusterMethods:
         """Delete the settings of a project that has no unfinished jobs."""
         return self._transport.run(projects.delete_project(name))
 
-    def apply(self, setup: Setup, *, prune: bool = False) -> list[ApplyStep]:
-        """Bring identities, projects and members into the state of a file, and return the changes.
+    def apply(self, setup: Setup, *, prune: bool = False, replace_secrets: bool = False) -> list[ApplyStep]:
+        """Bring identities, projects, members and secrets into the state of a file, and return the changes.
 
         Args:
             prune: Also remove members of the file's projects that the file does not list.
+            replace_secrets: Also set the secrets of the file that exist.
         """
-        return self._transport.run(apply.apply(setup, prune=prune, trial=self._transport.is_trial))
+        return self._transport.run(
+            apply.apply(setup, prune=prune, replace_secrets=replace_secrets, trial=self._transport.is_trial)
+        )

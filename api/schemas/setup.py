@@ -1,4 +1,4 @@
-"""The file of `regroup apply`: people, service accounts, projects and their members."""
+"""The file of `regroup apply`: people, service accounts, and projects with their members and secrets."""
 
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 from regroup.api.schemas.identities import MemberSettings, PermissionName, Subject
 from regroup.api.schemas.projects import ProjectSettings
 from regroup.service.domain.identity import IdentityKind, Role
-from regroup.service.spec.types import Name
+from regroup.service.spec.types import Location, Name, SecretName, VariableName
 
 MAX_ENTRIES = 10_000
 
@@ -47,11 +47,44 @@ class SetupIdentity(BaseModel):
         return self
 
 
+def _refuse_literal(value: object) -> object:
+    """Refuse the value of a secret itself: the file is stored with other configuration."""
+    if isinstance(value, str | int | float | bool):
+        message = "must not be the value itself: write {from_env: VARIABLE} or {from_file: PATH}, of your machine"
+        raise PydanticCustomError("literal_secret", message)
+    return value
+
+
+class SetupSecret(BaseModel):
+    """A place on the caller's machine that has the value of a secret."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    from_env: VariableName | None = None
+    """Name of an environment variable of `regroup apply`."""
+    from_file: Location | None = None
+    """Path of a file, read by `regroup apply`."""
+
+    @model_validator(mode="after")
+    def _check_one_source(self) -> "SetupSecret":
+        if (self.from_env is None) == (self.from_file is None):
+            raise PydanticCustomError("setup_secret", "set exactly one of from_env and from_file")
+        return self
+
+    def __str__(self) -> str:
+        return f"from_env: {self.from_env}" if self.from_env is not None else f"from_file: {self.from_file}"
+
+
+SecretEntry = Annotated[SetupSecret, BeforeValidator(_refuse_literal)]
+
+
 class SetupProject(ProjectSettings):
-    """A project with its settings and its members."""
+    """A project with its settings, its members and its secrets."""
 
     members: Annotated[dict[MemberName, MemberEntry], Field(max_length=MAX_ENTRIES)] = {}
     """Name of an identity, or `group:NAME` → its role, or its role and its permissions."""
+    secrets: Annotated[dict[SecretName, SecretEntry], Field(max_length=100)] = {}
+    """Name of a secret → the place of its value on your machine. Never the value itself."""
 
 
 class Setup(BaseModel):

@@ -2,8 +2,8 @@
 
 import json
 import traceback
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import structlog
 from fastapi import FastAPI, Request
@@ -41,6 +41,14 @@ CODE_BY_STATUS = {
     408: "request_timeout",
     413: "body_too_large",
 }
+_SECRET = "regroup_secret_request"
+EndpointT = TypeVar("EndpointT", bound=Callable[..., Any])
+
+
+def secret_request(endpoint: EndpointT) -> EndpointT:
+    """Mark a route whose request has a secret, so that no problem contains a part of it."""
+    setattr(endpoint, _SECRET, True)
+    return endpoint
 
 
 def problem(code: str, detail: str, path: str, errors: Sequence[InvalidField] = ()) -> Response:
@@ -109,6 +117,8 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
         items = error.errors()
         in_body = any(item["loc"] and item["loc"][0] == "body" for item in items)
         fields = _invalid_fields(items, error.body)
+        if getattr(request.scope.get("endpoint"), _SECRET, False):
+            fields = [field.model_copy(update={"value": None}) for field in fields]
         return problem(
             "invalid_spec" if in_body else "invalid_request", _describe_fields(fields), request.url.path, fields
         )

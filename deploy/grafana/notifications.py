@@ -1,9 +1,9 @@
-"""The row of the dashboard about notifications of hooks."""
+"""The row of the dashboard about notifications of hooks, and about stored secrets."""
 
 from panels import Panel, Query, Row
 
 NOTIFICATIONS = Row(
-    "Notifications",
+    "Notifications and secrets",
     (
         Panel(
             "Attempts",
@@ -22,6 +22,12 @@ NOTIFICATIONS = Row(
             "Time since its event. More than a minute means that a receiver is too slow, or that no server delivers.",
             "s",
             [Query("max(regroup_hook_oldest_untried_seconds)", "")],
+        ),
+        Panel(
+            "Stored secrets",
+            "Secrets of projects and hooks, by their key. Those of a missing key cannot be read.",
+            "short",
+            [Query("max by (key) (regroup_stored_secrets)", "{{key}}")],
         ),
     ),
 )

@@ -15,6 +15,7 @@ from regroup.service.cluster_state.allocations import allocate
 from regroup.service.cluster_state.budgets import BudgetReader
 from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
+from regroup.service.cluster_state.secrets import SecretReader
 from regroup.service.controller.background_task import BackgroundTask
 from regroup.service.controller.budgets import BudgetResumption, within_budgets
 from regroup.service.controller.fences import remove_fences
@@ -25,7 +26,9 @@ from regroup.service.controller.preemption import request_capacity
 from regroup.service.controller.prewarm import Prewarmer
 from regroup.service.controller.refused_placements import RefusedPlacements
 from regroup.service.controller.scheduling import AutoscalerRequests, Scheduler
+from regroup.service.controller.secrets import with_readable_secrets
 from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, PreconditionError, UnavailableError
+from regroup.service.domain.keyring import Keys, no_keys
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.scheduling.autoscaler_request import NodeRequest
 from regroup.service.policy.scheduling.decide import Admission, DecisionFault, SchedulingDecision, Wait
@@ -49,12 +52,18 @@ class Controller:
     """Leads when it can. It survives a lost cluster or database, and reports them in `check`."""
 
     def __init__(
-        self, store: Store, cluster: Cluster, settings: Settings, clock: Callable[[], float] = time.time
+        self,
+        store: Store,
+        cluster: Cluster,
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
+        keys: Keys = no_keys,
     ) -> None:
         self._store = store
         self._cluster = cluster
         self._settings = settings
         self._clock = clock
+        self._keys = keys
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
         self._lease: Lease | None = None
         self._problem = "the first scheduling pass has not finished"
@@ -129,7 +138,7 @@ class Controller:
         leader = LeaderContext(
             lease, self._store, self._cluster, self._settings, self._clock, self._drain_notices, headroom,
             JobFaults(self._store, lease, self._clock, self.passes), RefusedPlacements(self._clock),
-            BudgetReader(self._store, read_prices(self._settings.prices)),
+            BudgetReader(self._store, read_prices(self._settings.prices)), SecretReader(self._store, self._keys),
         )  # fmt: skip
         _log.info("this controller leads", holder=self._holder)
         self.passes.lead()
@@ -196,7 +205,7 @@ class Controller:
         leader.refused_placements.retain(unfinished)
         queue = [job for job in queued if job.id not in self._reconciling and not job.damaged]
         queue = [job for job in queue if not await self._expire(leader, job) and not await self._delay(leader, job)]
-        queue = await within_budgets(leader, queue)
+        queue = await with_readable_secrets(leader, await within_budgets(leader, queue))
         # A step that fails does not keep the later ones from their work.
         errors = list[Exception]()
         try:

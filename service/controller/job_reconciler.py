@@ -27,6 +27,7 @@ from regroup.service.controller.node_replacement import ReplacementReconciler
 from regroup.service.controller.predictions import PredictionReconciler
 from regroup.service.controller.reconciler import Reconciler
 from regroup.service.controller.resize import ResizeReconciler
+from regroup.service.controller.secrets import SecretReconciler
 from regroup.service.controller.shared_storage import SharedStorageReconciler
 from regroup.service.controller.spares import SpareReconciler
 from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, PreconditionError, UnavailableError
@@ -197,6 +198,7 @@ def _reconcilers(leader: LeaderContext, account: JobAccount) -> Sequence[Reconci
     """
     resize = ResizeReconciler(leader)
     return [
+        SecretReconciler(leader),
         PredictionReconciler(leader),  # before the first steps of a generation are recorded
         ReplacementReconciler(leader, resize.shrink),
         LowUtilizationReconciler(leader),

@@ -8,6 +8,7 @@ from regroup.service.cluster_state.budgets import BudgetReader
 from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.node_health import NodeHealth, rule_of
 from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
+from regroup.service.cluster_state.secrets import SecretReader
 from regroup.service.controller.job_faults import JobFaults
 from regroup.service.controller.refused_placements import RefusedPlacements
 from regroup.service.domain.states import JobState, Reason, check_transition
@@ -37,6 +38,8 @@ class LeaderContext:
     """Jobs whose devices the cluster refused."""
     budgets: BudgetReader
     """Use of the budgets of jobs and projects."""
+    secrets: SecretReader
+    """Secrets of projects."""
 
     @property
     def health(self) -> NodeHealth:

@@ -60,6 +60,7 @@ class SupervisorPhase(StrEnum):
     """The present activity of a supervisor. Agents may report other phases of starting."""
 
     AGENTS = "agents"
+    SECRETS = "secrets"
     ENVIRONMENT = "environment"
     DATA = "data"
     PREFLIGHT = "preflight"

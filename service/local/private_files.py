@@ -12,7 +12,7 @@ _OPEN = 0o077
 """Permission bits of the group and of other users."""
 _SIGNS = ("api.token", "ray.token", "regroup.db")
 """Names by which a folder is recognized as a state directory."""
-_OWN_NAMES = (*_SIGNS, "blobs", "ray.json", "server.json", "storage")
+_OWN_NAMES = (*_SIGNS, "blobs", "ray.json", "secrets.key", "server.json", "storage")
 """Beginnings of the names of files and folders in a state directory."""
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 from regroup.service.domain.errors import UnavailableError
-from regroup.service.local import api_token, processes
+from regroup.service.local import api_token, processes, secrets_key
 from regroup.service.local.node_devices import divide_devices
 from regroup.service.local.private_files import prepare_state_dir, write_private
 from regroup.service.local.processes import Process
@@ -329,9 +329,8 @@ def _log_tails(commands: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-_NOT_INHERITED = frozenset(
-    {"RAY_ADDRESS", "RAY_NAMESPACE", "RAY_RUNTIME_ENV", "RAY_AUTH_TOKEN", "CUDA_VISIBLE_DEVICES", *api_token.VARIABLES}
-)
+_OF_RAY = ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_RUNTIME_ENV", "RAY_AUTH_TOKEN")
+_NOT_INHERITED = frozenset({*_OF_RAY, "CUDA_VISIBLE_DEVICES", secrets_key.VARIABLE, *api_token.VARIABLES})
 _DAEMON_ENVIRONMENT = {
     # Ray's memory monitor would kill an agent for the memory of its ranks; the kernel kills a rank first.
     "RAY_memory_monitor_refresh_ms": "0",

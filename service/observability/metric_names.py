@@ -134,6 +134,12 @@ HOOK_UNTRIED = Metric(
     "Age of the oldest notification without an attempt. More than a minute means that no server delivers, or that a "
     "receiver is too slow.",
 )  # fmt: skip
+STORED_SECRETS = Metric(
+    "regroup_stored_secrets", "gauge",
+    "Stored secrets of projects and hooks, by their key: current, former (another key of the server), missing (the "
+    "server does not have the key, so they cannot be read) or none (they are not encrypted).",
+    ("key",),
+)  # fmt: skip
 BLOB_BYTES = Metric(
     "regroup_blob_bytes", "gauge",
     "Size of all code archives and unfinished uploads, measured every minute. `REGROUP_BLOB_QUOTA_BYTES` limits it.",

@@ -27,6 +27,7 @@ from regroup.service.cluster_state.probe_results import ProbeResults
 from regroup.service.cluster_state.shared_spares import shared_spare_nodes
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.limits import Limit
+from regroup.service.domain.keyring import KeyringError, Keys, no_keys
 from regroup.service.domain.states import JobState
 from regroup.service.observability import metric_names as names
 from regroup.service.observability.job_totals import NOTES_COUNTED, bound_label, sum_name, totals_of
@@ -48,6 +49,7 @@ from regroup.service.store.rows.records import (
     ProjectRow,
 )
 from regroup.service.store.rows.sums import SampleKey, Sums, Totals
+from regroup.service.store.secrets.reencryption import PLAIN
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 
@@ -69,6 +71,7 @@ class Metrics:
         local_node_starts: Callable[[], Mapping[str, int]] = dict,
         prices: PriceTable | None = None,
         refusals: Mapping[Limit, int] | None = None,
+        keys: Keys = no_keys,
     ) -> None:
         """Create the renderer.
 
@@ -80,6 +83,7 @@ class Metrics:
             local_node_starts: returns the starts of lost local nodes by outcome; empty where regroup starts none.
             prices: price table, for budgets in money.
             refusals: number of requests that each limit refused.
+            keys: returns the keys of stored secrets.
         """
         self._store, self._cluster = store, cluster
         self._rule = rule
@@ -87,6 +91,7 @@ class Metrics:
         self._tasks = tasks or ServerTasks()
         self._blob_bytes, self._local_node_starts, self._prices = blob_bytes, local_node_starts, prices
         self._refusals: Mapping[Limit, int] = {} if refusals is None else refusals
+        self._keys = keys
         self._accounts: dict[str, JobAccount] = {}
         """Accounts of the jobs that are not in the stored sums."""
         self._probes = ProbeResults()
@@ -137,6 +142,7 @@ class Metrics:
         families.append(_gauge(names.AUDIT_UNSEALED, [((), float(size.unsealed))]))
         families.append(_gauge(names.SESSIONS, [((), float(await self._store.identities.sessions.count(now)))]))
         families += _of_hooks(sums, await self._store.hooks.deliveries.backlog())
+        families.append(_of_secrets(self._keys, await self._store.secrets.reencryption.uses_of_keys()))
         families += _of_nodes(assess_nodes(await self._store.nodes.events(), now, self._rule))
         return families
 
@@ -204,6 +210,21 @@ def _of_hooks(sums: Sums, backlog: Backlog) -> Iterable[Family]:
     yield _counter(names.HOOK_ATTEMPTS, attempts)
     yield _gauge(names.HOOK_PENDING, [((), float(backlog.pending))])
     yield _gauge(names.HOOK_UNTRIED, [((), backlog.untried_s)])
+
+
+def _of_secrets(keys: Keys, uses: Mapping[str, int]) -> Family:
+    try:
+        keyring = keys()
+    except KeyringError:
+        keyring = None
+    ids = [] if keyring is None else [key.id for key in keyring.keys]
+    counts = dict.fromkeys(("current", "former", "missing", "none"), 0)
+    for key_id, count in uses.items():
+        if key_id == PLAIN:
+            counts["none"] += count
+        else:
+            counts["missing" if key_id not in ids else "former" if key_id != ids[0] else "current"] += count
+    return _gauge(names.STORED_SECRETS, [((key,), float(count)) for key, count in counts.items()])
 
 
 def _samples(name: str, sums: Sums) -> list[tuple[tuple[str, ...], float]]:

@@ -35,6 +35,7 @@ from regroup.service.operations.job_id import new_job_id
 from regroup.service.operations.job_plan import JobPlan, PredictionComparison, compare_generations, get_job_plan
 from regroup.service.operations.placement_explanation import PlacementExplanation, explain_placement
 from regroup.service.operations.projects import apply_project, max_ranks
+from regroup.service.operations.secrets import check_secrets
 from regroup.service.operations.why import Why, explain
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.prices import PriceTable
@@ -187,6 +188,7 @@ class Jobs:
 
     async def _check(self, spec: JobSpec, sender: Sender) -> tuple[PlannedSpec, str | None]:
         """Return the spec with defaults, layout and dependencies, and the checkpoint that it resumes from."""
+        await check_secrets(self._store, spec)
         planned = await self.resolve_layout(spec)
         resolved = await self._resolve_dependencies(planned.spec, sender)
         return replace(planned, spec=resolved), await self._resume_uri(resolved, sender)

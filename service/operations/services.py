@@ -12,6 +12,7 @@ from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.cluster_state.topology import Topology, TopologyState
 from regroup.service.domain.limits import Limit
+from regroup.service.domain.keyring import Keys, no_keys
 from regroup.service.operations.access.audit import Audit
 from regroup.service.operations.access.authentication import Authentication
 from regroup.service.operations.access.external_tokens import ExternalTokens
@@ -25,6 +26,7 @@ from regroup.service.operations.log_followers import LogFollowers
 from regroup.service.operations.nodes import Nodes
 from regroup.service.operations.probes import Probes
 from regroup.service.operations.projects import Projects
+from regroup.service.operations.secrets import Secrets
 from regroup.service.operations.usage import Usage
 from regroup.service.policy.access.external import ClaimRules
 from regroup.service.ports.cluster import Cluster
@@ -59,6 +61,8 @@ class Services:
     """Supervised tasks of the server, for `/livez`."""
     refusals: Counter[Limit] = field(default_factory=Counter[Limit])
     """Requests of this process that a limit refused."""
+    keys: Keys = no_keys
+    """Keys of stored secrets."""
 
     @cached_property
     def authentication(self) -> Authentication:
@@ -87,7 +91,12 @@ class Services:
     @property
     def hooks(self) -> Hooks:
         """Use cases of hooks."""
-        return Hooks(self.store, rules_of(self.settings), self.clock)
+        return Hooks(self.store, rules_of(self.settings), self.clock, self.keys)
+
+    @property
+    def secrets(self) -> Secrets:
+        """Use cases of secrets."""
+        return Secrets(self.store, self.keys, self.clock)
 
     @property
     def audit(self) -> Audit:

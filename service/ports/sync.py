@@ -30,6 +30,16 @@ class PinnedCheckpoint:
 
 
 @dataclass(frozen=True)
+class SecretValues:
+    """Values of the project's secrets that a job uses. They are in memory only, on their way to the agents."""
+
+    version: str
+    """Name of these values. Others have another name."""
+    values: dict[str, str] = field(repr=False)
+    """Secret → value."""
+
+
+@dataclass(frozen=True)
 class Intents:
     """Requests of the controller to the supervisor of a live job. Repeated with every sync until they are fulfilled."""
 
@@ -48,6 +58,8 @@ class Intents:
     """Nodes that must be ready for ranks."""
     no_spare: str = ""
     """Why no node can replace a lost one."""
+    secrets: SecretValues | None = None
+    """Values for the generations that start from now on. Sent until the status has their version."""
 
     def merge(self, other: "Intents") -> "Intents":
         """Return these intents with those that `other` sets; `other` wins."""
@@ -131,6 +143,8 @@ class SupervisorStatus:
     """Name of the file that nodes of the job see in durable storage; empty: none has proven it yet."""
     storage_nodes: tuple[str, ...] = ()
     """Names of the nodes that see it."""
+    secrets_version: str = ""
+    """Version of the secrets that it has; empty without any."""
     spares: dict[str, str] = field(default_factory=dict[str, str])
     """Node id → `ready`, empty while the node is prepared, or why it cannot be used."""
 

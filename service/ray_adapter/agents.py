@@ -56,10 +56,12 @@ def _actor_class() -> Any:
 
 
 def hasten(payload: JobConfig) -> None:
-    """Start the agents of a job before its supervisor does. Blocking."""
-    agents = RayAgents(payload.job_id)
+    """Start the agents of a job before its supervisor does. Zygotes that need secrets wait for them. Blocking."""
+    agents, needs_secrets = RayAgents(payload.job_id), bool(payload.spec.project_secrets)
     for config in payload.agent_configs().values():
-        agents.create(config).start_zygote.remote()
+        agent = agents.create(config)
+        if not needs_secrets:
+            agent.start_zygote.remote()
 
 
 class RayAgents:

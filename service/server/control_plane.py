@@ -23,11 +23,13 @@ from regroup.service.local.private_files import write_private
 from regroup.service.local.processes import Process
 from regroup.service.local.program_end import EndedPrograms
 from regroup.service.local.repair import NodeStarts, repair_local_ray
+from regroup.service.local.secrets_key import KeySource
 from regroup.service.observability.job_totals import count_finished_jobs
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.access.audit import run_sealing
 from regroup.service.operations.hooks.delivery import HookDelivery
 from regroup.service.operations.retention import RetentionPolicy, run_retention
+from regroup.service.operations.secrets import run_encryption
 from regroup.service.operations.services import Services
 from regroup.service.operations.usage import run_folding
 from regroup.service.ports.cluster import Cluster
@@ -76,6 +78,8 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
         UnavailableError: the database or the cluster does not answer.
     """
     prices = read_prices(settings.prices)  # before anything starts: an invalid table is an error now
+    keys = KeySource(settings)
+    keys.prepare()
     store = await Store.open(settings.database_url, idempotency_kept_s=settings.idempotency_retention_s)
     try:
         cluster = await _join(settings)
@@ -86,6 +90,10 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
                           local_node_starts=lambda: {} if starts is None else asdict(starts),
                           prices=prices, refusals=refusals)  # fmt: skip
         services = Services(store, cluster, settings, render_metrics=metrics.render, tasks=tasks, refusals=refusals,
+        controller = Controller(store, cluster, settings, keys=keys)
+        tasks, usage = ServerTasks(controller.passes), BlobUsage()
+                          prices=prices, keys=keys)  # fmt: skip
+        services = Services(store, cluster, settings, render_metrics=metrics.render, tasks=tasks, keys=keys,
                             checks={"controller": controller.check, "last_pass": controller.check_passes})  # fmt: skip
         tasks.add("controller", controller.run)
         tasks.add("garbage collection of code archives", lambda: run_garbage_collection(services.blobs, store))
@@ -93,7 +101,8 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
         tasks.add("count of finished jobs", lambda: count_finished_jobs(store))
         tasks.add("storage of the use of ended jobs", lambda: run_folding(store))
         tasks.add("sealing of audit records", lambda: run_sealing(store))
-        tasks.add("delivery of notifications", HookDelivery(store, settings, lambda: controller.lease).run)
+        tasks.add("delivery of notifications", HookDelivery(store, settings, lambda: controller.lease, keys=keys).run)
+        tasks.add("encryption of stored secrets", lambda: run_encryption(services.secrets))
         tasks.add("removal of old history", lambda: run_retention(store, RetentionPolicy.of(settings)))
         tasks.add("return of unused memory", run_memory_trim)
         if starts is not None:

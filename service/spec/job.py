@@ -104,7 +104,7 @@ class JobSpec(SpecModel):
     env: Annotated[dict[VariableName, Value], Field(max_length=_MAX_VARIABLES), AfterValidator(_check_size)] = {}
     """Environment variables of the ranks: at most 64 KiB in all. A name consists of letters, digits and `_`."""
     secrets: Annotated[dict[VariableName, SecretRef], Field(max_length=_MAX_VARIABLES)] = {}
-    """Environment variables whose values the node looks up."""
+    """Environment variables whose values the project stores, or the node looks up."""
     code: Code | None = None
     """The job's own code. Optional."""
     environment: Environment = Environment()
@@ -242,6 +242,11 @@ class JobSpec(SpecModel):
         if self.training is None:
             return None
         return self.training.samples_at(layout.data_degree, self.layout.dp.target)
+
+    @property
+    def project_secrets(self) -> dict[str, str]:
+        """Variable → name of the secret of the project that it contains."""
+        return {name: ref.from_project for name, ref in self.secrets.items() if ref.from_project is not None}
 
     @property
     def effective_preemptibility(self) -> Literal["none", "semi", "full"]:

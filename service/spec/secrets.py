@@ -1,11 +1,11 @@
-"""Secrets section of a job spec: references to values that only the node reads."""
+"""Secrets section of a job spec: references to values that the project stores, or that only the node reads."""
 
 from typing import Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import Location, SpecModel, VariableName
+from regroup.service.spec.types import Location, SecretName, SpecModel, VariableName
 
 
 class KubernetesSecret(SpecModel):
@@ -20,6 +20,8 @@ class KubernetesSecret(SpecModel):
 class SecretRef(SpecModel):
     """Source of a secret's value. The value itself is never in a spec, log or event."""
 
+    from_project: SecretName | None = None
+    """Name of a secret of the project; `regroup secret set` stores it. Needs the permission `secrets:NAME`."""
     from_env: VariableName | None = None
     """Name of an environment variable on the node."""
     from_file: Location | None = None
@@ -29,6 +31,7 @@ class SecretRef(SpecModel):
 
     @model_validator(mode="after")
     def _check_one_source(self) -> Self:
-        if [self.from_env, self.from_file, self.from_kubernetes].count(None) != 2:
-            raise PydanticCustomError("secret", "set exactly one of from_env, from_file and from_kubernetes")
+        if [self.from_project, self.from_env, self.from_file, self.from_kubernetes].count(None) != 3:
+            message = "set exactly one of from_project, from_env, from_file and from_kubernetes"
+            raise PydanticCustomError("secret", message)
         return self

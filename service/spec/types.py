@@ -30,6 +30,7 @@ _MAX_DEPTH = 48
 """Deepest nesting of plain data."""
 _NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 _LABEL_VALUE = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
+_SECRET = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?$"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _MODULE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*$"
 CURRENCY = r"^[A-Z]{3}$"
@@ -43,6 +44,7 @@ LABEL_NAME = r"^[^=\s\x00-\x1f\x7f]+$"
 FORMS = {
     _NAME: "must have only lower-case letters, digits and '-', at most 63, and begin and end with a letter or digit",
     _LABEL_VALUE: "must be the value of a label: at most 63 letters, digits, '.', '_' and '-'",
+    _SECRET: "must have only letters, digits, '.', '_' and '-', at most 100, and begin and end with a letter or digit",
     _MODULE: "must be the name of a module, such as 'package.module'",
     _FUNCTION: "must have the form 'module:function'",
     CURRENCY: "must be three capital letters, such as EUR",
@@ -206,6 +208,10 @@ FunctionName = Annotated[str, Field(pattern=_FUNCTION, max_length=256)]
 """`module:function`."""
 VariableName = Annotated[str, Field(max_length=256), AfterValidator(_variable_name)]
 """Name of an environment variable."""
+SecretName = Annotated[
+    str, Field(pattern=_SECRET, max_length=100, description="letters, digits, '.', '_' and '-', at most 100 characters")
+]
+"""Name of a secret of a project."""
 Value = Annotated[str, Field(max_length=32 * 1024), AfterValidator(check_nul)]
 """Value of a variable, or an argument of a program. Any text without NUL characters."""
 LabelValue = Annotated[

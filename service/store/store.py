@@ -52,6 +52,7 @@ from regroup.service.store.rows.records import (
 )
 from regroup.service.store.rows.reported_conditions import Reported
 from regroup.service.store.schema.tables import allocations, checkpoints
+from regroup.service.store.secrets.secret_store import SecretStore
 from regroup.service.store.transactions import leases
 from regroup.service.store.transactions.change_notifier import Changes
 from regroup.service.store.transactions.database import Database
@@ -73,6 +74,7 @@ class Store:
         self.identities = IdentityStore(database)
         self.audit = AuditStore(database)
         self.hooks = HookStore(database)
+        self.secrets = SecretStore(database)
         self.totals = TotalsStore(database)
         self.retention = RetentionStore(database)
         self.idempotency = IdempotencyStore(database, idempotency_kept_s)

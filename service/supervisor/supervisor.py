@@ -20,10 +20,14 @@ from regroup.service.supervisor.gang.rank_inspection import dump_stacks
 from regroup.service.supervisor.job_state.generations import GenerationLog, Records
 from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.service.supervisor.job_state.journal import Intake, Journal
+from regroup.service.supervisor.job_state.project_secrets import ProjectSecrets
 from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.service.supervisor.spare_nodes import SpareNodes
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import AgentReport, from_json
+
+_SECRETS_WAIT_S = 1.0
+"""Longest sync while secrets are missing: the controller learns from its reply that they are."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Supervisor:
         self._adapters = adapters
         self._started: asyncio.Task[None] | None = None
         self._records = adapters.records
+        self._secrets = ProjectSecrets(self._payload.spec.project_secrets.values())
         self._spares = SpareNodes(lambda node_id, note: self._lifecycle.receive_note(node_id, note))
         self._heartbeats = HeartbeatListener(lambda node_id: self._lifecycle.liveness.record_heartbeat(node_id))
 
@@ -57,10 +62,12 @@ class Supervisor:
         """Receive intents and acknowledgements, and return events (long poll)."""
         self._wake()
         sync = SyncRequest.from_json(request)
+        self._secrets.receive(sync.intents.secrets)
         self._lifecycle.set_intents(sync.intents)
         self._spares.set_desired(sync.intents.spares, self._payload, self._gang)
-        events = await self._journal.since(sync.boot_id, sync.acked_seq, sync.wait_s)
-        status = replace(self._lifecycle.status(), spares=self._spares.state)
+        wait_s = min(sync.wait_s, _SECRETS_WAIT_S) if self._secrets.is_missing else sync.wait_s
+        events = await self._journal.since(sync.boot_id, sync.acked_seq, wait_s)
+        status = replace(self._lifecycle.status(), spares=self._spares.state, secrets_version=self._secrets.version)
         return SyncReply(self._journal.boot_id, tuple(events), status).to_json()
 
     async def report(self, report: dict[str, Any]) -> dict[str, Any]:
@@ -133,7 +140,8 @@ class Supervisor:
     def _wake(self) -> None:
         if self._started is None:
             self._export = self._adapters.export_metrics(self._payload)
-            self._start_lifecycle(Gang(self._adapters.agents(self._payload.job_id), self._payload.agent_configs()))
+            agents, configs = self._adapters.agents(self._payload.job_id), self._payload.agent_configs()
+            self._start_lifecycle(Gang(agents, configs, secrets=self._secrets))
             self._started = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:

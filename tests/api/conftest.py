@@ -17,6 +17,7 @@ from regroup.api.app import create_app
 from regroup.api.client.client import Client
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.local.api_token import ensure_token
+from regroup.service.local.secrets_key import KeySource
 from regroup.service.operations.services import Services
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings
@@ -148,7 +149,9 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
     token = ensure_token(settings.token_path, create=False)
     store = await Store.open(settings.database_url)
     cluster = FakeCluster()
-    services = Services(store, cluster, settings)
+    keys = KeySource(settings)
+    keys.prepare()
+    services = Services(store, cluster, settings, keys=keys)
     app = create_app(services, token)
     config = uvicorn.Config(app, port=0, ws="none", log_config=None, timeout_graceful_shutdown=1)
     server = QuietServer(config)

@@ -99,7 +99,7 @@ def test_every_manifest_of_the_base_is_valid(base: list[Manifest], custom_schema
         validate(manifest, custom_schemas)
 
 
-@pytest.mark.parametrize("component", ["gpu", "gcs-fault-tolerance", "node-labels"])
+@pytest.mark.parametrize("component", ["gpu", "gcs-fault-tolerance", "node-labels", "secrets-key"])
 def test_every_component_changes_the_base_and_stays_valid(
     component: str, base: list[Manifest], with_component: Callable[[str], list[Manifest]], custom_schemas: Schemas
 ) -> None:

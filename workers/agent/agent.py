@@ -52,9 +52,18 @@ class NodeAgent(AgentApi):
         self._pipeline = Pipeline()
         self._preflight = Preflight()
         self._tasks: list[asyncio.Task[None]] = []
+        self._secrets_version = ""
+        """Name of the values of the project's secrets that this agent has; empty without any."""
 
     def __repr__(self) -> str:
         return f"regroup agent {self._config.job_name} on {self._config.node_name}"
+
+    async def receive_secrets(self, version: str, values: dict[str, str]) -> None:
+        """Receive the values of the project's secrets that the job uses."""
+        self._config.project_secrets.clear()
+        self._config.project_secrets.update(values)
+        self._secrets_version = version
+        self._started().learn_secrets()
 
     async def install_environment(self) -> None:
         """Install the packages that the job's Python needs."""
@@ -240,6 +249,7 @@ class NodeAgent(AgentApi):
             mirror_bytes=host.mirroring.store.size_bytes(),
             log_dir=str(host.log_files.folder),
             is_terminating=host.is_terminating,
+            secrets_version=self._secrets_version,
         )
 
     async def dump_stacks(self) -> dict[int, records.RankStack]:

@@ -131,7 +131,7 @@ class JobHost:
             ZygoteDied: the zygote died for another reason.
         """
         procfs.become_subreaper()
-        self.redactor.learn(secrets_on_node(self.config))
+        self.learn_secrets()
         if self._has_remains:
             self._has_remains = False
             if stuck := await asyncio.to_thread(orphans.kill_remains, self.scratch):
@@ -142,6 +142,10 @@ class JobHost:
             self.note("launcher", {"message": ready["why"], "node": self.config.node_name})
         facts = {**ready, **node_facts.host_facts()}
         return build(records.NodeDescription, {**facts, "node_id": self.config.node_id, "boot_id": self.outbox.boot_id})
+
+    def learn_secrets(self) -> None:
+        """Remove the present secrets, in addition to those before, from everything that leaves this node."""
+        self.redactor.learn(secrets_on_node(self.config))
 
     def acquire_zygote(self) -> ZygoteLink:
         """Return the job's zygote on this node; start one if none is alive."""
@@ -180,7 +184,7 @@ class JobHost:
         """
         generation = joins[0].generation
         self._accept(generation)
-        self.redactor.learn(secrets_on_node(self.config))  # a mounted Secret may have changed
+        self.learn_secrets()  # a mounted Secret may have changed
         zygote = self._zygote.acquire()
         await zygote.ready()
         self._restore, ranks = joins[0].restore, [join.rank for join in joins]

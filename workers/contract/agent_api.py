@@ -45,6 +45,15 @@ class AgentApi(Protocol):
 
     # ------------------------------------------------------------ starting
 
+    async def receive_secrets(self, version: str, values: dict[str, str]) -> None:
+        """Receive the values of the project's secrets that the job uses. They replace those before.
+
+        Args:
+            version: name of these values, which `status` returns.
+            values: secret → value.
+        """
+        ...
+
     async def install_environment(self) -> None:
         """Install the packages that the job's Python needs, which may take long.
 

@@ -29,7 +29,11 @@ class AgentConfig:
     """Modules that a Python which is not the platform's must have for this job."""
     env: dict[str, str] = field(default_factory=dict[str, str])
     secrets: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    """Variable → where this node finds its value: `from_env`, `from_file` or `from_kubernetes` (`name` and `key`)."""
+    """Variable → where this node finds its value: `from_project`, `from_env`, `from_file` or `from_kubernetes` (`name`
+    and `key`)."""
+    project_secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Secret of the project → its value. It is empty when the agent starts, because Ray keeps the arguments of the
+    start. `receive_secrets` fills it in place, so that every part of the agent has the newest values."""
     code: str = ""
     """Content address of the job's own code, `sha256:…`; none if empty."""
     blob_uri: str = ""

@@ -245,6 +245,8 @@ class AgentStatus:
     log_dir: str = ""
     is_terminating: bool = False
     """The ranks of the running generation have got SIGTERM."""
+    secrets_version: str = ""
+    """Name of the values of the project's secrets that the agent has; empty without any."""
 
 
 @dataclass(frozen=True)

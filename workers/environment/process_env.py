@@ -4,7 +4,6 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.environment.tracker_env import tracker_variables
@@ -12,10 +11,11 @@ from regroup.workers.os import node_facts, orphans
 
 _COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _HIDDEN = (
-    "RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "REGROUP_TOKEN", "CUDA_VISIBLE_DEVICES", "PG",
+    "RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "REGROUP_TOKEN", "REGROUP_SECRETS_KEY",
+    "CUDA_VISIBLE_DEVICES", "PG",
 )  # fmt: skip
 """Prefixes of the platform's own variables: credentials of cluster, storage, database and API, and devices."""
-_FILES_OF_SERVER = ("api.token", "regroup.db")
+_FILES_OF_SERVER = ("api.token", "regroup.db", "secrets.key")
 
 
 def zygote_environment(config: AgentConfig) -> dict[str, str]:
@@ -43,15 +43,16 @@ def zygote_environment(config: AgentConfig) -> dict[str, str]:
             **_compile_cache(),
             **{key: value for key, value in os.environ.items() if key.startswith("NCCL_")},
             **config.env,
-            **{name: _secret(name, source) for name, source in config.secrets.items()},
+            **{name: _secret(config, name) for name in config.secrets},
         }
     )
 
 
 def rank_variables(config: AgentConfig, rank: int, device_index: int, scratch: Path) -> dict[str, str]:
-    """Return the variables of a rank in addition to those of its zygote."""
+    """Return the variables of a rank in addition to those of its zygote, which may have older secrets."""
     existing = {*os.environ, *config.env, *config.secrets}
     return {
+        **{name: _secret(config, name) for name, source in config.secrets.items() if source.get("from_project")},
         "REGROUP_DEVICE_INDEX": str(device_index),
         orphans.VARIABLE: str(scratch),
         **tracker_variables(config, rank, existing),
@@ -71,7 +72,7 @@ def data_function_environment(config: AgentConfig) -> dict[str, str]:
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
             **config.env,
-            **{name: _secret(name, source) for name, source in config.secrets.items()},
+            **{name: _secret(config, name) for name in config.secrets},
         }
     )
 
@@ -108,7 +109,8 @@ def _is_of_platform(file: object) -> bool:
     return found == ray or (found.parent == ray.parent and found.name.startswith(_FILES_OF_SERVER))
 
 
-def _secret(name: str, source: Mapping[str, Any]) -> str:
+def _secret(config: AgentConfig, name: str) -> str:
+    source = config.secrets[name]
     if _is_of_platform(source.get("from_file")):
         raise node_facts.SecretMissing(
             f"secret {name}: file {source['from_file']} of the node belongs to the platform and is not for ranks; "
@@ -120,7 +122,7 @@ def _secret(name: str, source: Mapping[str, Any]) -> str:
             f"secret {name}: variable {variable} of the node belongs to the platform and is not for ranks; "
             "set the value under another name on the node"
         )
-    return node_facts.secret(name, source)
+    return node_facts.secret(name, source, config.project_secrets)
 
 
 def _identity(config: AgentConfig) -> tuple[object, ...]:

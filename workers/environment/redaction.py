@@ -144,7 +144,7 @@ def secrets_on_node(config: AgentConfig, environment: Mapping[str, str] | None =
     if path := environment.get("RAY_AUTH_TOKEN_PATH"):
         values += _existing(lambda: Path(path).read_text().strip())
     for name, source in config.secrets.items():
-        values += _existing(lambda name=name, source=source: node_facts.secret(name, source))
+        values += _existing(lambda name=name, source=source: node_facts.secret(name, source, config.project_secrets))
     return values
 
 

@@ -79,12 +79,21 @@ def free_bytes(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def secret(name: str, source: Mapping[str, Any]) -> str:
-    """Return the value of a secret from this node's environment, a file, or a mounted Kubernetes Secret.
+def secret(name: str, source: Mapping[str, Any], project_secrets: Mapping[str, str] | None = None) -> str:
+    """Return the value of a secret: of the project, from this node's environment, a file, or a Kubernetes Secret.
+
+    Args:
+        name: its variable.
+        source: where the node finds it.
+        project_secrets: values of the project's secrets that this node has received.
 
     Raises:
         SecretMissing: The source does not exist on this node.
     """
+    if stored := source.get("from_project"):
+        if project_secrets is None or stored not in project_secrets:
+            raise SecretMissing(f"secret {name}: node {platform.node()} has not received the value of {stored!r}")
+        return project_secrets[stored]
     variable, file, mounted = (source.get(kind) for kind in ("from_env", "from_file", "from_kubernetes"))
     if mounted:
         folder = os.environ.get(SECRETS_DIR_VARIABLE) or DEFAULT_SECRETS_DIR

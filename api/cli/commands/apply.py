@@ -1,4 +1,4 @@
-"""The command apply: bring identities, projects and members into the state of a file."""
+"""The command apply: bring identities, projects, members and secrets into the state of a file."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,10 +15,20 @@ File = Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help="YAML o
 Prune = Annotated[
     bool, typer.Option("--prune", help="Also remove members of the file's projects that the file does not list.")
 ]
+ReplaceSecrets = Annotated[
+    bool,
+    typer.Option("--replace-secrets", help="Also set the secrets of the file that exist. The server shows no values."),
+]
 
 
-def apply(file: File, prune: Prune = False, server: Server = None, as_json: AsJson = False) -> None:
-    """Create or change identities, projects and members as a file states. A repetition changes nothing.
+def apply(
+    file: File,
+    prune: Prune = False,
+    replace_secrets: ReplaceSecrets = False,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create or change identities, projects, members and secrets as a file states. A repetition changes nothing.
 
     `regroup --dry-run apply` shows the changes without making them.
     """
@@ -26,7 +36,7 @@ def apply(file: File, prune: Prune = False, server: Server = None, as_json: AsJs
 
     setup = read_setup(file)
     with connect(server) as client:
-        steps = client.apply(setup, prune=prune)
+        steps = client.apply(setup, prune=prune, replace_secrets=replace_secrets)
     if as_json:
         print_json(
             [{"action": step.action, "kind": step.kind, "name": step.name, "details": step.details} for step in steps]

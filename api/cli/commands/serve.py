@@ -23,6 +23,14 @@ TlsCert = Annotated[
     Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain of the server, PEM.")
 ]
 TlsKey = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Private key of --tls-cert, PEM.")]
+SecretsKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--secrets-key-file",
+        metavar="FILE",
+        help="Keys that encrypt stored secrets, one per line, the newest first.  [default: in the state directory]",
+    ),
+]
 BehindProxy = Annotated[bool, typer.Option("--behind-proxy", help="A proxy with TLS sends all requests.")]
 PublicHosts = Annotated[
     list[str] | None,
@@ -111,6 +119,7 @@ def serve(
     tls_key: TlsKey = None,
     behind_proxy: BehindProxy = False,
     public_hosts: PublicHosts = None,
+    secrets_key_file: SecretsKeyFile = None,
 ) -> None:
     """Start the control plane on this machine and serve until interrupted.
 
@@ -133,6 +142,7 @@ def serve(
         tls_key=tls_key,
         behind_proxy=behind_proxy or None,
         public_hosts=tuple(public_hosts) if public_hosts else None,
+        secrets_key_file=secrets_key_file,
     )
     from regroup.api.serve import serve as serve_until_interrupted
 

@@ -1,4 +1,4 @@
-"""Bring identities, projects and members into the state of a file: the differences, and the requests that remove them.
+"""Bring identities, projects, members and secrets into the state of a file: differences, and requests that end them.
 
 The differences are computed here, from what the server shows. Each request requires the state that was compared
 (`If-Match`), so a change that another person makes at the same time is not lost.
@@ -6,41 +6,18 @@ The differences are computed here, from what the server shows. Each request requ
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
+from regroup.api.client import secrets
+from regroup.api.client.apply_secrets import find_secret_steps
+from regroup.api.client.apply_steps import ApplyStep, StepAction
 from regroup.api.client.connection.requests import Operation, Request, send
 from regroup.api.client.operations import identities, projects
 from regroup.api.schemas.identities import Identity, Member, MemberSettings
 from regroup.api.schemas.projects import Project, ProjectSettings
+from regroup.api.schemas.secrets import Secret
 from regroup.api.schemas.setup import Setup, SetupIdentity, SetupProject
 from regroup.service.domain.errors import FieldIssue, SpecError
-
-
-class StepAction(StrEnum):
-    """The effect of a step on its object."""
-
-    CREATE = "create"
-    CHANGE = "change"
-    REMOVE = "remove"
-
-
-@dataclass(frozen=True)
-class ApplyStep:
-    """One change of one object."""
-
-    action: StepAction
-    kind: str
-    """`identity`, `project` or `member`."""
-    name: str
-    details: tuple[str, ...] = ()
-    """Differences: `field: before → after`."""
-    request: Request[Any] | None = field(default=None, repr=False, compare=False)
-    needs: str | None = None
-    """Name of an identity that an earlier step creates, and without which the server refuses this one."""
-
-    def __str__(self) -> str:
-        return f"{self.action} {self.kind} {self.name}" + "".join(f"\n    {detail}" for detail in self.details)
 
 
 @dataclass(frozen=True)
@@ -51,20 +28,27 @@ class CurrentSetup:
     projects: Mapping[str, Project]
     members: Mapping[str, Mapping[str, Member]]
     """Project → its members by name."""
+    secrets: Mapping[str, Mapping[str, Secret]] = field(default_factory=dict[str, Mapping[str, Secret]])
+    """Project → its secrets by name, of the projects whose secrets the file lists."""
 
 
-def apply(setup: Setup, *, prune: bool = False, trial: bool = False) -> Operation[list[ApplyStep]]:
+def apply(
+    setup: Setup, *, prune: bool = False, replace_secrets: bool = False, trial: bool = False
+) -> Operation[list[ApplyStep]]:
     """Make the changes and return them, in their order.
 
     Args:
         prune: Also remove members of the file's projects that the file does not list.
+        replace_secrets: Also set the secrets that exist.
         trial: The requests are dry runs. A step that needs the result of an earlier one is not sent.
 
     Raises:
-        SpecError: the file changes what cannot be changed.
+        SpecError: the file changes what cannot be changed, or the value of a secret cannot be read.
         ApiError: the server refuses a change, or another person made one. The steps before are made.
     """
-    steps = find_steps(setup, (yield from read_current(setup)), prune=prune)
+    current = yield from read_current(setup)
+    steps = find_steps(setup, current, prune=prune)
+    steps += find_secret_steps(setup, current.secrets, replace_all=replace_secrets)
     for step in steps:
         if step.request is not None and not (trial and step.needs is not None):
             yield from send(step.request)
@@ -76,11 +60,14 @@ def read_current(setup: Setup) -> Operation[CurrentSetup]:
     people = yield from send(identities.identities())
     existing = {each.name: each for each in (yield from send(projects.projects()))}
     members: dict[str, Mapping[str, Member]] = {}
-    for name in setup.projects:
+    stored: dict[str, Mapping[str, Secret]] = {}
+    for name, desired in setup.projects.items():
         if name not in existing:  # a project without settings exists, too
             existing[name] = yield from send(projects.project(name))
         members[name] = {each.subject: each for each in (yield from send(identities.members(name)))}
-    return CurrentSetup({each.subject: each for each in people}, existing, members)
+        if desired.secrets:
+            stored[name] = {each.name: each for each in (yield from send(secrets.secrets(name)))}
+    return CurrentSetup({each.subject: each for each in people}, existing, members, stored)
 
 
 def find_steps(setup: Setup, current: CurrentSetup, *, prune: bool) -> list[ApplyStep]:

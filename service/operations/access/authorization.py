@@ -12,7 +12,7 @@ from regroup.service.policy.access.decision import (
     membership_in,
     visible_projects,
 )
-from regroup.service.policy.access.roles import ClusterPermission, Permission
+from regroup.service.policy.access.roles import SECRETS_PREFIX, ClusterPermission, Permission
 from regroup.service.policy.scheduling.entries import Priority
 from regroup.service.spec.job import JobSpec
 
@@ -83,3 +83,5 @@ class Sender:
             self.require(Permission.HIGH_PRIORITY, spec.project)
         if spec.faults or spec.disable_detectors:
             self.require(Permission.FAULTS, spec.project)
+        for name in sorted(set(spec.project_secrets.values())):
+            self.require(f"{SECRETS_PREFIX}{name}", spec.project)

@@ -16,6 +16,7 @@ import structlog
 
 from regroup.service.domain.errors import PreconditionError, UnavailableError
 from regroup.service.domain.hooks import HookKind
+from regroup.service.domain.keyring import Keys, no_keys
 from regroup.service.operations.hooks.hooks import rules_of
 from regroup.service.operations.hooks.http_sender import HttpSender
 from regroup.service.operations.hooks.mail_sender import MailSender
@@ -39,6 +40,7 @@ class HookDelivery:
 
     Args:
         lease: returns the lease of this server; None if it does not lead.
+        keys: returns the keys that decrypt the secrets of hooks.
         clock: Unix seconds.
         interval_s: longest time until a new delivery is found.
     """
@@ -50,7 +52,9 @@ class HookDelivery:
         lease: Callable[[], Lease | None],
         clock: Callable[[], float] = time.time,
         interval_s: float = _INTERVAL_S,
+        keys: Keys = no_keys,
     ) -> None:
+        self._keys = keys
         self._store, self._settings = store.hooks.deliveries, settings
         self._lease, self._clock, self._interval_s = lease, clock, interval_s
         self._busy = Counter[str]()
@@ -61,7 +65,7 @@ class HookDelivery:
         """Deliver until cancelled."""
         # Threads of its own: slow name servers and mail servers delay only notifications.
         threads = ThreadPoolExecutor(MAX_ATTEMPTS_AT_ONCE, thread_name_prefix="hooks")
-        http, mail = HttpSender(rules_of(self._settings), threads), MailSender(self._settings, threads)
+        http, mail = HttpSender(rules_of(self._settings), threads, self._keys), MailSender(self._settings, threads)
         self._busy.clear()
         try:
             async with asyncio.TaskGroup() as tasks:

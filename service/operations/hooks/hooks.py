@@ -8,6 +8,7 @@ from typing import cast
 
 from regroup.service.domain.errors import ConflictError, FieldIssue, SpecError
 from regroup.service.domain.hooks import EVENT_TYPES, TEST_EVENT, DeliveryState, HookEvent, HookKind, is_event_filter
+from regroup.service.domain.keyring import Keys, no_keys, stored_form
 from regroup.service.domain.webhook_signature import generate_secret
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.policy.hooks.destinations import DestinationRules, find_issue
@@ -60,10 +61,11 @@ class Hooks:
     Args:
         rules: destinations that the operator allows.
         clock: Unix seconds.
+        keys: returns the keys that encrypt the secrets of hooks.
     """
 
-    def __init__(self, store: Store, rules: DestinationRules, clock: Callable[[], float]) -> None:
-        self._store, self._rules, self._clock = store.hooks, rules, clock
+    def __init__(self, store: Store, rules: DestinationRules, clock: Callable[[], float], keys: Keys = no_keys) -> None:
+        self._store, self._rules, self._clock, self._keys = store.hooks, rules, clock, keys
 
     async def hooks(self, project: str) -> list[HookRow]:
         """Return the hooks of a project, the oldest first."""
@@ -79,13 +81,16 @@ class Hooks:
         Raises:
             SpecError: the destination is not allowed, or an event does not exist.
             ConflictError: the project has the maximum number of hooks.
+            KeyringError: the key that encrypts the secret cannot be read.
         """
         self._check(new.kind, new.url, new.recipients, new.events)
         secret = generate_secret() if new.kind is HookKind.CLOUDEVENTS else None
         row = HookRow(
-            _new_id("hook"), project, new.name, new.kind, new.url, new.recipients, new.events, new.labels, True, secret,
+            _new_id("hook"), project, new.name, new.kind, new.url, new.recipients, new.events, new.labels, True, None,
             self._clock(), sender.name,
         )  # fmt: skip
+        if secret is not None:
+            row = replace(row, secret=stored_form(self._keys, secret, row.owner))
         await self._store.create(row, author=sender.author)
         return IssuedHook(row, secret)
 
@@ -114,6 +119,7 @@ class Hooks:
         Raises:
             NotFoundError: the project does not have the hook.
             ConflictError: a hook of this kind has no secret.
+            KeyringError: the key that encrypts the secret cannot be read.
         """
         row = await self._store.hook(project, hook_id)
         if row.secret is None:
@@ -122,7 +128,12 @@ class Hooks:
             )
         now, secret = self._clock(), generate_secret()
         rotated = await self._store.rotate(
-            project, hook_id, secret, former_until=now + ROTATION_S, now=now, author=sender.author
+            project,
+            hook_id,
+            stored_form(self._keys, secret, row.owner),
+            former_until=now + ROTATION_S,
+            now=now,
+            author=sender.author,
         )
         return IssuedHook(rotated, secret)
 

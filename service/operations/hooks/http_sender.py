@@ -15,6 +15,7 @@ from urllib.parse import SplitResult
 import httpx2
 
 from regroup import __version__
+from regroup.service.domain.keyring import KeyringError, Keys, no_keys, read_stored
 from regroup.service.domain.webhook_signature import signature_headers
 from regroup.service.policy.hooks.body import render_body
 from regroup.service.policy.hooks.destinations import DestinationRules, split_url
@@ -39,10 +40,11 @@ class HttpSender:
     Args:
         rules: destinations that the operator allows.
         threads: executor that resolves names.
+        keys: returns the keys that decrypt the secrets of hooks.
     """
 
-    def __init__(self, rules: DestinationRules, threads: Executor) -> None:
-        self._rules, self._threads = rules, threads
+    def __init__(self, rules: DestinationRules, threads: Executor, keys: Keys = no_keys) -> None:
+        self._rules, self._threads, self._keys = rules, threads, keys
         self._http: httpx2.AsyncClient | None = None
 
     async def close(self) -> None:
@@ -55,7 +57,11 @@ class HttpSender:
         hook, event = claimed.hook, claimed.delivery.event
         url = split_url(hook.url or "")
         body = render_body(hook.kind, event)
-        signature = signature_headers(hook.secrets_at(now), event.message_id, int(now), body.content)
+        try:
+            secrets = [read_stored(self._keys, stored, hook.owner) for stored in hook.secrets_at(now)]
+        except KeyringError as error:
+            return Attempt(error=f"the notification cannot be signed: {error}"[:_MAX_ERROR])
+        signature = signature_headers(secrets, event.message_id, int(now), body.content)
         headers = {
             "Host": url.netloc,
             "Content-Type": body.content_type,

@@ -35,6 +35,10 @@ class Permission(StrEnum):
     """See the hooks of the project, and the log of their deliveries."""
     HOOKS_WRITE = "hooks:write"
     """Create, change, test and remove hooks of the project: events of its jobs then leave the server."""
+    SECRETS_READ = "project_secrets:read"
+    """See the names of the project's secrets, and who set them. No permission shows a value."""
+    SECRETS_WRITE = "project_secrets:write"
+    """Set and delete secrets of the project."""
     AUDIT_READ = "audit:read"
     """See who changed what in the project. Operators also see the changes of what belongs to no project."""
 
@@ -52,6 +56,8 @@ class ClusterPermission(StrEnum):
     """Change the quotas, limits and budgets of projects."""
     IDENTITIES_WRITE = "identities:write"
     """Create, disable and delete users, and make them operators."""
+    KEYS_WRITE = "keys:write"
+    """Encrypt the stored secrets of all projects with the current key of the server."""
     AUDIT_VERIFY = "audit:verify"
     """See the ends of the chain of audit records."""
     METRICS = "metrics"
@@ -59,9 +65,11 @@ class ClusterPermission(StrEnum):
 
 
 SECRETS_PREFIX = "secrets:"
-"""`secrets:NAME` is the permission to use a secret in a job."""
+"""`secrets:NAME` is the permission to use a secret of the project in a job."""
 _VIEWER = frozenset({Permission.JOBS_READ, Permission.PROJECT_READ})
-_EDITOR = _VIEWER | {Permission.JOBS_WRITE, Permission.LOGS, Permission.MEMBERS_READ, Permission.HOOKS_READ}
+_EDITOR = _VIEWER | {
+    Permission.JOBS_WRITE, Permission.LOGS, Permission.MEMBERS_READ, Permission.HOOKS_READ, Permission.SECRETS_READ,
+}  # fmt: skip
 PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     Role.VIEWER: _VIEWER,
     Role.EDITOR: _EDITOR,

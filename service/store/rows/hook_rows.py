@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regroup.service.domain.hooks import DeliveryState, HookEvent, HookFilter, HookKind
+from regroup.service.domain.keyring import Owner
 from regroup.service.store.schema.json_values import CorruptJson
 
 
@@ -41,8 +42,13 @@ class HookRow:
         """The events that it delivers."""
         return HookFilter(frozenset(self.events), self.labels)
 
+    @property
+    def owner(self) -> Owner:
+        """The owner to which its encrypted keys are bound."""
+        return Owner("hook", self.project, self.id)
+
     def secrets_at(self, now: float) -> list[str]:
-        """Return the keys that sign a notification."""
+        """Return the stored keys that sign a notification, encrypted if the server has a key."""
         keys = [] if self.secret is None else [self.secret]
         if self.former_secret is not None and self.former_until is not None and now < self.former_until:
             keys.append(self.former_secret)

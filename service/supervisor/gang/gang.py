@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from regroup.service.policy.recovery.restore_source import RestoreKind, Shard, replicas_agree
 from regroup.service.ports.agents import AgentError, AgentLostError, Agents
 from regroup.service.supervisor.job_state.generations import Generation, PinnedSet
+from regroup.service.supervisor.job_state.project_secrets import ProjectSecrets
 from regroup.workers.contract.agent_api import AgentApi
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import (
@@ -51,6 +52,8 @@ class NodeFacts:
     """Nodes that joined although durable storage failed there."""
     passed_preflight: set[str] = field(default_factory=set[str])
     """Nodes that passed the preflight."""
+    secrets_versions: dict[str, str] = field(default_factory=dict[str, str])
+    """Node id → version of the project's secrets that its agent has."""
 
     def forget(self, nodes: Iterable[str]) -> None:
         """Forget the nodes of lost agents. Their next agents must prove everything again."""
@@ -60,6 +63,7 @@ class NodeFacts:
             self.storage_seen.pop(node, None)
             self.storage_deferred.discard(node)
             self.passed_preflight.discard(node)
+            self.secrets_versions.pop(node, None)
 
 
 @dataclass
@@ -77,10 +81,12 @@ class Gang:
     """Nodes whose agents have not answered since their last start."""
     former: dict[str, str] = field(default_factory=dict[str, str])
     """Node id → name of the nodes that the job has left and whose agents may still store its state."""
+    secrets: ProjectSecrets = field(default_factory=ProjectSecrets)
+    """The project's secrets that the job uses."""
 
     def with_configs(self, configs: Mapping[str, AgentConfig], former: Mapping[str, str] | None = None) -> "Gang":
         """Return a gang of the same job on other nodes. Both gangs share the facts about nodes."""
-        return Gang(self.agents, configs, node_facts=self.node_facts, former=dict(former or {}))
+        return Gang(self.agents, configs, node_facts=self.node_facts, former=dict(former or {}), secrets=self.secrets)
 
     @property
     def unprepared_nodes(self) -> list[str]:
@@ -106,8 +112,11 @@ class Gang:
                 return
             await self.agents.start(config)
             agent = self.agents.agent(config.node_id, timeout_s=timeout_s)
-            await agent.status()
+            status = await agent.status()
             self.missing.discard(config.node_id)
+            if self.secrets.names:
+                self.node_facts.secrets_versions[config.node_id] = status.secrets_version
+                await self._send_secrets(config.node_id)
             if config.requirements:
                 self.on_phase("environment", None, f"installing requirements on {config.node_name}")
                 await self.agents.agent(config.node_id, timeout_s=ENVIRONMENT_TIMEOUT_S).install_environment()
@@ -177,6 +186,7 @@ class Gang:
             ranks = [place.rank for place in places]
             mine = {rank: addresses[holder] for rank, holder in source.shards_to_fetch(node, ranks).items()}
             timeout_s = RESTORE_TIMEOUT_S if source.kind is RestoreKind.CHECKPOINT or mine else FORM_TIMEOUT_S
+            await self._send_secrets(node)
             await self.agents.agent(node, timeout_s=timeout_s).form_ranks(joins, devices, mine)
 
         await gather_all(one(node_rank, node) for node_rank, node in enumerate(nodes))
@@ -324,6 +334,22 @@ class Gang:
                 await self.agents.kill(node)
 
         await asyncio.gather(*(one(node) for node in nodes))
+
+    async def _send_secrets(self, node: str) -> None:
+        """Send the project's secrets to an agent that does not have their newest values. Wait for the first values.
+
+        A supervisor that restarted has no values until the controller sends them. Agents keep those that they have.
+        """
+        if not self.secrets.names or (self.secrets.is_missing and self.node_facts.secrets_versions.get(node)):
+            return
+        if self.secrets.is_missing:
+            names = ", ".join(sorted(self.secrets.names))
+            self.on_phase("secrets", None, f"waiting for secrets of the project: {names}")
+        found = await self.secrets.wait()
+        if self.node_facts.secrets_versions.get(node) != found.version:
+            agent = self.agents.agent(node, timeout_s=CALL_TIMEOUT_S)
+            await agent.receive_secrets(found.version, found.values)
+            self.node_facts.secrets_versions[node] = found.version
 
     async def _is_alive(self, node: str) -> bool:
         try:

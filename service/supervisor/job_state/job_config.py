@@ -17,6 +17,7 @@ from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.data_preparation import PreparedData
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.models import TransformerModel
+from regroup.service.spec.secrets import SecretRef
 from regroup.service.spec.workload import BuiltinWorkload, FunctionWorkload, ProgramWorkload, RayTrainWorkload
 from regroup.service.supervisor.job_state.outcomes import Shape, shape_of
 from regroup.service.supervisor.job_state.rank_config import rank_config
@@ -271,7 +272,7 @@ class JobConfig:
                 base=spec.environment.base,
                 needs=self._needs,
                 env=dict(spec.env),
-                secrets={name: ref.model_dump() for name, ref in spec.secrets.items()},
+                secrets={name: _secret_source(ref, spec.project) for name, ref in spec.secrets.items()},
                 warmup=self._warmup,
                 preload=(*self._preload, *spec.preload),
                 cpus=spec.resources.cpus,
@@ -322,6 +323,12 @@ class JobConfig:
 def _with_devices(nodes: Iterable[NodeAssignment]) -> tuple[NodeAssignment, ...]:
     """Return the nodes with a device index for each rank."""
     return tuple(node if node.devices else replace(node, devices=tuple(range(node.ranks))) for node in nodes)
+
+
+def _secret_source(ref: SecretRef, project: str) -> dict[str, Any]:
+    """Return where a node finds a secret. Secrets of several projects may have one name, but never one value."""
+    source = ref.model_dump()
+    return source if ref.from_project is None else {**source, "project": project}
 
 
 def _stored_incident(data: Mapping[str, Any]) -> SupervisorEvent:

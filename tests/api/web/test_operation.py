@@ -65,6 +65,7 @@ async def changes_of(live: Any, make_spec: Any) -> list[tuple[str, str, Any]]:
     await live.http.put("/v1/projects/vision", json={"limit": 8})
     await live.http.put("/v1/projects/vision/members/ana", json={"role": "viewer"})
     token = (await live.http.post("/v1/tokens", json={"name": "laptop", "subject": "ana"})).json()["id"]
+    await live.http.put("/v1/projects/vision/secrets/old", json={"value": "first"})
     await live.http.post("/v1/nodes/local-2/drain", json={"deadline_s": 600})
     return [
         ("POST", "/v1/jobs", make_spec(name="another")),
@@ -81,6 +82,9 @@ async def changes_of(live: Any, make_spec: Any) -> list[tuple[str, str, Any]]:
         ("DELETE", "/v1/projects/vision/members/ana", None),
         ("POST", "/v1/tokens", {"name": "phone", "subject": "ana"}),
         ("DELETE", f"/v1/tokens/{token}", None),
+        ("PUT", "/v1/projects/vision/secrets/old", {"value": "another"}),
+        ("PUT", "/v1/projects/vision/secrets/new", {"value": "another"}),
+        ("DELETE", "/v1/projects/vision/secrets/old", None),
         ("POST", "/v1/nodes/local-1/cordon", {"reason": "fan"}),
         ("POST", "/v1/nodes/local-1/drain", {"deadline_s": 600}),
         ("DELETE", "/v1/nodes/local-2/drain", None),
@@ -89,7 +93,16 @@ async def changes_of(live: Any, make_spec: Any) -> list[tuple[str, str, Any]]:
 
 async def state_of(live: Any) -> dict[str, Any]:
     """Return all that the API shows of the objects which these changes concern."""
-    lists = ("jobs", "projects", "identities", "tokens", "nodes", "projects/vision/members", "audit")
+    lists = (
+        "jobs",
+        "projects",
+        "identities",
+        "tokens",
+        "nodes",
+        "projects/vision/members",
+        "projects/vision/secrets",
+        "audit",
+    )
     found = {name: (await live.http.get(f"/v1/{name}")).json() for name in lists}
     for node in ("local-1", "local-2"):
         found[node] = (await live.http.get(f"/v1/nodes/{node}/drain")).status_code

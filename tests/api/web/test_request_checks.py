@@ -130,6 +130,7 @@ async def test_every_route_refuses_an_unknown_parameter(live, make_spec, method,
         "subject": "ana",
         "hook": "hook_1",
         "delivery": "1",
+        "secret": "hf-token",
         "token": "t1",
         "upload": f"{'0' * 64}-1",
     }

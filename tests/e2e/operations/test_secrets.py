@@ -129,6 +129,86 @@ def test_output_and_arguments_of_a_command_have_no_value(mounted: Server, tmp_pa
     mounted.client.wait(job.id, timeout_s=60)
 
 
+NEWEST = "hunter3-8b2e77aa"
+STORED_PARTS = (PART, "8b2e77aa")
+RECORDS = """
+import os, pathlib, sys, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+folder = pathlib.Path(os.environ["REPORT"])
+print("printed", os.environ["TOKEN"], flush=True)
+with (folder / "values").open("a") as file:
+    file.write(os.environ["TOKEN"] + "\\n")
+while not (folder / "go").exists():
+    time.sleep(0.05)
+if (folder / "values").read_text().count("\\n") == 1:
+    print(f"no answer from https://host/?key={os.environ['TOKEN']}", file=sys.stderr, flush=True)
+    os._exit(3)
+"""
+
+
+def test_a_stored_secret_reaches_ranks_and_nothing_else(mounted: Server, tmp_path: Path) -> None:
+    """The first generation has the first value, and the second one the value that was set in between."""
+    client = mounted.client
+    client.set_secret("default", "tracker", VALUE)
+    (tmp_path / "train.py").write_text(RECORDS)
+    report = tmp_path / "report"
+    report.mkdir()
+    workload = {"kind": "script", "entrypoint": str(tmp_path / "train.py")}
+    secrets = {"TOKEN": {"from_project": "tracker"}}
+    parts = {"layout": {"dp": 1}, "env": {"REPORT": str(report)}, "recovery": {"budgets": {"rank_exit": 2}}}
+    job = client.submit({"name": "stored", "workload": workload, "secrets": secrets, **parts})
+    eventually(lambda: (report / "values").exists() and (report / "values").read_text(), 120)
+    assert client.secret("default", "tracker").used_at is not None
+    found = list(client.exec(job.id, ["sh", "-c", 'echo "my $TOKEN"'], rank=0))
+    written = b"".join(event.data for event in found if isinstance(event, ExecOutput))
+    assert b"my " + b"*" * len(VALUE) in written
+    used_at = client.secret("default", "tracker").used_at
+    client.set_secret("default", "tracker", NEWEST)
+    eventually(lambda: client.secret("default", "tracker").used_at != used_at, 60)
+    (report / "go").touch()
+    ended = client.wait(job.id, timeout_s=240)
+    assert ended.state == "SUCCEEDED", (ended.reason, ended.message)
+    assert (report / "values").read_text().split() == [VALUE, NEWEST]
+    eventually(lambda: not mounted.agents(), 30)
+    shown = {
+        "job": ended.model_dump_json(),
+        "why": client.why(job.id).model_dump_json(),
+        "events": json.dumps([event.model_dump(mode="json") for event in client.events(job.id)]),
+        "audit": mounted.get("/v1/audit"),
+        "export": mounted.get("/v1/audit/export"),
+        "metrics": mounted.get("/metrics"),
+        "secrets": mounted.get("/v1/projects/default/secrets"),
+        **{f"output {number}": "".join(client.logs(job.id, generation=number)) for number in (1, 2)},
+        **{f"errors {number}": "".join(client.logs(job.id, stream="stderr", generation=number)) for number in (1, 2)},
+        **{f"evidence {each.number}": str(client.evidence(job.id, each.number)) for each in client.incidents(job.id)},
+    }
+    assert "printed ****" in shown["output 1"] and "printed ****" in shown["output 2"]
+    assert '"secrets.set"' in shown["audit"] and "tracker" in shown["export"]
+    assert [name for name, text in shown.items() if any(part in text for part in STORED_PARTS)] == []
+    kept = [path for path in mounted.state.rglob("*") if path.is_file()]
+    assert any(path.name == "secrets.key" for path in kept) and any(path.name == "regroup.db" for path in kept)
+    assert [str(path) for path in kept if any(part.encode() in path.read_bytes() for part in STORED_PARTS)] == []
+    log = (mounted.state.parent / "server.log").read_text()
+    assert not any(part in log for part in STORED_PARTS)
+
+
+def test_a_job_waits_while_its_secret_cannot_be_read(mounted: Server, tmp_path: Path) -> None:
+    client, key = mounted.client, mounted.state / "secrets.key"
+    client.set_secret("default", "late", VALUE)
+    away = key.rename(mounted.state / "secrets.away")
+    try:
+        (tmp_path / "train.py").write_text("")
+        workload = {"kind": "script", "entrypoint": str(tmp_path / "train.py")}
+        parts = {"layout": {"dp": 1}, "secrets": {"TOKEN": {"from_project": "late"}}}
+        job = client.submit({"name": "waits", "workload": workload, **parts})
+        waiting = eventually(lambda: [each for each in client.get(job.id).conditions if not each.status], 30)
+        assert "secrets.key cannot be read" in waiting[0].message
+    finally:
+        away.rename(key)
+    assert client.wait(job.id, timeout_s=120).state == "SUCCEEDED"
+
+
 def test_a_secret_that_is_not_mounted_ends_the_job_with_its_name_and_node(mounted: Server, spec: Spec) -> None:
     secrets = {"TOKEN": {"from_kubernetes": {"name": "tracker", "key": "other"}}}
     job = mounted.run(spec("no-secret", layout={"dp": 2}, secrets=secrets))

@@ -12,6 +12,7 @@ from regroup.service.ports.sync import (
     EndRequest,
     Intents,
     PinnedCheckpoint,
+    SecretValues,
     SupervisorEvent,
     SupervisorStatus,
     SyncReply,
@@ -31,6 +32,7 @@ FULL = Intents(
     change=CHANGE,
     spares=(NODE,),
     no_spare="all nodes are busy",
+    secrets=SecretValues("v1", {"hf-token": "hunter2"}),
 )
 
 
@@ -58,6 +60,7 @@ def test_a_request_survives_json(intents: Intents) -> None:
             unready=UnreadyNodes(("n1", "n4"), "no such interpreter"),
             incident={"reason": "drained"},
             spares={"n5": READY},
+            secrets_version="v1",
         ),
     ],
 )
@@ -74,3 +77,8 @@ def test_a_later_intent_overrides_and_an_unset_one_does_not() -> None:
     drained = PlannedChange({"n1": "local-1"}, "disks", 1.0, 2.0)
     merged = Intents(change=CHANGE, nodes=(NODE,)).merge(Intents(change=drained)).merge(Intents(no_spare="none"))
     assert merged == Intents(change=drained, nodes=(NODE,), no_spare="none")
+
+
+def test_no_text_of_a_request_has_the_value_of_a_secret() -> None:
+    request = SyncRequest(FULL, 7, "boot", 2.5)
+    assert "v1" in repr(request) and "hunter2" not in repr(request) + str(request)

@@ -6,9 +6,11 @@ from typing import Any
 from regroup.service.cluster_state.budgets import BudgetReader
 from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
+from regroup.service.cluster_state.secrets import SecretReader
 from regroup.service.controller.job_faults import JobFaults
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.refused_placements import RefusedPlacements
+from regroup.service.domain.keyring import no_keys
 from regroup.service.settings import Settings
 from regroup.service.spec.prices import read_prices
 from regroup.service.store.rows.records import Lease
@@ -31,4 +33,5 @@ def leader_context(store: Store, lease: Lease, cluster: FakeCluster | None = Non
         JobFaults(store, lease, time.time, PassRecord()),
         RefusedPlacements(time.time),
         BudgetReader(store, read_prices(used_settings.prices)),
+        SecretReader(store, no_keys),
     )

@@ -11,6 +11,7 @@ import uvicorn
 from regroup.api.app import create_app
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.local.api_token import ensure_token
+from regroup.service.local.secrets_key import KeySource
 from regroup.service.operations.services import Services
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings
@@ -38,7 +39,9 @@ class AppServer:
         assert lease is not None
         self.lease: Lease = lease
         self.cluster = FakeCluster()
-        app = create_app(Services(self.store, self.cluster, self._settings), self._token)
+        keys = KeySource(self._settings)
+        keys.prepare()
+        app = create_app(Services(self.store, self.cluster, self._settings, keys=keys), self._token)
         self._server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
         serving = asyncio.create_task(self._server.serve())
         while not self._server.started:  # noqa: ASYNC110  # uvicorn has a flag, no event

@@ -246,3 +246,19 @@ async def test_a_node_is_clear_of_a_job_once_its_last_process_is_dead(standby: S
 async def test_an_adopted_standby_reports_no_clear_node(standby: StandbyAgent, job: AgentConfig) -> None:
     assert await standby.adopt(to_json(job))
     assert not await standby.is_clear("job_another")
+
+
+async def test_an_agent_gets_secrets_and_hides_them(standby: StandbyAgent, job: AgentConfig) -> None:
+    config = replace(job, secrets={"TOKEN": {"from_project": "hf-token"}})
+    assert await standby.adopt(to_json(config))
+    assert (await standby.status()).secrets_version == ""
+    with pytest.raises(AgentFailedError, match="has not received the value of 'hf-token'") as refused:
+        await standby.start_zygote()
+    assert refused.value.failure.kind is AgentErrorKind.SECRET
+    await standby.receive_secrets("v1", {"hf-token": "hunter2-4f1d09c6"})
+    assert (await standby.status()).secrets_version == "v1"
+    host = standby._host
+    assert host is not None and host.redactor.hide("key hunter2-4f1d09c6!") == "key ***!"
+    await standby.receive_secrets("v2", {"hf-token": "another-7a6b"})
+    assert host.redactor.hide("hunter2-4f1d09c6 another-7a6b") == "*** ***", "logs have the former value, too"
+    assert host.config.project_secrets == {"hf-token": "another-7a6b"}

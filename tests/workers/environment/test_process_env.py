@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.environment.process_env import data_function_environment, is_same_environment, zygote_environment
+from regroup.workers.environment.process_env import (
+    data_function_environment,
+    is_same_environment,
+    rank_variables,
+    zygote_environment,
+)
 from regroup.workers.os.node_facts import SecretMissing
 
 
@@ -20,6 +25,7 @@ def test_credentials_of_the_platform_do_not_reach_ranks(monkeypatch: pytest.Monk
         "PGPASSWORD",
         "REGROUP_DATABASE_URL",
         "REGROUP_TOKEN",
+        "REGROUP_SECRETS_KEY",
     )
     for name in (*credentials, "REGROUP_TOKEN_FILE"):
         monkeypatch.setenv(name, "hidden")
@@ -30,11 +36,11 @@ def test_credentials_of_the_platform_do_not_reach_ranks(monkeypatch: pytest.Monk
 
 
 def test_token_files_of_the_platform_do_not_reach_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ray.token", "api.token", "regroup.db", "licence"):
+    for name in ("ray.token", "api.token", "regroup.db", "secrets.key", "licence"):
         (tmp_path / name).write_text("hidden")
     (tmp_path / "link").symlink_to(tmp_path / "ray.token")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "ray.token"))
-    for name in ("ray.token", "api.token", "regroup.db", "link", "../" + tmp_path.name + "/api.token"):
+    for name in ("ray.token", "api.token", "regroup.db", "secrets.key", "link", "../" + tmp_path.name + "/api.token"):
         with pytest.raises(SecretMissing, match=f"{name} of the node belongs to the platform"):
             zygote_environment(config(secrets={"MINE": {"from_file": str(tmp_path / name)}}))
     assert zygote_environment(config(secrets={"MINE": {"from_file": str(tmp_path / "licence")}}))["MINE"] == "hidden"
@@ -55,3 +61,18 @@ def test_a_job_receives_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_zygote_serves_only_jobs_with_the_same_environment(other: dict[str, object]) -> None:
     assert is_same_environment(config(preload=("a",)), config(preload=("b",)))
     assert not is_same_environment(config(), config(**other))
+
+
+def test_ranks_have_the_newest_secrets_of_the_project(tmp_path: Path) -> None:
+    """A zygote keeps the values of its start; ranks of later generations have others."""
+    made = config(secrets={"TOKEN": {"from_project": "hf-token"}, "LICENCE": {"from_file": str(tmp_path / "file")}})
+    (tmp_path / "file").write_text("of the node")
+    for variables in (zygote_environment, data_function_environment):
+        with pytest.raises(SecretMissing, match=r"secret TOKEN: node .* has not received the value of 'hf-token'"):
+            variables(made)
+    made.project_secrets.update({"hf-token": "hunter2"})
+    assert zygote_environment(made)["TOKEN"] == data_function_environment(made)["TOKEN"] == "hunter2"
+    made.project_secrets.update({"hf-token": "hunter3"})
+    found = rank_variables(made, 0, 0, tmp_path)
+    assert found["TOKEN"] == "hunter3" and "LICENCE" not in found
+    assert "hunter" not in repr(made)

@@ -158,3 +158,14 @@ def test_the_jobs_secrets_and_the_credentials_of_the_platform_are_known(tmp_path
         "REGROUP_SECRETS_DIR": "/mounts", "AWS_REGION": "eu-west-1",
     }  # fmt: skip
     assert sorted(secrets_on_node(config, environment)) == ["of-ray", "of-storage", "of-the-file", "of-the-node"]
+
+
+def test_secrets_of_the_project_are_removed() -> None:
+    config = AgentConfig(
+        "j", "t", "n", "n0", "127.0.0.1", "s", "file:///s", "file:///d",
+        secrets={"TOKEN": {"from_project": "hf-token"}, "LATE": {"from_project": "late"}},
+    )  # fmt: skip
+    assert secrets_on_node(config, {}) == []
+    config.project_secrets["hf-token"] = SECRET
+    assert secrets_on_node(config, {}) == [SECRET]
+    assert PART not in Redactor(secrets_on_node(config, {})).hide(f"key={quote(SECRET)}")

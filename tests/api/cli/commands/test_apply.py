@@ -106,3 +106,47 @@ def test_a_file_that_is_missing_or_malformed_is_named(cli: Any, tmp_path: Path) 
     (tmp_path / "bad.yaml").write_text("version: 1\nversion: 1\n")
     refused = cli("apply", "-f", tmp_path / "bad.yaml")
     assert refused.code == 3 and "line 2" in refused.err
+
+
+def test_secrets_come_from_the_callers_machine_and_are_set_once(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "licence").write_text("hunter2-of-the-file\n")
+    sources = {"of-env": {"from_env": "TEAM_TOKEN"}, "of-file": {"from_file": str(tmp_path / "licence")}}
+    file = written(tmp_path, {"version": 1, "projects": {"audio": {"secrets": sources, "limit": 4}}})
+    missing = cli("apply", "-f", file)
+    assert missing.code != 0 and "the variable TEAM_TOKEN is not set" in missing.err
+    assert cli("projects", "get", "audio", "--json").json["limit"] is None
+    monkeypatch.setenv("TEAM_TOKEN", "hunter2-of-the-variable")
+    tried = cli("--dry-run", "apply", "-f", file)
+    assert "create secret of-env of audio\n    from_env: TEAM_TOKEN" in tried.out
+    made = cli("apply", "-f", file)
+    assert made.code == 0 and made.out == tried.out, made.err
+    assert cli("apply", "-f", file).out == "nothing to change\n"
+    again = cli("apply", "-f", file, "--replace-secrets")
+    assert "change secret of-file of audio" in again.out and again.out.endswith("2 changes\n")
+    listed = cli("secret", "list", "--project", "audio", "--json").json
+    assert [(each["name"], each["version"]) for each in listed] == [("of-env", 2), ("of-file", 2)]
+    assert "hunter2" not in str([missing, tried, made, again, listed])
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("hunter2", "must not be the value itself: write {from_env: VARIABLE} or {from_file: PATH}"),
+        (40819096, "must not be the value itself"),
+        ({"value": "hunter2"}, "unknown field"),
+        ({}, "set exactly one of from_env and from_file"),
+        ({"from_env": "TEAM_TOKEN", "from_file": "/f"}, "set exactly one of from_env and from_file"),
+        ({"from_env": "SHORT"}, "its value must have at least 4 characters"),
+        ({"from_file": "/does/not/exist"}, "/does/not/exist cannot be read"),
+    ],
+)
+def test_a_literal_secret_is_refused_without_its_value(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: Any, problem: str
+) -> None:
+    monkeypatch.setenv("SHORT", "xyz")
+    file = written(tmp_path, {"version": 1, "projects": {"audio": {"secrets": {"token": entry}}}})
+    refused = cli("apply", "-f", file)
+    assert refused.code != 0 and problem in refused.err and "projects.audio.secrets.token" in refused.err
+    assert not any(part in refused.err + refused.out for part in ("hunter2", "40819096", "xyz"))

@@ -70,6 +70,7 @@ async def calls(live: Any, job_events: Any) -> list[Call]:
         "whsec_password", 1.0, "test",
     ))  # fmt: skip
     hooks, hook = "/v1/projects/own/hooks", "/v1/projects/own/hooks/hook_1"
+    secret = "/v1/projects/own/secrets/hf-token"
     new_hook = {"name": "ci", "url": "https://a.example/in?password"}
     return [
         Call("PUT /v1/projects/{name}", "projects.put", "/v1/projects/own", {"limit": 8}),
@@ -82,6 +83,9 @@ async def calls(live: Any, job_events: Any) -> list[Call]:
         Call("DELETE /v1/tokens/{token}", "tokens.revoke", "/v1/tokens/t0"),
         Call("DELETE /v1/projects/{name}/members/{subject}", "members.remove", member),
         Call("DELETE /v1/identities/{subject}", "identities.delete", "/v1/identities/ana"),
+        Call("POST /v1/secrets/reencrypt", "secrets.reencrypt"),  # the secret of the hook was stored without a key
+        Call("PUT /v1/projects/{name}/secrets/{secret}", "secrets.set", secret, {"value": "password"}),
+        Call("DELETE /v1/projects/{name}/secrets/{secret}", "secrets.delete", secret),
         Call("POST /v1/projects/{name}/hooks", "hooks.create", hooks, new_hook),
         Call("PATCH /v1/projects/{name}/hooks/{hook}", "hooks.change", hook, {"events": ["held"]}),
         Call("POST /v1/projects/{name}/hooks/{hook}/rotate", "hooks.rotate", f"{hook}/rotate"),

@@ -1,7 +1,7 @@
 """Fixtures: a store with a running delivery, receivers on loopback, and a mail server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from regroup.service.domain.hooks import DeliveryState, HookKind
+from regroup.service.domain.keyring import Keyring
 from regroup.service.operations.hooks.delivery import HookDelivery
 from regroup.service.settings import Settings
 from regroup.service.store.rows.hook_rows import DeliveryRow, HookRow
@@ -68,7 +69,9 @@ def delivering(store: Store, settings: Settings, clock: Clock) -> Callable[..., 
     """Run the delivery while the block runs; return a queue that gets an entry at each pass."""
 
     @asynccontextmanager
-    async def run(is_leader: bool = True, **other_settings: Any) -> AsyncIterator[asyncio.Queue[bool]]:
+    async def run(
+        is_leader: bool = True, keyrings: Sequence[Keyring | None] = (None,), **other_settings: Any
+    ) -> AsyncIterator[asyncio.Queue[bool]]:
         lease, passes = await store.acquire_lease("test", 3600.0), asyncio.Queue[bool]()
         assert lease is not None
 
@@ -76,7 +79,8 @@ def delivering(store: Store, settings: Settings, clock: Clock) -> Callable[..., 
             passes.put_nowait(is_leader)
             return lease if is_leader else None
 
-        work = HookDelivery(store, settings.model_copy(update=other_settings), lease_of_server, clock, interval_s=0.02)
+        used = settings.model_copy(update=other_settings)
+        work = HookDelivery(store, used, lease_of_server, clock, interval_s=0.02, keys=lambda: keyrings[-1])
         task = asyncio.create_task(work.run())
         try:
             yield passes

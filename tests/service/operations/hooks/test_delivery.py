@@ -5,6 +5,7 @@ from typing import Any
 
 from regroup.service.domain.author import Author
 from regroup.service.domain.hooks import DeliveryState, HookEvent
+from regroup.service.domain.keyring import Key, Keyring, Owner
 from regroup.service.policy.hooks.retries import DELAYS_S, MAX_ATTEMPTS
 from regroup.service.store.store import Store
 from tests.service.operations.hooks.conftest import PROJECT, SECRET, Clock
@@ -156,3 +157,23 @@ async def test_a_rotated_hook_has_both_signatures_for_a_day(
     during, after = receiver.received
     assert during.is_signed_with(SECRET) and during.is_signed_with(new)
     assert after.is_signed_with(new) and not after.is_signed_with(SECRET)
+
+
+async def test_a_notification_is_signed_with_an_encrypted_secret(
+    store: Store, receiver: HookReceiver, delivering: Any, hook: Any, finished: Any, clock: Clock
+):
+    """The first attempt has no key; the server gets it, and the next attempt succeeds."""
+    keyring = Keyring((Key.of(b"1" * 32),), "the key file")
+    sealed = keyring.seal(SECRET, Owner("hook", PROJECT, "hook_1"))
+    keyrings: list[Keyring | None] = [None]
+    await hook(url=receiver.url(), secret=sealed)
+    await add(store)
+    async with delivering(keyrings=keyrings):
+        (row,) = await finished()
+        assert row.state is DeliveryState.PENDING and row.status_code is None
+        assert row.error.startswith("the notification cannot be signed: the server has no key for stored secrets")
+        keyrings.append(keyring)
+        clock.now_s += 1.3 * DELAYS_S[0]
+        (row,) = await finished(attempts=2)
+    (received,) = receiver.received
+    assert row.state is DeliveryState.DELIVERED and received.is_signed_with(SECRET)

@@ -1,0 +1,1 @@
+"""Storage of secrets. Values arrive encrypted: nothing here has a key."""
