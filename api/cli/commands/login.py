@@ -1,6 +1,7 @@
 """The commands login, logout and profiles: sign in to servers, and choose the one that commands use."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,6 +51,7 @@ def login(
     if not server:
         raise typer.BadParameter("--server: name the server to sign in to; the server of this machine needs no sign-in")
     url = server_url(server)
+    ca_file = None if ca_file is None else str(Path(ca_file).expanduser().absolute())  # commands run in any folder
     found = _with_token(url, ca_file) if with_token else _with_issuer(url, ca_file, device=device)
     subject = _store(found, profile)
     if as_json:
