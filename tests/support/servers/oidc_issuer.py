@@ -185,8 +185,11 @@ class Issuer:
         self._post("/rotate", {"kind": kind, "forget": forget})
 
     def behave(self, **behavior: Any) -> None:
-        """Change how sign-ins end: `refuse` with an error, another `state` or `iss`, the `email` and the `groups` of the
-        person, or the life `lives_s` of tokens.
+        """Change how sign-ins end.
+
+        Args:
+            behavior: `refuse` with an error, another `state` or `iss`, the `email` and the `groups` of the person who
+                signs in, and the life of tokens, `lives_s`.
         """
         self._post("/behave", behavior)
 
