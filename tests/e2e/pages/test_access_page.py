@@ -203,7 +203,7 @@ def send_events(walk: Walk) -> tuple[str, str]:
     """Type the commands about hooks; return the id and the secret of the hook."""
     create, test = walk.block()
     created = walk.ana.type(create)
-    found = re.search(r"^(hook_\w+): .*\nsecret: (whsec_\S+) ", created, re.MULTILINE)
+    found = re.search(r"^(\w+): .*\nsecret: (whsec_\S+) ", created, re.MULTILINE)
     assert found is not None, created
     assert ": accepted in " in walk.ana.type(test.replace("HOOK", found[1]))
     walk.ben.type(f"regroup hooks test vision {found[1]}", code=7)
@@ -254,7 +254,8 @@ def end_access(walk: Walk, hook: str, secret: str, token: str) -> None:
     walk.you.type(remove)
     assert "'ben@example.com' is disabled" in walk.ben.type("regroup jobs", code=7)
     walk.issuer.behave(email="ben@example.com")
-    walk.ben.type(f"regroup login --server https://localhost:{walk.port} --ca-file chain.pem", code=7)
+    refused = walk.ben.type(f"regroup login --server https://localhost:{walk.port} --ca-file chain.pem", code=7)
+    assert "'ben@example.com' is disabled" in refused
 
     jobs, cancel = walk.block()
     assert re.search(r"first +RUNNING", walk.ana.type(jobs)), "his job continues"
