@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all test-alone test-waiting fuzz mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-api bench-resize bench-prediction gpu gpu-bundle clean
+.PHONY: help setup demo test test-all test-alone test-waiting fuzz contract mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-api bench-resize bench-prediction gpu gpu-bundle clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -34,9 +34,9 @@ test: $(STAMP) ## run the tests that are not marked slow
 # Tests of the Ray adapter run with the end-to-end tests: Ray pickles bytecode, which SlipCover has changed.
 test-all: $(STAMP) ## run all tests except soaks (`pytest -m soak` runs those); report coverage
 	@mkdir -p build
-	@$(BIN)/python -m slipcover --source api,service,workers --omit '*/migrations/*' --json --out build/coverage.json -m pytest -m "not soak" -n 3 --dist worksteal --ignore tests/e2e --ignore $(RAY)
+	@$(BIN)/python -m slipcover --source api,service,workers --omit '*/migrations/*' --json --out build/coverage.json -m pytest -m "not soak and not contract" -n 3 --dist worksteal --ignore tests/e2e --ignore $(RAY)
 	@$(BIN)/python .ci/coverage.py build/coverage.json
-	@$(MAKE) --no-print-directory mutation
+	@$(MAKE) --no-print-directory mutation contract
 	@$(BIN)/python -m pytest -m "not alone and not soak" $(E2E) $(RAY) $(E2E_WAITING:%=--ignore %)
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target test-alone test-waiting
 
@@ -52,6 +52,9 @@ mutation: $(STAMP) ## put a sample of small errors into engine and policies, and
 S := 600
 fuzz: $(STAMP) ## run each fuzz test with random inputs for S seconds, 600 by default
 	@REGROUP_FUZZ_S=$(S) $(BIN)/python -m pytest -m fuzz
+
+contract: $(STAMP) ## send requests of schemathesis to all routes of the API, in four roles, with all its checks (5 minutes)
+	@$(BIN)/python -m pytest -m contract tests/contract
 
 check: $(STAMP) ## check style, types, import rules, spelling and phrases
 	@$(BIN)/ruff check .

@@ -14,6 +14,7 @@ from regroup.api.web.authenticator import Authenticator
 from regroup.api.web.descriptions import TAGS, describe_operations, describe_properties
 from regroup.api.web.examples import add_examples
 from regroup.api.web.http import Guard, PageTokens
+from regroup.api.web.links import add_links
 from regroup.api.web.open_streams import EndStreams, OpenStreams
 from regroup.api.web.request_checks import JsonBodies, check_request
 from regroup.api.web.request_limits import RequestLimits
@@ -91,6 +92,8 @@ class _App(FastAPI):
             document = super().openapi()
             describe_operations(document)
             add_examples(document)
+            problems.document_bodies(document)
+            add_links(document)
             describe_properties(document["components"]["schemas"])
         assert self.openapi_schema is not None, "the framework keeps the document"
         return self.openapi_schema

@@ -65,10 +65,11 @@ def test_blocks_outside_of_job_specs_are_kustomizations() -> None:
         }  # fmt: skip
 
 
-def test_the_setup_of_a_page_is_valid() -> None:
-    (block,) = (block for block in found("yaml") if OF_APPLY in block.text)
-    setup = Setup.model_validate(yaml.safe_load(block.text))
-    assert setup.projects["vision"].members["ana@example.com"].role == "admin"
+def test_the_setups_of_pages_are_valid() -> None:
+    setups = {block.page: yaml.safe_load(block.text) for block in found("yaml") if OF_APPLY in block.text}
+    assert setups.keys() == {"docs/operations/access.md", "docs/operations/apply.md"}
+    for setup in map(Setup.model_validate, setups.values()):
+        assert setup.projects["vision"].members["ana@example.com"].role == "admin"
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

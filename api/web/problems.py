@@ -101,6 +101,20 @@ def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
     return found
 
 
+def document_bodies(document: Mapping[str, Any]) -> None:
+    """Add the problems that any JSON body may cause to the operations of an OpenAPI document that have one."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            if "application/json" not in operation.get("requestBody", {}).get("content", {}):
+                continue
+            found = operation["responses"]
+            for code in ("request_timeout", "body_too_large", "unsupported_media_type"):
+                entry = error_code(code)
+                content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+                found.setdefault(str(entry.status), {"description": entry.title, "content": content})
+            operation["responses"] = dict(sorted(found.items()))
+
+
 def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     """Install handlers that answer every exception of the app, whose routes are `routes`, with a problem."""
 

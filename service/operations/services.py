@@ -86,7 +86,7 @@ class Services:
     @cached_property
     def identities(self) -> Identities:
         """Use cases of identities, members and tokens."""
-        return Identities(self.store, self.authentication, self.clock)
+        return Identities(self.store, self.authentication, self.external_tokens, self.clock)
 
     @property
     def hooks(self) -> Hooks:

@@ -23,7 +23,8 @@ from regroup.service.policy.access.roles import Permission
 from regroup.service.store.rows.identity_rows import MemberRow
 
 SubjectName = Annotated[str, Path(max_length=300, description="Name of the identity")]
-MemberName = Annotated[str, Path(max_length=300, description="Name of the identity, or `group:NAME`")]
+MemberName = Annotated[str, Path(min_length=1, max_length=300, description="Name of the identity, or `group:NAME`")]
+"""The name of a group may be a path, as Keycloak's are: `group:/research`."""
 Self = Annotated[Sender, Depends(ForEveryone("shows the sender"))]
 Caller = Annotated[Sender, Depends(ForEveryone("limits identities to those that the sender sees or manages"))]
 MembersReader = Annotated[str, Depends(ForProject(Permission.MEMBERS_READ))]
@@ -96,7 +97,9 @@ async def members(name: MembersReader, services: TheServices) -> MemberList:
     return MemberList(members=[_member(row) for row in await services.identities.members(name)])
 
 
-@router.put("/projects/{name}/members/{subject}", responses=responses("conflict", "body_too_large", "malformed_json"))
+@router.put(
+    "/projects/{name}/members/{subject:path}", responses=responses("conflict", "body_too_large", "malformed_json")
+)
 async def put_member(
     name: MembersWriter, subject: MemberName, settings: MemberSettings, services: TheServices, sender: TheSender
 ) -> Member:
@@ -105,7 +108,7 @@ async def put_member(
     return _member(row)
 
 
-@router.delete("/projects/{name}/members/{subject}", status_code=204)
+@router.delete("/projects/{name}/members/{subject:path}", status_code=204)
 async def remove_member(name: MembersWriter, subject: MemberName, services: TheServices, sender: TheSender) -> None:
     """Remove a member from a project. It takes effect at once; jobs of the member continue."""
     await services.identities.remove_member(sender, name, subject)

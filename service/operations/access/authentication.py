@@ -57,20 +57,20 @@ class Authentication:
 
     def forget(self) -> None:
         """Read all tokens again at their next use, because one was changed."""
-        self._cached.clear()
+        self._cached = {}  # a request that is reading its token writes to the former one
 
     async def _find(self, token_id: str) -> StoredToken | None:
-        now_s = time.monotonic()
-        cached = self._cached.get(token_id)
+        now_s, cache = time.monotonic(), self._cached
+        cached = cache.get(token_id)
         if cached is not None and cached.until_s > now_s:
             return cached.stored
         stored = await self._store.identities.stored_token(token_id)
         if stored is None:
-            self._cached.pop(token_id, None)
+            cache.pop(token_id, None)
             return None
-        if len(self._cached) >= _MAX_CACHED:
-            self._cached.clear()
-        self._cached[token_id] = _Cached(stored, now_s + CACHED_S)
+        if len(cache) >= _MAX_CACHED:
+            cache.clear()
+        cache[token_id] = _Cached(stored, now_s + CACHED_S)
         used_at, now = stored.token.used_at, self._clock()
         if used_at is None or now - used_at >= _USE_INTERVAL_S:
             await self._store.identities.record_uses({token_id: now})

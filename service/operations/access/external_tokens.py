@@ -87,17 +87,20 @@ class ExternalTokens:
             return subject
 
         return await self._resolve(json.dumps([name, sorted(groups)]), signed_in)
+    def forget(self) -> None:
+        """Verify all tokens again at their next use, because an identity or a membership was changed."""
+        self._cached = {}  # a request that is being verified writes to the former one
 
     async def _resolve(self, value: str, verify: Callable[[], Awaitable[ExternalSubject]]) -> Identity:
-        """Return the identity of a token, which is verified again after two seconds."""
-        key, now_s = hashlib.sha256(value.encode()).hexdigest(), time.monotonic()
-        if (cached := self._cached.get(key)) is not None and cached.until_s > now_s:
+        """Return the identity of a token, which is verified again after two seconds, or after `forget`."""
+        key, now_s, cache = hashlib.sha256(value.encode()).hexdigest(), time.monotonic(), self._cached
+        if (cached := cache.get(key)) is not None and cached.until_s > now_s:
             return cached.identity
         subject = await verify()
         identity = await self._identity_of(subject)
-        if len(self._cached) >= _MAX_CACHED:
-            self._cached.clear()
-        self._cached[key] = _Cached(identity, now_s + _CACHED_S)
+        if len(cache) >= _MAX_CACHED:
+            cache.clear()
+        cache[key] = _Cached(identity, now_s + _CACHED_S)
         return identity
 
     async def _identity_of(self, subject: ExternalSubject) -> Identity:

@@ -9,6 +9,7 @@ from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.domain.reserved_names import is_reserved
 from regroup.service.operations.access.authentication import Authentication
 from regroup.service.operations.access.authorization import Sender
+from regroup.service.operations.access.external_tokens import ExternalTokens
 from regroup.service.policy.access.decision import is_allowed, refused_cluster_permissions, refused_permissions
 from regroup.service.policy.access.external import GROUP_PREFIX
 from regroup.service.policy.access.roles import ADDABLE, CLUSTER_ADDABLE, ClusterPermission, Permission
@@ -43,8 +44,11 @@ class Identities:
         clock: Unix seconds.
     """
 
-    def __init__(self, store: Store, authentication: Authentication, clock: Callable[[], float]) -> None:
-        self._store, self._authentication, self._clock = store.identities, authentication, clock
+    def __init__(
+        self, store: Store, authentication: Authentication, external: ExternalTokens, clock: Callable[[], float]
+    ) -> None:
+        self._store, self._authentication, self._external = store.identities, authentication, external
+        self._clock = clock
 
     # ------------------------------------------------------------ identities
 
@@ -130,14 +134,14 @@ class Identities:
             row = await self._store.change_identity(
                 subject, now=now, author=sender.author, disabled_at=now if disabled else None
             )
-        self._authentication.forget()
+        self._forget_tokens()
         return row
 
     async def delete(self, sender: Sender, subject: str) -> None:
         """Delete an identity with its memberships and tokens. Raises the errors of `change`."""
         await self._managed_for_others(sender, subject)
         await self._store.delete_identity(subject, now=self._clock(), author=sender.author)
-        self._authentication.forget()
+        self._forget_tokens()
 
     # ------------------------------------------------------------ members
 
@@ -164,13 +168,13 @@ class Identities:
                 raise ConflictError(f"{subject!r} is a service account of another project; create one for {project!r}")
         row = MemberRow(project, subject, Membership(role, permissions), self._clock(), sender.name)
         await self._store.put_member(row, author=sender.author)
-        self._authentication.forget()
+        self._forget_tokens()
         return row
 
     async def remove_member(self, sender: Sender, project: str, subject: str) -> None:
         """Remove a member from a project; raises NotFoundError."""
         await self._store.remove_member(project, subject, now=self._clock(), author=sender.author)
-        self._authentication.forget()
+        self._forget_tokens()
 
     # ------------------------------------------------------------ tokens
 
@@ -214,8 +218,13 @@ class Identities:
         if not _manages(sender, await self._store.identity(row.subject)):
             raise NotFoundError(f"no token {token_id!r}; `regroup token list` lists them")
         revoked = await self._store.revoke_token(token_id, self._clock(), author=sender.author)
-        self._authentication.forget()
+        self._forget_tokens()
         return revoked
+
+    def _forget_tokens(self) -> None:
+        """Read identities again at the next use of any token, of this server or of another system."""
+        self._authentication.forget()
+        self._external.forget()
 
     async def _managed_for_others(self, sender: Sender, subject: str) -> IdentityRow:
         """Return a managed identity other than the own one, because a stolen token must not end its identity."""

@@ -15,7 +15,7 @@ from regroup.service.local.api_token import user_name
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow
 from tests.api.web.routes.test_sessions import browser_at, link_of
 from tests.api.web.test_permissions import filled
-from tests.api.web.test_server_config import serving
+from tests.api.web.test_server_config import TOKEN, serving
 from tests.support.servers.oidc_issuer import AUDIENCE, Issuer, running_issuer
 
 
@@ -86,3 +86,21 @@ async def test_a_person_of_the_issuer_signs_a_browser_in_with_the_same_groups(tm
         cookie = f"regroup_{httpx2.URL(url).port}={next(iter(browser.cookies.values()))}"
         refused = await other.http.get("/v1/me", headers={"Cookie": cookie, "Regroup-Session-Proof": browser.proof})
         assert refused.status_code == 401 and "identity provider" in refused.json()["detail"]
+async def test_a_disabled_person_is_refused_with_the_next_request(tmp_path: Path, issuer: Issuer) -> None:
+    member = "/v1/projects/vision/members/ana@example.com"
+    async with (
+        serving(tmp_path, oidc_issuer=issuer.url, oidc_audience=AUDIENCE) as (url, _),
+        httpx2.AsyncClient(base_url=url, trust_env=False, headers=bearer(TOKEN)) as owner,
+        httpx2.AsyncClient(base_url=url, trust_env=False, headers=bearer(issuer.token())) as ana,
+    ):
+        created = await owner.post("/v1/identities", json={"subject": "ana@example.com", "kind": "user"})
+        assert created.status_code == 201
+        for _ in range(3):
+            assert (await ana.get("/v1/me")).status_code == 200
+            await owner.patch("/v1/identities/ana@example.com", json={"disabled": True})
+            assert (await ana.get("/v1/me")).status_code == 401
+            await owner.patch("/v1/identities/ana@example.com", json={"disabled": False})
+        assert (await owner.put(member, json={"role": "viewer"})).is_success
+        assert (await ana.get("/v1/projects/vision")).status_code == 200
+        await owner.delete(member)
+        assert (await ana.get("/v1/projects/vision")).status_code == 404

@@ -51,7 +51,7 @@ def walk(routes: Sequence[Any]) -> Iterator[Walked]:
     for route in routes:
         if isinstance(route, APIRoute):
             for method in sorted(route.methods or ()):
-                yield Walked(method, route.path, tuple(set(requirements(route.dependant))))
+                yield Walked(method, route.path_format, tuple(set(requirements(route.dependant))))
         elif (included := getattr(route, "original_router", None)) is not None:
             yield from walk(included.routes)
 

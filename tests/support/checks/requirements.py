@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.machines.browser import chromium_path
 from tests.support.servers.postgres import postgres_folder
 
 
@@ -64,6 +65,10 @@ def _no_compiler() -> str | None:
     return None if header.exists() else f"no {header} (apt-get install python3-dev)"
 
 
+def _no_browser() -> str | None:
+    return None if chromium_path() else "no chromium (apt-get install chromium)"
+
+
 GROUPS: Mapping[str, Callable[[], str | None]] = {
     "cuda": _no_cuda,
     "namespaces": _no_namespaces,
@@ -73,6 +78,7 @@ GROUPS: Mapping[str, Callable[[], str | None]] = {
     "redis": _no_redis,
     "kubernetes": _no_kubernetes,
     "compiler": _no_compiler,
+    "browser": _no_browser,
 }
 """Marker of each group → function that returns why it cannot run here (None: it can)."""
 

@@ -94,6 +94,6 @@ class Shell:
             )  # fmt: skip
         assert done.returncode == code, f"{command} exited {done.returncode}: {output.read_text()}"
         if command.endswith("&"):
-            ready = _READY_LINES[shlex.split(command)[1]]
+            ready = next(_READY_LINES[word] for word in shlex.split(command) if word in _READY_LINES)
             eventually(lambda: re.search(ready, output.read_text(), re.MULTILINE), _START_S)
         return output.read_text()

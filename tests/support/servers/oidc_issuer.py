@@ -89,7 +89,8 @@ class _SignIns:
         if not is_right:
             return 400, {"error": "invalid_grant", "error_description": "it was used or is wrong"}
         lives_s = float(self.behavior.get("lives_s", 3600))
-        claims = {"iss": url, "aud": AUDIENCE, "exp": time.time() + lives_s, "email": "ana@example.com"}
+        person = {"email": self.behavior.get("email", "ana@example.com"), "groups": self.behavior.get("groups", [])}
+        claims = {"iss": url, "aud": AUDIENCE, "exp": time.time() + lives_s, **person}
         refresh_token = secrets.token_urlsafe(8)
         self._refresh_tokens.add(refresh_token)
         issued = {"access_token": "opaque", "token_type": "Bearer", "expires_in": lives_s}
@@ -184,7 +185,12 @@ class Issuer:
         self._post("/rotate", {"kind": kind, "forget": forget})
 
     def behave(self, **behavior: Any) -> None:
-        """Change how sign-ins end: `refuse` with an error, another `state` or `iss`, or how long tokens live."""
+        """Change how sign-ins end.
+
+        Args:
+            behavior: `refuse` with an error, another `state` or `iss`, the `email` and the `groups` of the person who
+                signs in, and the life of tokens, `lives_s`.
+        """
         self._post("/behave", behavior)
 
     def set_broken(self, is_broken: bool) -> None:

@@ -1,6 +1,7 @@
 """The commands login, logout and profiles: sign in to servers, and choose the one that commands use."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,6 +51,7 @@ def login(
     if not server:
         raise typer.BadParameter("--server: name the server to sign in to; the server of this machine needs no sign-in")
     url = server_url(server)
+    ca_file = None if ca_file is None else str(Path(ca_file).expanduser().absolute())  # commands run in any folder
     found = _with_token(url, ca_file) if with_token else _with_issuer(url, ca_file, device=device)
     subject = _store(found, profile)
     if as_json:
@@ -134,15 +136,22 @@ def _with_issuer(url: str, ca_file: str | None, *, device: bool) -> "Profile":
         )
     endpoints = discover(offered.issuer)
     tokens = _tokens(endpoints, offered.client_id, offered.scopes, device=device)
+    refusals: list[str] = []
     for is_id_token, token in ((True, tokens.id_token), (False, tokens.access_token)):
-        if token is not None and _subject(url, token, ca_file) is not None:
-            renewal = Renewal(
-                endpoints.token, offered.client_id, tokens.refresh_token, tokens.expires_at, is_id_token=is_id_token
-            )
-            return Profile(_host(url), url, token, ca_file, renewal)
+        if token is None:
+            continue
+        try:
+            _subject(url, token, ca_file)
+        except UnauthorizedError as error:
+            refusals.append(str(error))
+            continue
+        renewal = Renewal(
+            endpoints.token, offered.client_id, tokens.refresh_token, tokens.expires_at, is_id_token=is_id_token
+        )
+        return Profile(_host(url), url, token, ca_file, renewal)
     raise UnauthorizedError(
-        f"{url} accepts neither the ID token nor the access token of {offered.issuer}; its operator checks "
-        "REGROUP_OIDC_AUDIENCE and REGROUP_OIDC_CLIENT_ID"
+        f"{url} accepts neither the ID token nor the access token of {offered.issuer} ({'; '.join(refusals)}). If the "
+        "token is for another audience, its operator checks REGROUP_OIDC_AUDIENCE and REGROUP_OIDC_CLIENT_ID"
     )
 
 
@@ -168,28 +177,26 @@ def _store(found: "Profile", name: str | None) -> str:
     import dataclasses
 
     from regroup.api.client.connection.profiles import changing_profiles, check_name, load_profiles, save_profiles
-    from regroup.service.domain.errors import UnauthorizedError
 
     profile = dataclasses.replace(found, name=check_name(name or found.name))
     subject = _subject(profile.server, profile.token, profile.ca_file)
-    if subject is None:
-        raise UnauthorizedError(f"{profile.server} does not accept the token")
     with changing_profiles():
         save_profiles(load_profiles().with_profile(profile, choose=True))
     return subject
 
 
-def _subject(url: str, token: str, ca_file: str | None) -> str | None:
-    """Return the identity of a token; None if the server does not accept it."""
+def _subject(url: str, token: str, ca_file: str | None) -> str:
+    """Return the identity of a token; raises UnauthorizedError if the server does not accept it."""
     from regroup.api.client.client import Client
     from regroup.api.client.connection.errors import ApiError
+    from regroup.service.domain.errors import UnauthorizedError
 
     try:
         with Client(url, token=token, ca_file=ca_file) as client:
             return client.me().subject
     except ApiError as error:
         if error.problem.status == 401:
-            return None
+            raise UnauthorizedError(f"{url} does not accept the token: {error.problem.detail}") from error
         raise
 
 

@@ -165,6 +165,15 @@ async def test_additional_permissions_are_checked_and_shown(owner: Person, ana: 
     assert await owner.code("PUT", "/v1/projects/vision/members/group:researchers", {"role": "viewer"}) == (200, "")
 
 
+async def test_the_name_of_a_group_may_be_a_path(owner: Person) -> None:
+    path = "/v1/projects/vision/members/group:%2Fstaff%2Fresearch"
+    member = (await owner.send("PUT", path, {"role": "viewer"})).json()
+    listed = (await owner.send("GET", "/v1/projects/vision/members")).json()["members"]
+    assert member["subject"] == "group:/staff/research" and member in listed
+    assert await owner.code("DELETE", path) == (204, "")
+    assert await owner.code("PUT", "/v1/projects/vision/members/", {"role": "viewer"}) == (422, "invalid_request")
+
+
 async def test_the_owner_names_the_identity_of_a_token(owner: Person) -> None:
     refused = await owner.send("POST", "/v1/tokens", {"name": "mine"})
     assert refused.status_code == 422 and "the owner of the server needs no token" in refused.json()["detail"]
