@@ -1,7 +1,7 @@
 """Methods of the asynchronous client for secrets."""
 
-from regroup.api.client import secrets
 from regroup.api.client.connection.transport import AsyncTransport
+from regroup.api.client.operations import secrets
 from regroup.api.schemas.secrets import Reencryption, Secret
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from regroup.api.client.apply_steps import ApplyStep
 from regroup.api.client.connection.transport import SyncTransport
 from regroup.api.client.operations import apply, nodes, projects
+from regroup.api.client.operations.apply_steps import ApplyStep
 from regroup.api.schemas.drains import Drain
 from regroup.api.schemas.nodes import Node
 from regroup.api.schemas.projects import Project, ProjectSettings

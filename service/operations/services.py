@@ -11,8 +11,8 @@ from regroup.service.blobs.store import BlobStore
 from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.cluster_state.topology import Topology, TopologyState
-from regroup.service.domain.limits import Limit
 from regroup.service.domain.keyring import Keys, no_keys
+from regroup.service.domain.limits import Limit
 from regroup.service.operations.access.audit import Audit
 from regroup.service.operations.access.authentication import Authentication
 from regroup.service.operations.access.external_tokens import ExternalTokens

@@ -83,18 +83,15 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
     store = await Store.open(settings.database_url, idempotency_kept_s=settings.idempotency_retention_s)
     try:
         cluster = await _join(settings)
-        controller = Controller(store, cluster, settings)
+        controller = Controller(store, cluster, settings, keys=keys)
         tasks, usage, refusals = ServerTasks(controller.passes), BlobUsage(), Counter[Limit]()
         starts = NodeStarts() if not settings.ray_address and settings.restart_local_nodes else None
         metrics = Metrics(store, rule_of(settings), cluster=cluster, tasks=tasks, blob_bytes=lambda: usage.bytes,
                           local_node_starts=lambda: {} if starts is None else asdict(starts),
-                          prices=prices, refusals=refusals)  # fmt: skip
+                          prices=prices, refusals=refusals, keys=keys)  # fmt: skip
         services = Services(store, cluster, settings, render_metrics=metrics.render, tasks=tasks, refusals=refusals,
-        controller = Controller(store, cluster, settings, keys=keys)
-        tasks, usage = ServerTasks(controller.passes), BlobUsage()
-                          prices=prices, keys=keys)  # fmt: skip
-        services = Services(store, cluster, settings, render_metrics=metrics.render, tasks=tasks, keys=keys,
-                            checks={"controller": controller.check, "last_pass": controller.check_passes})  # fmt: skip
+                            keys=keys, checks={"controller": controller.check,
+                                               "last_pass": controller.check_passes})  # fmt: skip
         tasks.add("controller", controller.run)
         tasks.add("garbage collection of code archives", lambda: run_garbage_collection(services.blobs, store))
         tasks.add("measurement of code archives", lambda: run_measurement(services.blobs, usage))

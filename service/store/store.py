@@ -27,12 +27,12 @@ from regroup.service.store.jobs.generation_progress import progress_of
 from regroup.service.store.jobs.incident_rows import write_incident
 from regroup.service.store.jobs.ingest import ingest
 from regroup.service.store.jobs.job_writer import Intending, JobWriter
+from regroup.service.store.jobs.queue_limit import check_queue_limit
 from regroup.service.store.jobs.totals import TotalsStore
 from regroup.service.store.ledger import ledger_of
 from regroup.service.store.nodes import NodeStore
 from regroup.service.store.predictions import PredictionStore
 from regroup.service.store.projects import QueueStore
-from regroup.service.store.queue_limit import check_queue_limit
 from regroup.service.store.retention import RetentionStore
 from regroup.service.store.rows.records import (
     Allocation,

@@ -13,7 +13,7 @@ VERBS = frozenset(
     {
         "submit", "cancel", "release", "resize", "suspend", "resume", "cordon", "uncordon", "drain", "undrain",
         "budget", "projects", "identities", "members", "token", "sessions", "hooks", "apply",
-        "budget", "projects", "identities", "members", "token", "hooks", "secret", "apply",
+        "secret",
     }
 )  # fmt: skip
 """Verbs with a dry run. The others change nothing, or wait for what they started."""

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from regroup.api.client import secrets
-from regroup.api.client.apply_secrets import find_secret_steps
-from regroup.api.client.apply_steps import ApplyStep, StepAction
 from regroup.api.client.connection.requests import Operation, Request, send
-from regroup.api.client.operations import identities, projects
+from regroup.api.client.operations import identities, projects, secrets
+from regroup.api.client.operations.apply_secrets import find_secret_steps
+from regroup.api.client.operations.apply_steps import ApplyStep, StepAction
 from regroup.api.schemas.identities import Identity, Member, MemberSettings
 from regroup.api.schemas.projects import Project, ProjectSettings
 from regroup.api.schemas.secrets import Secret

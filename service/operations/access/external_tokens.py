@@ -87,6 +87,7 @@ class ExternalTokens:
             return subject
 
         return await self._resolve(json.dumps([name, sorted(groups)]), signed_in)
+
     def forget(self) -> None:
         """Verify all tokens again at their next use, because an identity or a membership was changed."""
         self._cached = {}  # a request that is being verified writes to the former one

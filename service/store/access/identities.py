@@ -12,9 +12,9 @@ from regroup.service.domain.author import CONTROLLER, Author
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.store.access.audit import Change, record_change
+from regroup.service.store.access.sessions import SessionStore
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, StoredToken, TokenRow
 from regroup.service.store.schema.access_tables import identities, members, sessions, tokens
-from regroup.service.store.sessions import SessionStore
 from regroup.service.store.transactions.database import Database
 
 

@@ -86,6 +86,8 @@ async def test_a_person_of_the_issuer_signs_a_browser_in_with_the_same_groups(tm
         cookie = f"regroup_{httpx2.URL(url).port}={next(iter(browser.cookies.values()))}"
         refused = await other.http.get("/v1/me", headers={"Cookie": cookie, "Regroup-Session-Proof": browser.proof})
         assert refused.status_code == 401 and "identity provider" in refused.json()["detail"]
+
+
 async def test_a_disabled_person_is_refused_with_the_next_request(tmp_path: Path, issuer: Issuer) -> None:
     member = "/v1/projects/vision/members/ana@example.com"
     async with (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import SecretStr, ValidationError
 
-from regroup.api.client import secrets
-from regroup.api.client.apply_steps import ApplyStep, StepAction
+from regroup.api.client.operations import secrets
+from regroup.api.client.operations.apply_steps import ApplyStep, StepAction
 from regroup.api.schemas.secrets import Secret, SecretValue
 from regroup.api.schemas.setup import Setup, SetupSecret
 from regroup.service.domain.errors import FieldIssue, SpecError
