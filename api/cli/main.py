@@ -25,7 +25,6 @@ from regroup.api.cli.commands import (
     run,
     secrets,
     serve,
-    sessions,
     simulate,
     submit,
     suspend,
@@ -33,7 +32,7 @@ from regroup.api.cli.commands import (
     usage,
     watch,
 )
-from regroup.api.cli.commands.access import audit, identities, login, tokens
+from regroup.api.cli.commands.access import audit, identities, login, sessions, tokens
 from regroup.api.cli.common import environment, exit_codes, groups, output
 from regroup.api.cli.common.dry_run import report_dry_run, request_dry_run
 

@@ -64,7 +64,7 @@ def add_links(document: Mapping[str, Any]) -> None:
         links = {
             operation["operationId"]: {"operationId": operation["operationId"], "parameters": dict(source.parameters)}
             for path, operation in operations
-            if path.startswith(source.below) and set(_PART.findall(path)) == source.parameters.keys()
+            if path.startswith(source.below) and set(_PART.findall(path)) == set(source.parameters)
         }
         for status, answer in origin["responses"].items():
             if status.startswith("2"):

@@ -120,7 +120,7 @@ class ReencryptionStore:
 _HOOK_COLUMNS = (hooks.c.secret, hooks.c.former_secret)
 
 
-def _count_by_key(column: sa.ColumnElement[Any]) -> sa.Select[Any]:
+def _count_by_key(column: sa.ColumnElement[Any]) -> sa.Select[Any, int]:
     """Return the query for the number of values in a column of hooks, by the id of their key."""
     start, length = len(sealed_prefix("")) + 1, KEY_ID_DIGITS
     is_encrypted = column.startswith(sealed_prefix(""), autoescape=True)

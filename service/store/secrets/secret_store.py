@@ -1,6 +1,7 @@
 """Storage of the secrets of projects: set, list, delete, each with its audit record; and reads for jobs."""
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -100,7 +101,7 @@ async def _create(
 async def _replace(connection: AsyncConnection, before: SecretRow, seal: Seal, now: float, author: Author) -> SecretRow:
     version = before.version + 1
     sealed = seal(version)
-    changes = {
+    changes: dict[str, Any] = {
         "version": version, "key_id": key_id_of(sealed), "sealed": sealed, "updated_at": now, "updated_by": author.name,
     }  # fmt: skip
     await connection.execute(secrets.update().where(*_same(before.project, before.name)).values(**changes))
