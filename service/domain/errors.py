@@ -5,8 +5,8 @@ RegroupError
 ├── SettingError         a setting of the server is invalid; the server does not start
 ├── NotFoundError        no such job, checkpoint or log: 404
 ├── ConflictError        the request conflicts with the current state: 409
-│   ├── IllegalTransitionError  a state change that the table does not allow
-│   └── QueueLimitError         too many jobs of one identity wait
+│   ├── IllegalTransitionError  a state change outside the table
+│   └── QueueLimitError         too many waiting jobs of one identity
 ├── PreconditionError    If-Match or a lease token is outdated: 412
 ├── ForbiddenError       this server does not allow the request: 403
 └── UnavailableError     the database or the cluster does not respond: 503

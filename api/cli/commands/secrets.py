@@ -97,7 +97,7 @@ def read_value(file: Path | None) -> str:
     except OSError as error:
         raise SpecError([FieldIssue("--from-file", f"cannot be read: {error.strerror}", str(file))]) from error
     except UnicodeDecodeError:
-        pass  # its text shows the value
+        pass  # the text of this error shows the value
     raise SpecError(
         [FieldIssue("--from-file" if file else "value", "must be UTF-8 text; encode bytes, e.g. as Base64")]
     )

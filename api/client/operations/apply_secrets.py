@@ -69,5 +69,5 @@ def _read_file(path: str, location: tuple[str, ...]) -> str:
     except OSError as error:
         raise SpecError([FieldIssue.at(location, f"{path} cannot be read: {error.strerror}")]) from error
     except UnicodeDecodeError:
-        pass  # its text shows the value
+        pass  # the text of this error shows the value
     raise SpecError([FieldIssue.at(location, f"{path} is not UTF-8 text; encode bytes, for example as Base64")])

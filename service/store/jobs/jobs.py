@@ -154,7 +154,7 @@ async def page(connection: AsyncConnection, job_filter: JobFilter, after: str | 
 
     The cost does not grow with the number of jobs. An index holds the ids of each state in order, for each combination
     of project with name or author. For labels, and for name and author together, one page reads a limited number of
-    jobs with the first of these values, so it may be shorter than `limit` and still have a next page.
+    jobs with the first of these values. Such a page may be shorter than `limit` and still have a next page.
     """
     if job_filter.projects is not None and not job_filter.projects:
         return Page((), None)

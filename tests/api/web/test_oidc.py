@@ -78,7 +78,7 @@ async def test_a_person_of_the_issuer_signs_a_browser_in_with_the_same_groups(tm
         await store.identities.create_identity(IdentityRow("ana@example.com", IdentityKind.USER, None, False, 1.0, ""))
         await store.identities.change_identity("ana@example.com", disabled_at=1.0)
         async with asyncio.timeout(20.0):
-            while True:  # what is known of a person is read again after two seconds
+            while True:  # the server reads the roles of a person again after two seconds
                 if (await browser.fetch("GET", "/v1/me")).status_code == 401:
                     break
                 await asyncio.sleep(0.1)

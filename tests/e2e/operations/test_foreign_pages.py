@@ -1,7 +1,7 @@
 """A page of another origin, in a real browser that is signed in, can neither read nor write through it.
 
 The browser keeps the token that the user has typed, and adds it to requests by itself. Another user of this machine may
-serve pages on another port, every web site can send requests to loopback, and a name of an attacker may resolve to
+serve pages on another port. Every web site can send requests to loopback. A name of an attacker may resolve to
 loopback after its page has been loaded (DNS rebinding). A server without checks is the control: each attack must
 succeed there.
 """
@@ -75,9 +75,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppServer]:
 def guarded(server: AppServer) -> Iterator[Target]:
     """The server, with a job that can be cancelled. Each change leaves an audit record."""
     with Client(server.url) as client:
-        known = client.submit({**SPEC, "name": next(NAMES)})
-        yield Target(server.url, f"/v1/jobs/{known.id}/cancel", lambda: len(list(client.audit())))
-        client.cancel(known.id)
+        job = client.submit({**SPEC, "name": next(NAMES)})
+        yield Target(server.url, f"/v1/jobs/{job.id}/cancel", lambda: len(list(client.audit())))
+        client.cancel(job.id)
 
 
 @pytest.fixture

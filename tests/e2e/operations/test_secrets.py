@@ -148,7 +148,7 @@ if (folder / "values").read_text().count("\\n") == 1:
 
 
 def test_a_stored_secret_reaches_ranks_and_nothing_else(mounted: Server, tmp_path: Path) -> None:
-    """The first generation has the first value, and the second one the value that was set in between."""
+    """Give the first generation the first value, and the second one the value that was set in between."""
     client = mounted.client
     client.set_secret("default", "tracker", VALUE)
     (tmp_path / "train.py").write_text(RECORDS)

@@ -120,11 +120,11 @@ def walk(tmp_path: Path) -> Iterator[Walk]:
             return Person(Shell(folder, {**common, **own, **variables}, tmp_path))
 
         you = person("you", REGROUP_STATE_DIR=environment["REGROUP_STATE_DIR"], REGROUP_PORT=str(port))
-        others = (person(name) for name in ("ana", "ben", "cleo", "pipeline"))
+        ana, ben, cleo, pipeline = (person(name) for name in ("ana", "ben", "cleo", "pipeline"))
         unread = [tuple(block.commands) for block in blocks(PAGE, "console", heading=HEADING)]
         threaded = ThreadedReceiver()
         try:
-            yield Walk(you, *others, issuer, threaded, port, unread)
+            yield Walk(you, ana, ben, cleo, pipeline, issuer, threaded, port, unread)
         finally:
             (tmp_path / "ben" / "go").touch()  # the program of the job ends, whatever failed
             threaded.stop()
@@ -137,7 +137,7 @@ def test_the_page_leads_from_an_empty_machine_to_a_team(walk: Walk) -> None:
     sign_in(walk)
     work_in_a_project(walk)
     hook, secret = send_events(walk)
-    token = give_a_token(walk)
+    token = issue_a_token(walk)
     export_the_audit(walk)
     end_access(walk, hook, secret, token)
     assert walk.unread == []
@@ -212,7 +212,7 @@ def send_events(walk: Walk) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def give_a_token(walk: Walk) -> str:
+def issue_a_token(walk: Walk) -> str:
     """Type the commands about the pipeline; return its token."""
     create, issue, members = walk.block()
     walk.ana.type(create)

@@ -36,7 +36,7 @@ def test_base64_is_read_in_all_its_forms() -> None:
         ("\n".join(f"{number:064x}" for number in range(MAX_KEYS + 1)), f"contains {MAX_KEYS + 1} keys"),
     ],
 )
-def test_a_text_that_is_no_keyring_is_refused_without_its_content(text: str, problem: str) -> None:
+def test_a_text_that_is_not_a_keyring_is_refused_without_its_content(text: str, problem: str) -> None:
     with pytest.raises(KeyringError, match=problem) as refused:
         parse_keyring(text, "f")
     assert "hunter2" not in str(refused.value) and "cdcd" not in str(refused.value)

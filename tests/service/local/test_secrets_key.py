@@ -89,7 +89,7 @@ def test_a_file_of_the_group_is_accepted_as_kubernetes_mounts_it(tmp_path: Path)
         source()
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = key_file(tmp_path, "")
     path.write_bytes(os.urandom(40) + b"\xff")
     with pytest.raises(KeyringError, match="is not ASCII text"):

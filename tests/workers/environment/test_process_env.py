@@ -64,7 +64,7 @@ def test_a_zygote_serves_only_jobs_with_the_same_environment(other: dict[str, ob
 
 
 def test_ranks_have_the_newest_secrets_of_the_project(tmp_path: Path) -> None:
-    """A zygote keeps the values of its start; ranks of later generations have others."""
+    """Set other values after the zygote has started: ranks of later generations have them."""
     made = config(secrets={"TOKEN": {"from_project": "hf-token"}, "LICENCE": {"from_file": str(tmp_path / "file")}})
     (tmp_path / "file").write_text("of the node")
     for variables in (zygote_environment, data_function_environment):

@@ -69,7 +69,7 @@ def test_a_wrong_value_is_refused_without_it(cli: Cli, monkeypatch: pytest.Monke
     assert "hunter2" not in done.err + done.out
 
 
-def test_a_value_is_no_argument(cli: Cli) -> None:
+def test_a_value_is_not_an_argument(cli: Cli) -> None:
     done = cli("secret", "set", "hf-token", VALUE)
     assert done.code == 2
 

@@ -130,8 +130,8 @@ async def test_a_job_shows_its_author_and_lists_can_be_limited_to_one(live, make
     author = Author("ana", address="test")
     other = NewJob("job_other", parse_spec(make_spec(name="other")), "file:///s/other")
     await live.store.submit(other, now=1.0, author=author)
-    for asked, names in (("me", ["mine"]), (owner, ["mine"]), ("ana", ["other"]), ("eve", [])):
-        listed = (await live.http.get("/v1/jobs", params={"author": asked})).json()["jobs"]
+    for author, names in (("me", ["mine"]), (owner, ["mine"]), ("ana", ["other"]), ("eve", [])):
+        listed = (await live.http.get("/v1/jobs", params={"author": author})).json()["jobs"]
         assert [job["name"] for job in listed] == names
     second = await live.submit(name="second")
     page = (await live.http.get("/v1/jobs", params={"author": "me", "page_size": 1})).json()

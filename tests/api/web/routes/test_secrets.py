@@ -64,7 +64,7 @@ async def test_no_file_of_the_server_has_the_value(live: Any) -> None:
         ({"value": 40_819_096}, "/value"),
         ({"value": [PART]}, "/value"),
         ({"value": VALUE, PART: "x"}, f"/{PART}"),
-        ({"valeu": VALUE}, "/value"),
+        ({"values": VALUE}, "/value"),
         (VALUE, ""),
         ({}, "/value"),
     ],

@@ -162,7 +162,7 @@ async def test_a_rotated_hook_has_both_signatures_for_a_day(
 async def test_a_notification_is_signed_with_an_encrypted_secret(
     store: Store, receiver: HookReceiver, delivering: Any, hook: Any, finished: Any, clock: Clock
 ):
-    """The first attempt has no key; the server gets it, and the next attempt succeeds."""
+    """Let the first attempt fail without a key, and the next one succeed with it."""
     keyring = Keyring((Key.of(b"1" * 32),), "the key file")
     sealed = keyring.seal(SECRET, Owner("hook", PROJECT, "hook_1"))
     keyrings: list[Keyring | None] = [None]

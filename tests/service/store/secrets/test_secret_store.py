@@ -68,7 +68,7 @@ async def test_a_use_changes_neither_version_nor_etag(store: Store, set_secret: 
 
 
 async def test_an_exchanged_row_is_refused(store: Store, set_secret: Set, make_ring: Ring) -> None:
-    """A person with access to the database can exchange rows, for example to read a secret in another job."""
+    """Exchange rows, as a person with access to the database can, for example to read a secret in another job."""
     mine, theirs = await set_secret("mine", "of eve"), await set_secret("theirs", VALUE, project="speech")
     async with store._database.write() as connection:
         exchanged = secrets.update().where(secrets.c.project == "vision", secrets.c.name == "mine")
@@ -79,7 +79,7 @@ async def test_an_exchanged_row_is_refused(store: Store, set_secret: Set, make_r
         make_ring(1).open(row.sealed, row.owner)
 
 
-async def test_a_former_value_in_the_place_of_the_newest_is_refused(
+async def test_a_former_value_that_replaces_the_newest_is_refused(
     store: Store, set_secret: Set, make_ring: Ring
 ) -> None:
     former = await set_secret(value="leaked")
