@@ -19,13 +19,11 @@ from regroup.api.web.open_streams import EndStreams, OpenStreams
 from regroup.api.web.request_checks import JsonBodies, check_request
 from regroup.api.web.request_limits import RequestLimits
 from regroup.api.web.routes import (
-    audit,
     budgets,
     drains,
     evidence,
     exec,
     hooks,
-    identities,
     job_plan,
     jobs,
     nodes,
@@ -36,16 +34,14 @@ from regroup.api.web.routes import (
     reference,
     resize,
     secrets,
-    sessions,
-    sign_in,
     specs,
     streams,
     suspend,
-    tokens,
     topology,
     uploads,
     usage,
 )
+from regroup.api.web.routes.access import audit, identities, sessions, sign_in, tokens
 from regroup.api.web.routes.dependencies import TOKEN
 from regroup.api.web.stream_access import StreamAccess
 from regroup.service.local.api_token import ApiToken

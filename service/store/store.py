@@ -82,11 +82,7 @@ class Store:
 
     @classmethod
     async def open(cls, url: str, *, idempotency_kept_s: float = 86_400.0) -> "Store":
-        """Connect, migrate, and on SQLite lock the file. See `Database.open`.
-
-        Args:
-            idempotency_kept_s: time for which the response of an idempotency key is valid.
-        """
+        """Connect, migrate, and on SQLite lock the file. Responses of idempotency keys are kept for a time."""
         return cls(await Database.open(url), idempotency_kept_s)
 
     async def close(self) -> None:

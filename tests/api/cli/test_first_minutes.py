@@ -169,7 +169,7 @@ def completed(*words: str) -> list[str]:
 
 
 def test_the_shell_completes_verbs_options_and_states(state: Path) -> None:
-    assert completed("s") == ["serve", "submit", "suspend", "stacks", "steps", "simulate"]
+    assert completed("s") == ["serve", "submit", "suspend", "stacks", "steps", "simulate", "sessions", "secret"]
     assert completed("jobs", "--st") == ["--state"]
     assert completed("jobs", "--state", "run") == ["running"]
 

@@ -64,7 +64,7 @@ def test_the_list_of_commands() -> None:
         "nodes", "cordon", "uncordon", "drain", "undrain", "topology",
         "plan", "simulate",
         "usage",
-        "login", "logout", "whoami", "apply",
+        "login", "logout", "console", "whoami", "apply",
     ]  # fmt: skip
 
 

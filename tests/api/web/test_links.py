@@ -6,8 +6,12 @@ from typing import Any
 from regroup.api.app import openapi
 from regroup.service.domain.topology import Node
 
-NOT_LINKED = {"jobs_pin", "jobs_unpin", "jobs_evidence"}
-"""Operations on a checkpoint or an incident: no request creates these."""
+NOT_LINKED = {
+    "jobs_pin", "jobs_unpin", "jobs_evidence",
+    "secrets_get", "secrets_put", "secrets_delete", "sessions_revoke",
+}  # fmt: skip
+"""Operations on checkpoints and incidents, which no request creates; on secrets, whose names callers choose; and on
+sessions, which begin in a browser."""
 
 
 def operations() -> dict[str, tuple[str, dict[str, Any]]]:

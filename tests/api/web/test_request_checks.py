@@ -131,6 +131,7 @@ async def test_every_route_refuses_an_unknown_parameter(live, make_spec, method,
         "hook": "hook_1",
         "delivery": "1",
         "secret": "hf-token",
+        "session": "ses_1",
         "token": "t1",
         "upload": f"{'0' * 64}-1",
     }

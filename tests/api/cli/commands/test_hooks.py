@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from regroup.service.local.secrets_key import KeySource
 from regroup.service.operations.hooks.delivery import HookDelivery
 from tests.support.jobs.shell_commands import blocks
 from tests.support.servers.app_server import AppServer
@@ -23,7 +24,9 @@ def receiver(server: AppServer) -> Iterator[HookReceiver]:
     stack = contextlib.AsyncExitStack()
 
     async def start() -> tuple[HookReceiver, asyncio.Task[None]]:
-        work = HookDelivery(server.store, server._settings, lambda: server.lease, interval_s=0.02)
+        work = HookDelivery(
+            server.store, server._settings, lambda: server.lease, interval_s=0.02, keys=KeySource(server._settings)
+        )
         return await stack.enter_async_context(running_receiver()), asyncio.create_task(work.run())
 
     async def end(task: asyncio.Task[None]) -> None:

@@ -16,7 +16,8 @@ from tests.support.servers.hook_receiver import HookReceiver, running_receiver
 async def receiver(live: Any) -> AsyncIterator[HookReceiver]:
     """A receiver, and the delivery task of the server."""
     object.__setattr__(live.services.settings, "hook_private_networks", ("127.0.0.0/8",))
-    work = HookDelivery(live.store, live.services.settings, lambda: live.lease, interval_s=0.02)
+    keys = live.services.keys
+    work = HookDelivery(live.store, live.services.settings, lambda: live.lease, interval_s=0.02, keys=keys)
     task = asyncio.create_task(work.run())
     async with running_receiver() as running:
         yield running

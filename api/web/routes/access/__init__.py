@@ -1,0 +1,1 @@
+"""Routes of identities, tokens, sessions of browsers, and the audit log."""
