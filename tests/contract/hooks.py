@@ -1,4 +1,4 @@
-"""Hooks of schemathesis: two parameters whose effect its checks do not know."""
+"""Hooks of schemathesis: parameters whose effect its checks do not know."""
 
 from typing import Any
 
@@ -13,12 +13,15 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
 
     - A request that would follow a stream reads it once: the stream of a waiting job never ends.
     - In a sequence, no request is a dry run: the object that it shows does not exist for the next one.
+    - In a sequence, no request has a drawn entity tag or key: the server would refuse most of them.
     """
-    if isinstance(case.query, dict):
-        if _is_true(case.query.get("follow")):
-            case.query.pop("follow")
-        if case.meta is not None and case.meta.phase.name == "stateful" and _is_true(case.query.get("dry_run")):
+    if _is_true(case.query.get("follow")):
+        case.query.pop("follow")
+    if case.meta is not None and case.meta.phase.name == "stateful":
+        if _is_true(case.query.get("dry_run")):
             case.query.pop("dry_run")
+        for name in ("If-Match", "Idempotency-Key"):
+            case.headers.pop(name, None)
 
 
 def _is_true(value: object) -> bool:

@@ -32,7 +32,7 @@ from regroup.service.spec.types import Name
 from regroup.service.store.rows.records import JobFilter
 
 CheckpointStep = Annotated[int, Path(ge=0, lt=2**53, description="Step of the checkpoint")]
-Label = Annotated[str, Field(max_length=400)]
+Label = Annotated[str, Field(max_length=400, json_schema_extra={"pattern": r"^[^=]+=[\s\S]*$"})]
 Submitter = Annotated[Sender, Depends(ForEveryone("needs permissions in the project of the spec"))]
 Lister = Annotated[Sender, Depends(ForEveryone("lists the jobs of projects that the sender sees"))]
 router = APIRouter(route_class=OperationRoute, prefix="/v1/jobs", tags=["jobs"], responses=responses("conflict"))

@@ -41,9 +41,14 @@ def _check_groups(text: str) -> str:
 
 Reader = Annotated[Sender, Depends(ForAnyProject(Permission.PROJECT_READ))]
 Time = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+_GROUP = "|".join(Group)
 GroupBy = Annotated[
     str,
-    Query(max_length=100, description=f"Groups of the report, separated by commas: {', '.join(Group)}"),
+    Query(
+        max_length=100,
+        description=f"Groups of the report, separated by commas: {', '.join(Group)}",
+        json_schema_extra={"pattern": f"^({_GROUP})(,({_GROUP}))*$"},  # the check has the better message
+    ),
     AfterValidator(_check_groups),
 ]
 

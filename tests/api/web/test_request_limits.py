@@ -1,7 +1,6 @@
 """Limits of identities: each has its own rate, uploads and queued jobs; the owner has no rate, and the client waits."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
@@ -73,23 +72,32 @@ async def test_the_client_waits_as_long_as_the_server_asks(tmp_path: Path) -> No
 
 
 async def test_parts_of_archives_at_the_same_time_are_limited(tmp_path: Path) -> None:
-    release, path = asyncio.Event(), f"/v1/uploads/{'0' * 64}-100"
-
-    async def slow_part() -> AsyncIterator[bytes]:
-        yield b"x"
-        await release.wait()
-
-    headers = {**BEARER, "Upload-Offset": "7"}
+    path, headers = f"/v1/uploads/{'0' * 64}-100", {**BEARER, "Upload-Offset": "7"}
     async with serving(tmp_path, uploads_per_identity=2) as (url, _), _http(url, headers) as http:
-        sent = [asyncio.create_task(http.patch(path, content=slow_part())) for _ in range(3)]
-        answered, slow = await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED, timeout=20.0)
-        (refused,) = [each.result() for each in answered]
+        slow = [await _begin_part(url, path, headers) for _ in range(2)]
+        refused = await http.patch(path, content=b"x")
         assert (refused.status_code, refused.json()["code"]) == (429, "too_many_uploads")
         assert "2 uploads of " in refused.json()["detail"] and refused.headers["Retry-After"] == "1"
         assert (await http.get("/v1/uploads")).status_code == 200, "other requests have no part in this limit"
-        release.set()
-        assert [each.status_code for each in await asyncio.gather(*slow)] == [409, 409]
+        for reader, writer in slow:
+            writer.write(b"x")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 409 ")
+            writer.close()
         assert (await http.patch(path, content=b"x")).status_code == 409
+
+
+async def _begin_part(
+    url: str, path: str, headers: dict[str, str]
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Send a request without its body, and wait until the server reads the body."""
+    address = httpx2.URL(url)
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    sent = {"Host": address.netloc.decode(), **headers, "Content-Length": "1", "Expect": "100-continue"}
+    lines = [f"PATCH {path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), "", ""]
+    writer.write("\r\n".join(lines).encode())
+    async with asyncio.timeout(20.0):
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+    return reader, writer
 
 
 async def test_queued_jobs_of_an_identity_are_limited(tmp_path: Path) -> None:

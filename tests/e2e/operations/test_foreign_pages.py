@@ -1,9 +1,8 @@
 """A page of another origin, in a real browser that is signed in, can neither read nor write through it.
 
-The browser keeps the token that the user has typed, and adds it to requests by itself. Another user of this machine may
-serve pages on another port. Every web site can send requests to loopback. A name of an attacker may resolve to
-loopback after its page has been loaded (DNS rebinding). A server without checks is the control: each attack must
-succeed there.
+The browser keeps the token that the user has typed, and adds it to requests by itself. Attackers have pages on another
+port of this machine, on another site, and on a name that resolves to loopback after the page was loaded (DNS
+rebinding). A server without checks is the control: each attack must succeed there.
 """
 
 import itertools

@@ -120,7 +120,7 @@ def walk(tmp_path: Path) -> Iterator[Walk]:
             return Person(Shell(folder, {**common, **own, **variables}, tmp_path))
 
         you = person("you", REGROUP_STATE_DIR=environment["REGROUP_STATE_DIR"], REGROUP_PORT=str(port))
-        ana, ben, cleo, pipeline = (person(name) for name in ("ana", "ben", "cleo", "pipeline"))
+        ana, ben, cleo, pipeline = map(person, ("ana", "ben", "cleo", "pipeline"))
         unread = [tuple(block.commands) for block in blocks(PAGE, "console", heading=HEADING)]
         threaded = ThreadedReceiver()
         try:
