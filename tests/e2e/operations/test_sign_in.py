@@ -1,19 +1,17 @@
 """The sign-in of a browser at a real server: the printed link, a restart, a program on another port, Chromium."""
 
 import re
-import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import httpx2
 import pytest
+from playwright.sync_api import Page
 
+from tests.support.machines.browser import running_browser
 from tests.support.servers.regroup_server import Server, eventually
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -64,25 +62,24 @@ class _OtherProgram(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-def chromium(profile: Path, address: str) -> str:
-    """Open a page, wait until its scripts are done, and return its elements."""
-    assert CHROMIUM is not None
-    command = [
-        CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
-        "--virtual-time-budget=20000", "--dump-dom", address,
-    ]  # fmt: skip
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+@contextmanager
+def signed_in_page(server: Server) -> Iterator[Page]:
+    """Open the link of the server in a new browser."""
+    with running_browser() as browser:
+        page = browser.new_page()
+        page.goto(f"{server.url}{server.client.session_link().path}")
+        yield page
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_a_browser_uses_the_reference_and_its_cookie_is_of_no_use_elsewhere(own: Server, tmp_path: Path) -> None:
-    shown = chromium(tmp_path, f"{own.url}{own.client.session_link().path}")
-    assert 'id="operations-jobs-jobs_create"' in shown, shown[:2000]
+@pytest.mark.browser
+def test_a_browser_uses_the_reference_and_its_cookie_is_of_no_use_elsewhere(own: Server) -> None:
     listener = ThreadingHTTPServer(("127.0.0.1", 0), _OtherProgram)
     serving = threading.Thread(target=listener.serve_forever)
     serving.start()
     try:
-        chromium(tmp_path, f"http://127.0.0.1:{listener.server_address[1]}/")
+        with signed_in_page(own) as page:
+            page.wait_for_selector('[id="operations-tag-jobs"]')
+            page.goto(f"http://127.0.0.1:{listener.server_address[1]}/")
     finally:
         listener.shutdown()
         serving.join()
