@@ -13,7 +13,7 @@ from regroup.api.web.access import OPEN_PATHS
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.local.api_token import user_name
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow
-from tests.api.web.routes.test_sessions import browser_at, link_of
+from tests.api.web.routes.access.test_sessions import browser_at, link_of
 from tests.api.web.test_permissions import filled
 from tests.api.web.test_server_config import TOKEN, serving
 from tests.support.servers.oidc_issuer import AUDIENCE, Issuer, running_issuer
