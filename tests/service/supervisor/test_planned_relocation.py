@@ -225,10 +225,9 @@ async def test_a_restarted_supervisor_uses_the_nodes_of_the_last_relocation(rig:
 async def test_a_drain_cancelled_after_the_stop_resumes_on_the_same_nodes(rig: PlannedRig) -> None:
     await rig.wait_for_steps()
     rig.nodes.unfit = "node-2"
+    rig.nodes.on_stop = lambda: rig.life.set_intents(intents())
     # Near the deadline, ranks stop even if no substitute is ready.
     rig.drain(within_s=60.0, noticed_s=time.time() - 42.0)
-    await rig.until(lambda: rig.nodes.stops)
-    rig.life.set_intents(intents())
     await rig.wait_for_steps(generation=2)
     assert rig.events("incident")[-1]["steps_lost"] == 0
     assert [node for node, generation, _ in rig.nodes.fetched if generation == 2] == ["node-0", "node-1"]

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +39,8 @@ class TrainingNodes(FakeNodes):
         """A node that fails its preflight check."""
         self.stops: dict[int, tuple[int, bool]] = {}
         """Generation → its last step, and whether the ranks must save it."""
+        self.on_stop: Callable[[], object] = lambda: None
+        """Called when the ranks learn that they must stop, before they reach their last step."""
         self.ended: set[int] = set()
         self.sigterm = "dies"
         """Reaction of each rank to SIGTERM: `dies`, `exits` with code 0, `fails` with an exception, or `ignores`."""
@@ -75,6 +77,7 @@ class TrainingNodes(FakeNodes):
     def _stop_ranks(self, node: str, generation: int, reason: str, save: bool) -> None:
         if self.listens:
             self.stops.setdefault(generation, (self.step + 1, save))
+            self.on_stop()
 
     def _status(self, node: str) -> records.AgentStatus:
         is_terminating = self.generation[node] in self.terminated
