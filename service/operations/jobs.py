@@ -22,6 +22,7 @@ from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.auto_layout import LayoutPlanner, PlannedSpec
 from regroup.service.operations.budgets import check_budgets
 from regroup.service.operations.followers import Entry, Followers
+from regroup.service.operations.isolation import check_isolation
 from regroup.service.operations.job_plan import JobPlan, PredictionComparison, compare_generations, get_job_plan
 from regroup.service.operations.placement_explanation import PlacementExplanation, explain_placement
 from regroup.service.operations.projects import apply_project, max_ranks
@@ -87,6 +88,7 @@ class Jobs:
         positions: positions of jobs in the queue.
         followers: reader for all that follow jobs.
         prices: price table; None if the operator set none.
+        rank_users: range of user ids for the processes of jobs; the user of the agents if empty.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Jobs:
         positions: QueuePositions,
         followers: Followers,
         prices: PriceTable | None = None,
+        rank_users: str = "",
     ) -> None:
         self._store = store
         self._clock = clock
@@ -114,6 +117,7 @@ class Jobs:
         self._accounting = asyncio.Lock()
         self._followers = followers
         self._prices = prices
+        self._rank_users = rank_users
 
     async def submit(self, spec: JobSpec, sender: Sender, *, key: str | None = None) -> Submission:
         """Queue a job.
@@ -167,6 +171,7 @@ class Jobs:
 
     async def _check(self, spec: JobSpec, sender: Sender) -> tuple[PlannedSpec, str | None]:
         """Return the spec with defaults, layout and dependencies, and the checkpoint that it resumes from."""
+        check_isolation(spec, self._rank_users, self._storage_uri)
         planned = await self.resolve_layout(spec)
         resolved = await self._resolve_dependencies(planned.spec, sender)
         return replace(planned, spec=resolved), await self._resume_uri(resolved, sender)

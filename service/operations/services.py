@@ -118,6 +118,7 @@ class Services:
             positions=self._positions,
             followers=self.followers,
             prices=self.prices,
+            rank_users=settings.rank_users,
         )
 
     @cached_property
