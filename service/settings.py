@@ -134,9 +134,9 @@ class Settings(BaseSettings):
     """Check a node before a job's first ranks start there: device results, free memory and disk, connectivity."""
 
     rank_users: str = Field(default="", max_length=40)
-    """Range of user ids, for example `200000-265535`. Each job's processes then run as a user of their own on each node,
-    and a node whose agents cannot switch users starts no ranks. Default: the user of the agents. See
-    [Isolation](../operations/isolation.md)."""
+    """Range of user ids, for example `200000-265535`. Each job's processes then run as a user of their own on each
+    node, and a node whose agents cannot switch users starts no ranks. Default: the user of the agents
+    ([Isolation](../operations/isolation.md))."""
 
     autoscale: bool = False
     """Request nodes from Ray's autoscaler while jobs wait for devices."""

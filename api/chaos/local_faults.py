@@ -16,11 +16,10 @@ from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.local import processes, ray_cluster
 from regroup.service.local.processes import Process
 from regroup.service.server import control_plane
+from regroup.workers.os import scratch_dir
 
 _CONTROL, _RAYLET = "control", "raylet"
 _SUPERVISOR, _AGENTS = b"ray::SupervisorActor", (b"ray::NodeAgent", b"ray::StandbyAgent")
-_RANK_MEMORY = "memfd:regroup-"
-"""Prefix of the memory of an agent with ranks; a standby agent has no such memory."""
 _SINGLE_PROCESS_TIMEOUT_S = 10.0
 _RAYLET_EXIT_TIMEOUT_S = 5.0
 """Time in which a thawed raylet exits if Ray has declared its node dead."""
@@ -100,11 +99,8 @@ class LocalFaults:
         ]
 
     def _agent_processes(self, node: str) -> list[Process]:
-        return [
-            process
-            for process in self._processes_titled(node, _AGENTS)
-            if any(_RANK_MEMORY in target for target in processes.open_files(process))
-        ]
+        holders = scratch_dir.holders()  # of a job's scratch folder: a standby agent has none
+        return [process for process in self._processes_titled(node, _AGENTS) if process.pid in holders]
 
     def _find_single(self, what: str, find: Callable[[], list[Process]]) -> Process:
         """Wait until the processes of earlier jobs have exited, and return the only process of a kind."""

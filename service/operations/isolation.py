@@ -26,8 +26,8 @@ def check_isolation(spec: JobSpec, rank_users: str, storage_uri: str) -> None:
         return
     if spec.storage_uri and _local(spec.storage_uri) not in (None, _local(storage_uri)):
         message = (
-            "this server runs each job as a user of its own (REGROUP_RANK_USERS), and agents write checkpoints as root: "
-            f"leave storage_uri out, which means {storage_uri}, or use object storage"
+            "this server runs each job as a user of its own (REGROUP_RANK_USERS), and agents write checkpoints as "
+            f"root: leave storage_uri out, which means {storage_uri}, or use object storage"
         )
         raise SpecError([FieldIssue("storage_uri", message, spec.storage_uri)])
     if isinstance(getattr(spec.workload, "data", None), PreparedData):

@@ -29,7 +29,7 @@ from regroup.workers.contract.agent_wire import expose
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import AgentRequest, Join, MirrorDue, Stop, VerifiedShard, from_json, to_json
 from regroup.workers.data.prepare.ray_pipeline import Pipeline
-from regroup.workers.os import process_user, procfs, umask
+from regroup.workers.os import node_facts, process_user, procfs, umask
 from regroup.workers.storage import async_storage, fsspec_storage
 from regroup.workers.zygote.client import ZygoteLink
 
@@ -48,8 +48,9 @@ class NodeAgent(AgentApi):
 
     def __init__(self, config: dict[str, Any]) -> None:
         umask.make_private()
-        procfs.prefer_for_oom(0)  # before the next line: the file belongs to root after it
-        process_user.hide_memory()
+        procfs.prefer_for_oom(0)
+        if node_facts.session_log_dir() is not None:  # an actor, with the credentials of Ray and of storage
+            process_user.hide_memory()  # after the line above, whose file belongs to root from here on
         agent_config = from_json(config)
         assert isinstance(agent_config, AgentConfig)
         self._config = agent_config

@@ -11,7 +11,7 @@ from pathlib import Path
 
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 _libc = ctypes.CDLL(None, use_errno=True)
-_RIGHTS = {0: "CHOWN", 1: "DAC_OVERRIDE", 5: "KILL", 6: "SETGID", 7: "SETUID"}
+RIGHTS = {0: "CHOWN", 1: "DAC_OVERRIDE", 5: "KILL", 6: "SETGID", 7: "SETUID"}
 """Number of each capability that an agent needs to run ranks as other users → its name (capabilities(7))."""
 
 
@@ -55,7 +55,7 @@ def find_obstacle(first: int, last: int, proc: Path = Path("/proc/self")) -> str
     if (user := int(words["Uid"].split()[1])) != 0:
         return f"the agent runs as user {user}, and only root may switch users"
     effective = int(words["CapEff"], 16)
-    if missing := [name for number, name in _RIGHTS.items() if not effective >> number & 1]:
+    if missing := [name for number, name in RIGHTS.items() if not effective >> number & 1]:
         return f"the agent is root without the capabilities {', '.join(missing)}"
     for kind in ("uid_map", "gid_map"):
         if not _is_mapped(first, last, (proc / kind).read_text()):

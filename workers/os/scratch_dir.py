@@ -1,5 +1,6 @@
 """Scratch folder of a job on a node: locked while its agent lives. A later agent removes it if the first was killed."""
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -40,20 +41,25 @@ def make(folder: Path) -> int:
     return lock(folder)
 
 
-def folder_of(path: Path) -> Path | None:
-    """Return the scratch folder that contains a path, or that it is; None if it is in none."""
-    root = Path(tempfile.gettempdir())
-    if not path.is_relative_to(root) or path == root:
-        return None
-    folder = root / path.relative_to(root).parts[0]
-    return folder if folder.name.startswith(_PREFIX) else None
-
-
 def lock(folder: Path) -> int:
     """Lock a folder against removal while the returned descriptor is open: until its process ends."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(fd, fcntl.LOCK_EX)
     return fd
+
+
+def holders(root: Path | None = None) -> dict[int, Path]:
+    """Return pid → the scratch folder that it locks, also of agents that hide their open files."""
+    folders = {}
+    for folder in (root or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            folders[folder.stat().st_ino] = folder
+    found: dict[int, Path] = {}
+    for line in Path("/proc/locks").read_text().splitlines():
+        words = line.split()  # 1: FLOCK ADVISORY WRITE pid device:inode start end; a waiting process has "->" first
+        if words[1] == "FLOCK" and (folder := folders.get(int(words[5].rpartition(":")[2]))) is not None:
+            found[int(words[4])] = folder
+    return found
 
 
 def sweep(root: Path | None = None) -> list[Path]:
