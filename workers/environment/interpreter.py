@@ -21,7 +21,7 @@ import regroup
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.environment import venvs
 from regroup.workers.environment.installer import Installer, InstallFailed
-from regroup.workers.environment.process_env import zygote_environment
+from regroup.workers.environment.process_env import scrubbed_environment, zygote_environment
 from regroup.workers.environment.redaction import Redactor, secrets_on_node
 from regroup.workers.os import job_files
 from regroup.workers.os.start_errors import StartError, start_error
@@ -177,12 +177,13 @@ class JobPython:
     def _acquire_venv(self) -> bool:
         """Acquire the environment of the job's requirements; return True if it had to be created."""
         config = self._config
-        env = _installer_environment(zygote_environment(config))
-        hide = Redactor(secrets_on_node(config)).hide
+        given = zygote_environment(config)
         names = {*config.env, *config.secrets}
         if self._user is not None:
             # uv runs as the agent, so the job chooses the packages and their index, and nothing that uv executes.
-            env = {name: value for name, value in env.items() if name not in names or name in _INDEX_VARIABLES}
+            given = scrubbed_environment({name: given[name] for name in names & _INDEX_VARIABLES})
+        env = _installer_environment(given)
+        hide = Redactor(secrets_on_node(config)).hide
         installer = self._installer = Installer(
             env, names, hide, self._log, self._report_progress, is_shared=self._user is not None
         )

@@ -29,7 +29,7 @@ def test_a_folder_that_agents_would_write_as_root_is_refused(uri: str) -> None:
 
 
 def test_data_that_workers_of_ray_would_prepare_is_refused() -> None:
-    data = {"prepare": {"sources": ["/srv/text"], "format": "text", "tokenizer": "bytes", "sequence": 64}}
+    data = {"prepare": {"train": ["/srv/text"], "format": "text"}}
     workload = {"kind": "builtin", "model": {"dim": 32, "layers": 2, "heads": 2}, "data": data}
     training = {"global_batch": 2, "micro_batch": 2, "sequence": 64, "steps": 1}
     prepared = spec(workload=workload, training=training)

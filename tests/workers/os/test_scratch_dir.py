@@ -58,3 +58,11 @@ def test_a_folder_that_is_recreated_during_the_check_stays(old: Path, monkeypatc
     assert scratch_dir.sweep(old.parent) == [] and old.exists()
     assert list(old.iterdir()) == []
     os.close(locks[0])
+
+
+def test_the_process_that_locks_a_folder_is_found(old: Path, tmp_path: Path) -> None:
+    assert scratch_dir.holders(tmp_path) == {}
+    descriptor = scratch_dir.lock(old)
+    assert scratch_dir.holders(tmp_path) == {os.getpid(): old}
+    os.close(descriptor)
+    assert scratch_dir.holders(tmp_path) == {}

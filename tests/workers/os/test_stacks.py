@@ -113,3 +113,16 @@ def test_stacks_that_are_written_in_pieces_are_whole(tmp_path: Path) -> None:
         process.kill()
     assert "in first" in text and "in last" in text
     assert text.count("most recent call first") == 2
+
+
+def test_a_process_without_the_handler_gets_no_signal(tmp_path: Path) -> None:
+    """The signal would end it. The file may exist before the process has started its handler."""
+    path = tmp_path / "stacks.txt"
+    path.touch()
+    process = subprocess.Popen(["sleep", "1000"])
+    try:
+        assert "has not started its handler yet" in stacks.request(process.pid, path)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
