@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +59,12 @@ def find_obstacle(rank_users: str) -> str:
     if not rank_users:
         return ""
     users = parse_user_range(rank_users)
-    return process_user.find_obstacle(users.first, users.last)
+    if obstacle := process_user.find_obstacle(users.first, users.last):
+        return obstacle
+    for path in (sys.executable, os.__file__, __file__):
+        if (closed := process_user.find_closed(Path(path))) is not None:
+            return f"other users cannot open {closed}, and the platform's Python needs {path}"
+    return ""
 
 
 def assign(config: AgentConfig, scratch: Path) -> JobIdentity:

@@ -63,6 +63,23 @@ def find_obstacle(first: int, last: int, proc: Path = Path("/proc/self")) -> str
     return ""
 
 
+def find_closed(path: Path, below: Path = Path("/")) -> Path | None:
+    """Return the outermost part of a path that not every user can open; None if all can. Links are followed.
+
+    Args:
+        path: file to read, or folder to enter.
+        below: folder above which nothing is checked.
+    """
+    real = path.resolve()
+    for whole in (path.absolute().parent, real):
+        for part in (*reversed(whole.parents), whole):
+            is_outside = part == below or not part.is_relative_to(below)
+            needed = 0o001 if part.is_dir() else 0o004
+            if not is_outside and not part.stat().st_mode & needed:
+                return part
+    return None
+
+
 def real_user(pid: int) -> int | None:
     """Return the real user id of a process, also of one that hides its memory; None if it has ended."""
     try:

@@ -9,8 +9,7 @@ import pytest
 from regroup.workers.agent import job_identity
 from regroup.workers.agent.job_identity import UserUnavailable
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.os import job_users
-from tests.support.machines.other_users import FIRST_USER, LAST_USER
+from tests.support.machines.other_users import FIRST_USER, LAST_USER, python_for_all
 
 RANGE = f"{FIRST_USER}-{LAST_USER}"
 STARTS = """
@@ -36,6 +35,18 @@ async def main():
     await host.close()
 
 asyncio.run(main())
+"""
+ASSIGNS = """
+import sys, tempfile
+from pathlib import Path
+from regroup.workers.agent import job_identity
+from regroup.workers.contract.agent_config import AgentConfig
+scratch = Path(sys.argv[1])
+tempfile.tempdir = str(scratch.parent)
+config = AgentConfig("job_1", "t", "n", "node-1", "127.0.0.1", "s", "", "", rank_users=sys.argv[2])
+identity = job_identity.assign(config, scratch)
+identity.require()
+print(identity.user)
 """
 
 
@@ -68,13 +79,13 @@ def test_a_job_without_a_user_is_refused_with_the_remedy() -> None:
 
 
 @pytest.mark.users
-def test_the_scratch_folder_stays_that_of_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_users.tempfile, "tempdir", str(tmp_path))
+def test_the_scratch_folder_stays_that_of_the_agent(tmp_path: Path) -> None:
     scratch = tmp_path / "regroup-job_1-n"
     scratch.mkdir(mode=0o700)
-    identity = job_identity.assign(config(rank_users=RANGE), scratch)
-    assert identity.user is not None
-    found = scratch.stat()
-    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (0, identity.user, 0o710)
-    home = identity.home.stat()
-    assert (home.st_uid, home.st_gid, home.st_mode & 0o777) == (identity.user, identity.user, 0o700)
+    command = [python_for_all(tmp_path), "-c", ASSIGNS, str(scratch), RANGE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    user, found, home = int(done.stdout), scratch.stat(), (scratch / job_identity.HOME).stat()
+    assert FIRST_USER <= user <= LAST_USER
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (0, user, 0o710)
+    assert (home.st_uid, home.st_gid, home.st_mode & 0o777) == (user, user, 0o700)

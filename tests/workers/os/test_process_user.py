@@ -27,6 +27,8 @@ facts["own"] = len(open("/proc/self/environ", "rb").read()) > 0
 open("/proc/self/oom_score_adj", "w").write("1000")
 print(json.dumps(facts))
 """
+WITHOUT_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+"""Two such processes stand for two of an unprivileged user: both have the same user id, and no capability."""
 WAITS = """
 import sys
 from regroup.workers.os import process_user
@@ -53,8 +55,9 @@ def test_a_process_that_becomes_a_user_has_no_right_left_and_cannot_return() -> 
 def waiting(request: pytest.FixtureRequest) -> Iterator[int]:
     """A process that hides its memory, or does not."""
     process = subprocess.Popen(
-        [sys.executable, "-c", WAITS, request.param], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+        [*WITHOUT_RIGHTS, sys.executable, "-c", WAITS, request.param],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     yield process.pid
     process.communicate("")
@@ -63,11 +66,10 @@ def waiting(request: pytest.FixtureRequest) -> Iterator[int]:
 @pytest.mark.users
 @pytest.mark.parametrize(("waiting", "is_hidden"), [("hidden", True), ("open", False)], indirect=["waiting"])
 def test_a_process_of_the_same_user_cannot_read_a_process_that_hides(waiting: int, is_hidden: bool) -> None:
-    # A child without CAP_SYS_PTRACE stands for another process of an unprivileged user: both have the same user id.
-    attempts = [("read", f"/proc/{waiting}/environ"), ("read", f"/proc/{waiting}/mem"), ("list", f"/proc/{waiting}/fd")]
+    attempts = [("read", f"/proc/{waiting}/environ"), ("read", f"/proc/{waiting}/mem")]
     assert {attempt(*each) for each in attempts} == {"ok"}, "root with all capabilities reads both"
     code = f"from tests.support.jobs.access_attempts import attempt; print([attempt(*each) for each in {attempts!r}])"
-    command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", code]
+    command = [*WITHOUT_RIGHTS, sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert ("ok" not in done.stdout) is is_hidden and ("PermissionError" in done.stdout) is is_hidden, done.stdout
@@ -90,6 +92,25 @@ def test_only_root_with_the_needed_rights_and_ids_can_switch_users(tmp_path: Pat
     assert "without the capabilities SETGID, SETUID" in obstacle(rights=0b111111)
     assert "do not exist in this container" in obstacle(mapped="0 100000 65536")
     assert obstacle(mapped="0 100000 65536\n65536 900000 300000") == ""
+
+
+def test_a_path_that_other_users_cannot_open_is_found(tmp_path: Path) -> None:
+    outer, inner = tmp_path / "outer", tmp_path / "outer" / "inner"
+    inner.mkdir(parents=True)
+    file = inner / "file"
+    file.write_text("x")
+    for path, mode in ((tmp_path, 0o755), (outer, 0o711), (inner, 0o755), (file, 0o644)):
+        path.chmod(mode)
+    closed_above = {path for path in tmp_path.parents if not path.stat().st_mode & 0o001}
+    assert process_user.find_closed(file) in (closed_above or {None})
+    for path, closed, mode in ((outer, 0o710, 0o711), (inner, 0o700, 0o755), (file, 0o600, 0o644)):
+        path.chmod(closed)
+        assert process_user.find_closed(file, below=tmp_path) == path
+        path.chmod(mode)
+    (tmp_path / "link").symlink_to(file)
+    assert process_user.find_closed(tmp_path / "link", below=tmp_path) is None
+    inner.chmod(0o700)
+    assert process_user.find_closed(tmp_path / "link", below=tmp_path) == inner
 
 
 def test_the_real_user_of_a_process() -> None:
