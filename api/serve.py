@@ -23,7 +23,6 @@ from regroup.service.server import control_plane
 from regroup.service.server.allocator import limit_arenas
 from regroup.service.server.listener import bind, url_of
 from regroup.service.settings import Settings
-from regroup.workers.os import process_user
 
 _DESCRIPTORS = 65_536
 T = TypeVar("T")
@@ -47,7 +46,7 @@ def serve(settings: Settings) -> None:
     limit_arenas()
     load_tls(settings)  # to refuse a wrong certificate before anything is started
     private_files.make_private()
-    process_user.hide_memory()
+    private_files.hide_memory()
     for name in api_token.VARIABLES:  # Ray's processes would inherit them
         os.environ.pop(name, None)
     private_files.prepare_state_dir(settings.state_dir)

@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from regroup.service.domain.loopback import is_loopback_host
 from regroup.service.domain.topology import DOMAIN_LEVELS
 from regroup.workers.contract.storage_uri import find_uri_problem
-from regroup.workers.contract.user_range import parse_user_range
+from regroup.workers.os.user_range import parse_user_range
 
 _MIB = 2**20
 _MAX_SIZE_BYTES = 2**50

@@ -16,7 +16,6 @@ from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.local import processes, ray_cluster
 from regroup.service.local.processes import Process
 from regroup.service.server import control_plane
-from regroup.workers.os import scratch_dir
 
 _CONTROL, _RAYLET = "control", "raylet"
 _SUPERVISOR, _AGENTS = b"ray::SupervisorActor", (b"ray::NodeAgent", b"ray::StandbyAgent")
@@ -99,7 +98,7 @@ class LocalFaults:
         ]
 
     def _agent_processes(self, node: str) -> list[Process]:
-        holders = scratch_dir.holders()  # of a job's scratch folder: a standby agent has none
+        holders = ray_cluster.scratch_holders()  # a standby agent has no scratch folder
         return [process for process in self._processes_titled(node, _AGENTS) if process.pid in holders]
 
     def _find_single(self, what: str, find: Callable[[], list[Process]]) -> Process:

@@ -198,6 +198,11 @@ def find_processes(cluster: LocalRay) -> set[Process]:
     return processes.with_descendants([*cluster.daemons, *processes.find_marked(_MARK, cluster.id)])
 
 
+def scratch_holders() -> dict[int, Path]:
+    """Return pid → scratch folder, of the agents that have a job on this machine."""
+    return scratch_dir.holders()
+
+
 def stop(state_dir: Path) -> bool:
     """Kill every process of the local cluster, jobs included, and remove its files.
 
@@ -210,7 +215,7 @@ def stop(state_dir: Path) -> bool:
     folders = set[Path]()
     # Repeat: a process that was being forked during one round has the mark in the next.
     while running := find_processes(cluster):
-        holders = scratch_dir.holders()
+        holders = scratch_holders()
         folders |= {holders[process.pid] for process in running if process.pid in holders}
         processes.kill(running)
     for folder in folders:  # the agents that would have removed them are gone

@@ -16,8 +16,8 @@ import yaml
 
 import regroup
 from regroup.service.domain.topology import DEFAULT_LABELS, MACHINE_LABEL
-from regroup.workers.contract.user_range import parse_user_range
 from regroup.workers.os.process_user import RIGHTS
+from regroup.workers.os.user_range import parse_user_range
 
 pytestmark = pytest.mark.kubernetes
 

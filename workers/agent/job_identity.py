@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.user_range import parse_user_range
 from regroup.workers.os import job_files, job_users, node_facts, process_user
 from regroup.workers.os.start_errors import StartError
+from regroup.workers.os.user_range import parse_user_range
 
 HOME = "home"
 """Folder in the scratch folder: home, temporary files and working folder of the job's processes."""

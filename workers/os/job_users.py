@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from regroup.workers.contract.user_range import UserRange
 from regroup.workers.os import process_user
+from regroup.workers.os.user_range import UserRange
 
 
 class NoFreeUser(OSError):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from regroup.workers.contract.user_range import UserRange
 from regroup.workers.os import job_users
 from regroup.workers.os.job_users import NoFreeUser
+from regroup.workers.os.user_range import UserRange
 from tests.support.machines.other_users import FIRST_USER
 
 USERS = UserRange(FIRST_USER, FIRST_USER + 2)
@@ -73,7 +73,7 @@ def test_jobs_that_start_at_once_have_different_users(tmp_path: Path) -> None:
 import sys, tempfile
 from pathlib import Path
 tempfile.tempdir = sys.argv[1]
-from regroup.workers.contract.user_range import UserRange
+from regroup.workers.os.user_range import UserRange
 from regroup.workers.os import job_users
 print(job_users.reserve(UserRange(int(sys.argv[2]), int(sys.argv[2]) + 2), sys.argv[3], Path(sys.argv[4])))
 """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regroup.workers.contract.user_range import UserRange, parse_user_range
+from regroup.workers.os.user_range import UserRange, parse_user_range
 
 
 def test_a_range_has_a_first_and_a_last_id() -> None:
