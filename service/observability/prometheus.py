@@ -67,6 +67,8 @@ class Metrics:
         blob_bytes: Callable[[], int | None] = lambda: None,
         local_node_starts: Callable[[], Mapping[str, int]] = dict,
         prices: PriceTable | None = None,
+        *,
+        jobs_isolated: bool = False,
     ) -> None:
         """Create the renderer.
 
@@ -77,12 +79,14 @@ class Metrics:
             blob_bytes: returns the size of all code archives; None while it is unknown.
             local_node_starts: returns the starts of lost local nodes by outcome; empty where regroup starts none.
             prices: price table, for budgets in money.
+            jobs_isolated: True if each job runs as a user of its own.
         """
         self._store, self._cluster = store, cluster
         self._rule = rule
         self._clock = clock
         self._tasks = tasks or ServerTasks()
         self._blob_bytes, self._local_node_starts, self._prices = blob_bytes, local_node_starts, prices
+        self._jobs_isolated = jobs_isolated
         self._accounts: dict[str, JobAccount] = {}
         """Accounts of the jobs that are not in the stored sums."""
         self._probes = ProbeResults()
@@ -91,6 +95,7 @@ class Metrics:
     async def render(self) -> bytes:
         """Render all metrics in Prometheus text format. Without the database, only those of this process."""
         families = list(_of_server(self._tasks))
+        families.append(_gauge(names.JOBS_ISOLATED, [((), float(self._jobs_isolated))]))
         blob_bytes = self._blob_bytes()
         families.append(_gauge(names.BLOB_BYTES, [] if blob_bytes is None else [((), float(blob_bytes))]))
         starts = self._local_node_starts().items()

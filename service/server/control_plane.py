@@ -82,7 +82,7 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
         starts = NodeStarts() if not settings.ray_address and settings.restart_local_nodes else None
         metrics = Metrics(store, rule_of(settings), cluster=cluster, tasks=tasks, blob_bytes=lambda: usage.bytes,
                           local_node_starts=lambda: {} if starts is None else asdict(starts),
-                          prices=prices)  # fmt: skip
+                          prices=prices, jobs_isolated=bool(settings.rank_users))  # fmt: skip
         services = Services(store, cluster, settings, render_metrics=metrics.render, tasks=tasks,
                             checks={"controller": controller.check, "last_pass": controller.check_passes})  # fmt: skip
         tasks.add("controller", controller.run)

@@ -189,6 +189,12 @@ def test_ranks_get_listed_variables_and_folders_of_their_own(isolated: Server, v
     assert env["HOME"].startswith(env["REGROUP_SCRATCH"]) and env["TMPDIR"].startswith(env["HOME"])
 
 
+def test_operators_see_the_mode_of_the_server_and_of_each_node(isolated: Server, victim: Job) -> None:
+    assert "regroup_jobs_isolated 1.0" in isolated.get("/metrics")
+    users = [event.data["user"] for event in isolated.client.events(victim.id) if event.data.get("kind") == "node"]
+    assert users == [real_user(rank_pid(isolated, victim))]
+
+
 def test_a_command_next_to_a_rank_runs_as_the_user_of_the_job(isolated: Server, victim: Job) -> None:
     program = "cd $TMPDIR; cat private.txt; touch /usr/made-by-a-job 2>/dev/null || echo refused; id -u; "
     program += "grep -E 'Cap(Eff|Prm)|NoNew' /proc/self/status"
