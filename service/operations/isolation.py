@@ -9,6 +9,7 @@ import posixpath
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.spec.data_preparation import PreparedData
 from regroup.service.spec.job import JobSpec
+from regroup.service.spec.workload import RayTrainWorkload
 
 
 def check_isolation(spec: JobSpec, rank_users: str, storage_uri: str) -> None:
@@ -20,7 +21,8 @@ def check_isolation(spec: JobSpec, rank_users: str, storage_uri: str) -> None:
         storage_uri: Durable storage of jobs whose spec names none.
 
     Raises:
-        SpecError: The spec names a folder for the agents to write, or data for Ray's workers to prepare.
+        SpecError: The spec names a folder for the agents to write, data for Ray's workers to prepare, or a program
+            that writes to the server's folder itself.
     """
     if not rank_users:
         return
@@ -28,6 +30,13 @@ def check_isolation(spec: JobSpec, rank_users: str, storage_uri: str) -> None:
         message = (
             "this server runs each job as a user of its own (REGROUP_RANK_USERS), and agents write checkpoints as "
             f"root: leave storage_uri out, which means {storage_uri}, or use object storage"
+        )
+        raise SpecError([FieldIssue("storage_uri", message, spec.storage_uri)])
+    if isinstance(spec.workload, RayTrainWorkload) and _local(spec.storage_uri or storage_uri) is not None:
+        message = (
+            "this server runs each job as a user of its own (REGROUP_RANK_USERS), and a program of kind ray_train "
+            "writes its checkpoints itself, but only agents can write to a folder of the server: set storage_uri to "
+            "object storage for which the job has credentials"
         )
         raise SpecError([FieldIssue("storage_uri", message, spec.storage_uri)])
     if isinstance(getattr(spec.workload, "data", None), PreparedData):

@@ -28,6 +28,14 @@ def test_a_folder_that_agents_would_write_as_root_is_refused(uri: str) -> None:
     check_isolation(spec(storage_uri=uri), "", STORAGE)
 
 
+def test_a_program_that_writes_to_the_folder_of_the_server_is_refused() -> None:
+    program = spec(workload={"kind": "ray_train", "entrypoint": "/srv/train.py"})
+    with pytest.raises(SpecError, match="writes its checkpoints itself"):
+        check_isolation(program, USERS, STORAGE)
+    check_isolation(program.model_copy(update={"storage_uri": "s3://bucket/jobs"}), USERS, STORAGE)
+    check_isolation(program, USERS, "s3://bucket/jobs")
+
+
 def test_data_that_workers_of_ray_would_prepare_is_refused() -> None:
     data = {"prepare": {"train": ["/srv/text"], "format": "text"}}
     workload = {"kind": "builtin", "model": {"dim": 32, "layers": 2, "heads": 2}, "data": data}
