@@ -1,6 +1,7 @@
 """Two jobs on one node with users of their own, without Ray and torch.
 
-A program: it prints what one job reaches of the other. Arguments: a folder that every user can read, with `attempts.py`, and a range of user ids.
+A program: it prints what one job reaches of the other. Arguments: a folder that every user can read, with
+`attempts.py`, and a range of user ids.
 """
 
 import asyncio
