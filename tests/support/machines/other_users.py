@@ -5,10 +5,11 @@ and nothing else of that home. The machine itself does not change.
 """
 
 import shlex
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import regroup
 
 FIRST_USER, LAST_USER = 200_000, 265_535
 """Users that no other program of a machine has."""
@@ -19,29 +20,29 @@ USER = 199_999
 def python_for_all(folder: Path) -> Path:
     """Write a program into `folder` that runs this Python where every user can enter its folder; return its path."""
     program = folder / "python-for-all"
-    real = Path(sys.executable).resolve()
-    closed = next((each for each in reversed(real.parents) if not each.stat().st_mode & 0o001), None)
+    needed = (Path(sys.executable).resolve(), Path(sys.prefix).absolute(), Path(regroup.__file__).resolve())
     command = f'exec {shlex.quote(sys.executable)} "$@"'
-    if closed is not None:
-        shown = closed / real.relative_to(closed).parts[0]
-        away, home, kept = folder / "kept", shlex.quote(str(closed)), shlex.quote(str(shown))
-        away.mkdir()
-        mounts = (
-            f"mount --bind {kept} {shlex.quote(str(away))} && mount -t tmpfs -o mode=755 tmpfs {home} && "
-            f"mkdir {kept} && mount --move {shlex.quote(str(away))} {kept}"
-        )
-        inside = f"{mounts} && {command}"
+    if mounts := list(_mounts(folder, needed)):
+        inside = " && ".join([*mounts, command])
         command = f'exec unshare --mount --propagation private sh -c {shlex.quote(inside)} sh "$@"'
     program.write_text(f"#!/bin/sh\n{command}\n")
     program.chmod(0o755)
     return program
 
 
-def run_as(
-    user: int, command: Sequence[str | Path], *, environment: Mapping[str, str] | None = None
-) -> "subprocess.CompletedProcess[str]":
-    """Run a program as a user without other groups, to its end."""
-    return subprocess.run(
-        [str(word) for word in command], user=user, group=user, extra_groups=[], env=environment, cwd="/",
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+def _mounts(folder: Path, needed: Sequence[Path]) -> Iterator[str]:
+    """Yield commands that hide each closed home and show in its place only the folders that are needed."""
+    shown: dict[Path, set[Path]] = {}
+    for path in needed:
+        closed = next((each for each in reversed(path.parents) if not each.stat().st_mode & 0o001), None)
+        if closed is not None:
+            shown.setdefault(closed, set()).add(closed / path.relative_to(closed).parts[0])
+    for home, folders in shown.items():
+        kept = {each: folder / f"kept-{each.name}" for each in folders}
+        for each, away in kept.items():
+            away.mkdir(exist_ok=True)
+            yield shlex.join(["mount", "--bind", str(each), str(away)])
+        yield shlex.join(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(home)])
+        for each, away in kept.items():
+            yield shlex.join(["mkdir", str(each)])
+            yield shlex.join(["mount", "--move", str(away), str(each)])
