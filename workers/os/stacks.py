@@ -44,7 +44,7 @@ def request(pid: int, path: Path) -> str:
     signal a second time when the text no longer grows: its second answer begins only after the whole first one.
     """
     try:
-        if not _expects_signal(pid):
+        if not _has_handler(pid):
             raise ProcessLookupError
         os.truncate(path, 0)
         os.kill(pid, SIGNAL)
@@ -67,14 +67,14 @@ def request(pid: int, path: Path) -> str:
     return _without_own_thread(_first_answer(text)) or f"process {pid} does not answer: it {_state(pid)}"
 
 
-def _expects_signal(pid: int) -> bool:
-    """Return True if the process catches or blocks the signal. Any other process would end with it."""
+def _has_handler(pid: int) -> bool:
+    """Return True if the process catches the signal. Any other process would end with it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
-    masks = (status.partition(f"\n{name}:")[2].split(maxsplit=1)[0] for name in ("SigCgt", "SigBlk"))
-    return any(int(mask, 16) >> (SIGNAL - 1) & 1 for mask in masks)
+    caught = int(status.partition("\nSigCgt:")[2].split(maxsplit=1)[0], 16)
+    return bool(caught >> (SIGNAL - 1) & 1)
 
 
 def _first_answer(text: str) -> str:

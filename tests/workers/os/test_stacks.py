@@ -96,6 +96,7 @@ def write(*_):
     time.sleep(0.4)  # a busy machine runs another process here
     os.write(fd, b"Current thread 0x02 (most recent call first):\\n  File \\"b.py\\", line 2 in last\\n")
 
+signal.signal(stacks.SIGNAL, write)  # as in a process that answers; the loop below takes the signals one by one
 signal.pthread_sigmask(signal.SIG_BLOCK, [stacks.SIGNAL])
 print("ready", flush=True)
 while True:

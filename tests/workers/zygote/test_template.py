@@ -133,7 +133,7 @@ async def test_a_template_of_another_user_gets_no_request(tmp_path: Path) -> Non
     listens = "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); "
     listens += "s.bind(chr(0) + sys.argv[1]); s.listen(); print('ready', flush=True); c, _ = s.accept(); "
     listens += "print(len(c.recv(100)), flush=True)"
-    drops = f"import os; os.setgroups([]); os.setgid({FIRST_USER}); os.setuid({FIRST_USER}); "
+    drops = f"import os, socket; os.setgroups([]); os.setgid({FIRST_USER}); os.setuid({FIRST_USER}); "
     command = [sys.executable, "-c", drops + listens, address[1:]]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
