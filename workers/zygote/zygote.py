@@ -25,6 +25,7 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 import time
 import traceback
 from typing import Any, NoReturn
@@ -75,6 +76,7 @@ def _move(log: int, cwd: str, code: str, user: int | None, env: dict[str, str]) 
             process_user.become(user)
         process_user.forbid_new_privileges()
     os.environ.update(env)
+    tempfile.tempdir = None  # a module of the platform may have chosen the folder before TMPDIR was set
     os.chdir(cwd)
     if code:
         sys.path.insert(0, code)

@@ -19,6 +19,8 @@ import pytest
 from regroup.api.schemas.exec import ExecOutput
 from regroup.api.schemas.jobs import Job
 from regroup.service.local import ray_cluster
+from regroup.service.local.api_token import TOKEN_FILE_VARIABLE
+from regroup.service.local.private_files import create_private
 from regroup.workers.os import scratch_dir
 from regroup.workers.os.process_user import real_user
 from tests.support.checks.leaks import SESSION_VARIABLE
@@ -68,12 +70,18 @@ def public() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def isolated(public: Path) -> Iterator[Server]:
-    """A server whose jobs have users of their own. Its state directory is protected by nothing but its own mode."""
+    """A server whose jobs have users of their own. Its state and token are protected by nothing but their modes."""
+    token = public / "api.token"
+    create_private(token, Path(os.environ[TOKEN_FILE_VARIABLE]).read_text())
     server = Server(
         public / "state",
         nodes=2,
         python=python_for_all(public),
-        environment={"REGROUP_RANK_ENVIRONMENT": SESSION_VARIABLE, "PLATFORM_PASSWORD": "of the platform"},
+        environment={
+            "REGROUP_RANK_ENVIRONMENT": SESSION_VARIABLE,
+            "PLATFORM_PASSWORD": "of the platform",
+            TOKEN_FILE_VARIABLE: str(token),
+        },
         arguments=["--rank-users", f"{FIRST_USER}-{LAST_USER}"],
     )
     server.start()
@@ -118,13 +126,14 @@ def attempts_on(server: Server, job: Job) -> list[tuple[str, str]]:
     rank, server_pid = rank_pid(server, job), server.pid
     agent = agent_of(rank)
     scratch = scratch_dir.holders()[agent]
+    assert found["folder"].startswith(str(scratch)), "temporary files of a job are in its scratch folder"
     cluster = ray_cluster.load(server.state)
     assert cluster is not None
     daemons = [process.pid for process in cluster.raylets.values()]
     named = [str(path) for path in Path(cluster.temp_dir).rglob("*") if path.is_socket()]
     sockets = [path for path in named if access_attempts.attempt("connect", path) == "ok"]  # some have no listener
     logs = list(Path(cluster.temp_dir).rglob(f"regroup-*{job.id}*rank0*"))
-    state = [server.state / name for name in ("api.token", "ray.token", "regroup.db")]
+    state = [server.state.parent / "api.token", server.state / "ray.token", server.state / "regroup.db"]
     assert sockets and logs and all(path.exists() for path in state)
     processes = (agent, server_pid, rank, *daemons)
     return [
@@ -215,7 +224,7 @@ def test_recovery_from_memory_and_from_storage_gives_the_same_result(
     job = isolated.run(spec(public, f"recovers-{do.replace('_', '-')}", faults=faults))
     assert_same_result(isolated, job, control)
     assert len(job.incidents) == 1
-    assert isolated.client.generations(job.id)[-1].restore["source"] == source
+    assert isolated.client.generations(job.id)[-1].restore["kind"] == source
 
 
 @pytest.fixture(scope="module")
