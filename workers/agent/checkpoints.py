@@ -101,7 +101,7 @@ class CheckpointSaver:
             target.parent.chmod(0o711)
             fsspec_storage.remove_local(target)  # the job may have replaced a file of an earlier copy by a link
         fsspec_storage.download(uri, target, files)
-        job_files.give_tree(target, self._user)
+        job_files.assign_tree(target, self._user)
         return target
 
     def scan(self) -> CheckpointScan:

@@ -33,7 +33,7 @@ class JobIdentity:
     """User of a job on a node."""
 
     user: int | None = None
-    """Its id, also that of its group; None: the user of the agent."""
+    """Id of the user and of its group; None: the user of the agent."""
     home: Path = Path("/")
     """Folder of the user; only with a user."""
     node: str = ""
@@ -81,7 +81,7 @@ def assign(config: AgentConfig, scratch: Path) -> JobIdentity:
     home = scratch / HOME
     for folder in (home, home / "tmp", home / "compiled"):
         folder.mkdir(mode=0o700)
-    job_files.give_tree(home, user)
+    job_files.assign_tree(home, user)
     os.chown(scratch, -1, user)
     scratch.chmod(_ENTER_BY_GROUP)  # the agent owns it: the job can replace nothing in it
     return JobIdentity(user, home, config.node_name)

@@ -54,7 +54,7 @@ async def prepare(
         nice=_TASK_NICE,
         on_progress=_throttled(note),
     )
-    if not _FINGERPRINT.fullmatch(result["fingerprint"]):  # it becomes a path, and code of the job may have chosen it
+    if not _FINGERPRINT.fullmatch(result["fingerprint"]):  # a path, which code of the job may have chosen
         raise fsspec_storage.StorageError(f"{result['fingerprint'][:80]!r} is not the fingerprint of a dataset")
     if local is None:
         if user is not None:
@@ -93,7 +93,7 @@ def fetch(config: AgentConfig, scratch: Path, prepared: Dataset, user: int | Non
         if user is not None:
             directory.parent.chmod(0o711)
     if local is None:
-        job_files.give_tree(directory, user)
+        job_files.assign_tree(directory, user)
     paths = {
         name: str(directory / Path(prepared[name]).name) if prepared.get(name) else None
         for name in ("train", "validation")

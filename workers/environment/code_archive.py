@@ -86,7 +86,7 @@ def unpack(
             draft.mkdir(parents=True)  # an archive may be empty
             tar.extractall(draft, members, filter="data")
         _refuse_links_outside(archive, draft)
-        job_files.give_tree(draft, user)
+        job_files.assign_tree(draft, user)
         try:
             draft.rename(directory)
         except OSError:

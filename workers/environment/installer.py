@@ -96,7 +96,7 @@ class Installer:
         """
         cache = uv_command.cache_of(venv.parent)
         if self._is_shared:
-            cache.mkdir(mode=0o700, exist_ok=True)  # it has the packages of all jobs
+            cache.mkdir(mode=0o700, exist_ok=True)  # with the packages of all jobs
         try:
             self._install(venv, requirements, base, cache)
         except OSError as error:

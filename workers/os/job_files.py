@@ -15,7 +15,7 @@ class UnsafeFile(PermissionError):
     """A file in a job's folder that the agent must not read: a link, a device, or another user's file."""
 
 
-def give_file(path: Path, user: int | None) -> None:
+def assign_file(path: Path, user: int | None) -> None:
     """Create a private file unless it exists, and make it that of a job's user; do nothing without one."""
     if user is None:
         return
@@ -33,7 +33,7 @@ def make_folder(path: Path, user: int | None) -> None:
         os.chown(path, user, user, follow_symlinks=False)
 
 
-def give_tree(path: Path, user: int | None) -> None:
+def assign_tree(path: Path, user: int | None) -> None:
     """Give a folder that this process has made to a job's user, with everything in it.
 
     The folder itself comes last, so the job cannot change what is still to be given.

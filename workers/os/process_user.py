@@ -1,4 +1,4 @@
-"""The user of a process: change it for good, check that this process may, and hide the memory of a process.
+"""The user of a process: change it permanently, check that this process may, and hide the memory of a process.
 
 This file is also a program that starts another one without new privileges: `python -I -S process_user.py PROGRAM …`.
 So it imports only the standard library.
@@ -24,7 +24,7 @@ def hide_memory() -> None:
 
 
 def become(user: int) -> None:
-    """Make this process that of a user without other groups, for good. It needs the rights of root.
+    """Make this process that of a user without other groups, permanently. It needs the rights of root.
 
     The kernel removes all capabilities, and programs with the set-user-id bit have no effect. The process becomes
     readable to processes of its new user: the memory that it had as root must contain no secret of the platform.

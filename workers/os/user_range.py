@@ -39,7 +39,7 @@ def parse_user_range(text: str) -> UserRange:
     """
     form = _FORM.fullmatch(text)
     if form is None:
-        raise ValueError(f"{text!r} is no range of user ids; write FIRST-LAST, for example 200000-265535")
+        raise ValueError(f"{text!r} is not a range of user ids; write FIRST-LAST, for example 200000-265535")
     first, last = int(form[1]), int(form[2])
     if not FIRST_ID <= first <= last <= LAST_ID:
         raise ValueError(f"the range {text} must be within {FIRST_ID}-{LAST_ID}, and its first id not above its last")

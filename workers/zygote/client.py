@@ -189,7 +189,7 @@ class ZygoteLink:
         with contextlib.ExitStack() as stack:
             logs = [stack.enter_context(_opened(Path(path), self._user)).fileno() for path in launch.log_files()]
             for path in filter(None, (launch.lock, launch.stacks)):
-                job_files.give_file(Path(path), self._user)
+                job_files.assign_file(Path(path), self._user)
             self._send({"op": "fork", "id": self._next, **fields}, (*launch.fds, *logs))
         self._ended[self._next] = self._loop.create_future()
         if launch.kind == "task":

@@ -31,7 +31,7 @@ def python_for_all(folder: Path) -> Path:
 
 
 def _mounts(folder: Path, needed: Sequence[Path]) -> Iterator[str]:
-    """Yield commands that hide each closed home and show in its place only the folders that are needed."""
+    """Yield commands that hide each closed home, except the folders in it that are needed."""
     shown: dict[Path, set[Path]] = {}
     for path in needed:
         closed = next((each for each in reversed(path.parents) if not each.stat().st_mode & 0o001), None)

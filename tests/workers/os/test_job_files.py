@@ -25,7 +25,7 @@ def test_a_folder_is_given_and_reclaimed_with_all_that_is_in_it(tmp_path: Path) 
     folder = tmp_path / "saved"
     (folder / "below").mkdir(parents=True)
     (folder / "below" / "file").write_text("x")
-    job_files.give_tree(folder, FIRST_USER)
+    job_files.assign_tree(folder, FIRST_USER)
     assert owners(folder) == {FIRST_USER}
     folder.chmod(0o777)
     job_files.reclaim_tree(folder, FIRST_USER)
@@ -34,9 +34,9 @@ def test_a_folder_is_given_and_reclaimed_with_all_that_is_in_it(tmp_path: Path) 
 
 def test_without_a_user_nothing_changes(tmp_path: Path) -> None:
     of_job(tmp_path)
-    job_files.give_tree(tmp_path, None)
+    job_files.assign_tree(tmp_path, None)
     job_files.reclaim_tree(tmp_path, None)
-    job_files.give_file(tmp_path / "file", None)
+    job_files.assign_file(tmp_path / "file", None)
     assert owners(tmp_path) == {FIRST_USER}
 
 
@@ -68,5 +68,5 @@ def test_a_file_that_leads_elsewhere_is_not_read(tmp_path: Path, kind: str) -> N
 def test_a_file_is_not_created_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "stacks").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="stacks"):
-        job_files.give_file(tmp_path / "stacks", FIRST_USER)
+        job_files.assign_file(tmp_path / "stacks", FIRST_USER)
     assert not (tmp_path / "elsewhere").exists()

@@ -81,7 +81,7 @@ def test_a_stopped_predecessor_is_killed_and_its_folder_replaced(old: Path) -> N
 
 @contextlib.contextmanager
 def locking(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that locks a folder."""
+    """Start a process that locks a folder."""
     code = "import sys; from pathlib import Path; from regroup.workers.os import scratch_dir; "
     code += "fd = scratch_dir.lock(Path(sys.argv[1])); print('ready', flush=True); input()"
     process = subprocess.Popen(

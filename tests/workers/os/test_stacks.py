@@ -117,7 +117,7 @@ def test_stacks_that_are_written_in_pieces_are_whole(tmp_path: Path) -> None:
 
 
 def test_a_process_without_the_handler_gets_no_signal(tmp_path: Path) -> None:
-    """The signal would end it. The file may exist before the process has started its handler."""
+    """Create the file first, as an agent does: it may exist before the process has started its handler."""
     path = tmp_path / "stacks.txt"
     path.touch()
     process = subprocess.Popen(["sleep", "1000"])

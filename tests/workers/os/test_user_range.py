@@ -13,9 +13,9 @@ def test_a_range_has_a_first_and_a_last_id() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("200000", "is no range of user ids"),
-        ("a-b", "is no range of user ids"),
-        ("-1-5", "is no range of user ids"),
+        ("200000", "is not a range of user ids"),
+        ("a-b", "is not a range of user ids"),
+        ("-1-5", "is not a range of user ids"),
         ("0-65535", "must be within 1000"),
         ("3000-2000", "must be within 1000"),
         ("4294967290-4294967295", "must be within 1000"),

@@ -128,7 +128,7 @@ async def test_without_a_template_no_zygote_is_forked(tmp_path: Path) -> None:
 
 @pytest.mark.users
 async def test_a_template_of_another_user_gets_no_request(tmp_path: Path) -> None:
-    """Any user of the machine can bind the name first, and would receive the jobs of this one."""
+    """Bind the name first as another user, who would receive the jobs of this one."""
     address = f"\0regroup-template-test-{os.getpid()}"
     listens = "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); "
     listens += "s.bind(chr(0) + sys.argv[1]); s.listen(); print('ready', flush=True); c, _ = s.accept(); "
