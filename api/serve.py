@@ -50,6 +50,7 @@ def serve(settings: Settings) -> None:
     hide_variables()
     load_tls(settings)  # to refuse a wrong certificate before anything is started
     private_files.make_private()
+    private_files.hide_memory()
     for name in (*api_token.VARIABLES, secrets_key.VARIABLE):  # Ray's processes would inherit them
         os.environ.pop(name, None)
     private_files.prepare_state_dir(settings.state_dir)

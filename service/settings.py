@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from regroup.service.domain.loopback import is_loopback_host
 from regroup.service.domain.topology import DOMAIN_LEVELS
 from regroup.workers.contract.storage_uri import find_uri_problem
+from regroup.workers.os.user_range import parse_user_range
 
 _MIB = 2**20
 _MAX_SIZE_BYTES = 2**50
@@ -133,6 +134,11 @@ class Settings(BaseSettings):
 
     preflight: bool = True
     """Check a node before a job's first ranks start there: device results, free memory and disk, connectivity."""
+
+    rank_users: str = Field(default="", max_length=40)
+    """Range of user ids, for example `200000-265535`. Each job's processes then run as a user of their own on each
+    node, and a node whose agents cannot switch users starts no ranks. Default: the user of the agents
+    ([Isolation](../operations/isolation.md))."""
 
     autoscale: bool = False
     """Request nodes from Ray's autoscaler while jobs wait for devices."""
@@ -269,6 +275,13 @@ class Settings(BaseSettings):
                     f"port_range {value!r} is not a range of ports: give the first and the last port, from 1 to 65535, "
                     "for example 20000-29999"
                 )
+        return value
+
+    @field_validator("rank_users")
+    @classmethod
+    def _check_users(cls, value: str) -> str:
+        if value:
+            parse_user_range(value)
         return value
 
     @field_validator("storage_uri", "blob_uri")

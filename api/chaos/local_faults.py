@@ -19,8 +19,6 @@ from regroup.service.server import control_plane
 
 _CONTROL, _RAYLET = "control", "raylet"
 _SUPERVISOR, _AGENTS = b"ray::SupervisorActor", (b"ray::NodeAgent", b"ray::StandbyAgent")
-_RANK_MEMORY = "memfd:regroup-"
-"""Prefix of the memory of an agent with ranks; a standby agent has no such memory."""
 _SINGLE_PROCESS_TIMEOUT_S = 10.0
 _RAYLET_EXIT_TIMEOUT_S = 5.0
 """Time in which a thawed raylet exits if Ray has declared its node dead."""
@@ -100,11 +98,8 @@ class LocalFaults:
         ]
 
     def _agent_processes(self, node: str) -> list[Process]:
-        return [
-            process
-            for process in self._processes_titled(node, _AGENTS)
-            if any(_RANK_MEMORY in target for target in processes.open_files(process))
-        ]
+        holders = ray_cluster.scratch_holders()  # a standby agent has no scratch folder
+        return [process for process in self._processes_titled(node, _AGENTS) if process.pid in holders]
 
     def _find_single(self, what: str, find: Callable[[], list[Process]]) -> Process:
         """Wait until the processes of earlier jobs have exited, and return the only process of a kind."""

@@ -29,7 +29,9 @@ async def _remove_fence(
     health: NodeHealth, cluster: Cluster, settings: Settings, node: Node, job_id: str, now: float
 ) -> None:
     try:
-        await cluster.stand_by(node, settings.ifname or "", preflight=settings.preflight)
+        await cluster.stand_by(
+            node, settings.ifname or "", preflight=settings.preflight, rank_users=settings.rank_users
+        )
         is_clear = await cluster.is_clear(node, job_id)
     except UnavailableError as error:
         _log.info("a silent node still does not answer", node=node.name, error=str(error))

@@ -155,7 +155,9 @@ def _start_config(
         "job_id": job.id,
         "spec": job.spec,
         "storage_uri": job.storage_uri,
-        "datasets_uri": job.storage_uri.removesuffix(f"/jobs/{job.id}") + "/datasets",
+        # A job with a user of its own makes its datasets itself, so it shares them with no other job.
+        "datasets_uri": (job.storage_uri if settings.rank_users else job.storage_uri.removesuffix(f"/jobs/{job.id}"))
+        + "/datasets",
         "nodes": [node.to_json() for node in _start_nodes(allocations, devices)],
         "blob_uri": settings.blob_uri,
         "code_limit_bytes": settings.upload_limit_bytes,
@@ -165,6 +167,7 @@ def _start_config(
         "resume": {"uri": job.resume_uri, "step": _step_of(job.resume_uri)} if job.resume_uri else None,
         "ifname": settings.ifname,
         "preflight": settings.preflight,
+        "rank_users": settings.rank_users,
         "port_range": [int(first), int(last)] if first else None,
     }  # fmt: skip
 

@@ -74,4 +74,7 @@ class Prewarmer:
         if node.is_control or not self._settings.standby:
             await self._cluster.prestart(node)
             return ""
-        return await self._cluster.stand_by(node, self._settings.ifname or "", preflight=self._settings.preflight)
+        settings = self._settings
+        return await self._cluster.stand_by(
+            node, settings.ifname or "", preflight=settings.preflight, rank_users=settings.rank_users
+        )

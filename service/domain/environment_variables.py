@@ -26,6 +26,11 @@ VARIABLES: Mapping[str, tuple[str, str]] = {
         "agents on Kubernetes",
         "labels of the Kubernetes node that become labels of the Ray node; the manifests set it",
     ),
+    "REGROUP_RANK_ENVIRONMENT": (
+        "agents",
+        "names of further variables of the node that ranks get where they run as users of their own, by commas; see "
+        "[Isolation](../operations/isolation.md)",
+    ),
     "REGROUP_SECRETS_DIR": ("agents", "folder of mounted Kubernetes Secrets; see [Secrets](../guides/secrets.md)"),
     "REGROUP_VENVS_DIR": ("agents", "folder of the virtual environments that jobs ask for"),
     "REGROUP_VENVS_MAX_BYTES": ("agents", "space for these environments; the least recently used ones are removed"),

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 from regroup.service.domain.errors import ConflictError
-from regroup.workers.os import umask
+from regroup.workers.os import process_user, umask
 
 _OPEN = 0o077
 """Permission bits of the group and of other users."""
@@ -19,6 +19,11 @@ _OWN_NAMES = (*_SIGNS, "blobs", "ray.json", "secrets.key", "server.json", "stora
 def make_private() -> None:
     """Make new files of this process and of those that it starts private. User code keeps the present umask."""
     umask.make_private()
+
+
+def hide_memory() -> None:
+    """Keep other processes of this user from the memory and the environment of this one, which has credentials."""
+    process_user.hide_memory()
 
 
 def write_private(path: Path, text: str) -> None:

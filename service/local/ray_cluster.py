@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -198,6 +198,11 @@ def find_processes(cluster: LocalRay) -> set[Process]:
     return processes.with_descendants([*cluster.daemons, *processes.find_marked(_MARK, cluster.id)])
 
 
+def scratch_holders() -> dict[int, Path]:
+    """Return pid → scratch folder, of the agents that have a job on this machine."""
+    return scratch_dir.holders()
+
+
 def stop(state_dir: Path) -> bool:
     """Kill every process of the local cluster, jobs included, and remove its files.
 
@@ -210,7 +215,8 @@ def stop(state_dir: Path) -> bool:
     folders = set[Path]()
     # Repeat: a process that was being forked during one round has the mark in the next.
     while running := find_processes(cluster):
-        folders |= {folder for process in running for folder in _scratch_folders(process)}
+        holders = scratch_holders()
+        folders |= {holders[process.pid] for process in running if process.pid in holders}
         processes.kill(running)
     for folder in folders:  # the agents that would have removed them are gone
         shutil.rmtree(folder, ignore_errors=True)
@@ -310,13 +316,6 @@ def _ray_start(settings: Settings, cluster: LocalRay, nodes: Sequence[_StartingN
 
 def _temp_dir(cluster: LocalRay, node_name: str) -> Path:
     return Path(cluster.temp_dir, node_name.removeprefix("local-")[:4])
-
-
-def _scratch_folders(process: Process) -> Iterator[Path]:
-    """Yield the scratch folders of jobs that a process keeps open."""
-    for target in processes.open_files(process):
-        if (folder := scratch_dir.folder_of(Path(target))) is not None:
-            yield folder
 
 
 def _log_tails(commands: Sequence[Mapping[str, Any]]) -> str:

@@ -20,6 +20,10 @@ _JOB = ("job_id", "job", "project")
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
 BUILD_INFO = Metric("regroup_build_info", "gauge", "Always 1; the version is a label.", ("version",))
+JOBS_ISOLATED = Metric(
+    "regroup_jobs_isolated", "gauge",
+    "1 if each job runs as a user of its own (REGROUP_RANK_USERS), 0 if ranks run as the user of the agents.",
+)  # fmt: skip
 LAST_PASS = Metric(
     "regroup_controller_last_pass_timestamp_seconds", "gauge",
     "Unix time of the last completed scheduling pass, or of the start of leading. Only the leading server has it.",

@@ -72,6 +72,8 @@ class Metrics:
         prices: PriceTable | None = None,
         refusals: Mapping[Limit, int] | None = None,
         keys: Keys = no_keys,
+        *,
+        jobs_isolated: bool = False,
     ) -> None:
         """Create the renderer.
 
@@ -84,6 +86,7 @@ class Metrics:
             prices: price table, for budgets in money.
             refusals: number of requests that each limit refused.
             keys: returns the keys of stored secrets.
+            jobs_isolated: True if each job runs as a user of its own.
         """
         self._store, self._cluster = store, cluster
         self._rule = rule
@@ -92,6 +95,7 @@ class Metrics:
         self._blob_bytes, self._local_node_starts, self._prices = blob_bytes, local_node_starts, prices
         self._refusals: Mapping[Limit, int] = {} if refusals is None else refusals
         self._keys = keys
+        self._jobs_isolated = jobs_isolated
         self._accounts: dict[str, JobAccount] = {}
         """Accounts of the jobs that are not in the stored sums."""
         self._probes = ProbeResults()
@@ -100,6 +104,7 @@ class Metrics:
     async def render(self) -> bytes:
         """Render all metrics in Prometheus text format. Without the database, only those of this process."""
         families = list(_of_server(self._tasks))
+        families.append(_gauge(names.JOBS_ISOLATED, [((), float(self._jobs_isolated))]))
         blob_bytes = self._blob_bytes()
         families.append(_gauge(names.BLOB_BYTES, [] if blob_bytes is None else [((), float(blob_bytes))]))
         starts = self._local_node_starts().items()

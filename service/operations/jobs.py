@@ -37,6 +37,7 @@ from regroup.service.operations.placement_explanation import PlacementExplanatio
 from regroup.service.operations.projects import apply_project, max_ranks
 from regroup.service.operations.secrets import check_secrets
 from regroup.service.operations.why import Why, explain
+from regroup.service.spec.isolation import check_isolation
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.prices import PriceTable
 from regroup.service.store.history import usable
@@ -99,6 +100,7 @@ class Jobs:
         most_queued: largest number of queued and suspended jobs of one identity; 0 for no limit.
         refusals: counts the refusals of limits.
         prices: price table; None if the operator set none.
+        rank_users: range of user ids for the processes of jobs; the user of the agents if empty.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class Jobs:
         prices: PriceTable | None = None,
         most_queued: int = 0,
         refusals: Counter[Limit] | None = None,
+        rank_users: str = "",
     ) -> None:
         self._store = store
         self._clock = clock
@@ -130,6 +133,7 @@ class Jobs:
         self._prices = prices
         self._most_queued = most_queued
         self._refusals = Counter[Limit]() if refusals is None else refusals
+        self._rank_users = rank_users
 
     async def submit(self, spec: JobSpec, sender: Sender, *, key: str | None = None) -> Submission:
         """Queue a job.
@@ -189,6 +193,7 @@ class Jobs:
     async def _check(self, spec: JobSpec, sender: Sender) -> tuple[PlannedSpec, str | None]:
         """Return the spec with defaults, layout and dependencies, and the checkpoint that it resumes from."""
         await check_secrets(self._store, spec)
+        check_isolation(spec, self._rank_users, self._storage_uri)
         planned = await self.resolve_layout(spec)
         resolved = await self._resolve_dependencies(planned.spec, sender)
         return replace(planned, spec=resolved), await self._resume_uri(resolved, sender)

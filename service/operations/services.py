@@ -133,6 +133,7 @@ class Services:
             prices=self.prices,
             most_queued=settings.queued_jobs_per_identity,
             refusals=self.refusals,
+            rank_users=settings.rank_users,
         )
 
     @cached_property

@@ -139,13 +139,14 @@ class Cluster(Protocol):
         """Start one more idle process on a node, which can become a supervisor or an agent."""
         ...
 
-    async def stand_by(self, node: Node, ifname: str, *, preflight: bool) -> str:
+    async def stand_by(self, node: Node, ifname: str, *, preflight: bool, rank_users: str = "") -> str:
         """Ensure that a standby agent runs on a node. The agent ends unless the call is repeated every few minutes.
 
         Args:
             node: Node of the agent.
             ifname: Network interface of the node.
             preflight: True if the agent must check its node while it waits.
+            rank_users: range of user ids for the processes of jobs; the user of the agent if empty.
 
         Returns:
             The problem that the agent found on the node; empty if it found none so far.

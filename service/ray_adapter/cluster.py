@@ -116,8 +116,9 @@ class RayCluster:
     async def prestart(self, node: Node) -> None:
         await self._blocking(lambda: prestart_worker(node.id, _IDLE_TTL_S))
 
-    async def stand_by(self, node: Node, ifname: str, *, preflight: bool) -> str:
-        return await self._blocking(lambda: standby.ensure(standby_config(node, ifname, preflight=preflight)))
+    async def stand_by(self, node: Node, ifname: str, *, preflight: bool, rank_users: str = "") -> str:
+        config = standby_config(node, ifname, preflight=preflight, rank_users=rank_users)
+        return await self._blocking(lambda: standby.ensure(config))
 
     async def is_clear(self, node: Node, job_id: str) -> bool:
         return await self._blocking(lambda: standby.is_clear(node.id, job_id))

@@ -16,7 +16,9 @@ class SupervisorActor:
         from regroup.service.ray_adapter.agents import RayAgents, RayRecords
         from regroup.service.ray_adapter.metrics import RayMetrics
         from regroup.service.supervisor.supervisor import Adapters, Supervisor
+        from regroup.workers.os import process_user
 
+        process_user.hide_memory()
         adapters = Adapters(
             agents=RayAgents,
             records=RayRecords(),

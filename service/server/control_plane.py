@@ -88,7 +88,8 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
         starts = NodeStarts() if not settings.ray_address and settings.restart_local_nodes else None
         metrics = Metrics(store, rule_of(settings), cluster=cluster, tasks=tasks, blob_bytes=lambda: usage.bytes,
                           local_node_starts=lambda: {} if starts is None else asdict(starts),
-                          prices=prices, refusals=refusals, keys=keys)  # fmt: skip
+                          prices=prices, refusals=refusals, keys=keys,
+                          jobs_isolated=bool(settings.rank_users))  # fmt: skip
         services = Services(store, cluster, settings, render_metrics=metrics.render, tasks=tasks, refusals=refusals,
                             keys=keys, checks={"controller": controller.check,
                                                "last_pass": controller.check_passes})  # fmt: skip

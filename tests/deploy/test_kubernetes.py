@@ -16,6 +16,8 @@ import yaml
 
 import regroup
 from regroup.service.domain.topology import DEFAULT_LABELS, MACHINE_LABEL
+from regroup.workers.os.process_user import RIGHTS
+from regroup.workers.os.user_range import parse_user_range
 
 pytestmark = pytest.mark.kubernetes
 
@@ -99,7 +101,7 @@ def test_every_manifest_of_the_base_is_valid(base: list[Manifest], custom_schema
         validate(manifest, custom_schemas)
 
 
-@pytest.mark.parametrize("component", ["gpu", "gcs-fault-tolerance", "node-labels", "secrets-key"])
+@pytest.mark.parametrize("component", ["gpu", "gcs-fault-tolerance", "node-labels", "rank-users", "secrets-key"])
 def test_every_component_changes_the_base_and_stays_valid(
     component: str, base: list[Manifest], with_component: Callable[[str], list[Manifest]], custom_schemas: Schemas
 ) -> None:
@@ -309,6 +311,20 @@ def test_a_worker_reads_the_labels_of_its_node_and_ranks_have_no_token(
     }
     (given,) = [each["value"] for each in init["env"] if each["name"] == "REGROUP_NODE_LABELS"]
     assert set(json.loads(given).values()) == {*DEFAULT_LABELS.values(), MACHINE_LABEL}
+
+
+def test_agents_get_the_rights_to_switch_users_only_with_the_component_for_it(
+    with_component: Callable[[str], list[Manifest]],
+) -> None:
+    manifests = with_component("rank-users")
+    worker, control = containers(manifests)["ray-worker"], containers(manifests)["control"]
+    rights = worker["securityContext"]["capabilities"]
+    assert rights == {"drop": ["ALL"], "add": sorted(RIGHTS.values())}
+    assert worker["securityContext"]["allowPrivilegeEscalation"] is False
+    (users,) = [each["value"] for each in control["env"] if each["name"] == "REGROUP_RANK_USERS"]
+    assert parse_user_range(users).size > 60_000
+    others = [each for name, each in containers(manifests).items() if name != "ray-worker"]
+    assert all(each["securityContext"]["capabilities"] == {"drop": ["ALL"]} for each in others)
 
 
 def test_the_api_is_not_exposed_before_it_has_access_control(base: list[Manifest]) -> None:

@@ -29,13 +29,18 @@ from regroup.workers.contract.agent_wire import expose
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import AgentRequest, Join, MirrorDue, Stop, VerifiedShard, from_json, to_json
 from regroup.workers.data.prepare.ray_pipeline import Pipeline
-from regroup.workers.os import procfs, umask
+from regroup.workers.os import node_facts, process_user, procfs, umask
 from regroup.workers.storage import async_storage, fsspec_storage
 from regroup.workers.zygote.client import ZygoteLink
 
 _Result = TypeVar("_Result")
 STORAGE_TIMEOUT_S, REMOVAL_TIMEOUT_S = 30.0, 300.0
 """Time limits of calls to durable storage. They are shorter than the time a supervisor waits for its agent."""
+_NO_RECIPES = records.AgentFailure(
+    records.AgentErrorKind.DATA,
+    "data.prepare runs in Ray as the user of the agents, but this cluster runs code of jobs as users of their own "
+    "(REGROUP_RANK_USERS): prepare the data elsewhere, or read its files in the training code",
+)
 
 
 class NodeAgent(AgentApi):
@@ -43,6 +48,9 @@ class NodeAgent(AgentApi):
 
     def __init__(self, config: dict[str, Any]) -> None:
         umask.make_private()
+        procfs.prefer_for_oom(0)
+        if node_facts.session_log_dir() is not None:  # an actor, with the credentials of Ray and of storage
+            process_user.hide_memory()  # after the line above, whose file belongs to root from here on
         agent_config = from_json(config)
         assert isinstance(agent_config, AgentConfig)
         self._config = agent_config
@@ -99,6 +107,8 @@ class NodeAgent(AgentApi):
         """List the job's data as this node sees it."""
         host = self._started()
         if sources.recipe is not None:
+            if self._config.rank_users:
+                raise failed(_NO_RECIPES, self._config.node_name, self._hide)
             call = (self._config, host.scratch, host.python.place, sources.recipe)
             return await self._guarded(asyncio.to_thread(prepared_data.list_sources, *call))
         return await self._guarded(token_data.list_sources(host.acquire_zygote(), sources.tokens or {}))
@@ -108,7 +118,12 @@ class NodeAgent(AgentApi):
         host = self._started()
         if sources.recipe is None:
             work = token_data.prepare(
-                host.acquire_zygote(), self._config, host.scratch, sources.tokens or {}, host.note
+                host.acquire_zygote(),
+                self._config,
+                host.scratch,
+                sources.tokens or {},
+                host.note,
+                host.identity.user,
             )
             return await self._guarded(work)
         places = {
@@ -125,9 +140,13 @@ class NodeAgent(AgentApi):
     async def fetch_data(self, prepared: records.Dataset) -> records.Dataset:
         """Make prepared data readable on this node."""
         host = self._started()
-        fetch = prepared_data.fetch if prepared.get("kind") == "records" else token_data.fetch
+        place = (self._config, host.scratch, prepared)
+        if prepared.get("kind") == "records":
+            work = asyncio.to_thread(prepared_data.fetch, *place)
+        else:
+            work = asyncio.to_thread(token_data.fetch, *place, host.identity.user)
         try:
-            host.dataset = await self._guarded(asyncio.to_thread(fetch, self._config, host.scratch, prepared))
+            host.dataset = await self._guarded(work)
         except AgentFailedError:
             host.dataset = {}
             raise
@@ -323,7 +342,6 @@ class NodeAgent(AgentApi):
     def _started(self) -> JobHost:
         """Return the host of the job; the first call creates it and starts the background tasks."""
         if self._host is None:
-            procfs.prefer_for_oom(0)
             link = self._link = SupervisorLink(self._config)
             host = self._host = JobHost(self._config, link.authorize_fault, link.wake, self._spare_zygote())
             folders = (host.scratch, host.log_files.folder)

@@ -17,6 +17,7 @@ from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import CheckpointScan, Manifest, SavedShards
 from regroup.workers.environment.redaction import Redactor
+from regroup.workers.os import job_files
 from regroup.workers.storage import async_storage, fsspec_storage
 from regroup.workers.zygote.client import TaskDied, ZygoteLink
 
@@ -37,11 +38,17 @@ class CheckpointSaver:
     """Saves, finds and fetches checkpoints, and archives logs."""
 
     def __init__(
-        self, config: AgentConfig, scratch: Path, buffers: BufferPool, note: Callable[[str, dict[str, Any]], None]
+        self,
+        config: AgentConfig,
+        scratch: Path,
+        buffers: BufferPool,
+        note: Callable[[str, dict[str, Any]], None],
+        user: int | None = None,
     ) -> None:
+        """Initialize without a saver. Savers run as `user`; None: the user of this process."""
         self.active_savers = 0
         """Number of savers that use buffers."""
-        self._config, self._scratch, self._buffers, self._note = config, scratch, buffers, note
+        self._config, self._scratch, self._buffers, self._note, self._user = config, scratch, buffers, note, user
         self._injected: list[str] = []
         self._writing: set[str] = set()
 
@@ -89,7 +96,12 @@ class CheckpointSaver:
                 f"{uri}/{MANIFEST} is damaged: {type(error).__name__}: {error}"
             ) from error
         target = self._scratch / "restore" / uri.rstrip("/").rpartition("/")[2]
+        if self._user is not None:
+            target.parent.mkdir(mode=0o711, exist_ok=True)
+            target.parent.chmod(0o711)
+            fsspec_storage.remove_local(target)  # the job may have replaced a file of an earlier copy by a link
         fsspec_storage.download(uri, target, files)
+        job_files.assign_tree(target, self._user)
         return target
 
     def scan(self) -> CheckpointScan:
@@ -137,7 +149,7 @@ class CheckpointSaver:
         # Duplicates: the pool may release its buffers if the layout changes.
         fds = [os.dup(fd) for fd in self._buffers.pinned(generation, step, ranks)]
         directory = self._scratch / f"save-{step}-{generation}"
-        directory.mkdir(parents=True, exist_ok=True)
+        job_files.make_folder(directory, self._user)
         self.active_savers += 1
         try:
             shards = [{"rank": rank} for rank in ranks]
@@ -149,6 +161,7 @@ class CheckpointSaver:
             for fd in fds:
                 os.close(fd)
         try:
+            job_files.reclaim_tree(directory, self._user)
             files = await self._write(step, lambda: fsspec_storage.upload(directory, uri))
         finally:
             await asyncio.to_thread(fsspec_storage.remove_local, directory)
@@ -158,12 +171,13 @@ class CheckpointSaver:
         self, zygote: ZygoteLink, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest
     ) -> Manifest:
         directory = self._scratch / f"metadata-{manifest['step']}-{manifest['generation']}"
-        directory.mkdir(parents=True, exist_ok=True)
+        job_files.make_folder(directory, self._user)
         fd = os.memfd_create("regroup-parts", os.MFD_CLOEXEC)  # the parts of many ranks do not fit into a packet
         try:
             os.write(fd, json.dumps(list(parts)).encode())
             args = {"directory": str(directory)}
             await self._run_saver(zygote, "regroup.workers.state.checkpoint:write_metadata", args, [fd])
+            job_files.reclaim_tree(directory, self._user)
             files = await self._write(manifest["step"], lambda: fsspec_storage.upload(directory, uri))
         finally:
             os.close(fd)

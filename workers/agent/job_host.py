@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from regroup.workers.agent import job_identity
 from regroup.workers.agent.checkpoints import SAVER_FAULTS, CheckpointSaver
 from regroup.workers.agent.diagnostics.evidence import Evidence, crash_output
 from regroup.workers.agent.exec_sessions import ExecSessions
@@ -21,12 +22,7 @@ from regroup.workers.agent.ranks import logs
 from regroup.workers.agent.ranks.log_files import LogFiles
 from regroup.workers.agent.ranks.rank_group import RankGroup
 from regroup.workers.agent.ranks.rank_lease import RankLease
-from regroup.workers.agent.snapshots.buffer_pool import (
-    BUFFERS_FOR_MIRRORS,
-    BUFFERS_PER_RANK,
-    BufferPool,
-    LentBuffers,
-)
+from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool, LentBuffers
 from regroup.workers.agent.snapshots.mirroring import Mirroring
 from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_config import AgentConfig
@@ -95,16 +91,18 @@ class JobHost:
         self._has_remains = self.scratch.exists()
         """An earlier agent of the job ran here and did not shut down."""
         self._scratch_lock = scratch_dir.make(self.scratch)
+        self.identity = job_identity.assign(config, self.scratch)
+        user = self.identity.user
         self.log_files = LogFiles.of(config, self.scratch)
-        self.checkpoints = CheckpointSaver(config, self.scratch, self.buffers, self.note)
+        self.checkpoints = CheckpointSaver(config, self.scratch, self.buffers, self.note, user)
         self.evidence = Evidence(config, self.scratch, self.redactor)
         self.exec_sessions = ExecSessions(self.redactor)
         self.rank_places: dict[int, tuple[Join, dict[str, str]]] = {}
         """Rank → its `Join` and its variables at the start, of the newest generation here, also after its end."""
-        self.python = JobPython(config, self.scratch, Path(f"{self.log_files.base(0, 'environment')}.out"), self.note)
-        self._zygote = JobZygote(
-            config, self.scratch, self.python, self._zygote_log, self._record_exit, self._record_zygote_death, spare
-        )
+        log = Path(f"{self.log_files.base(0, 'environment')}.out")
+        self.python = JobPython(config, self.scratch, log, self.note, user)
+        events = (self._zygote_log, self._record_exit, self._record_zygote_death)
+        self._zygote = JobZygote(config, self.scratch, self.python, *events, spare, self.identity)
         self._authorize_fault, self._wake = authorize_fault, wake
         self._group: RankGroup | None = None
         self._lease = RankLease(config.orphan_s, config.termination_grace_s)
@@ -128,8 +126,10 @@ class JobHost:
             CodeError: this node cannot get the job's code.
             PythonUnfit: this node cannot get the job's Python.
             ZygoteRefused: a preload failed.
+            UserUnavailable: this node cannot provide the user that the job needs.
             ZygoteDied: the zygote died for another reason.
         """
+        self.identity.require()
         procfs.become_subreaper()
         self.learn_secrets()
         if self._has_remains:
@@ -140,7 +140,7 @@ class JobHost:
         ready = self.redactor.hide_all(await self._zygote.prepare())  # the reason of a warm-up's failure is in it
         if ready["why"]:
             self.note("launcher", {"message": ready["why"], "node": self.config.node_name})
-        facts = {**ready, **node_facts.host_facts()}
+        facts = {**ready, **node_facts.host_facts(), "user": self.identity.user or os.geteuid()}
         return build(records.NodeDescription, {**facts, "node_id": self.config.node_id, "boot_id": self.outbox.boot_id})
 
     def learn_secrets(self) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from regroup.workers.agent.job_identity import SAME_USER, JobIdentity
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.archive_rules import ArchiveLimits
 from regroup.workers.environment import code_archive
 from regroup.workers.environment.interpreter import JobPython
-from regroup.workers.environment.process_env import zygote_environment
+from regroup.workers.environment.process_env import user_variables, zygote_environment
 from regroup.workers.os import orphans, procfs
 from regroup.workers.zygote import template_client
 from regroup.workers.zygote.client import ZygoteDied, ZygoteLink
@@ -33,6 +34,7 @@ class JobZygote:
         on_exit: Callable[[int, int, float], None],
         on_death: Callable[[], None],
         spare: ZygoteLink | None,
+        identity: JobIdentity = SAME_USER,
     ) -> None:
         """Initialize the owner; start no process.
 
@@ -44,7 +46,9 @@ class JobZygote:
             on_exit: called with id, exit code and time of each child that ends.
             on_death: called when the zygote itself dies.
             spare: zygote that was started before the job came, with the same interpreter and environment.
+            identity: user as which the zygote and all its children run.
         """
+        self._identity = identity
         self._config, self._scratch, self._python, self._log = config, scratch, python, log
         self._on_exit, self._on_death = on_exit, on_death
         self._spare = spare
@@ -79,6 +83,7 @@ class JobZygote:
                 code_archive.node_cache(),
                 self._scratch / code_archive.DIRECTORY,
                 ArchiveLimits(unpacked_bytes=self._config.code_limit_bytes),
+                self._identity.user,
             )
         had_spare, link = self._spare is not None, self.acquire()
         if not await link.exists(_TEMPLATE_TIMEOUT_S):
@@ -91,7 +96,12 @@ class JobZygote:
             return await self.acquire().ready()  # the standby's zygote had died, or the template forked none
 
     def acquire(self) -> ZygoteLink:
-        """Return the zygote; start one if none is alive."""
+        """Return the zygote; start one if none is alive.
+
+        Raises:
+            UserUnavailable: the job needs a user of its own, and this node cannot provide one.
+        """
+        self._identity.require()
         if (live := self.live) is not None:
             return live
         spare, self._spare = self._spare, None
@@ -137,10 +147,14 @@ class JobZygote:
 
     def _start(self) -> ZygoteLink:
         python = self._python
-        return ZygoteLink.start(python.executable, python.environment(), self._log(), self._scratch)
+        place = (self._log(), self._scratch)
+        return ZygoteLink.start(python.executable, python.environment(), *place, self._identity.user)
 
     def _assign(self, link: ZygoteLink) -> ZygoteLink:
-        link.serve(self._on_exit, self._on_death, self._log(), self._code or self._scratch, self._code)
+        user, home = self._identity.user, self._identity.home
+        folder = self._code or (self._scratch if user is None else home)
+        variables = user_variables(self._config, user, home)
+        link.serve(self._on_exit, self._on_death, self._log(), folder, self._code, user, variables)
         link.prepare(self._config.preload, self._config.warmup)
         self._link = link
         return link

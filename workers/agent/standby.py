@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.agent.agent import NodeAgent
+from regroup.workers.agent.job_identity import find_obstacle
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_wire import expose
 from regroup.workers.contract.messages import from_json
@@ -62,7 +63,11 @@ class StandbyAgent(NodeAgent):
 
     async def describe_faults(self) -> str:
         """Return the faults of this node that the standby check found; empty without any."""
-        return "" if self._is_adopted else "; ".join(message for _, message in self._preflight.standby_report.failed)
+        if self._is_adopted:
+            return ""
+        obstacle = find_obstacle(self._platform.rank_users)
+        found = [message for _, message in self._preflight.standby_report.failed]
+        return "; ".join([*([f"cannot run ranks as users of their own: {obstacle}"] if obstacle else []), *found])
 
     async def is_clear(self, job_id: str) -> bool:
         """Return True if no process of a job lives on this node, so that its devices may be reused."""

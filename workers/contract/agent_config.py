@@ -61,3 +61,5 @@ class AgentConfig:
     termination_grace_s: float = 30.0
     """Time from that SIGTERM to SIGKILL."""
     collective_timeout_s: float = 300.0
+    rank_users: str = ""
+    """Range of user ids, `FIRST-LAST`. On each node the job's processes get one of their own; if empty, the agent's."""

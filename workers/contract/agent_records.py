@@ -85,6 +85,8 @@ class NodeDescription:
     """`fork` or `exec`: how ranks start."""
     why: str
     """Why ranks do not fork, if they do not."""
+    user: int = -1
+    """User id of the job's processes; -1 from an agent of an earlier version."""
 
 
 @dataclass(frozen=True)

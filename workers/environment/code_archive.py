@@ -20,6 +20,7 @@ from fsspec.core import url_to_fs
 
 from regroup.workers.contract.archive_rules import ArchiveLimits, ArchiveRefused, open_archive
 from regroup.workers.contract.storage_uri import checked_uri
+from regroup.workers.os import job_files
 from regroup.workers.storage import fsspec_storage
 
 DIRECTORY = "code"
@@ -53,7 +54,14 @@ def node_cache() -> Path:
     return folder
 
 
-def unpack(archive: str, blob_uri: str, cache: Path, directory: Path, limits: ArchiveLimits = _LIMITS) -> Path:
+def unpack(
+    archive: str,
+    blob_uri: str,
+    cache: Path,
+    directory: Path,
+    limits: ArchiveLimits = _LIMITS,
+    user: int | None = None,
+) -> Path:
     """Return `directory` with the contents of the archive. It appears complete or not at all, and is never replaced.
 
     Args:
@@ -62,6 +70,7 @@ def unpack(archive: str, blob_uri: str, cache: Path, directory: Path, limits: Ar
         cache: Archives of this node; see `node_cache`.
         directory: Folder of the job. Its ranks may write there.
         limits: Largest archive to unpack.
+        user: User that gets the folder; None: that of this process.
 
     Raises:
         CodeError: This node cannot read the archive, or the archive is damaged, unsafe or too large.
@@ -77,6 +86,7 @@ def unpack(archive: str, blob_uri: str, cache: Path, directory: Path, limits: Ar
             draft.mkdir(parents=True)  # an archive may be empty
             tar.extractall(draft, members, filter="data")
         _refuse_links_outside(archive, draft)
+        job_files.assign_tree(draft, user)
         try:
             draft.rename(directory)
         except OSError:

@@ -31,6 +31,8 @@ _LAST_LINES = 30
 _POLL_S = 0.5
 _INSTALLER = "regroup"
 """Value in `INSTALLER` that marks the records of the platform's packages."""
+_PLATFORM_PATH = "regroup-platform.pth"
+_READABLE = 0o022
 _RECORDED = ("METADATA", "WHEEL", "direct_url.json")
 
 
@@ -53,6 +55,8 @@ class Installer:
         log: Path,
         on_progress: Callable[[float | None, str], None],
         timeout_s: float = TIMEOUT_S,
+        *,
+        is_shared: bool = False,
     ) -> None:
         """Args:
         env: Environment of the installation.
@@ -61,9 +65,12 @@ class Installer:
         log: File that receives every line.
         on_progress: Receives a fraction, if there is one, and a message.
         timeout_s: Limit for each process.
+        is_shared: Other users than this one run the environment. Then only wheels are installed: uv runs as this
+            user, and a package that must be built would execute its code.
         """
         self._env, self._settings = env, uv_settings(env, job_names)
         self._hide, self._log, self._on_progress, self._timeout_s = hide, log, on_progress, timeout_s
+        self._is_shared = is_shared
         self._stopped = threading.Event()
 
     @property
@@ -88,6 +95,8 @@ class Installer:
             InstallStopped: `stop` was called.
         """
         cache = uv_command.cache_of(venv.parent)
+        if self._is_shared:
+            cache.mkdir(mode=0o700, exist_ok=True)  # with the packages of all jobs
         try:
             self._install(venv, requirements, base, cache)
         except OSError as error:
@@ -100,6 +109,8 @@ class Installer:
         self._on_progress(None, "creating a virtual environment")
         env = uv_command.environment(self._env, self._settings.variables, cache)
         self._run(uv_command.command("venv", "--quiet", "--no-project", "--python", sys.executable, str(venv)), env)
+        if self._is_shared:
+            venv.chmod(0o755)
         packages = _packages_folder(venv)
         if base == "platform":
             _record_platform(packages)
@@ -113,11 +124,15 @@ class Installer:
         target = ("--python", str(venv / "bin" / "python"))
         # Backends that build packages unpack in the environment's own folder, which is removed with it.
         env |= {"TMPDIR": str(temporary)}
+        if self._is_shared:
+            index = (*index, "--no-build", "--link-mode", "copy")
         command = uv_command.command("pip", "install", *index, *target, "--requirements", str(listed))
         self._run(command, env, UvProgress())
         shutil.rmtree(temporary, ignore_errors=True)
         if base == "platform":
             _expose_platform(packages)
+            if self._is_shared:
+                (packages / _PLATFORM_PATH).chmod(0o644)
 
     def _run(self, command: Sequence[str], env: Mapping[str, str], progress: UvProgress | None = None) -> None:
         """Run a command to its end and report its progress."""
@@ -133,6 +148,7 @@ class Installer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
+                umask=_READABLE if self._is_shared else -1,
             )
         except (OSError, ValueError) as error:
             raise start_error("the installation of the requirements", error) from error
@@ -220,4 +236,4 @@ def _expose_platform(packages: Path) -> None:
             shutil.rmtree(installer.parent)
     # A venv made from a venv does not see what is in that. Last on the path: packages of the environment win.
     below = json.dumps(sysconfig.get_path("purelib"))
-    (packages / "regroup-platform.pth").write_text(f"import site; site.addsitedir({below})\n")
+    (packages / _PLATFORM_PATH).write_text(f"import site; site.addsitedir({below})\n")

@@ -21,14 +21,28 @@ import regroup
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.environment import venvs
 from regroup.workers.environment.installer import Installer, InstallFailed
-from regroup.workers.environment.process_env import zygote_environment
+from regroup.workers.environment.process_env import scrubbed_environment, zygote_environment
 from regroup.workers.environment.redaction import Redactor, secrets_on_node
-from regroup.workers.os.start_errors import start_error
+from regroup.workers.os import job_files
+from regroup.workers.os.start_errors import StartError, start_error
 
 MIN_PYTHON = (3, 11)
 """Oldest Python that `regroup.workers` supports."""
 _PLATFORM_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "PYTHONBREAKPOINT", "VIRTUAL_ENV")
 """Variables that apply to the platform's Python only."""
+_INDEX_VARIABLES = frozenset(
+    f"{prefix}{name}"
+    for prefix, names in {
+        "PIP_": ("EXTRA_INDEX_URL", "FIND_LINKS", "INDEX_URL", "NO_INDEX", "PRE", "TRUSTED_HOST"),
+        "UV_": (
+            "DEFAULT_INDEX", "EXCLUDE_NEWER", "EXTRA_INDEX_URL", "FIND_LINKS", "INDEX", "INDEX_STRATEGY", "INDEX_URL",
+            "PRERELEASE", "RESOLUTION",
+        ),
+    }.items()
+    for name in names
+)  # fmt: skip
+"""Variables with which a job with a user of its own chooses packages and where they come from."""
+_SHARED = "wheels only"
 _PROGRESS_S = 0.5
 """Least time between two reports of progress."""
 _TIMEOUT_S = 60.0
@@ -64,10 +78,18 @@ class JobPython:
     """The Python of one job. `executable` and `environment` are valid after `prepare` has returned."""
 
     def __init__(
-        self, config: AgentConfig, scratch: Path, log: Path, note: Callable[[str, dict[str, Any]], None]
+        self,
+        config: AgentConfig,
+        scratch: Path,
+        log: Path,
+        note: Callable[[str, dict[str, Any]], None],
+        user: int | None = None,
     ) -> None:
-        """`log` is the file for the output of uv; `note(kind, data)` reports progress to people."""
-        self._config, self._scratch, self._log, self._note = config, scratch, log, note
+        """`log` is the file for the output of uv; `note(kind, data)` reports progress to people.
+
+        `user` is the job's own user, as which everything runs that the job may choose.
+        """
+        self._config, self._scratch, self._log, self._note, self._user = config, scratch, log, note, user
         self._preparation: asyncio.Task[dict[str, Any]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._installer: Installer | None = None
@@ -133,10 +155,15 @@ class JobPython:
     def _prepare(self) -> dict[str, Any]:
         if not self.is_own:
             return {}
+        if self._config.rank_users and self._user is None:
+            raise StartError("the job's Python does not start: the job has no user here", is_of_node=True)
         began_s, is_new = time.monotonic(), False
         if self._config.requirements:
             is_new = self._acquire_venv()
         _link_workers(self._workers_folder)
+        if self._user is not None:
+            for folder in (self._workers_folder, self._workers_folder / "regroup"):
+                job_files.open_to_all(folder)
         version = self._check()
         description = {
             "node": self._config.node_name,
@@ -150,10 +177,16 @@ class JobPython:
     def _acquire_venv(self) -> bool:
         """Acquire the environment of the job's requirements; return True if it had to be created."""
         config = self._config
-        env = _installer_environment(zygote_environment(config))
-        hide = Redactor(secrets_on_node(config)).hide
+        given = zygote_environment(config)
         names = {*config.env, *config.secrets}
-        installer = self._installer = Installer(env, names, hide, self._log, self._report_progress)
+        if self._user is not None:
+            # uv runs as the agent, so the job chooses the packages and their index, and nothing that uv executes.
+            given = scrubbed_environment({name: given[name] for name in names & _INDEX_VARIABLES})
+        env = _installer_environment(given)
+        hide = Redactor(secrets_on_node(config)).hide
+        installer = self._installer = Installer(
+            env, names, hide, self._log, self._report_progress, is_shared=self._user is not None
+        )
         if self._closed.is_set():
             installer.stop()
         is_new = False
@@ -165,7 +198,12 @@ class JobPython:
 
         try:
             folder = venvs.node_folder()
-            key = venvs.key_of(config.requirements, config.base, _installer_settings(config))
+            settings = _installer_settings(config)
+            if self._user is not None:
+                folder.chmod(0o711)  # every job's user may enter the environment whose name it knows
+                settings = {name: value for name, value in settings.items() if name in _INDEX_VARIABLES}
+                settings[_SHARED] = "1"  # an environment that code of another job has built is a different one
+            key = venvs.key_of(config.requirements, config.base, settings)
             self._venv = venvs.acquire(
                 folder,
                 key,
@@ -207,6 +245,9 @@ class JobPython:
                 errors="replace",
                 timeout=_TIMEOUT_S,
                 check=False,
+                user=self._user,
+                group=self._user,
+                extra_groups=None if self._user is None else [],
             )
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR):

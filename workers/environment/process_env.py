@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.environment.tracker_env import tracker_variables
@@ -16,6 +17,17 @@ _HIDDEN = (
 )  # fmt: skip
 """Prefixes of the platform's own variables: credentials of cluster, storage, database and API, and devices."""
 _FILES_OF_SERVER = ("api.token", "regroup.db", "secrets.key")
+PASSED_VARIABLE = "REGROUP_RANK_ENVIRONMENT"
+"""Variable of a node with the names of further variables that ranks with a user of their own get, by commas."""
+_PASSED = frozenset({
+    "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LIBRARY_PATH", "PATH", "PYTHONHASHSEED", "PYTHONPATH", "TERM", "TZ",
+    "REGROUP_RAY_CLUSTER", "REGROUP_UMASK",
+})  # fmt: skip
+_PASSED_PREFIXES = (
+    "CUDA_", "FI_", "GLOO_", "HIP_", "HSA_", "KMP_", "LC_", "MKL_", "NCCL_", "NVIDIA_", "OMP_", "OPENBLAS_", "PYTORCH_",
+    "RCCL_", "ROCR_", "TORCH_", "TORCHINDUCTOR_", "TRITON_", "UCX_",
+)  # fmt: skip
+"""Variables of the node that such ranks get. They tell where programs and devices are, and none is a credential."""
 
 
 def zygote_environment(config: AgentConfig) -> dict[str, str]:
@@ -40,12 +52,26 @@ def zygote_environment(config: AgentConfig) -> dict[str, str]:
             "NCCL_SOCKET_IFNAME": ifname,
             "REGROUP_COLLECTIVE_TIMEOUT_S": str(config.collective_timeout_s),
             "PYTHONUNBUFFERED": "1",
-            **_compile_cache(),
+            **(_compile_cache() if not config.rank_users else {}),
             **{key: value for key, value in os.environ.items() if key.startswith("NCCL_")},
             **config.env,
-            **{name: _secret(config, name) for name in config.secrets},
-        }
+            **_secrets(config),
+        },
+        listed_only=bool(config.rank_users),
     )
+
+
+def user_variables(config: AgentConfig, user: int | None, home: Path) -> dict[str, str]:
+    """Return the variables of all processes of a job with a user of its own: its folders, which no other job can open.
+
+    The spec may set each of them.
+    """
+    if user is None:
+        return {}
+    folders = {"HOME": home, "TMPDIR": home / "tmp", _COMPILE_CACHE: home / "compiled"}
+    name = f"regroup-{user}"  # libraries look up a name, and this user has no entry in the machine's list
+    variables = {**{key: str(folder) for key, folder in folders.items()}, "USER": name, "LOGNAME": name}
+    return {key: value for key, value in variables.items() if key not in config.env and key not in config.secrets}
 
 
 def rank_variables(config: AgentConfig, rank: int, device_index: int, scratch: Path) -> dict[str, str]:
@@ -72,8 +98,9 @@ def data_function_environment(config: AgentConfig) -> dict[str, str]:
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
             **config.env,
-            **{name: _secret(config, name) for name in config.secrets},
-        }
+            **_secrets(config),
+        },
+        listed_only=bool(config.rank_users),
     )
 
 
@@ -82,9 +109,21 @@ def is_same_environment(one: AgentConfig, other: AgentConfig) -> bool:
     return _identity(one) == _identity(other)
 
 
-def scrubbed_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's environment and `extra`, without the credentials of cluster, storage and database."""
-    return {**{key: value for key, value in os.environ.items() if not key.startswith(_HIDDEN)}, **extra}
+def scrubbed_environment(extra: Mapping[str, str], *, listed_only: bool = False) -> dict[str, str]:
+    """Return this process's environment and `extra`, without the credentials of cluster, storage and database.
+
+    With `listed_only`, for a job with a user of its own, only variables that are on a list pass.
+    """
+    if listed_only:
+        named = {name.strip() for name in os.environ.get(PASSED_VARIABLE, "").split(",")}
+        passed = {
+            key: value
+            for key, value in os.environ.items()
+            if key in named or ((key in _PASSED or key.startswith(_PASSED_PREFIXES)) and not key.startswith(_HIDDEN))
+        }
+    else:
+        passed = {key: value for key, value in os.environ.items() if not key.startswith(_HIDDEN)}
+    return {**passed, **extra}
 
 
 def _compile_cache() -> dict[str, str]:
@@ -109,6 +148,24 @@ def _is_of_platform(file: object) -> bool:
     return found == ray or (found.parent == ray.parent and found.name.startswith(_FILES_OF_SERVER))
 
 
+def _secrets(config: AgentConfig) -> dict[str, str]:
+    if config.rank_users:
+        for name, source in config.secrets.items():
+            _check_own_file(name, source)
+    return {name: _secret(config, name) for name in config.secrets}
+
+
+def _check_own_file(name: str, source: Mapping[str, Any]) -> None:
+    """Refuse files outside the folder of secrets: the agent would read them as root, for any editor of a project."""
+    folder = Path(os.environ.get(node_facts.SECRETS_DIR_VARIABLE) or node_facts.DEFAULT_SECRETS_DIR).resolve()
+    file = source.get("from_file")
+    if file and not Path(str(file)).resolve().is_relative_to(folder):
+        raise node_facts.SecretMissing(
+            f"secret {name}: file {file} of the node is outside {folder}. Where ranks run as users of their own, only "
+            f"files of this folder are for ranks; write the value there, or set {node_facts.SECRETS_DIR_VARIABLE}"
+        )
+
+
 def _secret(config: AgentConfig, name: str) -> str:
     source = config.secrets[name]
     if _is_of_platform(source.get("from_file")):
@@ -128,5 +185,5 @@ def _secret(config: AgentConfig, name: str) -> str:
 def _identity(config: AgentConfig) -> tuple[object, ...]:
     return (
         config.interpreter, config.requirements, config.base, config.address, config.ifname, config.cpus, config.env,
-        config.secrets, config.collective_timeout_s,
+        config.secrets, config.collective_timeout_s, config.rank_users,
     )  # fmt: skip

@@ -30,7 +30,8 @@ def tracker_variables(config: AgentConfig, rank: int, existing: Container[str]) 
         "WANDB_RUN_GROUP": config.job_id,
         "MLFLOW_RUN_CONTEXT": json.dumps({MLFLOW_TAG: config.job_id}),
     }
-    if (folder := _tensorboard_folder(config.storage_uri)) is not None:
+    # A job with a user of its own cannot write to durable storage: only the agent can.
+    if not config.rank_users and (folder := _tensorboard_folder(config.storage_uri)) is not None:
         variables |= {"REGROUP_TENSORBOARD_DIR": folder, "TENSORBOARD_LOGGING_DIR": folder}
     return {name: value for name, value in variables.items() if name not in existing}
 

@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-from regroup.workers.os import kill_tree, procfs
+from regroup.workers.os import job_users, kill_tree, process_user, procfs
 from regroup.workers.os.proc_environ import variables
 
 VARIABLE = "REGROUP_SCRATCH"
@@ -15,11 +15,13 @@ VARIABLE = "REGROUP_SCRATCH"
 def kill_remains(scratch: Path, deadline_s: float = 5.0) -> list[int]:
     """Kill every process of this job on this node that is not below this one; return those that outlive the deadline.
 
-    The scratch folder identifies them: as working folder, in an open file, or in the environment.
+    The scratch folder identifies them: as working folder, in an open file, or in the environment. So does the job's
+    user, if the job has one of its own.
     """
     end = time.monotonic() + deadline_s
+    user = job_users.find(scratch)
     while True:
-        left = [pid for pid in _pids() if _is_of(pid, str(scratch)) and not procfs.is_zombie(pid)]
+        left = [pid for pid in _pids() if _is_of(pid, str(scratch), user) and not procfs.is_zombie(pid)]
         # After the scan: processes that started during it are ours.
         ours = {os.getpid(), *procfs.descendants_by_scan(os.getpid())}
         left = [pid for pid in left if pid not in ours]
@@ -31,7 +33,8 @@ def kill_remains(scratch: Path, deadline_s: float = 5.0) -> list[int]:
 
 def in_use(scratch: Path) -> bool:
     """Return True if a process of a job lives on this node, identified as in `kill_remains`."""
-    return any(_is_of(pid, str(scratch)) and not procfs.is_zombie(pid) for pid in _pids() if pid != os.getpid())
+    user = job_users.find(scratch)
+    return any(_is_of(pid, str(scratch), user) and not procfs.is_zombie(pid) for pid in _pids() if pid != os.getpid())
 
 
 def kill_orphans(zygote_pid: int, spare: frozenset[int]) -> list[int]:
@@ -55,7 +58,9 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def _is_of(pid: int, scratch: str) -> bool:
+def _is_of(pid: int, scratch: str, user: int | None) -> bool:
+    if user is not None and process_user.real_user(pid) == user:
+        return True
     process = Path("/proc", str(pid))
     with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
         if f"{VARIABLE}={scratch}".encode() in variables(pid):

@@ -1,5 +1,6 @@
 """Scratch folder of a job on a node: locked while its agent lives. A later agent removes it if the first was killed."""
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -7,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from regroup.workers.os import orphans
+from regroup.workers.os import kill_tree, orphans
 
 _PREFIX = "regroup-job_"
 _SWEPT_WITHIN_S = 2.0
@@ -21,7 +22,11 @@ def path_of(job_id: str, node_id: str) -> Path:
 
 
 def make(folder: Path) -> int:
-    """Create an empty folder and lock it; remove what a predecessor left there. Blocking."""
+    """Create an empty folder and lock it; remove what a predecessor left there. Blocking.
+
+    A predecessor that still has the lock after some time was stopped, and is killed. It hides its open files, so a
+    later search for processes of the job would not find it.
+    """
     deadline = time.monotonic() + _SWEPT_WITHIN_S
     while time.monotonic() < deadline:
         try:
@@ -35,18 +40,11 @@ def make(folder: Path) -> int:
             time.sleep(0.02)
         finally:
             os.close(fd)
+    else:
+        kill_tree.kill({pid for pid, held in holders(folder.parent, folder.name).items() if held == folder})
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
     return lock(folder)
-
-
-def folder_of(path: Path) -> Path | None:
-    """Return the scratch folder that contains a path, or that it is; None if it is in none."""
-    root = Path(tempfile.gettempdir())
-    if not path.is_relative_to(root) or path == root:
-        return None
-    folder = root / path.relative_to(root).parts[0]
-    return folder if folder.name.startswith(_PREFIX) else None
 
 
 def lock(folder: Path) -> int:
@@ -54,6 +52,21 @@ def lock(folder: Path) -> int:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(fd, fcntl.LOCK_EX)
     return fd
+
+
+def holders(root: Path | None = None, names: str = f"{_PREFIX}*") -> dict[int, Path]:
+    """Return pid → the scratch folder that another process locks, also of agents that hide their open files."""
+    folders = {}
+    for folder in (root or Path(tempfile.gettempdir())).glob(names):
+        with contextlib.suppress(OSError):
+            folders[folder.stat().st_ino] = folder
+    found: dict[int, Path] = {}
+    for line in Path("/proc/locks").read_text().splitlines():
+        words = line.split()  # 1: FLOCK ADVISORY WRITE pid device:inode start end; a waiting process has "->" first
+        if words[1] == "FLOCK" and (folder := folders.get(int(words[5].rpartition(":")[2]))) is not None:
+            found[int(words[4])] = folder
+    found.pop(os.getpid(), None)
+    return found
 
 
 def sweep(root: Path | None = None) -> list[Path]:

@@ -44,6 +44,8 @@ def request(pid: int, path: Path) -> str:
     signal a second time when the text no longer grows: its second answer begins only after the whole first one.
     """
     try:
+        if not _has_handler(pid):
+            raise ProcessLookupError
         os.truncate(path, 0)
         os.kill(pid, SIGNAL)
     except (FileNotFoundError, ProcessLookupError):
@@ -63,6 +65,16 @@ def request(pid: int, path: Path) -> str:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, SIGNAL)
     return _without_own_thread(_first_answer(text)) or f"process {pid} does not answer: it {_state(pid)}"
+
+
+def _has_handler(pid: int) -> bool:
+    """Return True if the process catches the signal. Any other process would end with it."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = int(status.partition("\nSigCgt:")[2].split(maxsplit=1)[0], 16)
+    return bool(caught >> (SIGNAL - 1) & 1)
 
 
 def _first_answer(text: str) -> str:

@@ -1,16 +1,19 @@
 """The agent's handle on its zygote: forks, exits, tasks and proof of death as awaitables on one event loop."""
 
 import asyncio
+import contextlib
 import errno
 import json
+import os
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from regroup.workers.os import job_files, process_user
 from regroup.workers.os.start_errors import start_error
 from regroup.workers.zygote.launch import Launch
 from regroup.workers.zygote.template_client import ForkedZygote, request_zygote
@@ -63,6 +66,8 @@ class ZygoteLink:
         self._tasks: set[int] = set()
         self._ended: dict[int, asyncio.Future[int]] = {}
         self.dead = False
+        self._user: int | None = None
+        """User of the zygote and its children; None: that of this process."""
 
     @property
     def is_child(self) -> bool:
@@ -70,8 +75,12 @@ class ZygoteLink:
         return not isinstance(self.process, ForkedZygote)
 
     @classmethod
-    def start(cls, interpreter: str, env: Mapping[str, str], log: Path, cwd: Path) -> "ZygoteLink":
+    def start(
+        cls, interpreter: str, env: Mapping[str, str], log: Path, cwd: Path, user: int | None = None
+    ) -> "ZygoteLink":
         """Exec a zygote with the job's interpreter and environment. `cwd` becomes its `sys.path[0]`.
+
+        With `user`, the process becomes that user's before it executes anything that the job may choose.
 
         Raises:
             StartError: The operating system refuses it.
@@ -80,15 +89,18 @@ class ZygoteLink:
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             command = [interpreter, "-m", "regroup.workers.zygote.zygote", "--fd", str(theirs.fileno())]
-            with theirs, log.open("ab") as file:
+            with theirs, _opened(log, user) as file:
                 process = subprocess.Popen(
-                    command,
+                    command if user is None else process_user.without_new_privileges(command),
                     env=dict(env),
                     pass_fds=[theirs.fileno()],
                     cwd=cwd,
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=file,
+                    user=user,
+                    group=user,
+                    extra_groups=None if user is None else [],
                 )
         except (OSError, ValueError) as error:
             if ours is not None:
@@ -121,6 +133,8 @@ class ZygoteLink:
         log: Path,
         cwd: Path,
         code: Path | None,
+        user: int | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         """Assign the zygote to a job.
 
@@ -130,9 +144,13 @@ class ZygoteLink:
             log: File for the output of children that have no log of their own.
             cwd: Working folder of the children.
             code: Folder that comes first on their import path, or None.
+            user: User that the zygote becomes before it runs code of the job; None: that of this process.
+            env: Variables in addition to those of the zygote.
         """
-        self._on_exit, self._on_death = on_exit, on_death
-        self._send({"op": "move", "log": str(log), "cwd": str(cwd), "code": str(code) if code is not None else ""})
+        self._on_exit, self._on_death, self._user = on_exit, on_death, user
+        request = {"cwd": str(cwd), "code": str(code) if code is not None else "", "user": user, "env": dict(env or {})}
+        with _opened(log, user) as file:
+            self._send({"op": "move", **request}, [file.fileno()])
 
     def prepare(self, preload: Sequence[str], warmup: Mapping[str, Any]) -> None:
         """Import modules in the zygote and warm up there. A repeated import costs nothing."""
@@ -160,10 +178,19 @@ class ZygoteLink:
         return not self.dead
 
     def fork(self, launch: Launch) -> int:
-        """Start a child and return its id. Its descriptors are duplicated into the child and stay open here."""
+        """Start a child and return its id. Its descriptors are duplicated into the child and stay open here.
+
+        Raises:
+            OSError: A file of the child cannot be created.
+            ZygoteDied: The zygote is gone.
+        """
         self._next += 1
         fields = {key: value for key, value in asdict(launch).items() if key != "fds"}
-        self._send({"op": "fork", "id": self._next, **fields}, launch.fds)
+        with contextlib.ExitStack() as stack:
+            logs = [stack.enter_context(_opened(Path(path), self._user)).fileno() for path in launch.log_files()]
+            for path in filter(None, (launch.lock, launch.stacks)):
+                job_files.assign_file(Path(path), self._user)
+            self._send({"op": "fork", "id": self._next, **fields}, (*launch.fds, *logs))
         self._ended[self._next] = self._loop.create_future()
         if launch.kind == "task":
             self._tasks.add(self._next)
@@ -290,7 +317,8 @@ class ZygoteLink:
                 refused = ZygoteRefused(report["module"], report["error"], report["traceback"])
                 self._prepared.pop(report["token"]).set_exception(refused)
             case "forked":
-                self.pids[report["id"]] = report["pid"]
+                if self._user is None or process_user.real_user(report["pid"]) == self._user:
+                    self.pids[report["id"]] = report["pid"]  # else the job's code has replaced its zygote
             case "exited":
                 child = report["id"]
                 self.pids.pop(child, None)
@@ -314,3 +342,11 @@ class ZygoteLink:
                 self._on_exit(child, -9, time.time())
         if self._on_death is not None:
             self._on_death()
+
+
+def _opened(log: Path, user: int | None) -> BinaryIO:
+    """Open a log for a process of `user`, which may open it again through /proc/self/fd but not through its folder."""
+    file = os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
+    if user is not None:
+        os.fchown(file.fileno(), user, user)
+    return file

@@ -33,7 +33,8 @@ class Launch:
     args: dict[str, Any] = field(default_factory=dict[str, Any])
     env: dict[str, str] = field(default_factory=dict[str, str])
     log: str = ""
-    """Path stem of the log: `.out` and `.err` are appended. Empty: inherited."""
+    """Path stem of the log: `.out` and `.err` are appended. Empty: inherited. The agent opens both files, and their
+    descriptors are the last two."""
     nice: int = 0
     lock: str = ""
     """Path of the device's lock file; empty: none."""
@@ -41,6 +42,10 @@ class Launch:
     """Path of the file for its stacks on request; empty: none."""
     fds: tuple[int, ...] = ()
     """Descriptors. For a task the first is the stream of its progress and result, one JSON text a line."""
+
+    def log_files(self) -> tuple[str, ...]:
+        """Return the paths of the log's files: standard output and error."""
+        return (f"{self.log}.out", f"{self.log}.err") if self.log else ()
 
 
 def start_child(launch: Launch, launcher: str) -> int:
@@ -75,14 +80,16 @@ def begin(launch: Launch) -> int:
     if launch.nice:
         os.nice(launch.nice)
     if launch.log:
-        _redirect(launch.log)
+        *own, output, errors = launch.fds
+        _redirect(output, errors)
+        launch = replace(launch, fds=tuple(own))
     if launch.stacks:
         stacks.answer(Path(launch.stacks))
         stacks.report_crashes()
     if launch.lock:
         procfs.lock_device(Path(launch.lock))
     if launch.kind == "rank":
-        umask.restore()  # after its logs are open
+        umask.restore()  # after the platform's files are open
     module, _, name = launch.target.partition(":")
     function = getattr(importlib.import_module(module), name)
     if launch.kind == "task":
@@ -121,9 +128,8 @@ def _renew_inherited(launch: Launch) -> Launch:
     return replace(launch, fds=duplicates)
 
 
-def _redirect(stem: str) -> None:
-    for fd, suffix in ((1, ".out"), (2, ".err")):
-        file = os.open(stem + suffix, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def _redirect(output: int, errors: int) -> None:
+    for fd, file in ((1, output), (2, errors)):
         os.dup2(file, fd)
         os.close(file)
     null = os.open(os.devnull, os.O_RDONLY)

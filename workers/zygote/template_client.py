@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -130,7 +131,10 @@ def _connect(address: str) -> socket.socket | None:
     connection.settimeout(_PING_TIMEOUT_S)
     try:
         connection.connect(address)
+        _, user, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     except OSError:
+        user = -1
+    if user != os.getuid():  # any user of the machine, a rank included, may have bound the name first
         connection.close()
         return None
     return connection

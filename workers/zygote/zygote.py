@@ -7,7 +7,7 @@ a stuck or dead agent cannot fence its ranks. Requests and reports are JSON pack
     → {"op": "prepare", "token", "preload": [modules], "warmup": {"target", "args"}}
     ← {"op": "ready", "token", "pid", "import_s", "launcher", "why"}
       or {"op": "refused", "token", "module", "error", "traceback"}, and the zygote exits
-    → {"op": "move", "log", "cwd", "code"}
+    → {"op": "move", "cwd", "code", "user", "env"} + [log]
     → {"op": "fork", "id", "kind": "rank"|"store"|"task", "target", "args", "env", "log", "nice", "lock"} + fds
     → {"op": "kill", "token", "spare": [ids]}     ← {"op": "gone", "token", "stuck": [pids]}
     → {"op": "signal", "ids", "number"}
@@ -25,11 +25,12 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 import time
 import traceback
 from typing import Any, NoReturn
 
-from regroup.workers.os import kill_tree, procfs
+from regroup.workers.os import kill_tree, process_user, procfs
 from regroup.workers.zygote import inherited_files, inherited_random
 from regroup.workers.zygote.launch import Launch, start_child
 
@@ -63,16 +64,23 @@ def _warm_up(warmup: dict[str, Any]) -> tuple[str, str]:
     return ("exec" if why else "fork"), why
 
 
-def _move(log: str, cwd: str, code: str) -> None:
-    """Switch this process and its future children to this log, working folder and code folder."""
+def _move(log: int, cwd: str, code: str, user: int | None, env: dict[str, str]) -> None:
+    """Switch this process and its future children to a job's log, working folder, code folder, user and variables.
+
+    It has run only the platform's modules until now. Those of the job run as the job's user from their first line.
+    """
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    if user is not None:
+        if os.geteuid() == 0:
+            process_user.become(user)
+        process_user.forbid_new_privileges()
+    os.environ.update(env)
+    tempfile.tempdir = None  # a module of the platform may have chosen the folder before TMPDIR was set
     os.chdir(cwd)
     if code:
         sys.path.insert(0, code)
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))
-    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(fd, 1)
-    os.dup2(fd, 2)
-    os.close(fd)
 
 
 def _ignore(number: int, frame: object) -> None:
@@ -156,7 +164,7 @@ class Zygote:
             case "prepare":
                 self._prepare(request["token"], request["preload"], request["warmup"])
             case "move":
-                _move(request["log"], request["cwd"], request["code"])
+                _move(fds[0], request["cwd"], request["code"], request["user"], request["env"])
             case "fork":
                 self._fork(request, fds)
             case "kill":

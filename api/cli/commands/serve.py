@@ -80,6 +80,12 @@ Slots = Annotated[
 AllowFaults = Annotated[
     bool, typer.Option("--allow-faults", help="Inject the faults that a spec lists, to test recovery.")
 ]
+RankUsers = Annotated[
+    str | None,
+    typer.Option(
+        "--rank-users", metavar="FIRST-LAST", help="Run each job as a user of its own, with an id of this range."
+    ),
+]
 Directory = Annotated[Path, typer.Option("--directory", metavar="DIR", help="Folder for loss.png and summary.json.")]
 Steps = Annotated[
     int | None,
@@ -120,6 +126,7 @@ def serve(
     behind_proxy: BehindProxy = False,
     public_hosts: PublicHosts = None,
     secrets_key_file: SecretsKeyFile = None,
+    rank_users: RankUsers = None,
 ) -> None:
     """Start the control plane on this machine and serve until interrupted.
 
@@ -143,6 +150,7 @@ def serve(
         behind_proxy=behind_proxy or None,
         public_hosts=tuple(public_hosts) if public_hosts else None,
         secrets_key_file=secrets_key_file,
+        rank_users=rank_users,
     )
     from regroup.api.serve import serve as serve_until_interrupted
 

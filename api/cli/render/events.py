@@ -37,7 +37,8 @@ def describe_event(kind: str, data: dict[str, Any]) -> str:
             return ", ".join(named) + f", others {data['ranks'][0]['usual_s']:.3g} s" if named else "none any more"
         case "note" if "launcher" in data:
             slower = f": {data['why']}" if data.get("why") else ""
-            return f"{data.get('host')}: imports {data['import_s']:.1f} s, launcher {data['launcher']}{slower}"
+            user = f", user {data['user']}" if data.get("user", -1) >= 0 else ""
+            return f"{data.get('host')}: imports {data['import_s']:.1f} s, launcher {data['launcher']}{user}{slower}"
         case "note" if data.get("kind") == "environment":
             how = "installed" if data["installed"] else "found"
             return f"{data['node']} {how} {data['python']} in {data['seconds']:.1f} s"

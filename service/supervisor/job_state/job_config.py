@@ -42,7 +42,7 @@ _ALWAYS_PRELOADED = (
 )
 
 
-def standby_config(node: Node, ifname: str, *, preflight: bool) -> AgentConfig:
+def standby_config(node: Node, ifname: str, *, preflight: bool, rank_users: str = "") -> AgentConfig:
     """Return the config of a standby agent: its node, and the defaults of a job spec."""
     return AgentConfig(
         job_id="",
@@ -56,6 +56,7 @@ def standby_config(node: Node, ifname: str, *, preflight: bool) -> AgentConfig:
         preload=_ALWAYS_PRELOADED,
         ifname=ifname,
         preflight=preflight,
+        rank_users=rank_users,
     )
 
 
@@ -84,6 +85,8 @@ class JobConfig:
     """Generation number → start step, as in the database when the controller created the supervisor."""
     incidents: tuple[SupervisorEvent, ...] = ()
     """The newest incidents of the database at that time. A new cluster has no records of them."""
+    rank_users: str = ""
+    """Range of user ids for the processes of jobs; the user of the agents if empty."""
 
     @property
     def ports(self) -> Sequence[int]:
@@ -114,6 +117,7 @@ class JobConfig:
             bool(data.get("preflight")),
             {int(number): int(start) for number, start in data.get("generations") or ()},
             tuple(_stored_incident(each) for each in data.get("incidents") or ()),
+            data.get("rank_users") or "",
         )
 
     def with_nodes(self, nodes: Iterable[NodeAssignment], layout: Layout) -> "JobConfig":
@@ -281,6 +285,7 @@ class JobConfig:
                 port_last=self.port_last,
                 mirror=bool(self.mirror_pairs) or self._may_need_mirrors,
                 termination_grace_s=spec.termination_grace,
+                rank_users=self.rank_users,
             )
             for node in self.nodes
         }

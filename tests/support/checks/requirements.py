@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from regroup.workers.os.process_user import find_obstacle
 from tests.support.machines.browser import chromium_path
+from tests.support.machines.other_users import FIRST_USER, LAST_USER
 from tests.support.servers.postgres import postgres_folder
 
 
@@ -32,6 +34,10 @@ def _no_namespaces() -> str | None:
             return f"no {program} (apt-get install util-linux iproute2)"
     tried = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, text=True, check=False)
     return None if tried.returncode == 0 else f"unshare is not allowed: {tried.stderr.strip()}"
+
+
+def _no_users() -> str | None:
+    return _no_namespaces() or find_obstacle(FIRST_USER, LAST_USER) or None
 
 
 def _no_wires() -> str | None:
@@ -72,6 +78,7 @@ def _no_browser() -> str | None:
 GROUPS: Mapping[str, Callable[[], str | None]] = {
     "cuda": _no_cuda,
     "namespaces": _no_namespaces,
+    "users": _no_users,
     "wires": _no_wires,
     "postgres": _no_postgres,
     "prometheus": _no_prometheus,

@@ -146,7 +146,7 @@ class FakeCluster:
         self._reach()
         self.warmed.append(f"prestart {node.id}")
 
-    async def stand_by(self, node: Node, ifname: str, *, preflight: bool) -> str:
+    async def stand_by(self, node: Node, ifname: str, *, preflight: bool, rank_users: str = "") -> str:
         self._reach()
         self.warmed.append(f"stand by {node.id}")
         return self.unfit.get(node.id, "") if preflight else ""

@@ -157,6 +157,29 @@ def test_a_build_that_prints_a_secret_reveals_nothing(tmp_path: Path) -> None:
     assert "token ***" in shown and "s3cr3t" not in shown
 
 
+def test_an_environment_for_other_users_is_readable_and_has_files_of_its_own(tmp_path: Path) -> None:
+    wheels, before = flavours(tmp_path / "wheels"), os.umask(0o077)  # the mask of an agent
+    try:
+        for name in ("one", "two"):
+            installer(tmp_path, wheels, is_shared=True).install(tmp_path / name, ["flavour==1.0"], "platform")
+    finally:
+        os.umask(before)
+    found = [path for path in (tmp_path / "one").rglob("*") if path.name != "requirements.txt"]
+    needed = {path: 0o005 if path.is_dir() else 0o004 for path in found if not path.is_symlink()}
+    assert [path for path, mode in needed.items() if path.stat().st_mode & mode != mode] == []
+    one, two = (next((tmp_path / name).glob("lib/python3*/site-packages/flavour.py")) for name in ("one", "two"))
+    assert not one.samefile(two), "no file is that of the cache"
+    assert cache_of(tmp_path).stat().st_mode & 0o077 == 0, "the cache has the packages of all jobs"
+
+
+def test_an_environment_for_other_users_has_no_package_that_must_be_built(tmp_path: Path) -> None:
+    title = f"building-{uuid.uuid4().hex}"
+    wheels = never_built(tmp_path / "wheels", title)
+    with pytest.raises(InstallFailed, match="endless"):
+        installer(tmp_path, wheels, is_shared=True).install(tmp_path / "venv", ["endless"], "none")
+    assert not called(title)
+
+
 def _files(folder: Path) -> set[str]:
     return {str(path) for path in folder.rglob("*.py")} | {
         str(path) for path in folder.parent.glob(f"{folder.name}-*.dist-info/*")

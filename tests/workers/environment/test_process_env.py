@@ -9,6 +9,7 @@ from regroup.workers.environment.process_env import (
     data_function_environment,
     is_same_environment,
     rank_variables,
+    user_variables,
     zygote_environment,
 )
 from regroup.workers.os.node_facts import SecretMissing
@@ -54,9 +55,47 @@ def test_a_job_receives_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> No
     assert (variables["AWS_PROFILE"], variables["KEY"], variables["OMP_NUM_THREADS"]) == ("its own", "token", "3")
 
 
+def test_a_job_with_a_user_of_its_own_gets_only_listed_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LANG", "NCCL_DEBUG", "WANDB_API_KEY", "HTTPS_PROXY", "SITE_LICENCE", "REGROUP_DATABASE_URL"):
+        monkeypatch.setenv(name, "of the node")
+    monkeypatch.setenv("REGROUP_RANK_ENVIRONMENT", "SITE_LICENCE, ABSENT")
+    variables = zygote_environment(config(env={"MINE": "1"}, rank_users="200000-200999"))
+    found = {name for name, value in variables.items() if value == "of the node"}
+    assert found == {"LANG", "NCCL_DEBUG", "SITE_LICENCE"} and variables["MINE"] == "1"
+    assert zygote_environment(config())["WANDB_API_KEY"] == "of the node"
+
+
+def test_folders_of_a_job_with_a_user_of_its_own_are_below_its_home(tmp_path: Path) -> None:
+    given = user_variables(config(env={"TMPDIR": "/fast"}), 200_000, tmp_path)
+    assert given["HOME"] == str(tmp_path) and given["TORCHINDUCTOR_CACHE_DIR"].startswith(str(tmp_path))
+    assert given["USER"] == given["LOGNAME"] and "TMPDIR" not in given, "the spec sets it"
+    assert user_variables(config(), None, tmp_path) == {}
+
+
+def test_a_job_with_a_user_of_its_own_gets_no_file_of_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "secrets"
+    folder.mkdir()
+    monkeypatch.setenv("REGROUP_SECRETS_DIR", str(folder))
+    for path in (tmp_path / "shadow", folder / "key"):
+        path.write_text("hidden")
+    (folder / "link").symlink_to(tmp_path / "shadow")
+    for name in ("../shadow", "link"):
+        with pytest.raises(SecretMissing, match="is outside"):
+            zygote_environment(config(secrets={"K": {"from_file": f"{folder}/{name}"}}, rank_users="2000-2999"))
+    given = zygote_environment(config(secrets={"K": {"from_file": f"{folder}/key"}}, rank_users="2000-2999"))
+    assert given["K"] == "hidden"
+
+
 @pytest.mark.parametrize(
     "other",
-    [{"env": {"A": "1"}}, {"cpus": 2}, {"ifname": "eth0"}, {"interpreter": "/p"}, {"requirements": ("a",)}],
+    [
+        {"env": {"A": "1"}},
+        {"cpus": 2},
+        {"ifname": "eth0"},
+        {"interpreter": "/p"},
+        {"requirements": ("a",)},
+        {"rank_users": "2000-2999"},
+    ],
 )
 def test_a_zygote_serves_only_jobs_with_the_same_environment(other: dict[str, object]) -> None:
     assert is_same_environment(config(preload=("a",)), config(preload=("b",)))

@@ -1,8 +1,11 @@
 """Removal of unused job folders from a node."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,3 +61,35 @@ def test_a_folder_that_is_recreated_during_the_check_stays(old: Path, monkeypatc
     assert scratch_dir.sweep(old.parent) == [] and old.exists()
     assert list(old.iterdir()) == []
     os.close(locks[0])
+
+
+def test_the_process_that_locks_a_folder_is_found(old: Path, tmp_path: Path) -> None:
+    assert scratch_dir.holders(tmp_path) == {}
+    with locking(old) as holder:
+        assert scratch_dir.holders(tmp_path) == {holder.pid: old}
+    assert scratch_dir.holders(tmp_path) == {}
+
+
+def test_a_stopped_predecessor_is_killed_and_its_folder_replaced(old: Path) -> None:
+    with locking(old) as holder:
+        holder.send_signal(signal.SIGSTOP)
+        descriptor = scratch_dir.make(old)
+        assert holder.wait(10) == -signal.SIGKILL
+        assert list(old.iterdir()) == []
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locking(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a process that locks a folder."""
+    code = "import sys; from pathlib import Path; from regroup.workers.os import scratch_dir; "
+    code += "fd = scratch_dir.lock(Path(sys.argv[1])); print('ready', flush=True); input()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()

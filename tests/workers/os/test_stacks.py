@@ -96,6 +96,7 @@ def write(*_):
     time.sleep(0.4)  # a busy machine runs another process here
     os.write(fd, b"Current thread 0x02 (most recent call first):\\n  File \\"b.py\\", line 2 in last\\n")
 
+signal.signal(stacks.SIGNAL, write)  # as in a process that answers; the loop below takes the signals one by one
 signal.pthread_sigmask(signal.SIG_BLOCK, [stacks.SIGNAL])
 print("ready", flush=True)
 while True:
@@ -113,3 +114,16 @@ def test_stacks_that_are_written_in_pieces_are_whole(tmp_path: Path) -> None:
         process.kill()
     assert "in first" in text and "in last" in text
     assert text.count("most recent call first") == 2
+
+
+def test_a_process_without_the_handler_gets_no_signal(tmp_path: Path) -> None:
+    """Create the file first, as an agent does: it may exist before the process has started its handler."""
+    path = tmp_path / "stacks.txt"
+    path.touch()
+    process = subprocess.Popen(["sleep", "1000"])
+    try:
+        assert "has not started its handler yet" in stacks.request(process.pid, path)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()

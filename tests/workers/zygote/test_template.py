@@ -13,6 +13,7 @@ import pytest
 from regroup.workers.os import procfs
 from regroup.workers.zygote import template_client
 from regroup.workers.zygote.client import ZygoteDied, ZygoteLink
+from tests.support.machines.other_users import FIRST_USER
 from tests.support.machines.zygote_templates import kill_templates, templates
 
 SOURCE = """
@@ -123,3 +124,18 @@ sys.stdin.read()
 
 async def test_without_a_template_no_zygote_is_forked(tmp_path: Path) -> None:
     assert ZygoteLink.fork_from("\0regroup-no-such-template", tmp_path / "log", tmp_path) is None
+
+
+@pytest.mark.users
+async def test_a_template_of_another_user_gets_no_request(tmp_path: Path) -> None:
+    """Bind the name first as another user, who would receive the jobs of this one."""
+    address = f"\0regroup-template-test-{os.getpid()}"
+    listens = "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); "
+    listens += "s.bind(chr(0) + sys.argv[1]); s.listen(); print('ready', flush=True); c, _ = s.accept(); "
+    listens += "print(len(c.recv(100)), flush=True)"
+    drops = f"import os, socket; os.setgroups([]); os.setgid({FIRST_USER}); os.setuid({FIRST_USER}); "
+    command = [sys.executable, "-c", drops + listens, address[1:]]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    assert ZygoteLink.fork_from(address, tmp_path / "log", tmp_path) is None
+    assert process.communicate(timeout=10)[0] == "0\n", "the connection was closed without a request"
