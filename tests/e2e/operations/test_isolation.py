@@ -21,6 +21,7 @@ from regroup.api.schemas.jobs import Job
 from regroup.service.local import ray_cluster
 from regroup.service.local.api_token import TOKEN_FILE_VARIABLE
 from regroup.service.local.private_files import create_private
+from regroup.service.local.secrets_key import KEY_FILE_NAME
 from regroup.workers.os import scratch_dir
 from regroup.workers.os.process_user import real_user
 from tests.support.checks.leaks import SESSION_VARIABLE
@@ -133,7 +134,8 @@ def attempts_on(server: Server, job: Job) -> list[tuple[str, str]]:
     named = [str(path) for path in Path(cluster.temp_dir).rglob("*") if path.is_socket()]
     sockets = [path for path in named if access_attempts.attempt("connect", path) == "ok"]  # some have no listener
     logs = list(Path(cluster.temp_dir).rglob(f"regroup-*{job.id}*rank0*"))
-    state = [server.state.parent / "api.token", server.state / "ray.token", server.state / "regroup.db"]
+    names = ("ray.token", "regroup.db", KEY_FILE_NAME)
+    state = [server.state.parent / "api.token", *(server.state / name for name in names)]
     assert sockets and logs and all(path.exists() for path in state)
     processes = (agent, server_pid, rank, *daemons)
     return [
