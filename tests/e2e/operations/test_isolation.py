@@ -26,6 +26,7 @@ from regroup.workers.os import scratch_dir
 from regroup.workers.os.process_user import real_user
 from tests.support.checks.leaks import SESSION_VARIABLE
 from tests.support.jobs import access_attempts
+from tests.support.jobs.step_gates import Gates
 from tests.support.machines.other_users import FIRST_USER, LAST_USER, USER, python_for_all
 from tests.support.servers.regroup_server import Server, agent_of, assert_same_result, eventually
 
@@ -221,9 +222,15 @@ def test_a_command_next_to_a_rank_runs_as_the_user_of_the_job(isolated: Server, 
 def test_recovery_from_memory_and_from_storage_gives_the_same_result(
     isolated: Server, control: Job, public: Path, do: str
 ) -> None:
-    rank, source = (1, "checkpoint") if do == "kill_agent" else (1, "memory")
-    faults = [{"at": {"rank": rank, "step": 12, "phase": "forward"}, "do": do}]
-    job = isolated.run(spec(public, f"recovers-{do.replace('_', '-')}", faults=faults))
+    folder = Path(tempfile.mkdtemp(dir=public))
+    folder.chmod(0o777)  # the job's user writes there
+    gates = Gates(folder, 11)
+    faults = [{"at": {"rank": 1, "step": 12, "phase": "forward"}, "do": do}]
+    job = isolated.client.submit(spec(public, f"recovers-{do.replace('_', '-')}", faults=faults, **gates.parts))
+    eventually(lambda: [saved.step for saved in isolated.client.checkpoints(job.id)] == [8], 120)
+    gates.open(11)
+    job = isolated.client.wait(job.id, timeout_s=240)
+    source = "checkpoint" if do == "kill_agent" else "memory"
     assert_same_result(isolated, job, control)
     assert len(job.incidents) == 1
     assert isolated.client.generations(job.id)[-1].restore["kind"] == source
