@@ -15,6 +15,7 @@ from regroup.service.local.processes import Process
 from regroup.service.local.ray_cluster import LocalRay, LocalRayError
 from regroup.service.local.repair import NodeStarts, RestartDelays, repair_local_ray
 from regroup.service.settings import Settings
+from regroup.workers.os import scratch_dir
 
 SLEEP = "import time; time.sleep(60)"
 
@@ -105,13 +106,11 @@ def test_the_end_of_the_cluster_removes_the_scratch_folders_of_its_jobs(
     for folder in (mine, other):
         folder.mkdir(parents=True)
         (folder / "rank0.out").write_text("x")
-    locking = f"import os, time; os.open({str(mine)!r}, os.O_RDONLY); time.sleep(60)"
+    locking = f"import fcntl, os, time; fcntl.flock(os.open({str(mine)!r}, os.O_RDONLY), fcntl.LOCK_EX); time.sleep(60)"
     agent = subprocess.Popen([sys.executable, "-c", locking], env={**os.environ, "REGROUP_RAY_CLUSTER": "c1"})
     neighbor = subprocess.Popen([sys.executable, "-c", locking.replace("mine", "other")], env={**os.environ})
     try:
-        while str(mine) not in processes.open_files(Process(agent.pid, 0)) or str(other) not in processes.open_files(
-            Process(neighbor.pid, 0)
-        ):
+        while not scratch_dir.holders().keys() >= {agent.pid, neighbor.pid}:
             assert agent.poll() is None and neighbor.poll() is None
         settings = Settings(state_dir=tmp_path)
         save(settings, {"control": start_process()[1]})
