@@ -30,8 +30,10 @@ class AsyncHookMethods:
         recipients: Sequence[str] = (),
         events: Sequence[str] | None = None,
         labels: Mapping[str, str] | None = None,
+        secret: str | None = None,
+        is_enabled: bool = True,
     ) -> IssuedHook:
-        """Create a hook. The secret of its signatures is in this answer only.
+        """Create a hook. A secret that the server makes is in this answer only.
 
         Args:
             project: Project whose events it delivers.
@@ -41,8 +43,10 @@ class AsyncHookMethods:
             recipients: Addresses, for `email`.
             events: Types of events, or `state:STATE`. Default: the ends of jobs, and jobs that are held.
             labels: Labels that a job must have. Default: all jobs of the project.
+            secret: Key of the signatures: `whsec_` and 24 to 64 bytes in Base64. Default: the server makes one.
+            is_enabled: False if it gets no notifications yet.
         """
-        request = hooks.create_hook(project, name, kind, url, recipients, events, labels or {})
+        request = hooks.create_hook(project, name, kind, url, recipients, events, labels or {}, secret, is_enabled)
         return await self._transport.run(request)
 
     async def change_hook(
@@ -65,9 +69,15 @@ class AsyncHookMethods:
         """Delete a hook with the log of its deliveries."""
         return await self._transport.run(hooks.delete_hook(project, hook_id))
 
-    async def rotate_hook(self, project: str, hook_id: str) -> IssuedHook:
-        """Replace the secret of a hook. For a day, each notification has the signatures of both."""
-        return await self._transport.run(hooks.rotate_hook(project, hook_id))
+    async def rotate_hook(self, project: str, hook_id: str, *, secret: str | None = None) -> IssuedHook:
+        """Replace the secret of a hook. For a day, each notification has the signatures of both.
+
+        Args:
+            project: Project of the hook.
+            hook_id: Id of the hook.
+            secret: Its next secret: `whsec_` and 24 to 64 bytes in Base64. Default: the server makes one.
+        """
+        return await self._transport.run(hooks.rotate_hook(project, hook_id, secret))
 
     async def test_hook(self, project: str, hook_id: str) -> Delivery:
         """Deliver a test. `wait_for_delivery` returns its result."""

@@ -2,10 +2,12 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic_core import PydanticCustomError
 
 from regroup.api.schemas.wire import Wire
 from regroup.service.domain.hooks import DEFAULT_EVENTS, DeliveryState, HookKind
+from regroup.service.domain.webhook_signature import SECRET_FORM, is_secret
 from regroup.service.spec.types import LABEL_NAME, Line, check_line
 
 HookName = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(check_line)]
@@ -16,8 +18,28 @@ LabelName = Annotated[str, Field(pattern=LABEL_NAME, min_length=1, max_length=12
 Labels = Annotated[dict[LabelName, Line], Field(max_length=10)]
 
 
+_FOUR = "[A-Za-z0-9+/]{4}"
+_SECRET_PATTERN = (
+    f"^whsec_(?:(?:{_FOUR}){{8,21}}|(?:{_FOUR}){{8,21}}[A-Za-z0-9+/][AQgw]==|"
+    f"(?:{_FOUR}){{8,20}}[A-Za-z0-9+/]{{2}}[AEIMQUYcgkosw048]=)$"
+)
+"""Form of a secret in the schema of the API: 24 to 64 bytes in Base64. `_check_secret` checks it."""
+
+
+def _check_secret(value: SecretStr) -> SecretStr:
+    """Check the form of a secret. The message contains no part of it."""
+    if not is_secret(value.get_secret_value()):
+        raise PydanticCustomError("signing_secret", "must be {form}", {"form": SECRET_FORM})
+    return value
+
+
+SigningSecret = Annotated[
+    SecretStr, Field(json_schema_extra={"pattern": _SECRET_PATTERN}), AfterValidator(_check_secret)
+]
+
+
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
 class NewHook(_Body):
@@ -35,6 +57,17 @@ class NewHook(_Body):
     """Types of events, for example `incident`, or states that a job enters, for example `state:FAILED`."""
     labels: Labels = {}
     """Labels that a job must have, all of them. Default: all jobs of the project."""
+    secret: SigningSecret | None = None
+    """Key of the signatures of `cloudevents`: `whsec_` and 24 to 64 bytes in Base64. Default: the server makes one."""
+    is_enabled: bool = True
+    """False if it gets no notifications yet."""
+
+
+class HookRotation(_Body):
+    """The next secret of a hook."""
+
+    secret: SigningSecret | None = None
+    """Key of the signatures: `whsec_` and 24 to 64 bytes in Base64. Default: the server makes one."""
 
 
 class HookChange(_Body):
@@ -89,7 +122,8 @@ class IssuedHook(Hook):
     """A hook with its new secret, which the server does not show again."""
 
     secret: str | None
-    """Key of the signatures, `whsec_…`; null for a kind that is not signed."""
+    """Key of the signatures, `whsec_…`, if the server made it. Null if the request contained it, and for a kind that is
+    not signed."""
 
 
 class HookList(BaseModel):

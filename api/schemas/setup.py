@@ -1,12 +1,14 @@
-"""The file of `regroup apply`: people, service accounts, and projects with their members and secrets."""
+"""The file of `regroup apply`: people, service accounts, and projects with their members, secrets and hooks."""
 
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from regroup.api.schemas.hooks import Events, HookName, Labels, Recipients, Url
 from regroup.api.schemas.identities import MemberSettings, PermissionName, Subject
 from regroup.api.schemas.projects import ProjectSettings
+from regroup.service.domain.hooks import DEFAULT_EVENTS, HookKind
 from regroup.service.domain.identity import IdentityKind, Role
 from regroup.service.spec.types import Location, Name, SecretName, VariableName
 
@@ -78,13 +80,54 @@ class SetupSecret(BaseModel):
 SecretEntry = Annotated[SetupSecret, BeforeValidator(_refuse_literal)]
 
 
+class SetupHook(BaseModel):
+    """A hook that exists. Its name identifies it in its project."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    kind: HookKind = HookKind.CLOUDEVENTS
+    """Receiver: a program (`cloudevents`), `slack`, `teams` or `email`."""
+    url: Url | SetupSecret | None = None
+    """URL of the receiver, or the place of the URL on your machine. A hook of kind `email` has none."""
+    recipients: Recipients = []
+    """Addresses, for a hook of kind `email`."""
+    events: Events = list(DEFAULT_EVENTS)
+    """Types of events, or `state:STATE`. Default: the ends of jobs, and jobs that are held."""
+    labels: Labels = {}
+    """Labels that a job must have. Default: all jobs of the project."""
+    secret: SecretEntry | None = None
+    """Place of the key of the signatures, for `cloudevents`. Never the key itself."""
+    disabled: bool = False
+    """True sends no notifications."""
+
+    @model_validator(mode="after")
+    def _check_secrets(self) -> "SetupHook":
+        if problem := self._find_problem():
+            about = {"kind": self.kind, "problem": problem}
+            raise PydanticCustomError("setup_hook", "a hook of kind {kind} {problem}", about)
+        return self
+
+    def _find_problem(self) -> str:
+        place = "{from_env: VARIABLE} or {from_file: PATH}"
+        is_signed = self.kind is HookKind.CLOUDEVENTS
+        if is_signed and self.secret is None:
+            return f"needs the secret of its signatures: {place}"
+        if not is_signed and self.secret is not None:
+            return "is not signed; leave the secret out"
+        if self.kind in (HookKind.SLACK, HookKind.TEAMS) and isinstance(self.url, str):
+            return f"has a URL that is a secret: write {place}, of your machine"
+        return ""
+
+
 class SetupProject(ProjectSettings):
-    """A project with its settings, its members and its secrets."""
+    """A project with its settings, its members, its secrets and its hooks."""
 
     members: Annotated[dict[MemberName, MemberEntry], Field(max_length=MAX_ENTRIES)] = {}
     """Name of an identity, or `group:NAME` → its role, or its role and its permissions."""
     secrets: Annotated[dict[SecretName, SecretEntry], Field(max_length=100)] = {}
     """Name of a secret → the place of its value on your machine. Never the value itself."""
+    hooks: Annotated[dict[HookName, SetupHook], Field(max_length=20)] = {}
+    """Name of a hook → its receiver and its filter."""
 
 
 class Setup(BaseModel):

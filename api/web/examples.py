@@ -51,6 +51,7 @@ BODIES: Mapping[str, Any] = {
         "events": ["incident", "state:FAILED"],
     },
     "hooks_change": {"is_enabled": False},
+    "hooks_rotate": {},
     "secrets_put": {"value": "hf_4hJQyA8sE2"},
     "plans_create": {"model": "llama3-8b", "device": "H100", "gpus": 64, "global_batch": 512, "sequence": 8192},
     "probes_create": {},

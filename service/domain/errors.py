@@ -39,7 +39,7 @@ def format_path(location: Sequence[str | int]) -> str:
 
 def is_confidential(location: Sequence[str | int]) -> bool:
     """Return True if messages must not contain the value there: a user may have put a secret into it."""
-    return any(part in ("env", "secrets") for part in location[:3])
+    return any(part in ("env", "secrets") for part in location[:3]) or "secret" in location
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,25 @@ from collections.abc import Mapping, Sequence
 
 _PREFIX = "whsec_"
 _SECRET_BYTES = 32
+MIN_SECRET_BYTES, MAX_SECRET_BYTES = 24, 64
+"""Sizes of a key that the specification allows."""
+SECRET_FORM = f"whsec_ and {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes in Base64"
+"""Form of a secret, for messages."""
 
 
 def generate_secret() -> str:
     """Return a new random secret: `whsec_` and 256 bits in Base64."""
     return _PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+
+
+def is_secret(value: str) -> bool:
+    """Return True for a secret in the form of the specification: `whsec_` and 24 to 64 bytes in Base64."""
+    try:
+        key = base64.b64decode(value.removeprefix(_PREFIX), validate=True)
+    except ValueError:
+        return False
+    is_canonical = value == _PREFIX + base64.b64encode(key).decode()  # the decoder accepts other spellings, too
+    return is_canonical and MIN_SECRET_BYTES <= len(key) <= MAX_SECRET_BYTES
 
 
 def sign(secret: str, message_id: str, timestamp_s: int, body: bytes) -> str:

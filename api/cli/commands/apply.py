@@ -1,4 +1,4 @@
-"""The command apply: bring identities, projects, members and secrets into the state of a file."""
+"""The command apply: bring identities, projects, members, secrets and hooks into the state of a file."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +17,7 @@ Prune = Annotated[
 ]
 ReplaceSecrets = Annotated[
     bool,
-    typer.Option("--replace-secrets", help="Also set the secrets of the file that exist. The server shows no values."),
+    typer.Option("--replace-secrets", help="Also set the secrets of the file that exist, and those of hooks."),
 ]
 
 
@@ -28,7 +28,7 @@ def apply(
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create or change identities, projects, members and secrets as a file states. A repetition changes nothing.
+    """Create or change identities, projects, members, secrets and hooks as a file states. A repetition changes nothing.
 
     `regroup --dry-run apply` shows the changes without making them.
     """

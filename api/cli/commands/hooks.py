@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from regroup.api.cli.common.completion import complete_project
 from regroup.api.cli.common.groups import GroupedCommands
 from regroup.api.cli.common.options import AsJson, Server
 from regroup.api.cli.common.output import print_json, print_message, print_table
+from regroup.api.cli.common.secret_input import read_secret
 from regroup.service.domain.errors import FieldIssue, SpecError
 
 if TYPE_CHECKING:
@@ -51,6 +53,12 @@ State = Annotated[
     str | None, typer.Option("--state", metavar="STATE", help="Only deliveries that are pending, delivered or failed.")
 ]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Number of deliveries.")]
+SecretFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--secret-file", metavar="FILE", help="File with the secret of the signatures.  [default: the server makes one]"
+    ),
+]
 _KINDS = {"url": "cloudevents", "slack": "slack", "teams": "teams", "email": "email"}
 """Option that names the destination → kind of the hook."""
 
@@ -64,10 +72,11 @@ def hooks_create(
     email: Email = None,
     events: Events = None,
     labels: Labels = None,
+    secret_file: SecretFile = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a hook. The secret that verifies its signatures is shown only now."""
+    """Create a hook. If the server makes the secret that verifies its signatures, it is shown only now."""
     destinations = {"url": url, "slack": slack, "teams": teams, "email": email or None}
     given = [option for option, value in destinations.items() if value is not None]
     if len(given) != 1:
@@ -75,11 +84,12 @@ def hooks_create(
             [FieldIssue("--url", "give one of --url, --slack, --teams and --email", ", ".join(given) or None)]
         )
     selected = _parse_labels(labels or ())
+    secret = _read_secret(secret_file)
     issued = run_action(
         server,
         lambda client: client.create_hook(
             project, name, kind=_KINDS[given[0]], url=url or slack or teams, recipients=email or (), events=events,
-            labels=selected,
+            labels=selected, secret=secret,
         ),
         _describe_issued,
         as_json=as_json,
@@ -123,9 +133,14 @@ def hooks_disable(project: Project, hook: HookId, server: Server = None, as_json
     )
 
 
-def hooks_rotate(project: Project, hook: HookId, server: Server = None, as_json: AsJson = False) -> None:
+def hooks_rotate(
+    project: Project, hook: HookId, secret_file: SecretFile = None, server: Server = None, as_json: AsJson = False
+) -> None:
     """Replace the secret of a hook. For a day, each notification has the signatures of both."""
-    run_action(server, lambda client: client.rotate_hook(project, hook), _describe_issued, as_json=as_json)
+    secret = _read_secret(secret_file)
+    run_action(
+        server, lambda client: client.rotate_hook(project, hook, secret=secret), _describe_issued, as_json=as_json
+    )
 
 
 def hooks_remove(project: Project, hook: HookId, server: Server = None) -> None:
@@ -190,6 +205,10 @@ def _parse_labels(given: Sequence[str]) -> dict[str, str]:
             raise SpecError([FieldIssue("--label", "must be KEY=VALUE", each)])
         found[key] = value
     return found
+
+
+def _read_secret(file: Path | None) -> str | None:
+    return None if file is None else read_secret(file, "--secret-file")
 
 
 def _describe_issued(issued: "IssuedHook") -> str:

@@ -1,6 +1,5 @@
 """Commands of `regroup secret`: secrets of a project, and the key of the server. No command shows a value."""
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ from regroup.api.cli.common.completion import complete_project
 from regroup.api.cli.common.groups import GroupedCommands
 from regroup.api.cli.common.options import AsJson, Server
 from regroup.api.cli.common.output import print_json, print_table
+from regroup.api.cli.common.secret_input import read_secret
 
 if TYPE_CHECKING:
     from regroup.api.schemas.secrets import Reencryption, Secret
@@ -47,7 +47,7 @@ def secret_set(
 
     Jobs name it in their spec as `secrets: {VARIABLE: {from_project: NAME}}`.
     """
-    value = read_value(from_file)
+    value = read_secret(from_file, "--from-file")
     run_action(server, lambda client: client.set_secret(project, name, value), _describe, as_json=as_json)
 
 
@@ -79,28 +79,6 @@ def secret_rotate_key(server: Server = None, as_json: AsJson = False) -> None:
     found = run_action(server, lambda client: client.reencrypt_secrets(), _describe_reencryption, as_json=as_json)
     if found.unreadable or not found.is_complete:
         raise typer.Exit(1)
-
-
-def read_value(file: Path | None) -> str:
-    """Read a value from a file, a prompt, or standard input, without the line ends at its end.
-
-    Raises:
-        SpecError: the file cannot be read.
-    """
-    from regroup.service.domain.errors import FieldIssue, SpecError
-
-    if file is None and sys.stdin.isatty():
-        return str(typer.prompt("value", hide_input=True))
-    try:
-        data = sys.stdin.buffer.read() if file is None else file.read_bytes()
-        return data.decode().rstrip("\r\n")
-    except OSError as error:
-        raise SpecError([FieldIssue("--from-file", f"cannot be read: {error.strerror}", str(file))]) from error
-    except UnicodeDecodeError:
-        pass  # the text of this error shows the value
-    raise SpecError(
-        [FieldIssue("--from-file" if file else "value", "must be UTF-8 text; encode bytes, e.g. as Base64")]
-    )
 
 
 def _describe(secret: "Secret") -> str:

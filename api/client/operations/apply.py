@@ -1,17 +1,18 @@
-"""Bring identities, projects, members and secrets into the state of a file: differences, and requests that end them.
+"""Bring identities, projects, members, secrets and hooks into the state of a file.
 
 The differences are computed here, from what the server shows. Each request requires the state that was compared
 (`If-Match`), so a change that another person makes at the same time is not lost.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-from regroup.api.client.connection.requests import Operation, Request, send
-from regroup.api.client.operations import identities, projects, secrets
+from regroup.api.client.connection.requests import Operation, send
+from regroup.api.client.operations import hooks, identities, projects, secrets
+from regroup.api.client.operations.apply_hooks import find_hook_steps
 from regroup.api.client.operations.apply_secrets import find_secret_steps
-from regroup.api.client.operations.apply_steps import ApplyStep, StepAction
+from regroup.api.client.operations.apply_steps import ApplyStep, StepAction, differences_of, lines_of, matching
+from regroup.api.schemas.hooks import Hook
 from regroup.api.schemas.identities import Identity, Member, MemberSettings
 from regroup.api.schemas.projects import Project, ProjectSettings
 from regroup.api.schemas.secrets import Secret
@@ -29,6 +30,8 @@ class CurrentSetup:
     """Project → its members by name."""
     secrets: Mapping[str, Mapping[str, Secret]] = field(default_factory=dict[str, Mapping[str, Secret]])
     """Project → its secrets by name, of the projects whose secrets the file lists."""
+    hooks: Mapping[str, Sequence[Hook]] = field(default_factory=dict[str, Sequence[Hook]])
+    """Project → its hooks, of the projects whose hooks the file lists."""
 
 
 def apply(
@@ -38,7 +41,7 @@ def apply(
 
     Args:
         prune: Also remove members of the file's projects that the file does not list.
-        replace_secrets: Also set the secrets that exist.
+        replace_secrets: Also set the secrets that exist, and those of hooks.
         trial: The requests are dry runs. A step that needs the result of an earlier one is not sent.
 
     Raises:
@@ -48,6 +51,7 @@ def apply(
     current = yield from read_current(setup)
     steps = find_steps(setup, current, prune=prune)
     steps += find_secret_steps(setup, current.secrets, replace_all=replace_secrets)
+    steps += find_hook_steps(setup, current.hooks, replace_all=replace_secrets)
     for step in steps:
         if step.request is not None and not (trial and step.needs is not None):
             yield from send(step.request)
@@ -60,13 +64,16 @@ def read_current(setup: Setup) -> Operation[CurrentSetup]:
     existing = {each.name: each for each in (yield from send(projects.projects()))}
     members: dict[str, Mapping[str, Member]] = {}
     stored: dict[str, Mapping[str, Secret]] = {}
+    notified: dict[str, Sequence[Hook]] = {}
     for name, desired in setup.projects.items():
         if name not in existing:  # a project without settings exists, too
             existing[name] = yield from send(projects.project(name))
         members[name] = {each.subject: each for each in (yield from send(identities.members(name)))}
         if desired.secrets:
             stored[name] = {each.name: each for each in (yield from send(secrets.secrets(name)))}
-    return CurrentSetup({each.subject: each for each in people}, existing, members, stored)
+        if desired.hooks:
+            notified[name] = yield from send(hooks.hooks(name))
+    return CurrentSetup({each.subject: each for each in people}, existing, members, stored, notified)
 
 
 def find_steps(setup: Setup, current: CurrentSetup, *, prune: bool) -> list[ApplyStep]:
@@ -101,7 +108,7 @@ def _identity_steps(subject: str, desired: SetupIdentity, there: Identity | None
             return [created]
         disable = identities.change_identity(subject, disabled=True, is_operator=None, permissions=None)
         return [created, ApplyStep(StepAction.CHANGE, "identity", subject, ("disabled: no → yes",), disable, subject)]
-    differences = _differences(
+    differences = differences_of(
         {
             "is_operator": (there.is_operator, desired.is_operator),
             "permissions": (sorted(there.permissions), sorted(desired.permissions)),
@@ -109,7 +116,7 @@ def _identity_steps(subject: str, desired: SetupIdentity, there: Identity | None
         }
     )
     fixed = {"kind": (str(there.kind), str(desired.kind)), "project": (there.project, desired.project)}
-    if different := _differences(fixed):
+    if different := differences_of(fixed):
         name, change = next(iter(different.items()))
         message = f"cannot be changed ({change}): delete the identity first, or correct the file"
         raise SpecError([FieldIssue.at(("identities", subject, name), message, getattr(desired, name))])
@@ -121,17 +128,17 @@ def _identity_steps(subject: str, desired: SetupIdentity, there: Identity | None
         is_operator=desired.is_operator if "is_operator" in differences else None,
         permissions=desired.permissions if "permissions" in differences else None,
     )
-    return [ApplyStep(StepAction.CHANGE, "identity", subject, _lines(differences), _matching(request, there.etag))]
+    return [ApplyStep(StepAction.CHANGE, "identity", subject, lines_of(differences), matching(request, there.etag))]
 
 
 def _project_steps(name: str, desired: SetupProject, there: Project) -> list[ApplyStep]:
     settings = ProjectSettings.model_validate(desired.model_dump(include=set(ProjectSettings.model_fields)))
     before, after = there.model_dump(mode="json"), settings.model_dump(mode="json")
-    differences = _differences({field_name: (before[field_name], after[field_name]) for field_name in after})
+    differences = differences_of({field_name: (before[field_name], after[field_name]) for field_name in after})
     if not differences:
         return []
-    request = _matching(projects.set_project(name, settings), there.etag)
-    return [ApplyStep(StepAction.CHANGE, "project", name, _lines(differences), request)]
+    request = matching(projects.set_project(name, settings), there.etag)
+    return [ApplyStep(StepAction.CHANGE, "project", name, lines_of(differences), request)]
 
 
 def _member_steps(
@@ -146,15 +153,15 @@ def _member_steps(
             details = (f"role: {settings.role}",)
             steps.append(ApplyStep(StepAction.CREATE, "member", label, details, request, needs))
             continue
-        differences = _differences(
+        differences = differences_of(
             {
                 "role": (str(member.role), str(settings.role)),
                 "permissions": (sorted(member.permissions), sorted(settings.permissions)),
             }
         )
         if differences:
-            matching = _matching(request, member.etag)
-            steps.append(ApplyStep(StepAction.CHANGE, "member", label, _lines(differences), matching))
+            change = matching(request, member.etag)
+            steps.append(ApplyStep(StepAction.CHANGE, "member", label, lines_of(differences), change))
     return steps
 
 
@@ -162,7 +169,7 @@ def _removals(project: str, desired: Mapping[str, MemberSettings], there: Mappin
     return [
         ApplyStep(
             StepAction.REMOVE, "member", f"{subject} of {project}", (f"role: {member.role}",),
-            _matching(identities.remove_member(project, subject), member.etag),
+            matching(identities.remove_member(project, subject), member.etag),
         )
         for subject, member in there.items()
         if subject not in desired
@@ -177,30 +184,3 @@ def _all_members(setup: Setup, project: str, desired: SetupProject) -> Mapping[s
         if identity.project == project and identity.role is not None
     }
     return {**accounts, **desired.members}
-
-
-def _differences(pairs: Mapping[str, tuple[object, object]]) -> dict[str, str]:
-    return {name: f"{_shown(one)} → {_shown(other)}" for name, (one, other) in pairs.items() if one != other}
-
-
-def _lines(differences: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(f"{name}: {change}" for name, change in differences.items())
-
-
-def _shown(value: object) -> str:
-    match value:
-        case True:
-            return "yes"
-        case False:
-            return "no"
-        case None:
-            return "none"
-        case list() | tuple():
-            items: Sequence[object] = value
-            return ", ".join(map(str, items)) or "none"
-        case _:
-            return str(value)
-
-
-def _matching(request: Request[Any], etag: str) -> Request[Any]:
-    return replace(request, headers={**request.headers, "If-Match": etag})

@@ -1,6 +1,7 @@
 """The steps of `regroup apply`: one change of one object each."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -21,7 +22,7 @@ class ApplyStep:
 
     action: StepAction
     kind: str
-    """`identity`, `project` or `member`."""
+    """`identity`, `project`, `member`, `secret` or `hook`."""
     name: str
     details: tuple[str, ...] = ()
     """Differences: `field: before → after`."""
@@ -31,3 +32,36 @@ class ApplyStep:
 
     def __str__(self) -> str:
         return f"{self.action} {self.kind} {self.name}" + "".join(f"\n    {detail}" for detail in self.details)
+
+
+def differences_of(pairs: Mapping[str, tuple[object, object]]) -> dict[str, str]:
+    """Return the fields whose two values differ: name → `before → after`."""
+    return {name: f"{_shown(one)} → {_shown(other)}" for name, (one, other) in pairs.items() if one != other}
+
+
+def lines_of(differences: Mapping[str, str]) -> tuple[str, ...]:
+    """Return one line for each difference."""
+    return tuple(f"{name}: {change}" for name, change in differences.items())
+
+
+def matching(request: Request[Any], etag: str) -> Request[Any]:
+    """Return the request with the condition that its object still has this entity tag."""
+    return replace(request, headers={**request.headers, "If-Match": etag})
+
+
+def _shown(value: object) -> str:
+    match value:
+        case True:
+            return "yes"
+        case False:
+            return "no"
+        case None:
+            return "none"
+        case list() | tuple():
+            items: Sequence[object] = value
+            return ", ".join(map(str, items)) or "none"
+        case dict():
+            pairs: Mapping[object, object] = value
+            return ", ".join(f"{name}={each}" for name, each in pairs.items()) or "none"
+        case _:
+            return str(value)

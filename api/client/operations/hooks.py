@@ -39,9 +39,12 @@ def create_hook(
     recipients: Sequence[str],
     events: Sequence[str] | None,
     labels: Mapping[str, str],
+    secret: str | None = None,
+    is_enabled: bool = True,
 ) -> Request[IssuedHook]:
     """Create a hook."""
     body = {"name": name, "kind": kind, "url": url, "recipients": list(recipients), "labels": dict(labels)}
+    body |= {"secret": secret, "is_enabled": is_enabled}
     given = {} if events is None else {"events": list(events)}
     return Request("POST", _path(project), to_model(IssuedHook), body={**body, **given})
 
@@ -73,9 +76,10 @@ def delete_hook(project: str, hook_id: str) -> Request[None]:
     return Request("DELETE", _path(project, hook_id), no_content)
 
 
-def rotate_hook(project: str, hook_id: str) -> Request[IssuedHook]:
+def rotate_hook(project: str, hook_id: str, secret: str | None = None) -> Request[IssuedHook]:
     """Replace the secret of a hook."""
-    return Request("POST", _path(project, hook_id, "rotate"), to_model(IssuedHook))
+    body = None if secret is None else {"secret": secret}
+    return Request("POST", _path(project, hook_id, "rotate"), to_model(IssuedHook), body=body)
 
 
 def test_hook(project: str, hook_id: str) -> Request[Delivery]:

@@ -3,10 +3,20 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query
+from pydantic import SecretStr
 
-from regroup.api.schemas.hooks import Delivery, DeliveryPage, Hook, HookChange, HookList, IssuedHook, NewHook
+from regroup.api.schemas.hooks import (
+    Delivery,
+    DeliveryPage,
+    Hook,
+    HookChange,
+    HookList,
+    HookRotation,
+    IssuedHook,
+    NewHook,
+)
 from regroup.api.web.operation import OperationRoute, secret_response
-from regroup.api.web.problems import responses
+from regroup.api.web.problems import responses, secret_request
 from regroup.api.web.routes.dependencies import ForProject, TheSender, TheServices, TheTokens
 from regroup.service.domain.hooks import DeliveryState
 from regroup.service.operations.hooks import hooks as operations
@@ -32,12 +42,14 @@ async def list_(name: Reader, services: TheServices) -> HookList:
 
 
 @router.post("", status_code=201, responses=responses("conflict", "body_too_large", "malformed_json"))
+@secret_request
 @secret_response
 async def create(name: Writer, new: NewHook, services: TheServices, sender: TheSender) -> IssuedHook:
-    """Create a hook. The secret of its signatures is shown only in this answer."""
+    """Create a hook. A secret that the server makes is shown only in this answer."""
     requested = operations.NewHook(
-        new.name, new.kind, new.url, tuple(new.recipients), tuple(dict.fromkeys(new.events)), new.labels
-    )
+        new.name, new.kind, new.url, tuple(new.recipients), tuple(dict.fromkeys(new.events)), new.labels,
+        _plain(new.secret), new.is_enabled,
+    )  # fmt: skip
     return _issued(await services.hooks.create(sender, name, requested))
 
 
@@ -67,11 +79,15 @@ async def delete(name: Writer, hook: HookId, services: TheServices, sender: TheS
     await services.hooks.delete(sender, name, hook)
 
 
-@router.post("/{hook}/rotate", responses=responses("conflict"))
+@router.post("/{hook}/rotate", responses=responses("conflict", "body_too_large", "malformed_json"))
+@secret_request
 @secret_response
-async def rotate(name: Writer, hook: HookId, services: TheServices, sender: TheSender) -> IssuedHook:
+async def rotate(
+    name: Writer, hook: HookId, services: TheServices, sender: TheSender, rotation: HookRotation | None = None
+) -> IssuedHook:
     """Replace the secret of a hook. For a day, each notification has the signatures of both."""
-    return _issued(await services.hooks.rotate(sender, name, hook))
+    secret = None if rotation is None else _plain(rotation.secret)
+    return _issued(await services.hooks.rotate(sender, name, hook, secret))
 
 
 @router.post("/{hook}/test", status_code=202, responses=responses("conflict"))
@@ -110,6 +126,10 @@ async def redeliver(
 ) -> Delivery:
     """Deliver a message again, with the same id. Its result is in the log about a second later."""
     return _delivery(await services.hooks.redeliver(sender, name, hook, delivery))
+
+
+def _plain(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
 
 
 def _hook(row: HookRow) -> Hook:

@@ -1,5 +1,6 @@
 """Use cases of hooks: create, change, test and delete them, and the log of their deliveries."""
 
+import hmac
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,7 +9,7 @@ from typing import cast
 
 from regroup.service.domain.errors import ConflictError, FieldIssue, SpecError
 from regroup.service.domain.hooks import EVENT_TYPES, TEST_EVENT, DeliveryState, HookEvent, HookKind, is_event_filter
-from regroup.service.domain.keyring import Keys, no_keys, stored_form
+from regroup.service.domain.keyring import KeyringError, Keys, no_keys, read_stored, stored_form
 from regroup.service.domain.webhook_signature import generate_secret
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.policy.hooks.destinations import DestinationRules, find_issue
@@ -32,6 +33,9 @@ class NewHook:
     recipients: tuple[str, ...]
     events: tuple[str, ...]
     labels: Mapping[str, str]
+    secret: str | None = field(default=None, repr=False)
+    """Key of the signatures; None for a new one."""
+    is_enabled: bool = True
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,11 @@ class HookChange:
 
 @dataclass(frozen=True)
 class IssuedHook:
-    """A hook with a new secret, which is shown once."""
+    """A hook after its creation or a rotation."""
 
     row: HookRow
     secret: str | None = field(repr=False)
-    """Key of the signatures; None for a kind that is not signed."""
+    """Key of the signatures, which is shown once; None if the sender gave it, and for a kind that is not signed."""
 
 
 class Hooks:
@@ -84,15 +88,17 @@ class Hooks:
             KeyringError: the key that encrypts the secret cannot be read.
         """
         self._check(new.kind, new.url, new.recipients, new.events)
-        secret = generate_secret() if new.kind is HookKind.CLOUDEVENTS else None
+        if new.secret is not None and new.kind is not HookKind.CLOUDEVENTS:
+            raise SpecError([FieldIssue("secret", f"a hook of kind {new.kind} is not signed; leave the secret out")])
+        made = generate_secret() if new.kind is HookKind.CLOUDEVENTS and new.secret is None else None
         row = HookRow(
-            _new_id("hook"), project, new.name, new.kind, new.url, new.recipients, new.events, new.labels, True, None,
-            self._clock(), sender.name,
+            _new_id("hook"), project, new.name, new.kind, new.url, new.recipients, new.events, new.labels,
+            new.is_enabled, None, self._clock(), sender.name,
         )  # fmt: skip
-        if secret is not None:
+        if secret := made or new.secret:
             row = replace(row, secret=stored_form(self._keys, secret, row.owner))
         await self._store.create(row, author=sender.author)
-        return IssuedHook(row, secret)
+        return IssuedHook(row, made)
 
     async def change(self, sender: Sender, project: str, hook_id: str, change: HookChange) -> HookRow:
         """Change a hook. Notifications that wait go to the new destination.
@@ -113,8 +119,14 @@ class Hooks:
             project, hook_id, "hooks.change", now=self._clock(), author=sender.author, **columns
         )
 
-    async def rotate(self, sender: Sender, project: str, hook_id: str) -> IssuedHook:
+    async def rotate(self, sender: Sender, project: str, hook_id: str, secret: str | None = None) -> IssuedHook:
         """Replace the secret of a hook. For a day, notifications have the signatures of both.
+
+        Args:
+            sender: who rotates it.
+            project: its project.
+            hook_id: its id.
+            secret: the next secret; None for a new one. If the hook has it already, nothing changes.
 
         Raises:
             NotFoundError: the project does not have the hook.
@@ -126,16 +138,19 @@ class Hooks:
             raise ConflictError(
                 f"hook {hook_id!r} is of kind {row.kind}, which has no secret; only cloudevents has one"
             )
-        now, secret = self._clock(), generate_secret()
+        if secret is not None and self._has_secret(row, row.secret, secret):
+            return IssuedHook(row, None)
+        made = generate_secret() if secret is None else None
+        now = self._clock()
         rotated = await self._store.rotate(
             project,
             hook_id,
-            stored_form(self._keys, secret, row.owner),
+            stored_form(self._keys, made or secret or "", row.owner),
             former_until=now + ROTATION_S,
             now=now,
             author=sender.author,
         )
-        return IssuedHook(rotated, secret)
+        return IssuedHook(rotated, made)
 
     async def delete(self, sender: Sender, project: str, hook_id: str) -> None:
         """Delete a hook with the log of its deliveries; raises NotFoundError."""
@@ -170,6 +185,13 @@ class Hooks:
         return await self._store.deliveries.repeat(
             project, hook_id, delivery_id, now=self._clock(), author=sender.author
         )
+
+    def _has_secret(self, row: HookRow, stored: str, secret: str) -> bool:
+        """Return True if this is the present secret; False also if the server cannot read that one."""
+        try:
+            return hmac.compare_digest(read_stored(self._keys, stored, row.owner).encode(), secret.encode())
+        except KeyringError:
+            return False
 
     def _check(self, kind: HookKind, url: str | None, recipients: Sequence[str], events: Sequence[str]) -> None:
         if issue := find_issue(kind, url, recipients, self._rules):

@@ -1,10 +1,14 @@
 """Signatures: the reference vector of Standard Webhooks, and headers during a rotation."""
 
 import base64
+import re
 import time
 from typing import Any
 
-from regroup.service.domain.webhook_signature import generate_secret, sign, signature_headers
+import pytest
+
+from regroup.api.schemas.hooks import NewHook
+from regroup.service.domain.webhook_signature import generate_secret, is_secret, sign, signature_headers
 from tests.support.jobs.shell_commands import blocks
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -32,6 +36,20 @@ def test_secrets_are_random_and_have_256_bits() -> None:
     secrets = {generate_secret() for _ in range(20)}
     assert len(secrets) == 20
     assert {len(base64.b64decode(each.removeprefix("whsec_"))) for each in secrets} == {32}
+
+
+@pytest.mark.parametrize(("size_bytes", "is_accepted"), [(23, False), (24, True), (32, True), (64, True), (65, False)])
+def test_a_secret_has_24_to_64_bytes(size_bytes: int, is_accepted: bool) -> None:
+    secret = f"whsec_{base64.b64encode(b'k' * size_bytes).decode()}"
+    assert is_secret(secret) is is_accepted
+    assert bool(re.fullmatch(NewHook.model_json_schema()["properties"]["secret"]["anyOf"][0]["pattern"], secret)) is (
+        is_accepted
+    ), "the schema of the API says the same"
+
+
+@pytest.mark.parametrize("text", ["", "whsec_", SECRET[6:], SECRET + "=", SECRET + "\n", f"{SECRET}AB==", SECRET[:-1]])
+def test_other_spellings_of_a_secret_are_refused(text: str) -> None:
+    assert not is_secret(text)
 
 
 def test_the_function_of_the_page_verifies_signatures() -> None:

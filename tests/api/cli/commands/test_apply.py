@@ -130,6 +130,83 @@ def test_secrets_come_from_the_callers_machine_and_are_set_once(
     assert "hunter2" not in str([missing, tried, made, again, listed])
 
 
+HOOKS: dict[str, Any] = {
+    "pipeline": {
+        "url": "https://ci.example.com/in", "events": ["incident", "state:FAILED"], "labels": {"team": "nlp"},
+        "secret": {"from_env": "HOOK_SECRET"},
+    },
+    "channel": {"kind": "slack", "url": {"from_env": "SLACK_URL"}},
+}  # fmt: skip
+
+
+def hooked(folder: Path, project: str = "vision", **changes: Any) -> Path:
+    hooks = {name: {**hook, **changes.get(name, {})} for name, hook in HOOKS.items()}
+    return written(folder, {"version": 1, "projects": {project: {"hooks": hooks}}})
+
+
+@pytest.fixture
+def hook_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOK_SECRET", "whsec_" + "A" * 32)
+    monkeypatch.setenv("SLACK_URL", "https://hooks.slack.com/services/T0/B0/hunter2")
+
+
+@pytest.mark.usefixtures("hook_values")
+def test_hooks_are_created_and_changed_by_their_name(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, made = (cli(*flags, "apply", "-f", hooked(tmp_path)) for flags in (("--dry-run",), ()))
+    assert made.code == 0 and made.out == tried.out, made.err
+    assert "create hook channel of vision\n    slack: https://hooks.slack.com/…\n" in made.out
+    assert cli("apply", "-f", hooked(tmp_path)).out == "nothing to change\n"
+    other = hooked(tmp_path, pipeline={"labels": {}, "disabled": True, "url": "https://ci.example.com/new"})
+    changed = cli("apply", "-f", other)
+    assert changed.out == (
+        "change hook pipeline of vision\n    url: https://ci.example.com/in → https://ci.example.com/new\n"
+        "    labels: team=nlp → none\n    disabled: no → yes\n1 change\n"
+    )
+    assert cli("apply", "-f", other).out == "nothing to change\n"
+    monkeypatch.setenv("HOOK_SECRET", "whsec_" + "B" * 32)
+    again = cli("apply", "-f", other, "--replace-secrets")
+    assert again.code == 0 and again.out == (
+        "change hook channel of vision\n    url: set again: https://hooks.slack.com/…\n"
+        "change hook pipeline of vision\n    secret: from_env: HOOK_SECRET\n2 changes\n"
+    )
+    listed = {hook["name"]: hook for hook in cli("hooks", "list", "vision", "--json").json}
+    assert (listed["pipeline"]["is_enabled"], listed["pipeline"]["labels"]) == (False, {})
+    assert listed["pipeline"]["former_until"] and listed["channel"]["kind"] == "slack"
+    assert "hunter2" not in str([tried, made, changed, again, listed]) and "whsec_" not in str([made, again, listed])
+
+
+@pytest.mark.usefixtures("hook_values")
+@pytest.mark.parametrize(
+    ("name", "change", "problem"),
+    [
+        ("pipeline", {"secret": None}, "needs the secret of its signatures: {from_env: VARIABLE}"),
+        ("pipeline", {"secret": "whsec_literal"}, "must not be the value itself"),
+        ("pipeline", {"secret": {"from_env": "SLACK_URL"}}, "secret: its value must be whsec_ and 24 to 64 bytes"),
+        ("pipeline", {"secret": {"from_env": "ABSENT"}}, "the variable ABSENT is not set"),
+        ("pipeline", {"events": ["nothing"]}, "is not an event"),
+        ("channel", {"url": "https://hooks.slack.com/services/T0/B0/hunter2"}, "has a URL that is a secret"),
+        ("channel", {"secret": {"from_env": "HOOK_SECRET"}}, "is not signed"),
+        ("channel", {"urls": []}, "unknown field"),
+    ],
+)
+def test_a_wrong_hook_is_named_without_its_secrets(
+    cli: Any, tmp_path: Path, name: str, change: Any, problem: str
+) -> None:
+    refused = cli("apply", "-f", hooked(tmp_path, "video", **{name: change}))
+    assert refused.code == 3 and problem in refused.err, refused.err
+    assert "hunter2" not in refused.err and "whsec_l" not in refused.err
+
+
+@pytest.mark.usefixtures("hook_values")
+def test_hooks_of_one_name_and_other_kinds_are_refused(cli: Any, tmp_path: Path) -> None:
+    cli("apply", "-f", hooked(tmp_path))
+    kind = cli("apply", "-f", hooked(tmp_path, channel={"kind": "teams"}))
+    assert kind.code == 3 and "kind: cannot be changed (slack → teams)" in kind.err, kind.err
+    cli("hooks", "create", "vision", "pipeline", "--url", "https://ci.example.com/second")
+    twice = cli("apply", "-f", hooked(tmp_path))
+    assert twice.code == 3 and "project vision has 2 hooks of this name (hook_" in twice.err, twice.err
+
+
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +46,28 @@ def hook(cli: Cli, receiver: HookReceiver) -> str:
     created = cli("hooks", "create", "vision", "ci", "--url", receiver.url(), "--event", "state:FAILED")
     assert created.code == 0, created.err
     return created.out.partition(":")[0]
+
+
+def test_a_secret_of_a_file_signs_and_is_not_printed(cli: Cli, receiver: HookReceiver, tmp_path: Path) -> None:
+    first, second = (f"whsec_{letter * 32}" for letter in "AB")
+    file = tmp_path / "secret"
+    file.write_text(f"{first}\n")
+    created = cli("hooks", "create", "vision", "ci", "--url", receiver.url(), "--secret-file", file)
+    assert created.code == 0 and first not in created.out, created.err
+    hook = created.out.partition(":")[0]
+    assert cli("hooks", "test", "vision", hook).code == 0
+    assert receiver.received[-1].is_signed_with(first)
+    file.write_text(second)
+    rotated = cli("hooks", "rotate", "vision", hook, "--secret-file", file)
+    assert rotated.code == 0 and second not in rotated.out, rotated.err
+    assert cli("hooks", "test", "vision", hook).code == 0
+    assert receiver.received[-1].is_signed_with(first) and receiver.received[-1].is_signed_with(second)
+    file.write_text("whsec_short")
+    refused = cli("hooks", "rotate", "vision", hook, "--secret-file", file)
+    assert refused.code == 3 and "secret: must be whsec_ and 24 to 64 bytes in Base64" in refused.err, refused.err
+    assert "whsec_short" not in refused.err
+    absent = cli("hooks", "create", "vision", "ci", "--url", receiver.url(), "--secret-file", tmp_path / "none")
+    assert absent.code == 3 and "--secret-file: cannot be read" in absent.err, absent.err
 
 
 def test_a_hook_is_created_with_its_secret_and_listed_without(cli: Cli, receiver: HookReceiver) -> None:

@@ -9,11 +9,13 @@ import pytest
 from regroup.service.domain.api_tokens import generate_token
 from regroup.service.domain.hooks import DEFAULT_EVENTS, DeliveryState
 from regroup.service.domain.identity import IdentityKind, Membership, Role
+from regroup.service.domain.keyring import read_stored
 from regroup.service.policy.hooks.retries import Verdict, attempt_of_status
 from regroup.service.store.hooks.deliveries import MAX_REQUESTED
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
 
 PATH = "/v1/projects/vision/hooks"
+OWN_SECRET = "whsec_" + "A" * 32
 NEW = {"name": "ci", "url": "https://ci.example.com/in?token=hidden"}
 
 
@@ -76,13 +78,38 @@ async def test_a_hook_is_changed_disabled_and_deleted(live: Any) -> None:
         ({"name": "two\nlines"}, "/name"),
         ({"labels": {f"k{number}": "v" for number in range(11)}}, "/labels"),
         ({"secret": "mine"}, "/secret"),
+        ({"secret": f"whsec_{'A' * 28}"}, "/secret"),
+        ({"secret": OWN_SECRET + "="}, "/secret"),
+        ({"kind": "slack", "secret": OWN_SECRET}, "/secret"),
+        ({"secert": OWN_SECRET}, "/secert"),
     ],
 )
 async def test_a_wrong_hook_is_refused_by_field(live: Any, fields: dict[str, Any], pointer: str) -> None:
     answer = await live.http.post(PATH, json={**NEW, **fields})
     assert answer.status_code == 422, answer.text
     assert [each["pointer"] for each in answer.json()["errors"]] == [pointer]
-    assert "hidden" not in answer.text
+    assert "hidden" not in answer.text and "whsec_A" not in answer.text
+
+
+async def test_a_secret_of_the_sender_is_used_and_not_shown(live: Any) -> None:
+    hook = await created(live, secret=OWN_SECRET, is_enabled=False)
+    assert (hook["secret"], hook["is_enabled"]) == (None, False)
+    path = f"{PATH}/{hook['id']}"
+    row = await live.store.hooks.hook("vision", hook["id"])
+    assert read_stored(live.services.keys, row.secret, row.owner) == OWN_SECRET
+    same = (await live.http.post(f"{path}/rotate", json={"secret": OWN_SECRET})).json()
+    assert (same["former_until"], same["secret"]) == (None, None), "it has this secret already"
+    other = "whsec_" + "B" * 32
+    rotated = (await live.http.post(f"{path}/rotate", json={"secret": other})).json()
+    assert rotated["former_until"] and rotated["secret"] is None
+    row = await live.store.hooks.hook("vision", hook["id"])
+    assert read_stored(live.services.keys, row.secret, row.owner) == other
+    made = (await live.http.post(f"{path}/rotate", json={})).json()
+    assert made["secret"].startswith("whsec_") and made["secret"] not in (other, OWN_SECRET)
+    audit = await live.http.get("/v1/audit")
+    assert "whsec_" not in audit.text
+    wrong = await live.http.post(f"{path}/rotate", json={"secret": "whsec_AAAA"})
+    assert wrong.status_code == 422 and "whsec_AAAA" not in wrong.text
 
 
 async def test_a_change_is_checked_like_a_new_hook(live: Any) -> None:
