@@ -1,12 +1,14 @@
 """The web application: routes over the services of the server."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 import httpx2
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 from regroup import __version__
 from regroup.api.web import problems
@@ -47,6 +49,35 @@ from regroup.api.web.stream_access import StreamAccess
 from regroup.service.local.api_token import ApiToken
 from regroup.service.operations.access.sessions import Sessions
 from regroup.service.operations.services import Services
+
+_ROUTERS = (
+    jobs.router,
+    resize.router,
+    suspend.router,
+    job_plan.router,
+    evidence.router,
+    streams.router,
+    exec.router,
+    uploads.router,
+    nodes.router,
+    drains.router,
+    projects.router,
+    identities.router,
+    tokens.router,
+    sessions.router,
+    audit.router,
+    budgets.router,
+    usage.router,
+    hooks.router,
+    secrets.router,
+    topology.router,
+    plans.router,
+    probes.router,
+    specs.router,
+    reference.router,
+    sign_in.router,
+    ops.router,
+)
 
 
 def create_app(services: Services, token: ApiToken) -> FastAPI:
@@ -98,14 +129,21 @@ class _App(FastAPI):
 async def _build_routes(app: FastAPI) -> None:
     """Build all routes with one request, so that the start of a job does not wait for it.
 
-    FastAPI builds routes at the first request; this takes about 0.2 s.
+    FastAPI builds routes at the first request of a process; this takes about 0.2 s.
     """
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app.router), base_url="http://itself") as client:
         await client.get("/no/route/has/this/path")
 
 
 def _create_app(lifespan: Any = None) -> FastAPI:
-    app = _App(
+    app = _empty_app(lifespan)
+    problems.install(app, [route for router in _ROUTERS for route in router.routes])
+    app.router.routes.extend(_included_routers())
+    return app
+
+
+def _empty_app(lifespan: Any = None) -> FastAPI:
+    return _App(
         title="regroup",
         version=__version__,
         summary="Elastic multi-node training on Ray",
@@ -119,41 +157,16 @@ def _create_app(lifespan: Any = None) -> FastAPI:
         redoc_url=None,
         dependencies=[Depends(check_request)],
     )
-    job_routers = (
-        jobs.router,
-        resize.router,
-        suspend.router,
-        job_plan.router,
-        evidence.router,
-        streams.router,
-        exec.router,
-        uploads.router,
-    )
-    routers = (
-        *job_routers,
-        nodes.router,
-        drains.router,
-        projects.router,
-        identities.router,
-        tokens.router,
-        sessions.router,
-        audit.router,
-        budgets.router,
-        usage.router,
-        hooks.router,
-        secrets.router,
-        topology.router,
-        plans.router,
-        probes.router,
-        specs.router,
-        reference.router,
-        sign_in.router,
-        ops.router,
-    )
-    problems.install(app, [route for router in routers for route in router.routes])
-    for router in routers:
+
+
+@cache
+def _included_routers() -> Sequence[BaseRoute]:
+    """Return the routers as an app includes them. All apps of a process share them, so they are built once."""
+    app = _empty_app()
+    own = len(app.router.routes)
+    for router in _ROUTERS:
         app.include_router(router, dependencies=[] if router is ops.router else [TOKEN])
-    return app
+    return app.router.routes[own:]
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -22,10 +22,10 @@ from regroup.service.observability.prometheus import Metrics
 from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind, QuarantinePolicy
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.rows.records import NewJob, ProjectRow
-from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 from tests.support.inputs.probe_output import end, probe_result
 from tests.support.servers.prometheus import PrometheusServer, QueryError
+from tests.support.servers.stores import open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "regroup.json").read_text())
@@ -84,7 +84,7 @@ def step(generation: int, number: int) -> tuple[str, str, int, dict[str, Any]]:
 
 async def exposition(folder: Path) -> bytes:
     """Return the server's `/metrics` for a store with one running and one queued job."""
-    store = await Store.open(f"sqlite:///{folder}/regroup.db")
+    store = await open_store(f"sqlite:///{folder}/regroup.db")
     training = {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 100}
     workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
     for number in (1, 2):

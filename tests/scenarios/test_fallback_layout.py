@@ -8,10 +8,10 @@ import pytest
 from regroup.service.domain.states import JobState
 from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
-from regroup.service.store.store import Store
 from tests.service.controller.test_controller import ControlSetup, controlled, eventually
 from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
 from tests.support.inputs.sync_records import status
+from tests.support.servers.stores import open_store
 
 SPLITTABLE = {"kind": "builtin", "model": {"vocab_size": 264}, "data": {"train": ["/data/*.txt"]}}
 
@@ -23,7 +23,7 @@ def node(number: int, cpus: int) -> Node:
 @pytest.fixture
 async def setup(tmp_path: Path) -> AsyncGenerator[ControlSetup]:
     settings = Settings(state_dir=tmp_path, sync_wait_s=0.5, lease_s=1.5)
-    store = await Store.open(settings.database_url)
+    store = await open_store(settings.database_url)
     yield ControlSetup(store, FakeCluster([node(1, 2), node(2, 1), node(3, 1)]), settings)
     await store.close()
 

@@ -22,10 +22,10 @@ from regroup.service.operations.services import Services
 from regroup.service.settings import Settings
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.store.rows.identity_rows import IdentityRow, TokenRow
-from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 from tests.support.doubles.fake_cluster import FakeCluster
 from tests.support.inputs.senders import OWNER
+from tests.support.servers.stores import open_store
 
 TOKEN = "token-of-these-connections"
 HEADER_S, BODY_S, WRITE_S = 0.4, 0.3, 0.5
@@ -51,7 +51,7 @@ async def serving(tmp_path: Path) -> AsyncIterator[Serving]:
         state_dir=tmp_path, header_timeout_s=HEADER_S, body_timeout_s=BODY_S, write_timeout_s=WRITE_S,
         streams_per_identity=3, max_streams=4,
     )  # fmt: skip
-    store = await Store.open(settings.database_url)
+    store = await open_store(settings.database_url)
     services = Services(store, FakeCluster(), settings)
     config = uvicorn.Config(
         create_app(services, ApiToken(TOKEN, tmp_path / "token")),

@@ -27,9 +27,9 @@ from regroup.api.client.client import Client
 from regroup.service.local.api_token import ensure_token
 from regroup.service.operations.services import Services
 from regroup.service.settings import Settings
-from regroup.service.store.store import Store
 from tests.support.doubles.fake_cluster import FakeCluster
 from tests.support.inputs.fuzz import VARIABLE, fuzz_settings
+from tests.support.servers.stores import open_store
 
 API = schemathesis.openapi.from_dict(openapi())
 _WITHOUT_COVERAGE = schemathesis.Config.from_dict({"phases": {"coverage": {"enabled": False}}})
@@ -65,7 +65,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     async def serve() -> None:
         given = Settings(state_dir=tmp_path_factory.mktemp("state"))
-        store = await Store.open(given.database_url)
+        store = await open_store(given.database_url)
         token = ensure_token(given.token_path, create=False)
         app = create_app(Services(store, FakeCluster(), given), token)
         server = QuietServer(uvicorn.Config(app, port=0, ws="none", log_config=None, timeout_graceful_shutdown=1))

@@ -25,6 +25,7 @@ from regroup.service.store.access.audit import AuditFilter
 from regroup.service.store.store import Store
 from tests.support.doubles.fake_cluster import FakeCluster
 from tests.support.inputs.certificates import write_certificate
+from tests.support.servers.stores import open_store
 
 TOKEN = "token-of-these-connections"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -40,7 +41,7 @@ class _Server(uvicorn.Server):
 async def serving(tmp_path: Path, owner_token: str = TOKEN, **fields: Any) -> AsyncIterator[tuple[str, Store]]:
     """Serve with settings; yield the URL for clients of this machine."""
     settings = Settings(state_dir=tmp_path, port=0, **fields)
-    store = await Store.open(settings.database_url)
+    store = await open_store(settings.database_url)
     app = create_app(Services(store, FakeCluster(), settings), ApiToken(owner_token, tmp_path / "token"))
     server = _Server(configure(app, settings, log_config=None, timeout_graceful_shutdown=1))
     with bind(settings) as listener:

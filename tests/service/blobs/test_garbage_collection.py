@@ -19,6 +19,7 @@ from regroup.service.store.rows.records import NewJob
 from regroup.service.store.store import Store
 from tests.support.doubles.fake_clock import Clock
 from tests.support.inputs.archives import tar_of
+from tests.support.servers.stores import open_store
 
 RETENTION_S = 3600.0
 
@@ -37,7 +38,7 @@ def blobs(tmp_path: Path, clock: Clock) -> BlobStore:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(f"sqlite:///{tmp_path}/regroup.db")
+    opened = await open_store(f"sqlite:///{tmp_path}/regroup.db")
     yield opened
     await opened.close()
 

@@ -23,6 +23,7 @@ from regroup.service.spec.job import parse_spec
 from regroup.service.store.rows.records import JobRow, NewJob
 from regroup.service.store.store import Store
 from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.servers.stores import open_store
 
 RULE = QuarantinePolicy(3600.0, 600.0)
 
@@ -130,7 +131,7 @@ class HealthSetup:
 @pytest.fixture
 async def setup(tmp_path: Path) -> AsyncGenerator[HealthSetup]:
     settings = Settings(state_dir=tmp_path, sync_wait_s=5, lease_s=1.5)
-    store = await Store.open(settings.database_url)
+    store = await open_store(settings.database_url)
     cluster = FakeCluster([node(1), node(2)])
     task = asyncio.create_task(Controller(store, cluster, settings).run())
     yield HealthSetup(store, cluster)

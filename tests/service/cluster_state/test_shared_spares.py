@@ -13,10 +13,10 @@ from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
 from regroup.service.store.rows.records import ProjectRow
-from regroup.service.store.store import Store
 from tests.service.controller.test_controller import ControlSetup, controlled, eventually
 from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
 from tests.support.inputs.sync_records import status
+from tests.support.servers.stores import open_store
 
 
 def node(number: int) -> Node:
@@ -26,7 +26,7 @@ def node(number: int) -> Node:
 @pytest.fixture
 async def setup(tmp_path: Path) -> AsyncGenerator[ControlSetup]:
     settings = Settings(state_dir=tmp_path, sync_wait_s=0.5, lease_s=1.5)
-    store = await Store.open(settings.database_url)
+    store = await open_store(settings.database_url)
     await store.queue.put_project(ProjectRow("vision", spares=1))
     yield ControlSetup(store, FakeCluster([node(1), node(2)]), settings)
     await store.close()

@@ -12,10 +12,10 @@ from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.policy.scheduling.autoscaler_request import Bundle, NodeRequest
 from regroup.service.ports.cluster import ClusterUnavailableError, Node
 from regroup.service.settings import Settings
-from regroup.service.store.store import Store
 from tests.service.controller.test_controller import TWO_NODES, ControlSetup, controlled, eventually
 from tests.support.doubles.fake_clock import Clock
 from tests.support.doubles.fake_cluster import FakeCluster
+from tests.support.servers.stores import open_store
 
 REQUEST = NodeRequest((Bundle(1), Bundle(1)), frozenset({"j"}))
 
@@ -44,7 +44,7 @@ async def test_a_request_is_repeated_while_it_is_current_and_withdrawn_once() ->
 @pytest.fixture
 async def setup(tmp_path: Path) -> AsyncGenerator[ControlSetup]:
     settings = Settings(state_dir=tmp_path, sync_wait_s=5, autoscale=True, autoscale_after_s=0)
-    store = await Store.open(settings.database_url)
+    store = await open_store(settings.database_url)
     yield ControlSetup(store, FakeCluster(TWO_NODES), settings)
     await store.close()
 

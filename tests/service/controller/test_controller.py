@@ -25,6 +25,7 @@ from regroup.service.spec.job import parse_spec
 from regroup.service.store.rows.records import JobRow, NewJob
 from regroup.service.store.store import Store
 from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.servers.stores import open_store
 
 TWO_NODES = [Node(id=f"{n}" * 40, name=f"local-{n}", address="10.0.0.1", cpus=2, free_cpus=2) for n in (1, 2)]
 
@@ -75,7 +76,7 @@ async def eventually(condition: Callable[[], bool] | Callable[[], Awaitable[bool
 @pytest.fixture
 async def setup(tmp_path: Path) -> AsyncGenerator[ControlSetup]:
     settings = Settings(state_dir=tmp_path, gang_timeout_s=1, supervisor_silence_s=0.2, sync_wait_s=5, lease_s=1.5)
-    store = await Store.open(settings.database_url)
+    store = await open_store(settings.database_url)
     yield ControlSetup(store, FakeCluster(TWO_NODES), settings)
     await store.close()
 

@@ -17,11 +17,11 @@ from regroup.service.ports.cluster import Node
 from regroup.service.ports.sync import UnreadyNodes
 from regroup.service.settings import Settings
 from regroup.service.store.rows.records import DrainRow, Lease
-from regroup.service.store.store import Store
 from tests.service.controller.test_controller import TWO_NODES, ControlSetup, controlled, eventually
 from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
 from tests.support.doubles.leader_context import leader_context
 from tests.support.inputs.sync_records import status
+from tests.support.servers.stores import open_store
 
 
 def node(number: int) -> Node:
@@ -46,7 +46,7 @@ async def history(setup: ControlSetup, job_id: str) -> list[dict[str, Any]]:
 @pytest.fixture
 async def setup(tmp_path: Path) -> AsyncGenerator[ControlSetup]:
     settings = Settings(state_dir=tmp_path, sync_wait_s=5, lease_s=1.5)
-    store = await Store.open(settings.database_url)
+    store = await open_store(settings.database_url)
     yield ControlSetup(store, FakeCluster(TWO_NODES), settings)
     await store.close()
 

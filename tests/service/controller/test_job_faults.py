@@ -32,13 +32,14 @@ from regroup.service.store.rows.records import PLATFORM_FAULT, JobRow, NewJob
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 from tests.support.doubles.fake_cluster import FakeCluster
+from tests.support.servers.stores import open_store
 
 NODES = [Node(id=f"{n}" * 40, name=f"local-{n}", address="10.0.0.1", cpus=3.0, free_cpus=3.0) for n in (1, 2)]
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncGenerator[Store]:
-    opened = await Store.open(f"sqlite:///{tmp_path}/regroup.db")
+    opened = await open_store(f"sqlite:///{tmp_path}/regroup.db")
     yield opened
     await opened.close()
 

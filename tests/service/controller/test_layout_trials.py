@@ -22,6 +22,7 @@ from tests.support.doubles.leader_context import leader_context
 from tests.support.inputs.auto_layout_specs import auto_json
 from tests.support.inputs.job_events import event_data
 from tests.support.inputs.sync_records import status
+from tests.support.servers.stores import open_store
 
 A, B, C = Layout(dp_shard=4), Layout(dp_shard=2, tp=2), Layout(pp=4)
 ENOUGH = TRIAL_STEPS + 2
@@ -73,7 +74,7 @@ async def trained(tmp_path: Path) -> AsyncGenerator[Any]:
     opened: list[Store] = []
 
     async def make(candidates: Sequence[Layout] = (A, B, C), steps: int = 1000) -> Trained:
-        store = await Store.open(f"sqlite:///{tmp_path}/regroup.db")
+        store = await open_store(f"sqlite:///{tmp_path}/regroup.db")
         opened.append(store)
         lease = await store.acquire_lease("test", 60.0)
         assert lease is not None

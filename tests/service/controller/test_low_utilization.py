@@ -20,6 +20,7 @@ from regroup.service.store.store import Store
 from tests.support.doubles.leader_context import leader_context
 from tests.support.inputs.job_events import event_data
 from tests.support.inputs.sync_records import status
+from tests.support.servers.stores import open_store
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Job:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncGenerator[Store]:
-    opened = await Store.open(f"sqlite:///{tmp_path}/regroup.db")
+    opened = await open_store(f"sqlite:///{tmp_path}/regroup.db")
     yield opened
     await opened.close()
 

@@ -23,6 +23,7 @@ from regroup.service.store.store import Store
 from tests.support.doubles.fake_cluster import FakeCluster
 from tests.support.doubles.leader_context import leader_context
 from tests.support.inputs.sync_records import status
+from tests.support.servers.stores import open_store
 
 JOB = "j-gpt"
 
@@ -85,7 +86,7 @@ class Rig:
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncGenerator[Rig]:
-    store = await Store.open(Settings(state_dir=tmp_path).database_url)
+    store = await open_store(Settings(state_dir=tmp_path).database_url)
     lease = await store.acquire_lease("test", 60.0)
     assert lease is not None
     yield Rig(store, FakeCluster([node(1), node(2)]), lease)

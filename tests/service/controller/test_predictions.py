@@ -18,6 +18,7 @@ from tests.support.doubles.leader_context import leader_context
 from tests.support.inputs.auto_layout_specs import auto_json, cpu_nodes
 from tests.support.inputs.job_events import event_data
 from tests.support.inputs.sync_records import status
+from tests.support.servers.stores import open_store
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Setup:
 
 @pytest.fixture
 async def setup(tmp_path: Path) -> AsyncGenerator[Setup]:
-    store = await Store.open(f"sqlite:///{tmp_path}/regroup.db")
+    store = await open_store(f"sqlite:///{tmp_path}/regroup.db")
     lease = await store.acquire_lease("test", 60.0)
     assert lease is not None
     cluster = FakeCluster(cpu_nodes(4, 4))

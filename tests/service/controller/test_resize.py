@@ -17,10 +17,10 @@ from regroup.service.policy.detection.node_quarantine import NodeEventKind
 from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
 from regroup.service.store.rows.records import DrainRow, JobRow
-from regroup.service.store.store import Store
 from tests.service.controller.test_controller import ControlSetup, controlled, eventually
 from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
 from tests.support.inputs.sync_records import status
+from tests.support.servers.stores import open_store
 
 ELASTIC = {"min": 1, "target": 4, "max": 8}
 TRAINING = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 1000}
@@ -92,7 +92,7 @@ class Running:
 @pytest.fixture
 async def setup(tmp_path: Path) -> AsyncGenerator[ControlSetup]:
     settings = Settings(state_dir=tmp_path, sync_wait_s=5, lease_s=1.5, min_run_s=0)
-    store = await Store.open(settings.database_url)
+    store = await open_store(settings.database_url)
     yield ControlSetup(store, FakeCluster([node(1), node(2)]), settings)
     await store.close()
 

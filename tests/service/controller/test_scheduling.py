@@ -23,6 +23,7 @@ from regroup.service.store.rows.records import JobRow, NewJob, ProjectRow
 from regroup.service.store.store import Store
 from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
 from tests.support.inputs.probe_output import end, probe_result
+from tests.support.servers.stores import open_store
 
 NODE = Node(id="1" * 40, name="local-1", address="10.0.0.1", cpus=4, free_cpus=4)
 
@@ -63,7 +64,7 @@ class QueueSetup:
 @pytest.fixture
 async def setup(tmp_path: Path) -> AsyncGenerator[QueueSetup]:
     settings = Settings(state_dir=tmp_path, sync_wait_s=5, min_run_s=0)
-    store = await Store.open(settings.database_url)
+    store = await open_store(settings.database_url)
     cluster = FakeCluster([NODE])
     controller = asyncio.create_task(Controller(store, cluster, settings).run())
     yield QueueSetup(store, cluster)
@@ -130,7 +131,7 @@ async def test_a_job_waits_for_its_dependency_and_fails_with_it(setup: QueueSetu
 
 async def test_jobs_are_placed_by_the_measurements_of_a_probe(tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path, sync_wait_s=5)
-    store = await Store.open(settings.database_url)
+    store = await open_store(settings.database_url)
     lease = await store.acquire_lease("test", 60.0)
     assert lease is not None
     probe = {

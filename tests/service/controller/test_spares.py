@@ -20,7 +20,6 @@ from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.rows.records import Allocation, AllocationKind, DrainRow, JobRow, ProjectRow
-from regroup.service.store.store import Store
 from regroup.service.supervisor.gang.gang import Gang
 from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.service.supervisor.spare_nodes import SpareNodes
@@ -30,13 +29,14 @@ from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
 from tests.support.doubles.leader_context import leader_context
 from tests.support.doubles.supervised_job import SPEC, FakeNodes, place
 from tests.support.inputs.sync_records import assigned, status
+from tests.support.servers.stores import open_store
 
 JOB = "j-gpt"
 
 
 @pytest.fixture
 async def setup(tmp_path: Path) -> AsyncGenerator[ControlSetup]:
-    store = await Store.open(Settings(state_dir=tmp_path).database_url)
+    store = await open_store(Settings(state_dir=tmp_path).database_url)
     cluster = FakeCluster([node(1), node(2)])
     yield ControlSetup(store, cluster, Settings(state_dir=tmp_path, sync_wait_s=0.2, min_run_s=0))
     await store.close()

@@ -21,11 +21,12 @@ from regroup.service.store.rows.records import Lease, NewJob
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 from tests.support.doubles.fake_cluster import FakeCluster
+from tests.support.servers.stores import open_store
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncGenerator[Store]:
-    opened = await Store.open(f"sqlite:///{tmp_path}/regroup.db")
+    opened = await open_store(f"sqlite:///{tmp_path}/regroup.db")
     yield opened
     await opened.close()
 

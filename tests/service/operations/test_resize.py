@@ -14,6 +14,7 @@ from regroup.service.operations.resize import Size, layout_for, resize
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.store.rows.records import NewJob
 from regroup.service.store.store import Store
+from tests.support.servers.stores import open_store
 
 MODEL = {"dim": 64, "layers": 4, "heads": 4, "vocab_size": 264}
 
@@ -30,7 +31,7 @@ def spec(dp: Any, kind: str = "builtin", **layout: Any) -> JobSpec:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncGenerator[Store]:
-    made = await Store.open(f"sqlite:///{tmp_path}/db")
+    made = await open_store(f"sqlite:///{tmp_path}/db")
     yield made
     await made.close()
 

@@ -16,6 +16,7 @@ from regroup.service.store.rows.hook_rows import HookRow
 from regroup.service.store.rows.records import Lease, NewJob
 from regroup.service.store.store import Store
 from tests.support.inputs.job_events import event_data
+from tests.support.servers.stores import open_store
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def store(database_url: str) -> AsyncIterator[Store]:
-    opened = await Store.open(database_url)
+    opened = await open_store(database_url)
     yield opened
     await opened.close()
 

@@ -16,9 +16,9 @@ from regroup.service.operations.services import Services
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings
 from regroup.service.store.rows.records import Lease
-from regroup.service.store.store import Store
 from tests.support.doubles.fake_cluster import FakeCluster
 from tests.support.inputs.job_events import event_data
+from tests.support.servers.stores import open_store
 
 
 class AppServer:
@@ -34,7 +34,7 @@ class AppServer:
         assert self._ready.wait(20), "the server did not start"
 
     async def _serve(self) -> None:
-        self.store = await Store.open(self._settings.database_url)
+        self.store = await open_store(self._settings.database_url)
         lease = await self.store.acquire_lease("test", 600.0)
         assert lease is not None
         self.lease: Lease = lease

@@ -12,6 +12,7 @@ from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.operations.access.authentication import Authentication
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
 from regroup.service.store.store import Store
+from tests.support.servers.stores import open_store
 
 ANA = IdentityRow("ana", IdentityKind.USER, None, False, 0.0, "olga")
 PARTS = generate_token()
@@ -33,7 +34,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(f"sqlite:///{tmp_path}/regroup.db")
+    opened = await open_store(f"sqlite:///{tmp_path}/regroup.db")
     yield opened
     await opened.close()
 

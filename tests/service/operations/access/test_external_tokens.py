@@ -19,6 +19,7 @@ from regroup.service.policy.access.external import ClaimRules
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow
 from regroup.service.store.store import Store
 from tests.support.servers.oidc_issuer import AUDIENCE, Issuer, running_issuer
+from tests.support.servers.stores import open_store
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def without_caches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(f"sqlite:///{tmp_path}/regroup.db")
+    opened = await open_store(f"sqlite:///{tmp_path}/regroup.db")
     yield opened
     await opened.close()
 

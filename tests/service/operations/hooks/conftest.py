@@ -17,6 +17,7 @@ from regroup.service.store.rows.records import Lease
 from regroup.service.store.store import Store
 from tests.support.servers.hook_receiver import HookReceiver, running_receiver
 from tests.support.servers.mail_server import MailServer, running_mail_server
+from tests.support.servers.stores import open_store
 
 PROJECT = "vision"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -24,7 +25,7 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(f"sqlite:///{tmp_path}/regroup.db")
+    opened = await open_store(f"sqlite:///{tmp_path}/regroup.db")
     yield opened
     await opened.close()
 
