@@ -169,7 +169,7 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
         await serving
 
     headers = {"Authorization": f"Bearer {token.value}"}
-    no_certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # it takes 30 ms to load those of the system
+    no_certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # those of the system need 30 ms
     async with httpx2.AsyncClient(base_url=url, headers=headers, trust_env=False, verify=no_certificates) as http:
         yield Live(url, token.value, services, cluster, http, lease, app, stop)
     await stop()

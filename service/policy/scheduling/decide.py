@@ -154,6 +154,7 @@ class _SchedulingPass:
         rule: SchedulingPolicy,
     ) -> None:
         self.decisions: list[SchedulingDecision] = []
+        self._preempted: dict[str, Shrink | Requeue] = {}
         self.usage = quota_usage_of(running, quotas)
         self.weighed = 0
         self._nodes, self._now_s, self._rule = nodes, now_s, rule
@@ -278,9 +279,10 @@ class _SchedulingPass:
             tuple(self._spare.reservations),
         )
         self._spare.add_reservation(promise)
-        self.decisions += preemptions
+        self._add_preemptions(preemptions)
         if preemptions or coming:
-            names = [other.reference.text_for(job.project) for other in self._running if other.is_releasing]
+            releasing = (other.reference.text_for(job.project) for other in self._running if other.is_releasing)
+            names = dict.fromkeys(releasing)  # a shrinking job may release several parts
             self._wait(
                 job,
                 WaitCause.PREEMPTION,
@@ -289,6 +291,17 @@ class _SchedulingPass:
             )
         else:
             self._wait_for_nodes(job, demand, promise)
+
+    def _add_preemptions(self, preemptions: Sequence[Shrink | Requeue]) -> None:
+        """Add preemptions. A job has one: a further one of this pass replaces it, and includes what it releases."""
+        for each in preemptions:
+            earlier = self._preempted.get(each.job_id)
+            if earlier is None:
+                self._preempted[each.job_id] = each
+                self.decisions.append(each)
+            else:
+                whole = self._preempted[each.job_id] = each.after(earlier)
+                self.decisions[self.decisions.index(earlier)] = whole
 
     def _wait_for_nodes(self, job: WaitingJob, demand: Demand, promise: BackfillReservation | None = None) -> None:
         why = _explain_wait(demand, self._nodes, self._spare.before_reservations, is_possible=promise is not None)

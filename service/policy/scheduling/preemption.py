@@ -28,6 +28,15 @@ class Shrink:
     """Node id and number of ranks to release there."""
     why: str
 
+    def after(self, earlier: "Shrink | Requeue") -> "Shrink | Requeue":
+        """Return one preemption with the effect of an earlier one of the same job and this one."""
+        if isinstance(earlier, Requeue):
+            return earlier  # a requeue releases everything
+        releases = dict(earlier.releases)
+        for node_id, ranks in self.releases:
+            releases[node_id] = releases.get(node_id, 0) + ranks
+        return Shrink(self.job_id, self.layout, tuple(releases.items()), _join_reasons(earlier.why, self.why))
+
 
 @dataclass(frozen=True)
 class Requeue:
@@ -35,6 +44,10 @@ class Requeue:
 
     job_id: str
     why: str
+
+    def after(self, earlier: "Shrink | Requeue") -> "Requeue":
+        """Return one preemption with the effect of an earlier one of the same job and this one."""
+        return Requeue(self.job_id, _join_reasons(earlier.why, self.why))
 
 
 @dataclass(frozen=True)
@@ -181,6 +194,10 @@ def _after_releases(capacity: Capacity, demand: Demand, running: Sequence[Runnin
         if job.is_releasing:
             freed.release(job.demand, job.node_ranks)
     return freed
+
+
+def _join_reasons(*reasons: str) -> str:
+    return "; ".join(dict.fromkeys(reasons))
 
 
 def _ranks(slots: NodeRanks) -> int:

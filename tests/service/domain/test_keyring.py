@@ -21,6 +21,7 @@ from regroup.service.domain.keyring import (
 FIRST, SECOND = Key.of(b"1" * 32), Key.of(b"2" * 32)
 RING = Keyring((FIRST, SECOND), "the key file")
 OWNER = Owner("secret", "vision", "hf-token", 3)
+SEALED = RING.seal("hunter2-4f1d09c6", OWNER)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 
 
@@ -42,10 +43,9 @@ def test_a_value_is_read_by_its_owner_and_by_no_other(value: str, project: str, 
 
 @given(st.data())
 def test_a_stored_text_with_any_other_character_is_refused(data: st.DataObject) -> None:
-    sealed = RING.seal("hunter2-4f1d09c6", OWNER)
-    at = data.draw(st.integers(0, len(sealed) - 1))
-    other = data.draw(st.sampled_from("abcXYZ019-_=.").filter(lambda each: each != sealed[at]))
-    changed = sealed[:at] + other + sealed[at + 1 :]
+    at = data.draw(st.integers(0, len(SEALED) - 1))
+    other = data.draw(st.sampled_from("abcXYZ019-_=.").filter(lambda each: each != SEALED[at]))
+    changed = SEALED[:at] + other + SEALED[at + 1 :]
     with pytest.raises(KeyringError) as refused:
         RING.open(changed, OWNER)
     assert "hunter2" not in str(refused.value) and refused.value.__context__ is None

@@ -81,7 +81,7 @@ async def test_a_hook_is_changed_disabled_and_deleted(live: Any) -> None:
         ({"secret": f"whsec_{'A' * 28}"}, "/secret"),
         ({"secret": OWN_SECRET + "="}, "/secret"),
         ({"kind": "slack", "secret": OWN_SECRET}, "/secret"),
-        ({"secert": OWN_SECRET}, "/secert"),
+        ({"secrets": OWN_SECRET}, "/secrets"),
     ],
 )
 async def test_a_wrong_hook_is_refused_by_field(live: Any, fields: dict[str, Any], pointer: str) -> None:

@@ -144,6 +144,22 @@ def test_a_quota_below_the_current_use_preempts_no_job() -> None:
     assert outcomes(decisions) == {"more": WaitCause.PROJECT_LIMIT}
 
 
+def test_a_job_that_two_others_preempt_has_one_decision() -> None:
+    """Let two jobs of different device types preempt one job. A rank with a GPU holds a CPU, too."""
+    nodes, fixed = [node("n", 8, free=3)], running("fixed", 2, "n", preemptibility=Preemptibility.none)
+    queue = [waiting("first", 4), waiting("second", 2, device="cpu")]
+    flexible = running("r", 3, "n", 1, 2, priority=Priority.low, preemptibility=Preemptibility.semi)
+    shrink, *waits = decide(queue, nodes, [fixed, flexible], rule=RULE)
+    why = "preempted by job 'first', priority normal; preempted by job 'second', priority normal"
+    assert isinstance(shrink, Shrink)
+    assert (shrink.layout.world_size, shrink.releases, shrink.why) == (1, (("n", 2),), why)
+    assert [each.why.message for each in waits if isinstance(each, Wait)] == [
+        "preempting job 'r' to free devices for this job"
+    ] * 2
+    stiff = replace(flexible, smaller_sizes=sizes(2), preemptibility=Preemptibility.full)
+    assert decide(queue, nodes, [fixed, stiff], rule=RULE)[0] == Requeue("r", why), "it releases everything"
+
+
 def test_jobs_shrink_before_any_job_is_suspended() -> None:
     nodes = [node("n", 8, free=0)]
     held = [

@@ -140,6 +140,8 @@ def _check_reserved_devices(
 
 def _check_preemptions(decisions: Sequence[SchedulingDecision], running: Sequence[RunningJob]) -> None:
     held = {job.job_id: job for job in running}
+    preempted = [each.job_id for each in decisions if isinstance(each, Shrink | Requeue)]
+    assert len(preempted) == len(set(preempted)), "a job has one decision"
     for each in decisions:
         if isinstance(each, Shrink | Requeue):
             job = held[each.job_id]
