@@ -17,11 +17,17 @@ USER = 199_999
 """A user outside of that range."""
 
 
-def python_for_all(folder: Path) -> Path:
-    """Write a program into `folder` that runs this Python where every user can enter its folder; return its path."""
+def python_for_all(folder: Path, user: int | None = None) -> Path:
+    """Write a program into `folder` that runs this Python where every user can enter its folder; return its path.
+
+    Args:
+        folder: an existing folder.
+        user: the user that the program becomes; None for the present one.
+    """
     program = folder / "python-for-all"
     needed = (Path(sys.executable).resolve(), Path(sys.prefix).absolute(), Path(regroup.__file__).resolve())
-    command = f'exec {shlex.quote(sys.executable)} "$@"'
+    become = "" if user is None else f"setpriv --reuid {user} --regid {user} --clear-groups "
+    command = f'exec {become}{shlex.quote(sys.executable)} "$@"'
     if mounts := list(_mounts(folder, needed)):
         inside = " && ".join([*mounts, command])
         command = f'exec unshare --mount --propagation private sh -c {shlex.quote(inside)} sh "$@"'
