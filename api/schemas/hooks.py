@@ -1,6 +1,6 @@
 """Wire models of hooks and of their deliveries."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 from pydantic_core import PydanticCustomError
@@ -33,9 +33,8 @@ def _check_secret(value: SecretStr) -> SecretStr:
     return value
 
 
-SigningSecret = Annotated[
-    SecretStr, Field(json_schema_extra={"pattern": _SECRET_PATTERN}), AfterValidator(_check_secret)
-]
+_SECRET_SCHEMA: dict[str, Any] = {"pattern": _SECRET_PATTERN, "maxLength": len("whsec_") + 88}
+SigningSecret = Annotated[SecretStr, Field(json_schema_extra=_SECRET_SCHEMA), AfterValidator(_check_secret)]
 
 
 class _Body(BaseModel):
