@@ -1,20 +1,15 @@
 """The format of tokens: `rg_ID_SECRET`. The id finds the token, and the secret proves it.
 
-The prefix lets scanners of source code recognize a token. Only the SHA-256 of the secret is stored; a secret has 256
-random bits, so a slow hash would add nothing.
+The prefix lets scanners of source code recognize a token. Only the digest of the secret is stored.
 """
 
-import hashlib
-import hmac
 import re
-import secrets
 from dataclasses import dataclass, field
 
+from regroup.service.domain.random_secrets import ID_PATTERN, SECRET_PATTERN, digest_of, generate_id, generate_secret
+
 _PREFIX = "rg"
-_ID_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
-_ID_LENGTH = 12
-_SECRET_BYTES = 32
-_FORM = re.compile(rf"{_PREFIX}_([{_ID_DIGITS}]{{{_ID_LENGTH}}})_([A-Za-z0-9_-]{{43}})")
+_FORM = re.compile(rf"{_PREFIX}_({ID_PATTERN})_({SECRET_PATTERN})")
 
 
 @dataclass(frozen=True)
@@ -32,21 +27,15 @@ class TokenParts:
     @property
     def digest(self) -> str:
         """SHA-256 of the secret, in hexadecimal digits."""
-        return hashlib.sha256(self.secret.encode()).hexdigest()
+        return digest_of(self.secret)
 
 
 def generate_token() -> TokenParts:
     """Return a new random token."""
-    token_id = "".join(secrets.choice(_ID_DIGITS) for _ in range(_ID_LENGTH))
-    return TokenParts(token_id, secrets.token_urlsafe(_SECRET_BYTES))
+    return TokenParts(generate_id(), generate_secret())
 
 
 def parse_token(value: str) -> TokenParts | None:
     """Return the parts of a token; None if the text is not one."""
     match = _FORM.fullmatch(value)
     return None if match is None else TokenParts(match[1], match[2])
-
-
-def has_digest(token: TokenParts, digest: str) -> bool:
-    """Return True if the secret has this digest. Takes the same time for every wrong secret."""
-    return hmac.compare_digest(token.digest, digest)

@@ -4,18 +4,14 @@ A browser sends a cookie to every port of a host, so another user of the machine
 the storage of its origin, which includes the port. Only digests of both are stored.
 """
 
-import hashlib
-import hmac
 import re
-import secrets
 from dataclasses import dataclass, field
+
+from regroup.service.domain.random_secrets import ID_PATTERN, SECRET_PATTERN, generate_id, generate_secret
 
 SESSION_PREFIX = "ses_"
 """Begins the id of a session."""
-_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
-_ID_LENGTH = 12
-_SECRET_BYTES = 32
-_COOKIE = re.compile(rf"({SESSION_PREFIX}[{_DIGITS}]{{{_ID_LENGTH}}})\.([A-Za-z0-9_-]{{43}})")
+_COOKIE = re.compile(rf"({SESSION_PREFIX}{ID_PATTERN})\.({SECRET_PATTERN})")
 
 
 @dataclass(frozen=True)
@@ -33,26 +29,10 @@ class SessionCookie:
 
 def generate_cookie() -> SessionCookie:
     """Return a new random cookie."""
-    digits = "".join(secrets.choice(_DIGITS) for _ in range(_ID_LENGTH))
-    return SessionCookie(SESSION_PREFIX + digits, generate_secret())
-
-
-def generate_secret() -> str:
-    """Return a new random text of 256 bits, which can be a part of a URL."""
-    return secrets.token_urlsafe(_SECRET_BYTES)
+    return SessionCookie(SESSION_PREFIX + generate_id(), generate_secret())
 
 
 def parse_cookie(value: str) -> SessionCookie | None:
     """Return the parts of a cookie; None if the text is not one."""
     match = _COOKIE.fullmatch(value)
     return None if match is None else SessionCookie(match[1], match[2])
-
-
-def digest_of(secret: str) -> str:
-    """Return the SHA-256 of a secret, in hexadecimal digits."""
-    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
-
-
-def has_digest(secret: str, digest: str) -> bool:
-    """Return True if the secret has this digest. Takes the same time for every wrong secret."""
-    return hmac.compare_digest(digest_of(secret), digest)

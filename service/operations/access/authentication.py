@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from regroup.service.domain.api_tokens import has_digest, parse_token
+from regroup.service.domain.api_tokens import parse_token
 from regroup.service.domain.errors import UnauthorizedError
 from regroup.service.domain.identity import Identity, Role
+from regroup.service.domain.random_secrets import has_digest
 from regroup.service.policy.access.decision import restrict
 from regroup.service.store.rows.identity_rows import StoredToken
 from regroup.service.store.store import Store
@@ -44,7 +45,7 @@ class Authentication:
         """
         token = parse_token(value)
         stored = None if token is None else await self._find(token.id)
-        if token is None or stored is None or not has_digest(token, stored.token.digest):
+        if token is None or stored is None or not has_digest(token.secret, stored.token.digest):
             raise UnauthorizedError("the token is not one of this server")
         return identity_of(stored, self._clock())
 

@@ -1,7 +1,6 @@
 """Use cases of hooks: create, change, test and delete them, and the log of their deliveries."""
 
 import hmac
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
@@ -10,6 +9,7 @@ from typing import cast
 from regroup.service.domain.errors import ConflictError, FieldIssue, SpecError
 from regroup.service.domain.hooks import EVENT_TYPES, TEST_EVENT, DeliveryState, HookEvent, HookKind, is_event_filter
 from regroup.service.domain.keyring import KeyringError, Keys, no_keys, read_stored, stored_form
+from regroup.service.domain.random_secrets import generate_id
 from regroup.service.domain.webhook_signature import generate_secret
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.policy.hooks.destinations import DestinationRules, find_issue
@@ -19,8 +19,6 @@ from regroup.service.store.store import Store
 
 ROTATION_S = 86_400.0
 """Time after a rotation in which notifications are also signed with the former key."""
-_ID_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
-_ID_LENGTH = 12
 
 
 @dataclass(frozen=True)
@@ -214,7 +212,7 @@ def rules_of(settings: Settings) -> DestinationRules:
 
 
 def _new_id(prefix: str) -> str:
-    return f"{prefix}_{''.join(secrets.choice(_ID_DIGITS) for _ in range(_ID_LENGTH))}"
+    return f"{prefix}_{generate_id()}"
 
 
 def _plain(value: object) -> object:
