@@ -14,7 +14,7 @@ from regroup.api.schemas.jobs import Job
 from tests.support.servers.regroup_server import Server
 
 LIVE = ("QUEUED", "PLACING", "STARTING", "RUNNING", "RECOVERING", "RESIZING", "DRAINING", "SUSPENDED")
-_SHARED = ("served", "three", "two")
+_SHARED = ("served", "three", "two", "mounted", "isolated")
 """Fixtures: servers that several tests use, one after the other."""
 _failed = pytest.StashKey[bool]()
 

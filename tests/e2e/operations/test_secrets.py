@@ -160,6 +160,7 @@ def test_a_stored_secret_reaches_ranks_and_nothing_else(mounted: Server, tmp_pat
     job = client.submit({"name": "stored", "workload": workload, "secrets": secrets, **parts})
     eventually(lambda: (report / "values").exists() and (report / "values").read_text(), 120)
     assert client.secret("default", "tracker").used_at is not None
+    eventually(lambda: client.get(job.id).state == "RUNNING")  # the script writes before its rank is reported
     found = list(client.exec(job.id, ["sh", "-c", 'echo "my $TOKEN"'], rank=0))
     written = b"".join(event.data for event in found if isinstance(event, ExecOutput))
     assert b"my " + b"*" * len(VALUE) in written
