@@ -2,37 +2,32 @@
 
 import asyncio
 import os
-import resource
-import signal
 import socket
-from collections.abc import Callable, Generator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import TypeVar
 
 import structlog
-import uvicorn
 
 from regroup.api.app import create_app
 from regroup.api.web.access import SIGN_IN
 from regroup.api.web.server_config import configure, load_tls
 from regroup.service.local import api_token, private_files, secrets_key
+from regroup.service.local.allocator import limit_arenas
 from regroup.service.local.api_token import ApiToken
+from regroup.service.local.asgi_server import AsgiServer, allow_descriptors, stop_on_signals
 from regroup.service.local.data_marker import mark_data_folders
+from regroup.service.local.log_format import hide_variables
 from regroup.service.local.server_exit import LISTENER, StartConditions, end_within
 from regroup.service.operations.access.sessions import LINK_S, Link
 from regroup.service.server import control_plane
-from regroup.service.server.allocator import limit_arenas
 from regroup.service.server.listener import bind, url_of
-from regroup.service.server.log_format import hide_variables
 from regroup.service.settings import Settings
 
-_DESCRIPTORS = 65_536
 T = TypeVar("T")
 _EXIT_S = 3.0
 """Longest time between the end of the server's work and the end of the process."""
-_END_S = 10.0
-"""Longest time between a signal and the end of the process. `regroup down` waits longer."""
 _log = structlog.get_logger(__name__)
 _DRAIN_S = 3  # clients that follow streams hold their requests open; they reconnect to the next server
 
@@ -55,7 +50,7 @@ def serve(settings: Settings) -> None:
         os.environ.pop(name, None)
     private_files.prepare_state_dir(settings.state_dir)
     mark_data_folders(settings.state_dir, settings.storage_uri, settings.blob_uri)
-    _allow_descriptors()
+    allow_descriptors()
     if LISTENER not in os.environ:  # else the record is this process's own
         control_plane.refuse_second(settings.state_dir)
     token = api_token.ensure_token(settings.token_path, create=settings.token_file is None)
@@ -78,7 +73,7 @@ def down(state_dir: Path, grace_s: float, on_wait: Callable[[int, float], None])
 
 async def _serve(settings: Settings, token: ApiToken, conditions: StartConditions) -> None:
     stopping, head_lost = asyncio.Event(), asyncio.Event()
-    _stop_on_signals(stopping)
+    stop_on_signals(stopping)
     inherited = os.environ.pop(LISTENER, None)
     with bind(settings) if inherited is None else socket.socket(fileno=int(inherited)) as listener:
         kept = os.dup(listener.fileno())  # the web server closes its own
@@ -96,9 +91,9 @@ async def _run(
         services = await _enter_unless_stopped(stack, control_plane.control_plane(settings, head_lost), stopping)
         if services is None:
             return
-        _stop_on_signals(stopping)  # again, because Ray replaced the handlers
+        stop_on_signals(stopping)  # again, because Ray replaced the handlers
         app = create_app(services, token)
-        web = _Server(configure(app, settings, log_level="warning", timeout_graceful_shutdown=_DRAIN_S))
+        web = AsgiServer(configure(app, settings, log_level="warning", timeout_graceful_shutdown=_DRAIN_S))
         serving = asyncio.create_task(web.serve(sockets=[listener]))
         started = asyncio.create_task(web.up.wait())
         stopped = asyncio.create_task(stopping.wait())
@@ -126,7 +121,7 @@ async def _run(
 def _ready_line(settings: Settings, url: str, dashboard: str | None) -> str:
     if dashboard is None:
         return f"regroup serves at {url}"
-    token = "" if settings.ray_address else f" (it asks for the token in {settings.ray_token_path})"
+    token = "" if not settings.has_local_ray else f" (it asks for the token in {settings.ray_token_path})"
     return f"regroup serves at {url}, Ray dashboard at {dashboard}{token}"
 
 
@@ -138,14 +133,6 @@ def _is_for_one_user(settings: Settings) -> bool:
 
 def _sign_in_line(url: str, link: Link) -> str:
     return f"to sign a browser in, open {url}{SIGN_IN}?code={link.code} (once, within {LINK_S / 60:.0f} minutes)"
-
-
-def _allow_descriptors() -> None:
-    """Raise the limit of open files as far as this user may: each connection needs one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    requested = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < requested:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (requested, hard))
 
 
 async def _enter_unless_stopped(
@@ -163,33 +150,3 @@ async def _enter_unless_stopped(
         return None
     finally:
         stopped.cancel()
-
-
-def _stop_on_signals(stopping: asyncio.Event) -> None:
-    def stop() -> None:
-        if not stopping.is_set():
-            stopping.set()
-            end_within(_END_S)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
-
-
-class _Server(uvicorn.Server):
-    """A uvicorn server that signals when it has started.
-
-    It does not handle signals: uvicorn would raise them again before the control plane is closed.
-    """
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.up = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self.up.set()
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield

@@ -6,7 +6,7 @@ from typing import Any
 import uvicorn
 
 from regroup.api.web.connections import connection_class
-from regroup.service.domain.errors import ConflictError
+from regroup.service.local.asgi_server import load_certificate
 from regroup.service.settings import Settings
 
 _OTHER_REQUESTS = 1000  # in addition to streams; more connections get 503
@@ -42,12 +42,4 @@ def load_tls(settings: Settings) -> ssl.SSLContext | None:
     """
     if settings.tls_cert is None:
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConflictError(
-            f"the certificate {settings.tls_cert} with the key {settings.tls_key} cannot be used: {error}"
-        ) from error
-    return context
+    return load_certificate(settings.tls_cert, settings.tls_key)

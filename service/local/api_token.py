@@ -44,8 +44,13 @@ def own_token(state_dir: Path) -> str:
     return (state_dir / TOKEN_NAME).read_text().strip()
 
 
-def ensure_token(path: Path, *, create: bool) -> ApiToken:
+def ensure_token(path: Path, *, create: bool, setting: str = TOKEN_FILE_VARIABLE) -> ApiToken:
     """Return the token in a file. With `create`, write a random one first if there is no file.
+
+    Args:
+        path: the file.
+        create: False if the operator must create the file.
+        setting: flag or variable that names the file, for messages.
 
     Raises:
         ConflictError: the file does not exist, is readable by other users, or has no usable token.
@@ -56,13 +61,14 @@ def ensure_token(path: Path, *, create: bool) -> ApiToken:
         with path.open() as file:
             found, value = os.fstat(file.fileno()), file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConflictError(f"the token file {path} cannot be read ({error}): correct REGROUP_TOKEN_FILE") from error
+        raise ConflictError(f"the token file {path} cannot be read ({error}): correct {setting}") from error
     mode = stat.S_IMODE(found.st_mode)
     # Kubernetes mounts a Secret for the group of the pod. A file of the state directory has no such reason.
     if mode & (0o077 if create else 0o007) or found.st_uid not in (os.geteuid(), 0):
+        remedy = "remove it, and the server creates another; or " if create else ""
         raise ConflictError(
-            f"the token file {path} (user {found.st_uid}, mode {mode:04o}) is not private: remove it, and the server "
-            f"creates another; or type `chmod 600 {path}` if no other user has read it"
+            f"the token file {path} (user {found.st_uid}, mode {mode:04o}) is not private: {remedy}"
+            f"type `chmod 600 {path}` if no other user has read it"
         )
     if len(value) < _MIN_CHARACTERS or not value.isascii() or not value.isprintable() or " " in value:
         raise ConflictError(

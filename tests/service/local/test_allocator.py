@@ -9,7 +9,7 @@ import pytest
 _PROGRAM = """
 import re, sys
 from pathlib import Path
-from regroup.service.server.allocator import trim_memory
+from regroup.service.local.allocator import trim_memory
 
 def used_mib():
     return int(re.search(r"RssAnon:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
@@ -36,7 +36,7 @@ def test_memory_between_pieces_in_use_returns_to_the_operating_system() -> None:
 _THREADS = """
 import re, threading
 from pathlib import Path
-from regroup.service.server.allocator import limit_arenas
+from regroup.service.local.allocator import limit_arenas
 
 limited = limit_arenas() if LIMIT else None
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from regroup.service.server.log_format import hide_variables
+from regroup.service.local.log_format import hide_variables
 
 
 @pytest.fixture(autouse=True)
