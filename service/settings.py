@@ -1,7 +1,5 @@
 """Settings of a control plane, read from flags or `REGROUP_*` environment variables."""
 
-import ipaddress
-import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -10,6 +8,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from regroup.service.domain import setting_values
 from regroup.service.domain.loopback import is_loopback_host
 from regroup.service.domain.topology import DOMAIN_LEVELS
 from regroup.workers.contract.storage_uri import find_uri_problem
@@ -20,7 +19,6 @@ _MAX_SIZE_BYTES = 2**50
 _MAX_COUNT = 1_000_000
 _MAX_S = 10 * 365 * 86400.0
 """Longest time: ten years. It keeps every time that is computed from a setting within the range of the databases."""
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 _Seconds = Annotated[float, Field(ge=0, le=_MAX_S, allow_inf_nan=False)]
 _PositiveSeconds = Annotated[float, Field(gt=0, le=_MAX_S, allow_inf_nan=False)]
 
@@ -104,6 +102,12 @@ class Settings(BaseSettings):
 
     ray_address: str = ""
     """Ray cluster to join, as `host:port`. Default: start a local Ray cluster."""
+    gateway_url: str = Field(default="", max_length=2000)
+    """Gateway of a Ray cluster, as `https://HOST:PORT`, instead of `ray_address`; see docs/operations/gateway.md."""
+    gateway_token_file: Path | None = None
+    """File with the token of the gateway."""
+    gateway_ca_file: Path | None = None
+    """Certificates that may sign the one of the gateway, PEM. Default: those of the system."""
     local_nodes: int = Field(default=1, ge=0, le=64)
     """Number of training nodes of a local Ray cluster, in addition to its head."""
     slots_per_node: int = Field(default=2, ge=1, le=1024)
@@ -252,8 +256,9 @@ class Settings(BaseSettings):
         return value
 
     @field_validator(
-        "state_dir", "token_file", "unix_socket", "tls_cert", "tls_key", "smtp_password_file", "secrets_key_file"
-    )
+        "state_dir", "token_file", "unix_socket", "tls_cert", "tls_key", "smtp_password_file", "secrets_key_file",
+        "gateway_token_file", "gateway_ca_file",
+    )  # fmt: skip
     @classmethod
     def _make_absolute(cls, value: Path | None) -> Path | None:
         return None if value is None or value == Path() else value.expanduser().absolute()
@@ -261,20 +266,14 @@ class Settings(BaseSettings):
     @field_validator("public_hosts")
     @classmethod
     def _check_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if wrong := next((name for name in value if not _NAME.fullmatch(name)), None):
-            raise ValueError(f"public_hosts: {wrong!r} is not a host name; give names without scheme and port")
+        setting_values.check_host_names("public_hosts", value)
         return tuple(name.lower() for name in value)
 
     @field_validator("port_range")
     @classmethod
     def _check_ports(cls, value: str | None) -> str | None:
         if value is not None:
-            first, last = (int(part) for part in value.split("-"))
-            if not 1 <= first <= last <= 65535:
-                raise ValueError(
-                    f"port_range {value!r} is not a range of ports: give the first and the last port, from 1 to 65535, "
-                    "for example 20000-29999"
-                )
+            setting_values.check_port_range("port_range", value)
         return value
 
     @field_validator("rank_users")
@@ -294,12 +293,7 @@ class Settings(BaseSettings):
     @field_validator("proxy_addresses", "hook_private_networks")
     @classmethod
     def _check_networks(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        for each in value:
-            try:
-                ipaddress.ip_network(each)
-            except ValueError as error:
-                remedy = "give addresses or networks such as 10.0.0.0/8"
-                raise ValueError(f"{info.field_name}: {error}; {remedy}") from error
+        setting_values.check_networks(str(info.field_name), value)
         return value
 
     @model_validator(mode="after")
@@ -328,6 +322,21 @@ class Settings(BaseSettings):
         parts = urlsplit(self.oidc_issuer)
         if self.oidc_issuer and parts.scheme != "https" and not is_loopback_host(parts.hostname or ""):
             raise _invalid("oidc_issuer", self.oidc_issuer, "must begin with https://: its keys decide who enters")
+        return self
+
+    @model_validator(mode="after")
+    def _check_gateway(self) -> Self:
+        if not self.gateway_url:
+            for field in ("gateway_token_file", "gateway_ca_file"):
+                if (file := getattr(self, field)) is not None:
+                    raise _invalid(field, str(file), "has no effect without gateway_url")
+            return self
+        if self.ray_address:
+            raise _invalid("ray_address", self.ray_address, "gateway_url names a cluster, too: give one of them")
+        if self.gateway_token_file is None:
+            raise _invalid("gateway_token_file", None, "gateway_url needs gateway_token_file, the token of the gateway")
+        if problem := setting_values.find_gateway_problem(self.gateway_url):
+            raise _invalid("gateway_url", self.gateway_url, problem)
         return self
 
     @model_validator(mode="after")
@@ -370,6 +379,11 @@ class Settings(BaseSettings):
     def has_tls(self) -> bool:
         """True if browsers reach the server over TLS."""
         return self.tls_cert is not None or self.behind_proxy
+
+    @property
+    def has_local_ray(self) -> bool:
+        """True if the server starts a Ray cluster on this machine."""
+        return not self.ray_address and not self.gateway_url
 
     @property
     def token_path(self) -> Path:

@@ -15,6 +15,7 @@ from regroup.api.cli.commands import (
     drain,
     evidence,
     exec,
+    gateway,
     hooks,
     inspect,
     nodes,
@@ -47,7 +48,7 @@ app = typer.Typer(
 )
 
 VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
-    ("Server", (serve.serve, serve.down, serve.demo)),
+    ("Server", (serve.serve, serve.down, serve.demo, gateway.gateway)),
     (
         "Jobs",
         (

@@ -70,7 +70,7 @@ class Scheduler:
         rule = replace(queue_view.rule_of(settings), links=measured)
         decisions = await _run(partial(decide, waiting, nodes, running, quotas, now_s=now, rule=rule))
         lost = await leader.cluster.lost_nodes() if any(isinstance(each, Wait) for each in decisions) else ()
-        self._lost = describe_lost_nodes(lost, is_local=not settings.ray_address, restarts=settings.restart_local_nodes)
+        self._lost = describe_lost_nodes(lost, is_local=settings.has_local_ray, restarts=settings.restart_local_nodes)
         if settings.autoscale:
             by_id = {job.job_id: job for job in waiting}
             waits = [(by_id[each.job_id], each.why.reason) for each in decisions if isinstance(each, Wait)]

@@ -19,6 +19,8 @@ from regroup.service.controller.controller import Controller
 from regroup.service.domain.errors import ConflictError
 from regroup.service.domain.limits import Limit
 from regroup.service.local import processes, program_end, ray_cluster
+from regroup.service.local.allocator import run_memory_trim
+from regroup.service.local.api_token import ensure_token
 from regroup.service.local.private_files import write_private
 from regroup.service.local.processes import Process
 from regroup.service.local.program_end import EndedPrograms
@@ -34,7 +36,7 @@ from regroup.service.operations.services import Services
 from regroup.service.operations.usage import run_folding
 from regroup.service.ports.cluster import Cluster
 from regroup.service.ray_adapter.reach import check_reachable
-from regroup.service.server.allocator import run_memory_trim
+from regroup.service.remote_cluster.client import RemoteCluster
 from regroup.service.settings import Settings
 from regroup.service.spec.prices import read_prices
 from regroup.service.store.store import Store
@@ -85,7 +87,7 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
         cluster = await _join(settings)
         controller = Controller(store, cluster, settings, keys=keys)
         tasks, usage, refusals = ServerTasks(controller.passes), BlobUsage(), Counter[Limit]()
-        starts = NodeStarts() if not settings.ray_address and settings.restart_local_nodes else None
+        starts = NodeStarts() if settings.has_local_ray and settings.restart_local_nodes else None
         metrics = Metrics(store, rule_of(settings), cluster=cluster, tasks=tasks, blob_bytes=lambda: usage.bytes,
                           local_node_starts=lambda: {} if starts is None else asdict(starts),
                           prices=prices, refusals=refusals, keys=keys,
@@ -182,6 +184,8 @@ def _describe(programs: EndedPrograms) -> str:
 async def _join(settings: Settings) -> Cluster:
     topology = Topology(settings)
     topology.check()  # before anything starts: an invalid file is an error now, but only a warning later
+    if settings.gateway_url:
+        return await _join_remotely(settings, topology)
     address, dashboard = settings.ray_address, None
     if not address:
         local, was_there = await asyncio.to_thread(ray_cluster.ensure, settings)
@@ -199,3 +203,12 @@ async def _join(settings: Settings) -> Cluster:
     from regroup.service.ray_adapter.cluster import RayCluster
 
     return await RayCluster.connect(address, dashboard, topology=topology)
+
+
+async def _join_remotely(settings: Settings, topology: Topology) -> Cluster:
+    assert settings.gateway_token_file is not None, "Settings checks it"
+    token = ensure_token(settings.gateway_token_file, create=False, setting="REGROUP_GATEWAY_TOKEN_FILE")
+    remote = await RemoteCluster.connect(
+        settings.gateway_url, token.value, ca_file=settings.gateway_ca_file, topology=topology
+    )
+    return remote.as_cluster()

@@ -62,6 +62,11 @@ def test_another_address_is_refused_with_a_remedy(host: str) -> None:
             },
             "would carry the password",
         ),
+        ({"gateway_url": "https://gateway:8600"}, "gateway_url needs gateway_token_file"),
+        ({"gateway_token_file": "t"}, "has no effect without gateway_url"),
+        ({"gateway_ca_file": "t"}, "has no effect without gateway_url"),
+        ({"gateway_url": "https://g", "ray_address": "h:1"}, "names a cluster, too: give one of them"),
+        ({"gateway_url": "http://g", "gateway_token_file": "t"}, "must begin with https://"),
         ({"oidc_issuer": "https://issuer"}, "belong together"),
         ({"oidc_audience": "regroup"}, "belong together"),
         ({"oidc_issuer": "http://issuer", "oidc_audience": "regroup"}, "must begin with https://"),
@@ -115,3 +120,10 @@ def test_every_number_has_bounds() -> None:
 def test_an_invalid_setting_is_refused(field: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Settings(**field)  # pyright: ignore[reportArgumentType]
+
+
+def test_the_server_starts_ray_only_without_another_cluster() -> None:
+    assert Settings().has_local_ray
+    assert not Settings(ray_address="head:6379").has_local_ray
+    remote = Settings(gateway_url="https://gateway:8600", gateway_token_file=Path("token"))
+    assert not remote.has_local_ray and remote.gateway_token_file == Path.cwd() / "token"

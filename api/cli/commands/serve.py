@@ -69,6 +69,10 @@ RayAddress = Annotated[
     str | None,
     typer.Option("--ray-address", metavar="HOST:PORT", help="Join this Ray cluster instead of starting a local one."),
 ]
+GatewayUrl = Annotated[
+    str | None,
+    typer.Option("--gateway-url", metavar="URL", help="Use the Ray cluster of this `regroup gateway` instead."),
+]
 LocalNodes = Annotated[
     int | None,
     typer.Option("--local-nodes", metavar="N", min=0, help="Ray nodes for training on this machine.  [default: 1]"),
@@ -117,6 +121,7 @@ def serve(
     storage_uri: StorageUri = None,
     blob_uri: BlobUri = None,
     ray_address: RayAddress = None,
+    gateway_url: GatewayUrl = None,
     local_nodes: LocalNodes = None,
     slots_per_node: Slots = None,
     allow_faults: AllowFaults = False,
@@ -141,6 +146,7 @@ def serve(
         storage_uri=storage_uri,
         blob_uri=blob_uri,
         ray_address=ray_address,
+        gateway_url=gateway_url,
         local_nodes=local_nodes,
         slots_per_node=slots_per_node,
         allow_faults=allow_faults or None,

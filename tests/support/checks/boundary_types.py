@@ -9,13 +9,14 @@ ROOT = Path(__file__).resolve().parents[3]
 BOUNDARIES = (
     "service/ports",
     "service/ray_adapter",
+    "service/remote_cluster",
     "service/supervisor/supervisor.py",
     "workers/agent/agent.py",
     "workers/agent/standby.py",
     "workers/contract",
 )
 """Modules whose public names are called from another process or describe what travels between processes."""
-CODECS = ("workers/contract/codec.py",)
+CODECS = ("workers/contract/codec.py", "service/remote_cluster/wire.py")
 """Modules that convert records to plain data and back: only they may know both."""
 _CODEC_NAMES = frozenset({"to_json", "from_json", "encode", "decode", "set_fields"})
 

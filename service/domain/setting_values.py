@@ -1,0 +1,50 @@
+"""Checks of values that settings have: host names, networks, ranges of ports, and the URL of a gateway."""
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from regroup.service.domain.loopback import is_loopback_host
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
+_MAX_PORT = 65535
+
+
+def check_host_names(setting: str, names: Sequence[str]) -> None:
+    """Check that these are host names without scheme and port; raise ValueError otherwise."""
+    if wrong := next((name for name in names if not _NAME.fullmatch(name)), None):
+        raise ValueError(f"{setting}: {wrong!r} is not a host name; give names without scheme and port")
+
+
+def check_networks(setting: str, networks: Sequence[str]) -> None:
+    """Check that these are addresses or networks; raise ValueError otherwise."""
+    for each in networks:
+        try:
+            ipaddress.ip_network(each)
+        except ValueError as error:
+            raise ValueError(f"{setting}: {error}; give addresses or networks such as 10.0.0.0/8") from error
+
+
+def check_port_range(setting: str, value: str) -> None:
+    """Check that a text of the form `N-M` is a range of ports; raise ValueError otherwise."""
+    first, last = (int(part) for part in value.split("-"))
+    if not 1 <= first <= last <= _MAX_PORT:
+        raise ValueError(
+            f"{setting} {value!r} is not a range of ports: give the first and the last port, from 1 to {_MAX_PORT}, "
+            "for example 20000-29999"
+        )
+
+
+def find_gateway_problem(url: str) -> str:
+    """Return why a URL cannot be that of a gateway; empty if it can."""
+    try:
+        parts = urlsplit(url)
+        has_address = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:  # brackets or a port that are not of an address
+        return "must be https://HOST:PORT"
+    if parts.scheme not in ("http", "https") or not has_address or parts.path.strip("/") or parts.query:
+        return "must be https://HOST:PORT"
+    if parts.scheme == "http" and not is_loopback_host(parts.hostname or ""):
+        return "must begin with https://: calls carry secrets of jobs"
+    return ""
