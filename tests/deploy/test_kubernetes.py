@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -172,10 +173,13 @@ def test_every_named_port_exists(base: list[Manifest]) -> None:
 def test_config_maps_exist_and_secrets_are_created_as_documented(base: list[Manifest]) -> None:
     assert references(base, "ConfigMap") <= set(named(base, "ConfigMap"))
     secrets = references(base, "Secret") | {named(base, "RayCluster")["regroup"]["spec"]["authOptions"]["secretName"]}
-    assert secrets == {"regroup-api-token", "regroup-database", "regroup-ray-token", "regroup-storage"}
+    assert secrets == {
+        "regroup-api-token", "regroup-database", "regroup-gateway-tls", "regroup-gateway-token", "regroup-ray-token",
+        "regroup-storage",
+    }  # fmt: skip
     guide = (ROOT / "docs" / "deploy.md").read_text()
     for secret in secrets:
-        assert f"create secret generic {secret}" in guide
+        assert re.search(rf"create secret (generic|tls) {secret}\b", guide), secret
     assert named(base, "Secret") == {}, "no secret in the repository"
 
 
@@ -205,7 +209,7 @@ def test_only_workers_have_training_resources(base: list[Manifest]) -> None:
 def test_torch_is_only_where_ranks_run(base: list[Manifest]) -> None:
     images = {name: container["image"].partition(":")[0] for name, container in containers(base).items()}
     assert images["ray-worker"] == "regroup-worker"
-    assert {images[name] for name in ("control", "ray-node", "ray-head")} == {"regroup-control"}
+    assert {images[name] for name in ("control", "gateway", "ray-node", "ray-head")} == {"regroup-control"}
 
 
 def test_storage_credentials_are_where_storage_is_used(base: list[Manifest]) -> None:
@@ -249,7 +253,7 @@ def test_the_state_directory_is_not_the_mounted_folder_itself(base: list[Manifes
 
 def test_ray_requires_a_token_everywhere_and_has_shared_memory(base: list[Manifest]) -> None:
     assert named(base, "RayCluster")["regroup"]["spec"]["authOptions"]["mode"] == "token"
-    for name in ("control", "ray-node"):
+    for name in ("gateway", "ray-node"):
         variables = {variable["name"]: variable for variable in containers(base)[name]["env"]}
         assert variables["RAY_AUTH_MODE"]["value"] == "token"
         assert variables["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"]["name"] == "regroup-ray-token"
@@ -262,7 +266,7 @@ def test_ray_requires_a_token_everywhere_and_has_shared_memory(base: list[Manife
 def test_versions_match_the_constraints(base: list[Manifest]) -> None:
     constraints = (ROOT / "constraints.txt").read_text()
     assert f"ray=={named(base, 'RayCluster')['regroup']['spec']['rayVersion']}\n" in constraints
-    for name in ("control", "ray-worker"):
+    for name in ("control", "gateway", "ray-worker"):
         assert containers(base)[name]["image"].endswith(f":{regroup.__version__}")
 
 
@@ -277,7 +281,7 @@ def test_the_overlay_in_the_guide_sets_the_images_of_all_containers(
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     shutil.copy(ROOT / "deploy/kubernetes/ray-images.yaml", tmp_path)
     manifests = render(tmp_path)
-    ours = {"control", "ray-node", "ray-head", "ray-worker", "node-labels"}
+    ours = {"control", "gateway", "ray-node", "ray-head", "ray-worker", "node-labels"}
     init = [one for _, spec in pods(manifests) for one in spec.get("initContainers", [])]
     images = {one["name"]: one["image"] for one in (*containers(manifests).values(), *init) if one["name"] in ours}
     assert images.keys() == ours
@@ -325,6 +329,36 @@ def test_agents_get_the_rights_to_switch_users_only_with_the_component_for_it(
     assert parse_user_range(users).size > 60_000
     others = [each for name, each in containers(manifests).items() if name != "ray-worker"]
     assert all(each["securityContext"]["capabilities"] == {"drop": ["ALL"]} for each in others)
+
+
+def test_no_ray_process_shares_a_pod_with_the_control_plane(base: list[Manifest]) -> None:
+    (spec,) = [spec for _, spec in pods(base) if any(each["name"] == "control" for each in spec["containers"])]
+    assert [each["name"] for each in spec["containers"]] == ["control", "metrics-proxy"]
+    assert "ray" not in str(spec).replace("regroup-gateway", "").lower()
+    (metadata,) = [metadata for metadata, found in pods(base) if found is spec]
+    assert "regroup.io/ray" not in metadata["labels"], "Ray nodes may not connect to it"
+
+
+def test_only_the_control_plane_reaches_the_gateway_and_only_the_gateway_has_its_key(base: list[Manifest]) -> None:
+    control, gateway = containers(base)["control"], containers(base)["gateway"]
+    flags = dict(flag.removeprefix("--").split("=") for flag in gateway["args"])
+    mounted = {mount["mountPath"]: mount["name"] for mount in gateway["volumeMounts"]}
+    assert {str(Path(flags[name]).parent) for name in ("token-file", "tls-cert", "tls-key")} <= mounted.keys()
+    (url,) = [value for flag, value in pairwise(control["args"]) if flag == "--gateway-url"]
+    (service,) = [each for each in named(base, "Service").values() if each["metadata"]["name"] in url]
+    assert url == f"https://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+    volumes = {volume["name"]: volume for _, spec in pods(base) for volume in spec.get("volumes", [])}
+    assert [item["key"] for item in volumes["gateway-certificate"]["secret"]["items"]] == ["tls.crt"]
+    having = {
+        name for name, each in containers(base).items()
+        if any(mount["name"] in ("token", "tls") for mount in each.get("volumeMounts", []))
+    }  # fmt: skip
+    assert having == {"gateway"}
+    callers = [
+        rule["from"] for policy in named(base, "NetworkPolicy").values() for rule in policy["spec"].get("ingress", [])
+        if {"port": "gateway"} in rule.get("ports", [])
+    ]  # fmt: skip
+    assert callers == [[{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "regroup-control"}}}]]
 
 
 def test_the_api_is_not_exposed_before_it_has_access_control(base: list[Manifest]) -> None:
