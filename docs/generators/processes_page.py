@@ -33,6 +33,8 @@ _PROCESSES = {
     "api/cli": "user",
     "api/chaos": "user",
     "service/server": "server",
+    "service/gateway": "gateway",
+    "service/remote_cluster": "server",
     "service/operations": "server",
     "service/observability": "server",
     "service/controller": "server",
@@ -70,6 +72,7 @@ _PROCESSES = {
 _LEGEND = {
     "user": ("#fde68a", "command line, notebook"),
     "server": ("#bfdbfe", "control plane"),
+    "gateway": ("#fde2e2", "gateway"),
     "supervisor": ("#fecaca", "supervisor (one per job)"),
     "agent": ("#bbf7d0", "agent (one per job and node)"),
     "zygote": ("#d9f99d", "zygote"),
