@@ -57,7 +57,7 @@ def run(*arguments: str) -> int | str | None:
 
 def test_the_list_of_commands() -> None:
     assert [verb.__name__ for _, verbs in VERBS for verb in verbs] == [
-        "serve", "down", "demo", "submit", "run", "validate", "resize", "suspend", "resume", "budget",
+        "serve", "down", "demo", "gateway", "submit", "run", "validate", "resize", "suspend", "resume", "budget",
         "cancel", "release",
         "jobs", "get", "why", "watch", "logs", "stacks", "exec",
         "steps", "events", "evidence", "checkpoints", "export",
