@@ -1,9 +1,8 @@
 """Wire models of `/v1/jobs/{job}/stacks`."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from pydantic import BaseModel, ConfigDict
+
+from regroup.service.ports import cluster
 
 
 class RankStack(BaseModel):
@@ -34,7 +33,7 @@ class Stacks(BaseModel):
     """Stacks of each rank."""
 
 
-def rank_stack(rank: int, found: Mapping[str, Any]) -> RankStack:
+def rank_stack(rank: int, found: cluster.RankStack) -> RankStack:
     """Convert the stacks of a rank from its agent's answer."""
-    step, phase = found["place"] or (None, None)
-    return RankStack(rank=rank, node=found["node"], pid=found["pid"], step=step, phase=phase, text=found["text"])
+    step, phase = found.place or (None, None)
+    return RankStack(rank=rank, node=found.node, pid=found.pid, step=step, phase=phase, text=found.text)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 import structlog
 
@@ -33,6 +33,7 @@ from regroup.service.controller.spares import SpareReconciler
 from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, PreconditionError, UnavailableError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.accounting import goodput
+from regroup.service.policy.recovery.restore_source import SavedCheckpoint
 from regroup.service.ports.assignment import Drain, NodeAssignment, Resize
 from regroup.service.ports.cluster import (
     ClusterUnavailableError,
@@ -41,6 +42,7 @@ from regroup.service.ports.cluster import (
     job_id_of,
     supervisor_name,
 )
+from regroup.service.ports.start_config import StartConfig, stored_incidents, with_devices
 from regroup.service.ports.sync import Intents, SupervisorStatus, SyncReply, SyncRequest
 from regroup.service.settings import Settings
 from regroup.service.store.jobs.job_writer import SUSPEND
@@ -134,42 +136,41 @@ async def _start_supervisor(
     leader: LeaderContext, job: JobRow, rows: Sequence[Allocation], devices: Mapping[str, Sequence[int]]
 ) -> None:
     """Start the supervisor with the generations and incidents of the database: a new cluster has no records of them."""
-    generations = [(generation.number, generation.start_step) for generation in await leader.store.generations(job.id)]
+    generations = {generation.number: generation.start_step for generation in await leader.store.generations(job.id)}
     incidents = [incident.data for incident in (await leader.store.incidents(job.id))[-_MOST_INCIDENTS:]]
-    config = {
-        **_start_config(leader.settings, job, rows, devices), "generations": generations, "incidents": incidents,
-    }  # fmt: skip
+    config = _start_config(leader.settings, job, rows, devices)
+    config = replace(config, generations=generations, incidents=stored_incidents(incidents))
     await leader.cluster.start_supervisor(supervisor_name(job.id), config)
 
 
 def _start_config(
     settings: Settings, job: JobRow, rows: Iterable[Allocation], devices: Mapping[str, Sequence[int]]
-) -> dict[str, Any]:
+) -> StartConfig:
     """Return the start config of the supervisor."""
     allocations = JobAllocations(list(rows))
     assignment = allocations.assignment
     change = assignment.change
-    layout = change.layout_before if isinstance(change, Resize) else assignment.layout
     first, _, last = (settings.port_range or "").partition("-")
-    return {
-        "job_id": job.id,
-        "spec": job.spec,
-        "storage_uri": job.storage_uri,
-        # A job with a user of its own makes its datasets itself, so it shares them with no other job.
-        "datasets_uri": (job.storage_uri if settings.rank_users else job.storage_uri.removesuffix(f"/jobs/{job.id}"))
-        + "/datasets",
-        "nodes": [node.to_json() for node in _start_nodes(allocations, devices)],
-        "blob_uri": settings.blob_uri,
-        "code_limit_bytes": settings.upload_limit_bytes,
-        "layout": layout.to_json(),
-        "attempt": assignment.attempt,
-        "allow_faults": settings.allow_faults,
-        "resume": {"uri": job.resume_uri, "step": _step_of(job.resume_uri)} if job.resume_uri else None,
-        "ifname": settings.ifname,
-        "preflight": settings.preflight,
-        "rank_users": settings.rank_users,
-        "port_range": [int(first), int(last)] if first else None,
-    }  # fmt: skip
+    # A job with a user of its own makes its datasets itself, so it shares them with no other job.
+    shared = job.storage_uri if settings.rank_users else job.storage_uri.removesuffix(f"/jobs/{job.id}")
+    return StartConfig(
+        job_id=job.id,
+        spec=job.parsed_spec(),
+        nodes=with_devices(_start_nodes(allocations, devices)),
+        layout=change.layout_before if isinstance(change, Resize) else assignment.layout,
+        storage_uri=job.storage_uri,
+        datasets_uri=f"{shared}/datasets",
+        blob_uri=settings.blob_uri,
+        code_limit_bytes=settings.upload_limit_bytes,
+        allow_faults=settings.allow_faults,
+        attempt=assignment.attempt,
+        resume=SavedCheckpoint(job.resume_uri, 0, _step_of(job.resume_uri)) if job.resume_uri else None,
+        ifname=settings.ifname or "",
+        port_first=int(first or 0),
+        port_last=int(last or 0),
+        preflight=settings.preflight,
+        rank_users=settings.rank_users,
+    )
 
 
 def _start_nodes(allocations: JobAllocations, devices: Mapping[str, Sequence[int]]) -> Sequence[NodeAssignment]:

@@ -11,6 +11,7 @@ from regroup.service.domain.errors import ConflictError, NotFoundError, RegroupE
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.rows.records import JobRow
 from regroup.service.store.store import Store
+from regroup.workers.contract.agent_records import CommandExit, CommandOutput, CommandRequest
 
 _PIECE_BYTES = 64 * 1024
 _WAIT_S = 5.0
@@ -52,16 +53,6 @@ class Output:
     data: bytes
 
 
-@dataclass(frozen=True)
-class CommandExit:
-    """Exit of a command."""
-
-    code: int
-    """Exit code, negative for a signal."""
-    why: str
-    """`exited`, `timeout`, `ended` (the job ended, or no client read) or `lost` (the agent or zygote is gone)."""
-
-
 async def start_command(
     store: Store, cluster: Cluster, job: JobRow, command: Command, *, now: float, author: Author
 ) -> RunningCommand:
@@ -87,11 +78,8 @@ async def start_command(
     key = uuid.uuid4().hex
     record = {**recorded_command(command.argv), "rank": command.rank, "node": place["node_name"]}
     await store.note(job.id, "exec", record, now=now, author=author)
-    order = {
-        "key": key, "rank": command.rank, "command": list(command.argv), "timeout_s": command.timeout_s,
-        "stdin": command.stdin,
-    }  # fmt: skip
-    generation = await cluster.execute(job.id, place["node_id"], order)
+    request = CommandRequest(key, command.rank, command.argv, command.timeout_s, command.stdin)
+    generation = await cluster.execute(job.id, place["node_id"], request)
     return RunningCommand(key, job.id, place["node_id"], place["node_name"], generation)
 
 
@@ -114,15 +102,15 @@ async def follow_command(cluster: Cluster, command: RunningCommand) -> AsyncGene
     try:
         while ended is None:
             try:
-                pieces, outcome = await cluster.execution(*address, _PIECE_BYTES, _WAIT_S)
+                output = await cluster.execution(*address, _PIECE_BYTES, _WAIT_S)
             except RegroupError:  # the agent and the command are gone
-                pieces, outcome = (), {"code": _LOST_CODE, "why": "lost"}
-            for stream, data in pieces:
+                output = CommandOutput(ended=CommandExit(_LOST_CODE, "lost"))
+            for stream, data in output.pieces:
                 yield Output(stream, data)
-            if outcome is not None:
-                ended = CommandExit(int(outcome["code"]), str(outcome["why"]))
+            if output.ended is not None:
+                ended = output.ended
                 yield ended
-            elif not pieces:
+            elif not output.pieces:
                 yield None
     finally:
         renewal.cancel()

@@ -11,14 +11,19 @@ from typing import Any, Protocol
 from regroup.service.domain.errors import RegroupError, UnavailableError
 from regroup.service.domain.topology import Node
 from regroup.service.policy.scheduling.autoscaler_request import Bundle
+from regroup.service.ports.start_config import StartConfig
 from regroup.service.ports.sync import SyncReply, SyncRequest
+from regroup.workers.contract.agent_records import CommandOutput, CommandRequest, RankStack
 
 __all__ = [
     "NAMESPACE",
     "Cluster",
     "ClusterUnavailableError",
+    "CommandOutput",
+    "CommandRequest",
     "LogChunk",
     "Node",
+    "RankStack",
     "Reservation",
     "ReservationRefusedError",
     "SupervisorGoneError",
@@ -180,11 +185,11 @@ class Cluster(Protocol):
         """Return the names of all existing supervisors and agents."""
         ...
 
-    async def start_supervisor(self, name: str, payload: Mapping[str, Any]) -> None:
+    async def start_supervisor(self, name: str, config: StartConfig) -> None:
         """Start the supervisor actor unless it exists."""
         ...
 
-    async def start_agents(self, payload: Mapping[str, Any]) -> None:
+    async def start_agents(self, config: StartConfig) -> None:
         """Start the agents of a job at the same time as their supervisor, which then finds them by name."""
         ...
 
@@ -220,31 +225,24 @@ class Cluster(Protocol):
         """
         ...
 
-    async def stacks(self, job_id: str) -> Mapping[str, Mapping[str, Any]]:
-        """Return rank → `node`, `pid`, `place` (step and phase) and `text`, the stacks of all its threads.
+    async def stacks(self, job_id: str) -> Mapping[int, RankStack]:
+        """Return rank → its place and the stacks of all its threads.
 
         Raises:
             NotFoundError: the job has no ranks.
         """
         ...
 
-    async def execute(self, job_id: str, node_id: str, order: Mapping[str, Any]) -> int:
+    async def execute(self, job_id: str, node_id: str, request: CommandRequest) -> int:
         """Run a command in the environment of a rank on its node, and return the generation of the rank.
-
-        Args:
-            job_id: Job of the rank.
-            node_id: Node of the rank.
-            order: `key` (name of the command in later calls), `rank`, `command`, `timeout_s` and `stdin`.
 
         Raises:
             ConflictError: the agent refuses the command; the error has the reason.
         """
         ...
 
-    async def execution(
-        self, job_id: str, node_id: str, key: str, limit_bytes: int, wait_s: float
-    ) -> tuple[Sequence[tuple[str, bytes]], Mapping[str, Any] | None]:
-        """Return the output of a command since the last call, as (stream, bytes), and its end: `code` and `why`.
+    async def execution(self, job_id: str, node_id: str, key: str, limit_bytes: int, wait_s: float) -> CommandOutput:
+        """Return the output of a command since the last call, and its end.
 
         The agent ends a command whose output no client reads. A limit of 0 keeps the command alive without reading.
 

@@ -35,6 +35,7 @@ from regroup.service.ports.cluster import (
     job_id_of,
     supervisor_name,
 )
+from regroup.service.ports.start_config import StartConfig
 from regroup.service.ports.sync import SyncReply, SyncRequest
 from regroup.service.ray_adapter import reservations, standby
 from regroup.service.ray_adapter.actor_lookup import ActorLookup
@@ -48,8 +49,8 @@ from regroup.service.ray_adapter.task_errors import describe_ray_error
 from regroup.service.supervisor.job_state.job_config import JobConfig, standby_config
 from regroup.workers.contract import agent_wire
 from regroup.workers.contract.agent_api import AgentApi, AgentFailedError
-from regroup.workers.contract.agent_records import CommandRequest
-from regroup.workers.contract.codec import build, plain
+from regroup.workers.contract.agent_records import CommandOutput, CommandRequest, RankStack
+from regroup.workers.contract.codec import build
 
 _CALL_S = 15.0
 _CLOSE_S = 5.0
@@ -139,15 +140,14 @@ class RayCluster:
     async def actors(self) -> set[str]:
         return await self._blocking(standby.actors)
 
-    async def start_supervisor(self, name: str, payload: Mapping[str, Any]) -> None:
-        job_name = payload.get("spec", {}).get("name", "")
-        shown = shown_supervisor_name(job_id_of(name), job_name) if job_name else name
+    async def start_supervisor(self, name: str, config: StartConfig) -> None:
+        shown = shown_supervisor_name(job_id_of(name), config.spec.name)
         self._lookup.learn(name, shown)
-        await self._blocking(lambda: _start_supervisor(self._supervisor, shown, dict(payload)))
+        await self._blocking(lambda: _start_supervisor(self._supervisor, shown, config.to_json()))
 
-    async def start_agents(self, payload: Mapping[str, Any]) -> None:
+    async def start_agents(self, config: StartConfig) -> None:
         """Create the agents and start the imports of their zygotes. Return without waiting for them."""
-        await self._blocking(lambda: hasten(JobConfig.from_json(payload)))
+        await self._blocking(lambda: hasten(JobConfig.from_json(config.to_json())))
 
     async def sync(self, job_id: str, request: SyncRequest) -> SyncReply:
         reply = await self._call(
@@ -190,25 +190,22 @@ class RayCluster:
             raise NotFoundError(f"no node of job {job_id} has {stream} of rank {rank} in generation {generation}")
         return LogChunk.from_json(chunk)
 
-    async def stacks(self, job_id: str) -> Mapping[str, Mapping[str, Any]]:
+    async def stacks(self, job_id: str) -> Mapping[int, RankStack]:
         try:
             found = await self._call(supervisor_name(job_id), "stacks", limit_s=2 * _CALL_S)
         except SupervisorGoneError as error:
             raise NotFoundError(f"job {job_id} has no ranks: it has not started, or has ended") from error
         if not found:
             raise NotFoundError(f"job {job_id} has no ranks now")
-        return found
+        return {int(rank): build(RankStack, stack) for rank, stack in found.items()}
 
-    async def execute(self, job_id: str, node_id: str, order: Mapping[str, Any]) -> int:
+    async def execute(self, job_id: str, node_id: str, request: CommandRequest) -> int:
         agent = self._agent(job_id, node_id, _FIRST_WORD_S)  # a zygote that was killed is started again, and imports
-        return (await agent.start_command(build(CommandRequest, order))).generation
+        return (await agent.start_command(request)).generation
 
-    async def execution(
-        self, job_id: str, node_id: str, key: str, limit_bytes: int, wait_s: float
-    ) -> tuple[Sequence[tuple[str, bytes]], Mapping[str, Any] | None]:
+    async def execution(self, job_id: str, node_id: str, key: str, limit_bytes: int, wait_s: float) -> CommandOutput:
         agent = self._agent(job_id, node_id, wait_s + _SYNC_GRACE_S)
-        found = await agent.read_command(key, limit_bytes, wait_s)
-        return found.pieces, found.ended and plain(found.ended)
+        return await agent.read_command(key, limit_bytes, wait_s)
 
     async def end_execution(self, job_id: str, node_id: str, key: str) -> None:
         await self._agent(job_id, node_id, _CALL_S).kill_command(key)

@@ -5,14 +5,15 @@ request: {"version": 1, "arguments": {parameter: value, …}}
 reply: {"value": …}, or {"error": {"kind": name of a class in `ERRORS`, "message": …}}
 """
 
+import base64
 import inspect
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+from pydantic import BaseModel, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from regroup.service.domain.errors import ConflictError, NotFoundError, RegroupError, UnavailableError
 from regroup.service.ports.cluster import (
@@ -21,7 +22,10 @@ from regroup.service.ports.cluster import (
     ReservationRefusedError,
     SupervisorGoneError,
 )
+from regroup.service.ports.start_config import StartConfig
 from regroup.service.ports.sync import SyncReply, SyncRequest
+from regroup.workers.contract.agent_records import CommandOutput, CommandRequest
+from regroup.workers.contract.codec import build, plain
 
 VERSION = 1
 """Version of the calls. Both ends refuse another one, so that an upgrade never misreads a record."""
@@ -51,12 +55,49 @@ ERRORS: Mapping[str, type[RegroupError]] = {
 }
 """Name → error that a method of `Cluster` may raise at the other end."""
 
-_BYTES = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+_BASE64 = "base64"
+
+
+def _with_text(data: Any) -> Any:
+    """Return plain data with bytes as text, which JSON can carry."""
+    if isinstance(data, bytes):
+        return {_BASE64: base64.b64encode(data).decode()}
+    if isinstance(data, list):
+        return [_with_text(each) for each in typing.cast(list[Any], data)]
+    if isinstance(data, dict):
+        return {key: _with_text(each) for key, each in typing.cast(dict[str, Any], data).items()}
+    return data
+
+
+def _with_bytes(data: Any) -> Any:
+    """Return the plain data that `_with_text` has encoded."""
+    if isinstance(data, list):
+        return [_with_bytes(each) for each in typing.cast(list[Any], data)]
+    if isinstance(data, dict):
+        found = typing.cast(dict[str, Any], data)
+        if found.keys() == {_BASE64}:
+            return base64.b64decode(found[_BASE64], validate=True)
+        return {key: _with_bytes(each) for key, each in found.items()}
+    return data
+
+
+def _encoded_with_bytes(record: type[Any]) -> Any:
+    """Return a record of the contract that has bytes, for pydantic."""
+    return Annotated[
+        record,
+        PlainSerializer(lambda value: _with_text(plain(value))),
+        PlainValidator(lambda data: build(record, _with_bytes(data))),
+    ]
+
+
 _RECORDS: Mapping[Any, Any] = {
+    CommandOutput: _encoded_with_bytes(CommandOutput),
+    CommandRequest: _encoded_with_bytes(CommandRequest),
+    StartConfig: Annotated[StartConfig, PlainSerializer(StartConfig.to_json), PlainValidator(StartConfig.from_json)],
     SyncRequest: Annotated[SyncRequest, PlainSerializer(SyncRequest.to_json), PlainValidator(SyncRequest.from_json)],
     SyncReply: Annotated[SyncReply, PlainSerializer(SyncReply.to_json), PlainValidator(SyncReply.from_json)],
 }
-"""Records that have a codec of their own, because a field of theirs is one of several dataclasses."""
+"""Records that have a codec of their own: a field is bytes, or one of several dataclasses."""
 
 
 class _Request(BaseModel):
@@ -158,13 +199,11 @@ SIGNATURES: Mapping[str, Signature] = _signatures()
 
 
 def _adapter(hint: Any) -> TypeAdapter[Any]:
-    annotated = _RECORDS.get(hint, hint)
-    # pydantic takes no configuration for a dataclass, which has one of its own.
-    return TypeAdapter(annotated) if is_dataclass(hint) else TypeAdapter(annotated, config=_BYTES)
+    return TypeAdapter(_RECORDS.get(hint, hint))
 
 
 def _parse(adapter: TypeAdapter[Any], value: Any) -> Any:
-    """Return a value from its JSON data. Bytes and sets have the form of JSON, which only the JSON reader accepts."""
+    """Return a value from its JSON data. Sets have the form of JSON, which only the JSON reader accepts."""
     return adapter.validate_json(_JSON.dump_json(value))
 
 

@@ -125,7 +125,7 @@ async def why(job: JobToRead, jobs: TheJobs) -> Why:
 async def stacks(job: JobWithOutput, services: TheServices) -> Stacks:
     """Get the current stack of every thread of every rank, even if a rank hangs. 404 if the job has no ranks."""
     found = await services.cluster.stacks(job.id)
-    return Stacks(ranks=[rank_stack(int(rank), found[rank]) for rank in sorted(found, key=int)])
+    return Stacks(ranks=[rank_stack(rank, found[rank]) for rank in sorted(found)])
 
 
 @router.get("/{job}/incidents")

@@ -1,21 +1,19 @@
-"""Start configuration of a supervisor, sent by the controller: the job, its nodes and its storage locations."""
+"""The configuration of a job in its supervisor: what agents and ranks get, and the policies of the spec."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from regroup.service.domain.detectors import Detector
-from regroup.service.domain.job_events import EventType, RankPlace
+from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.detection.hang import HangPolicy, hang_policy_for
 from regroup.service.policy.recovery.mirror_pairs import PairingNode, pair_nodes
-from regroup.service.policy.recovery.restore_source import SavedCheckpoint
 from regroup.service.ports.actor_names import shown_supervisor_name
 from regroup.service.ports.assignment import NodeAssignment
 from regroup.service.ports.cluster import Node
-from regroup.service.ports.sync import SupervisorEvent
+from regroup.service.ports.start_config import StartConfig, with_devices
 from regroup.service.spec.data_preparation import PreparedData
-from regroup.service.spec.job import JobSpec
 from regroup.service.spec.models import TransformerModel
 from regroup.service.spec.secrets import SecretRef
 from regroup.service.spec.workload import BuiltinWorkload, FunctionWorkload, ProgramWorkload, RayTrainWorkload
@@ -23,7 +21,6 @@ from regroup.service.supervisor.job_state.outcomes import Shape, shape_of
 from regroup.service.supervisor.job_state.rank_config import rank_config
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import DataSources
-from regroup.workers.contract.archive_rules import ArchiveLimits
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Join, Restore
 from regroup.workers.contract.rank_config import WarmupConfig
@@ -60,73 +57,21 @@ def standby_config(node: Node, ifname: str, *, preflight: bool, rank_users: str 
     )
 
 
-@dataclass(frozen=True)
-class JobConfig:
-    """A job with its nodes, layout and storage locations."""
-
-    job_id: str
-    spec: JobSpec
-    nodes: tuple[NodeAssignment, ...]
-    layout: Layout
-    storage_uri: str
-    datasets_uri: str
-    blob_uri: str
-    code_limit_bytes: int
-    allow_faults: bool
-    attempt: int
-    """Number of times that the job has released its gang and queued again."""
-    resume: SavedCheckpoint | None
-    ifname: str
-    port_first: int
-    port_last: int
-    preflight: bool
-    """True if nodes are checked before ranks start there."""
-    generations: Mapping[int, int]
-    """Generation number → start step, as in the database when the controller created the supervisor."""
-    incidents: tuple[SupervisorEvent, ...] = ()
-    """The newest incidents of the database at that time. A new cluster has no records of them."""
-    rank_users: str = ""
-    """Range of user ids for the processes of jobs; the user of the agents if empty."""
+class JobConfig(StartConfig):
+    """The start configuration, with everything that follows from it for the agents and ranks of the job."""
 
     @property
     def ports(self) -> Sequence[int]:
         """Ports on which the job may listen; 0: any port."""
         return range(self.port_first, self.port_last + 1) if self.port_last else (0,)
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "JobConfig":
-        """Parse the data that the controller sent."""
-        nodes = _with_devices(NodeAssignment.from_json(node) for node in data["nodes"])
-        ports = data.get("port_range") or (0, 0)
-        resume = data.get("resume")
-        return cls(
-            data["job_id"],
-            JobSpec.model_validate(data["spec"]),
-            nodes,
-            Layout(**data["layout"]),
-            data["storage_uri"],
-            data["datasets_uri"],
-            data.get("blob_uri") or "",
-            int(data.get("code_limit_bytes", ArchiveLimits.unpacked_bytes)),
-            bool(data.get("allow_faults")),
-            int(data.get("attempt", 0)),
-            SavedCheckpoint(resume["uri"], 0, int(resume["step"])) if resume else None,
-            data.get("ifname") or "",
-            int(ports[0]),
-            int(ports[1]),
-            bool(data.get("preflight")),
-            {int(number): int(start) for number, start in data.get("generations") or ()},
-            tuple(_stored_incident(each) for each in data.get("incidents") or ()),
-            data.get("rank_users") or "",
-        )
-
     def with_nodes(self, nodes: Iterable[NodeAssignment], layout: Layout) -> "JobConfig":
         """Return the config of the same job on other nodes, or with another layout."""
-        return replace(self, nodes=_with_devices(nodes), layout=layout)
+        return replace(self, nodes=with_devices(nodes), layout=layout)
 
     def with_node(self, node: NodeAssignment) -> "JobConfig":
         """Return the config of the same job with one more node."""
-        return replace(self, nodes=(*self.nodes, *_with_devices([node])))
+        return replace(self, nodes=(*self.nodes, *with_devices([node])))
 
     @property
     def ranks_by_node(self) -> dict[str, int]:
@@ -325,19 +270,7 @@ class JobConfig:
         return {"target": "regroup.workers.train.warmup:warm_up", "args": plain(warmup)}
 
 
-def _with_devices(nodes: Iterable[NodeAssignment]) -> tuple[NodeAssignment, ...]:
-    """Return the nodes with a device index for each rank."""
-    return tuple(node if node.devices else replace(node, devices=tuple(range(node.ranks))) for node in nodes)
-
-
 def _secret_source(ref: SecretRef, project: str) -> dict[str, Any]:
     """Return where a node finds a secret. Secrets of several projects may have one name, but never one value."""
     source = ref.model_dump()
     return source if ref.from_project is None else {**source, "project": project}
-
-
-def _stored_incident(data: Mapping[str, Any]) -> SupervisorEvent:
-    """Return an incident of the database as an event of an earlier supervisor, which is not sent again."""
-    times = data.get("times") or {}
-    generation = int(data.get("generation") or 0)
-    return SupervisorEvent(0, str(data["id"]), EventType.INCIDENT, generation, float(times.get("seen_s", 0.0)), data)

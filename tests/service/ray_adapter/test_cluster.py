@@ -36,6 +36,7 @@ from regroup.service.ray_adapter.cluster import RayCluster
 from regroup.service.settings import Settings
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import to_json
+from tests.support.inputs.sync_records import start_config
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 HERE = Path(__file__).parent
@@ -158,11 +159,11 @@ async def test_a_supervisor_survives_a_crash_and_runs_until_it_is_stopped(
     cluster: RayCluster, settings: Settings
 ) -> None:
     name = "regroup-supervisor:j1"
-    await cluster.start_supervisor(name, {"job_id": "j1"})
-    await cluster.start_supervisor(name, {"job_id": "another, ignored"})
+    await cluster.start_supervisor(name, start_config("j1"))
+    await cluster.start_supervisor(name, start_config("another, ignored"))
     assert await cluster.actors() == {name}
     reply = await cluster.sync("j1", SyncRequest(Intents(cancel=True)))
-    assert reply.events[0].data["payload"] == {"job_id": "j1"}
+    assert reply.events[0].data["payload"]["job_id"] == "j1"
     assert reply.events[0].data["cancel"] is True
     assert (await cluster.read_log("j1", 1, 0, "stdout", 2, 100)).data == "0/stdout"
 
@@ -175,7 +176,7 @@ async def test_a_supervisor_survives_a_crash_and_runs_until_it_is_stopped(
         except Exception:
             assert time.monotonic() < deadline, "Ray did not restart the supervisor"
             await asyncio.sleep(0.1)
-    assert again.boot_id != reply.boot_id and again.events[0].data["payload"] == {"job_id": "j1"}
+    assert again.boot_id != reply.boot_id and again.events[0].data["payload"]["job_id"] == "j1"
 
     await cluster.stop_supervisor(name)
     assert await cluster.actors() == set()
@@ -189,8 +190,7 @@ async def test_a_supervisor_survives_a_crash_and_runs_until_it_is_stopped(
 async def test_ray_shows_supervisors_and_agents_by_the_names_of_job_and_node(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
-    payload = {"job_id": "j6", "spec": {"name": "gpt"}}
-    await cluster.start_supervisor("regroup-supervisor:j6", payload)
+    await cluster.start_supervisor("regroup-supervisor:j6", start_config("j6", name="gpt"))
     node = (await training_nodes(cluster))[0]
     config = replace(agent_config("j6", node, tmp_path), job_name="gpt")
     await asyncio.to_thread(RayAgents("j6").create, config)
@@ -200,7 +200,7 @@ async def test_ray_shows_supervisors_and_agents_by_the_names_of_job_and_node(
     assert await asyncio.to_thread(shown_names) == shown
 
     other = RayCluster(None, "echo_supervisor:EchoSupervisor")  # as of another server, which created neither
-    assert (await other.sync("j6", SyncRequest())).events[0].data["payload"] == payload
+    assert (await other.sync("j6", SyncRequest())).events[0].data["payload"]["spec"]["name"] == "gpt"
     assert (await RayAgents("j6").agent(node.id, timeout_s=60).status()).pids.agent
     await other.stop_supervisor("regroup-supervisor:j6")
     await other.kill_actor(agent)
@@ -233,7 +233,7 @@ async def test_a_supervisor_starts_in_the_prestarted_process(cluster: RayCluster
         while not (prestarted := idle(local) - before):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     name = "regroup-supervisor:j3"
-    await cluster.start_supervisor(name, {})
+    await cluster.start_supervisor(name, start_config("j3"))
     assert {int((await cluster.sync("j3", SyncRequest())).boot_id)} == prestarted
     await cluster.stop_supervisor(name)
 
@@ -334,7 +334,7 @@ async def test_each_class_and_function_is_exported_once(cluster: RayCluster, tmp
 
 
 async def test_disconnecting_leaves_the_cluster_running(cluster: RayCluster, local: ray_cluster.LocalRay) -> None:
-    await cluster.start_supervisor("regroup-supervisor:last", {})
+    await cluster.start_supervisor("regroup-supervisor:last", start_config("last"))
     await cluster.sync("last", SyncRequest())
     await cluster.close()
     assert local.is_alive

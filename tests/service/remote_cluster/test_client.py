@@ -23,8 +23,10 @@ from regroup.service.ports.sync import EndRequest, Intents, SyncRequest
 from regroup.service.remote_cluster.client import RemoteCluster
 from regroup.service.remote_cluster.wire import ClusterFaultError
 from regroup.service.settings import Settings
+from regroup.workers.contract.agent_records import CommandExit, CommandOutput
 from tests.support.doubles.fake_cluster import FakeCluster
 from tests.support.inputs.certificates import write_certificate
+from tests.support.inputs.sync_records import start_config
 from tests.support.servers.gateway_server import TOKEN, serve_gateway
 
 NODE = Node("n1", "gpu-1", "10.0.0.1", cpus=8.0, gpus=2.0, labels={"rack": "r7"})
@@ -46,10 +48,8 @@ async def test_calls_reach_the_cluster_and_return_its_results() -> None:
         with pytest.raises(NotFoundError):
             await cluster.stacks("j")
         fake.outputs = [("stdout", b"\xff\n"), {"code": 3, "why": "ended"}]
-        assert [tuple(each) for each in (await cluster.execution("j", "n1", "k", 100, 1.0))[0]] == [
-            ("stdout", b"\xff\n")
-        ]
-        assert (await cluster.execution("j", "n1", "k", 100, 1.0))[1] == {"code": 3, "why": "ended"}
+        assert await cluster.execution("j", "n1", "k", 100, 1.0) == CommandOutput((("stdout", b"\xff\n"),))
+        assert (await cluster.execution("j", "n1", "k", 100, 1.0)).ended == CommandExit(3, "ended")
         await remote.close()
 
 
@@ -59,7 +59,7 @@ async def test_a_long_poll_lasts_as_long_as_it_asks_and_ends_with_news(monkeypat
     async with serve_gateway(fake) as url:
         remote = await RemoteCluster.connect(url, TOKEN)
         cluster = remote.as_cluster()
-        await cluster.start_supervisor(supervisor_name("j"), {"spec": {}})
+        await cluster.start_supervisor(supervisor_name("j"), start_config("j"))
         started_s = time.monotonic()
         reply = await cluster.sync("j", SyncRequest(wait_s=1.0))
         assert reply.events == () and time.monotonic() - started_s >= 1.0, "longer than other calls may last"
@@ -84,7 +84,7 @@ async def test_hundreds_of_long_polls_wait_at_the_same_time() -> None:
         remote = await RemoteCluster.connect(url, TOKEN)
         cluster = remote.as_cluster()
         for number in range(300):
-            await fake.start_supervisor(supervisor_name(f"j{number}"), {})
+            await fake.start_supervisor(supervisor_name(f"j{number}"), start_config(f"j{number}"))
         polls = [asyncio.create_task(cluster.sync(f"j{number}", SyncRequest(wait_s=60.0))) for number in range(300)]
         async with asyncio.timeout(30):
             assert len(await cluster.nodes()) == 1, "no poll delays another call"

@@ -27,6 +27,8 @@ from regroup.service.ports.sync import (
     SyncRequest,
 )
 from regroup.service.remote_cluster.wire import ERRORS, SIGNATURES, VERSION, CallError, ClusterFaultError, encode_error
+from regroup.workers.contract.agent_records import CommandExit, CommandOutput, CommandRequest, RankStack
+from tests.support.inputs.sync_records import start_config
 
 NODE = Node("a" * 56, "gpu-1", "10.0.0.1", labels={"ray.io/gpu-domain": "d"}, cpus=8.0, gpus=4.0, memory_bytes=2**40,
             free_gpus=1.5, is_draining=True, drain_deadline_s=1e9, domains=("z", "", "r", ""))  # fmt: skip
@@ -34,7 +36,8 @@ INTENTS = Intents(
     end=EndRequest(Reason.CANCELLED_BY_USER, "by ä"), secrets=SecretValues("v1", {"TOKEN": "s"}), layout=Layout()
 )
 EVENT = SupervisorEvent(3, "state:3", "state", 2, 12.5, {"state": "RUNNING", "list": [1, None]})
-ORDER = {"key": "k", "rank": 0, "command": ["ls"], "timeout_s": 3.0, "stdin": None}
+COMMAND = CommandRequest("k", 0, ("ls", "ä"), None, b"\xff\x00")
+START = start_config("job_1", name="gpt", generations=[(1, 0)], incidents=[{"id": "i", "times": {"seen_s": 1.5}}])
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "request_nodes": {"bundles": [Bundle(1, 2, 3)]},
@@ -42,9 +45,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "stand_by": {"node": NODE, "ifname": "eth0", "preflight": True, "rank_users": "1-2"},
     "is_clear": {"node": NODE, "job_id": "job_1"},
     "create_reservation": {"reservation": Reservation("r", "job_1", NODE.id, 2, "cuda", 4, 2**50)},
-    "start_supervisor": {"name": "regroup-supervisor:job_1", "payload": {"spec": {"name": "ä"}, "rates": [0.1, None]}},
+    "start_supervisor": {"name": "regroup-supervisor:job_1", "config": START},
     "sync": {"request": SyncRequest(INTENTS, 7, "boot", 10.0), "job_id": "job_1"},
-    "execute": {"job_id": "job_1", "node_id": NODE.id, "order": ORDER},
+    "execute": {"job_id": "job_1", "node_id": NODE.id, "request": COMMAND},
     "read_log": {"job_id": "j", "generation": 1, "rank": 0, "stream": "stdout", "offset": 2**40, "limit": 5},
 }
 RESULTS: dict[str, Any] = {
@@ -59,9 +62,9 @@ RESULTS: dict[str, Any] = {
     "start_supervisor": None,
     "sync": SyncReply("boot", (EVENT,), SupervisorStatus("RUNNING", ranks={"0": (3, "forward")}, layout=Layout())),
     "read_log": LogChunk("ä\x00", 0, 3, True),
-    "stacks": {"0": {"node": "n", "pid": 1, "place": None, "text": "…"}},
+    "stacks": {0: RankStack("n", 1, (3, "forward"), "…"), 10: RankStack("n", 2, None, "")},
     "execute": 4,
-    "execution": ([("stdout", b"\xff\x00binary"), ("stderr", b"")], {"code": 0, "why": ""}),
+    "execution": CommandOutput((("stdout", b"\xff\x00binary"), ("stderr", b"")), CommandExit(-9, "lost", (7,))),
     "dashboard_url": None,
 }
 

@@ -19,8 +19,10 @@ from regroup.service.ports.cluster import (
     job_id_of,
     supervisor_name,
 )
+from regroup.service.ports.start_config import StartConfig
 from regroup.service.ports.sync import SupervisorEvent, SupervisorStatus, SyncReply, SyncRequest
-from regroup.workers.contract.codec import plain
+from regroup.workers.contract.agent_records import CommandExit, CommandOutput, CommandRequest, RankStack
+from regroup.workers.contract.codec import build, plain
 from tests.support.inputs.job_events import event_data
 
 
@@ -188,15 +190,15 @@ class FakeCluster:
         self._reach()
         return set(self.supervisors) | self.agents
 
-    async def start_agents(self, payload: Mapping[str, Any]) -> None:
+    async def start_agents(self, config: StartConfig) -> None:
         """Do nothing: scripted supervisors have no agents."""
 
-    async def start_supervisor(self, name: str, payload: Mapping[str, Any]) -> None:
+    async def start_supervisor(self, name: str, config: StartConfig) -> None:
         self._reach()
         if name in self.supervisors:
             return
         self.calls.append(f"start {name}")
-        self.supervisors[name] = FakeSupervisor(payload)
+        self.supervisors[name] = FakeSupervisor(config.to_json())
         if self._on_start:
             self._on_start(self.supervisors[name])
 
@@ -236,28 +238,26 @@ class FakeCluster:
         data = text.encode()[offset : offset + limit]
         return LogChunk(data.decode(errors="replace"), offset, offset + len(data), offset + len(data) >= len(text))
 
-    async def stacks(self, job_id: str) -> Mapping[str, Mapping[str, Any]]:
+    async def stacks(self, job_id: str) -> Mapping[int, RankStack]:
         self._reach()
         if job_id not in self.running:
             raise NotFoundError(f"job {job_id} has no ranks now")
-        return self.running[job_id]
+        return {int(rank): build(RankStack, stack) for rank, stack in self.running[job_id].items()}
 
-    async def execute(self, job_id: str, node_id: str, order: Mapping[str, Any]) -> int:
+    async def execute(self, job_id: str, node_id: str, request: CommandRequest) -> int:
         self._reach()
-        self.orders.append({"job_id": job_id, "node_id": node_id, **order})
+        self.orders.append({"job_id": job_id, "node_id": node_id, **plain(request)})
         return 1
 
-    async def execution(
-        self, job_id: str, node_id: str, key: str, limit_bytes: int, wait_s: float
-    ) -> tuple[Sequence[tuple[str, bytes]], Mapping[str, Any] | None]:
+    async def execution(self, job_id: str, node_id: str, key: str, limit_bytes: int, wait_s: float) -> CommandOutput:
         self._reach()
         if limit_bytes <= 0:
-            return (), None
+            return CommandOutput()
         if not self.outputs:
             await asyncio.sleep(min(wait_s, 0.05))
-            return (), None
+            return CommandOutput()
         output = self.outputs.pop(0)
-        return ([output], None) if isinstance(output, tuple) else ((), output)
+        return CommandOutput((output,)) if isinstance(output, tuple) else CommandOutput(ended=CommandExit(**output))
 
     async def end_execution(self, job_id: str, node_id: str, key: str) -> None:
         self._reach()
