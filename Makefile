@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all test-alone test-waiting fuzz contract mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-api bench-resize bench-prediction gpu gpu-bundle clean
+.PHONY: help setup demo test test-more test-all test-alone test-waiting fuzz contract mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-api bench-resize bench-prediction gpu gpu-bundle clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -23,6 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # freeze nodes, shift clocks or measure times. They run one after the other, next to the injected faults of files that wait most of the time.
 E2E := -n 2 --dist loadfile --no-loadscope-reorder tests/e2e
 RAY := tests/service/ray_adapter
+E2E_MORE := tests/e2e/workloads tests/e2e/operations tests/e2e/storage tests/e2e/pages/test_first_minutes.py
 E2E_WAITING := tests/e2e/failures/test_chaos.py tests/e2e/failures/test_disabled_detectors.py
 
 test: $(STAMP) ## run the tests that are not marked slow
@@ -39,6 +40,10 @@ test-all: $(STAMP) ## run all tests except soaks (`pytest -m soak` runs those); 
 	@$(MAKE) --no-print-directory mutation contract
 	@$(BIN)/python -m pytest -m "not alone and not soak" $(E2E) $(RAY) $(E2E_WAITING:%=--ignore %)
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target test-alone test-waiting
+
+# CI runs these after `make test`: slow tests of what users do most. `make test-all` has them, too.
+test-more: $(STAMP) ## run the slow end-to-end tests of workloads, operations, storage and the first minutes (12 minutes)
+	@$(BIN)/python -m pytest -m "slow and not alone and not soak" $(filter-out tests/e2e,$(E2E)) $(E2E_MORE)
 
 test-alone test-waiting: $(STAMP)
 test-alone:

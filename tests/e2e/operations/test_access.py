@@ -21,6 +21,7 @@ from regroup.service.local import processes, ray_cluster
 from regroup.service.local.api_token import own_token
 from tests.support.servers.regroup_server import Server, eventually
 
+pytestmark = pytest.mark.slow
 IN_THE_SHELL = "token-in-the-shell-of-the-user-4f1d"
 WRITES = """
 import os, sys, time

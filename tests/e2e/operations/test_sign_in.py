@@ -13,6 +13,8 @@ from playwright.sync_api import Page
 from tests.support.machines.browser import running_browser
 from tests.support.servers.regroup_server import Server, eventually
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:

@@ -42,12 +42,14 @@ def cli(server: TlsServer, *arguments: str, ca_file: Path | None) -> subprocess.
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
 
 
+@pytest.mark.slow
 def test_commands_find_the_server_and_its_token(encrypted: TlsServer) -> None:
     assert encrypted.url.startswith("https://localhost:")
     done = cli(encrypted, "nodes", ca_file=encrypted.files.certificate)
     assert done.returncode == 0 and "local-1" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_an_unknown_authority_is_refused_with_its_reason(encrypted: TlsServer) -> None:
     refused = cli(encrypted, "nodes", ca_file=None)
     assert refused.returncode != 0 and "certificate" in refused.stderr.lower(), refused.stderr

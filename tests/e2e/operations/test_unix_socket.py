@@ -13,6 +13,7 @@ import pytest
 from regroup.api.client.client import Client
 from tests.support.servers.regroup_server import Server
 
+pytestmark = pytest.mark.slow
 _NOBODY = 65534
 _CONNECT = """
 import os, socket, sys

@@ -142,6 +142,7 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
     server.down()
 
 
+@pytest.mark.slow
 def test_down_while_a_client_follows_prints_no_traceback(own_server: Server, program: Path) -> None:
     environment = {"REGROUP_STATE_DIR": str(own_server.state)}
     job = own_server.client.submit(

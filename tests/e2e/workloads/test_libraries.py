@@ -54,6 +54,7 @@ def assert_back(served: Server, job: Job) -> None:
     assert total_s is not None and total_s <= BACK_WITHIN_S, incident.durations
 
 
+@pytest.mark.slow
 def test_transformers_with_accelerate(served: Server, tmp_path: Path) -> None:
     job, again = lose_a_rank(served, tmp_path, "transformers-accelerate", "transformers_accelerate.py")
     assert "rank 0 resumes after step 30\n" in again

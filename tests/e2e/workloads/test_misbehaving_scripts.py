@@ -113,6 +113,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_spawned_data_loader_workers_run_and_end_with_their_rank(served: Server, tmp_path: Path) -> None:
     fault = {"at": {"rank": 1, "step": 4, "phase": "optimizer"}, "do": "sigkill"}
     job = served.run(script("spawns", written(tmp_path, SPAWNS), str(tmp_path), faults=[fault]), 180)

@@ -23,6 +23,7 @@ def train(run):
 """
 
 
+@pytest.mark.slow
 def test_the_example_trains_loses_a_rank_and_finishes(
     served: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
