@@ -4,7 +4,6 @@ from tests.support.checks.boundary_types import Untyped, untyped_mappings
 
 ENCODED = "an encoded record: Ray carries the output of the codec"
 FREE_FORM = "free-form by nature"
-NOT_TYPED_YET = "not typed yet"
 
 EXCEPTIONS = {
     ("service/ports/assignment.py", "PlannedChange.evidence"): f"{FREE_FORM}: facts of an incident for people",
@@ -28,15 +27,12 @@ EXCEPTIONS = {
     ("workers/agent/standby.py", "StandbyAgent.adopt"): f"{ENCODED}: AgentConfig",
     ("workers/contract/agent_api.py", "AgentApi.finish_checkpoint"): f"{FREE_FORM}: `part` of SavedShards",
     ("workers/contract/agent_config.py", "AgentConfig.warmup"): f"{ENCODED}: WarmupConfig, read in the zygote",
-    ("workers/contract/agent_config.py", "AgentConfig.secrets"): f"{NOT_TYPED_YET}: sources of secrets",
     ("workers/contract/agent_records.py", "AgentStatus.messages"): f"{ENCODED}: messages of ranks",
     ("workers/contract/agent_records.py", "DataSources.recipe"): f"{ENCODED}: Recipe of `workers/data/prepare`",
-    ("workers/contract/agent_records.py", "DataSources.tokens"): f"{NOT_TYPED_YET}: arguments of the tokenizer task",
     (
         "workers/contract/agent_records.py",
         "RankInspection.collectives",
     ): f"{FREE_FORM}: torch's flight recorder",
-    ("workers/contract/agent_records.py", "SavedShards.files"): f"{NOT_TYPED_YET}: entries of the manifest",
     (
         "workers/contract/agent_records.py",
         "SavedShards.part",
@@ -49,7 +45,7 @@ EXCEPTIONS = {
     ("workers/contract/messages.py", "AgentReport.messages"): f"{ENCODED}: messages of ranks, passed on unread",
     ("workers/contract/messages.py", "Done.result"): f"{FREE_FORM}: the result of a user's training function",
     ("workers/contract/messages.py", "Failed.collectives"): f"{FREE_FORM}: torch's flight recorder",
-    ("workers/contract/messages.py", "Join.dataset"): f"{NOT_TYPED_YET}: the prepared data of a job",
+    ("workers/contract/messages.py", "Join.dataset"): f"{FREE_FORM}: the document of prepared data, read by its kind",
     ("workers/contract/messages.py", "Note.data"): f"{FREE_FORM}: facts of a note for people",
     ("workers/contract/messages.py", "check_version"): f"{ENCODED}: reads the version before decoding",
     ("workers/contract/rank_config.py", "RankConfig.args"): f"{FREE_FORM}: arguments of a user's training function",

@@ -1,4 +1,4 @@
-"""The start configuration of a job: what the controller sends to a new supervisor and to the job's first agents."""
+"""The start configuration of a job, which the controller sends to a new supervisor and to the first agents."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -111,7 +111,7 @@ class NodeAgent(AgentApi):
                 raise failed(_NO_RECIPES, self._config.node_name, self._hide)
             call = (self._config, host.scratch, host.python.place, sources.recipe)
             return await self._guarded(asyncio.to_thread(prepared_data.list_sources, *call))
-        return await self._guarded(token_data.list_sources(host.acquire_zygote(), sources.tokens or {}))
+        return await self._guarded(token_data.list_sources(host.acquire_zygote(), _token_sources(sources)))
 
     async def prepare_data(self, sources: records.DataSources) -> records.Dataset:
         """Make token files or records of the sources, once."""
@@ -121,7 +121,7 @@ class NodeAgent(AgentApi):
                 host.acquire_zygote(),
                 self._config,
                 host.scratch,
-                sources.tokens or {},
+                _token_sources(sources),
                 host.note,
                 host.identity.user,
             )
@@ -388,6 +388,11 @@ class NodeAgent(AgentApi):
 
     def _hide(self, text: str) -> str:
         return self._host.redactor.hide(text) if self._host is not None else text
+
+
+def _token_sources(sources: records.DataSources) -> records.TokenSources:
+    assert sources.tokens is not None, "sources are token files or a recipe"
+    return sources.tokens
 
 
 NodeAgentActor = expose(NodeAgent)

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from regroup.workers.agent.ranks import logs
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.agent_records import CheckpointScan, Manifest, SavedShards
+from regroup.workers.contract.agent_records import CheckpointScan, Manifest, SavedFile, SavedShards
+from regroup.workers.contract.codec import build
 from regroup.workers.environment.redaction import Redactor
 from regroup.workers.os import job_files
 from regroup.workers.storage import async_storage, fsspec_storage
@@ -165,7 +166,7 @@ class CheckpointSaver:
             files = await self._write(step, lambda: fsspec_storage.upload(directory, uri))
         finally:
             await asyncio.to_thread(fsspec_storage.remove_local, directory)
-        return SavedShards(tuple(files), result)
+        return SavedShards(tuple(build(SavedFile, file) for file in files), result)
 
     async def _finish(
         self, zygote: ZygoteLink, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest

@@ -4,12 +4,13 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.agent_records import Dataset, SourceListing
+from regroup.workers.contract.agent_records import Dataset, SourceListing, TokenSources
+from regroup.workers.contract.codec import plain
 from regroup.workers.os import job_files
 from regroup.workers.storage import fsspec_storage
 from regroup.workers.zygote.client import ZygoteLink
@@ -20,13 +21,13 @@ _TASK_NICE = 5
 _PROGRESS_S = 0.5
 
 
-async def list_sources(zygote: ZygoteLink, sources: Mapping[str, Any]) -> SourceListing:
+async def list_sources(zygote: ZygoteLink, sources: TokenSources) -> SourceListing:
     """Return path or URI → size of the sources, as this node sees them.
 
     Raises:
         TaskFailed: of kind `DataError`; a source matches no file or cannot be read.
     """
-    found = await zygote.run_task("regroup.workers.data.tokenize:list_sources", sources, nice=_TASK_NICE)
+    found = await zygote.run_task("regroup.workers.data.tokenize:list_sources", plain(sources), nice=_TASK_NICE)
     return SourceListing(found["files"])
 
 
@@ -34,7 +35,7 @@ async def prepare(
     zygote: ZygoteLink,
     config: AgentConfig,
     scratch: Path,
-    sources: Mapping[str, Any],
+    sources: TokenSources,
     note: Callable[[str, dict[str, Any]], None],
     user: int | None = None,
 ) -> Dataset:
@@ -50,7 +51,7 @@ async def prepare(
         job_files.make_folder(directory, user)
     result = await zygote.run_task(
         "regroup.workers.data.tokenize:prepare",
-        {**sources, "directory": str(directory)},
+        {**plain(sources), "directory": str(directory)},
         nice=_TASK_NICE,
         on_progress=_throttled(note),
     )

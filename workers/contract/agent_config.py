@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from regroup.workers.os.secret_source import SecretSource
+
 
 @dataclass(frozen=True)
 class AgentConfig:
@@ -28,9 +30,8 @@ class AgentConfig:
     needs: tuple[str, ...] = ()
     """Modules that a Python which is not the platform's must have for this job."""
     env: dict[str, str] = field(default_factory=dict[str, str])
-    secrets: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    """Variable → where this node finds its value: `from_project`, `from_env`, `from_file` or `from_kubernetes` (`name`
-    and `key`)."""
+    secrets: dict[str, SecretSource] = field(default_factory=dict[str, SecretSource])
+    """Variable → where this node finds its value."""
     project_secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     """Secret of the project → its value. It is empty when the agent starts, because Ray keeps the arguments of the
     start. `receive_secrets` fills it in place, so that every part of the agent has the newest values."""

@@ -146,11 +146,23 @@ class PreparationPlace:
 
 
 @dataclass(frozen=True)
+class TokenSources:
+    """Sources of token files, and how to make them."""
+
+    train: list[str]
+    """Paths, patterns and URIs of the training data."""
+    validation: list[str]
+    tokenizer: str
+    """`byte`, or the path or URI of a tokenizer."""
+    sequence: int | None
+    """Tokens of one sample, if the job sets it."""
+
+
+@dataclass(frozen=True)
 class DataSources:
     """The data that a job asks for: either token files or prepared records."""
 
-    tokens: dict[str, Any] | None = None
-    """Arguments of the tokenizer task: `train`, `validation`, `tokenizer`, `sequence`."""
+    tokens: TokenSources | None = None
     recipe: dict[str, Any] | None = None
     """A `Recipe` of `workers/data/prepare`, as JSON."""
     reservations: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
@@ -194,11 +206,19 @@ class MirrorSent:
 
 
 @dataclass(frozen=True)
+class SavedFile:
+    """A file of a checkpoint, as its manifest lists it."""
+
+    name: str
+    size_bytes: int
+    crc32: int
+
+
+@dataclass(frozen=True)
 class SavedShards:
     """One node's part of a checkpoint."""
 
-    files: tuple[dict[str, Any], ...]
-    """Entries of the manifest: `name`, `size_bytes`, `crc32`."""
+    files: tuple[SavedFile, ...]
     part: dict[str, Any]
     """These shards in the checkpoint's metadata."""
 

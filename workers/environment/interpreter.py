@@ -19,6 +19,7 @@ from typing import Any
 
 import regroup
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.codec import plain
 from regroup.workers.environment import venvs
 from regroup.workers.environment.installer import Installer, InstallFailed
 from regroup.workers.environment.process_env import scrubbed_environment, zygote_environment
@@ -289,7 +290,7 @@ def _not_a_python(where: str) -> str:
 
 def _installer_settings(config: AgentConfig) -> Mapping[str, str]:
     """Return the job's settings of the installer, for example its index. Secrets are represented by their sources."""
-    secret = {name: json.dumps(source, sort_keys=True) for name, source in config.secrets.items()}
+    secret = {name: json.dumps(plain(source), sort_keys=True) for name, source in config.secrets.items()}
     return {name: value for name, value in {**config.env, **secret}.items() if name.startswith(("PIP_", "UV_"))}
 
 

@@ -4,11 +4,11 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.environment.tracker_env import tracker_variables
 from regroup.workers.os import node_facts, orphans
+from regroup.workers.os.secret_source import SecretSource
 
 _COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _HIDDEN = (
@@ -78,7 +78,7 @@ def rank_variables(config: AgentConfig, rank: int, device_index: int, scratch: P
     """Return the variables of a rank in addition to those of its zygote, which may have older secrets."""
     existing = {*os.environ, *config.env, *config.secrets}
     return {
-        **{name: _secret(config, name) for name, source in config.secrets.items() if source.get("from_project")},
+        **{name: _secret(config, name) for name, source in config.secrets.items() if source.from_project},
         "REGROUP_DEVICE_INDEX": str(device_index),
         orphans.VARIABLE: str(scratch),
         **tracker_variables(config, rank, existing),
@@ -155,11 +155,11 @@ def _secrets(config: AgentConfig) -> dict[str, str]:
     return {name: _secret(config, name) for name in config.secrets}
 
 
-def _check_own_file(name: str, source: Mapping[str, Any]) -> None:
+def _check_own_file(name: str, source: SecretSource) -> None:
     """Refuse files outside the folder of secrets: the agent would read them as root, for any editor of a project."""
     folder = Path(os.environ.get(node_facts.SECRETS_DIR_VARIABLE) or node_facts.DEFAULT_SECRETS_DIR).resolve()
-    file = source.get("from_file")
-    if file and not Path(str(file)).resolve().is_relative_to(folder):
+    file = source.from_file
+    if file and not Path(file).resolve().is_relative_to(folder):
         raise node_facts.SecretMissing(
             f"secret {name}: file {file} of the node is outside {folder}. Where ranks run as users of their own, only "
             f"files of this folder are for ranks; write the value there, or set {node_facts.SECRETS_DIR_VARIABLE}"
@@ -168,12 +168,12 @@ def _check_own_file(name: str, source: Mapping[str, Any]) -> None:
 
 def _secret(config: AgentConfig, name: str) -> str:
     source = config.secrets[name]
-    if _is_of_platform(source.get("from_file")):
+    if _is_of_platform(source.from_file):
         raise node_facts.SecretMissing(
-            f"secret {name}: file {source['from_file']} of the node belongs to the platform and is not for ranks; "
+            f"secret {name}: file {source.from_file} of the node belongs to the platform and is not for ranks; "
             "write the value to another folder of the node"
         )
-    variable = source.get("from_env")
+    variable = source.from_env
     if variable and variable.startswith(_HIDDEN):
         raise node_facts.SecretMissing(
             f"secret {name}: variable {variable} of the node belongs to the platform and is not for ranks; "

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from regroup.workers.os.secret_source import SecretSource
+
 _SIOCGIFADDR = 0x8915
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -79,7 +81,7 @@ def free_bytes(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def secret(name: str, source: Mapping[str, Any], project_secrets: Mapping[str, str] | None = None) -> str:
+def secret(name: str, source: SecretSource, project_secrets: Mapping[str, str] | None = None) -> str:
     """Return the value of a secret: of the project, from this node's environment, a file, or a Kubernetes Secret.
 
     Args:
@@ -90,17 +92,18 @@ def secret(name: str, source: Mapping[str, Any], project_secrets: Mapping[str, s
     Raises:
         SecretMissing: The source does not exist on this node.
     """
-    if stored := source.get("from_project"):
+    if stored := source.from_project:
         if project_secrets is None or stored not in project_secrets:
             raise SecretMissing(f"secret {name}: node {platform.node()} has not received the value of {stored!r}")
         return project_secrets[stored]
-    variable, file, mounted = (source.get(kind) for kind in ("from_env", "from_file", "from_kubernetes"))
-    if mounted:
+    variable, file, mounted = source.from_env, source.from_file, source.from_kubernetes
+    if mounted is not None:
         folder = os.environ.get(SECRETS_DIR_VARIABLE) or DEFAULT_SECRETS_DIR
-        file = Path(folder) / mounted["name"] / mounted["key"]
-        if not file.exists():
+        path = Path(folder) / mounted.name / mounted.key
+        file = str(path)
+        if not path.exists():
             raise SecretMissing(
-                f"secret {name}: key {mounted['key']} of Secret {mounted['name']} is not mounted on node "
+                f"secret {name}: key {mounted.key} of Secret {mounted.name} is not mounted on node "
                 f"{platform.node()}: there is no {file}; mount the Secret there, or set {SECRETS_DIR_VARIABLE}"
             )
     if variable:

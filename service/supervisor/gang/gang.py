@@ -21,6 +21,7 @@ from regroup.workers.contract.agent_records import (
     NodeDescription,
     TransferAddress,
 )
+from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Join, Restore
 
 ENVIRONMENT_TIMEOUT_S = 4000.0
@@ -262,7 +263,7 @@ class Gang:
             )
             for node in generation.nodes
         )
-        files = [file for item in written for file in item.files]
+        files = [plain(file) for item in written for file in item.files]
         parts = [item.part for item in written]
         if not replicas_agree([digests for part in parts for digests in part.pop("alike", ())]):
             message = "replicas of the same state differ between ranks; this set is not saved as a checkpoint"

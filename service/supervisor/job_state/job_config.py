@@ -1,4 +1,4 @@
-"""The configuration of a job in its supervisor: what agents and ranks get, and the policies of the spec."""
+"""The configuration of a job in its supervisor: configurations of agents and ranks, and the policies of the spec."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,10 +20,11 @@ from regroup.service.spec.workload import BuiltinWorkload, FunctionWorkload, Pro
 from regroup.service.supervisor.job_state.outcomes import Shape, shape_of
 from regroup.service.supervisor.job_state.rank_config import rank_config
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.agent_records import DataSources
+from regroup.workers.contract.agent_records import DataSources, TokenSources
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Join, Restore
 from regroup.workers.contract.rank_config import WarmupConfig
+from regroup.workers.os.secret_source import MountedSecret, SecretSource
 
 BUILTIN_ENTRY = "regroup.workers.train.trainer:train"
 FUNCTION_ENTRY = "regroup.workers.rank.user_function:train"
@@ -160,12 +161,7 @@ class JobConfig(StartConfig):
                     for node in self.nodes
                 },
             )
-        return DataSources({
-            "train": data.train,
-            "validation": data.validation,
-            "tokenizer": data.tokenizer,
-            "sequence": training.sequence,
-        })  # fmt: skip
+        return DataSources(TokenSources(data.train, data.validation, data.tokenizer, training.sequence))
 
     def places(self) -> tuple[RankPlace, ...]:
         """Return the place of each rank: as assigned, or in the order of nodes. A TP group stays on its node."""
@@ -270,7 +266,8 @@ class JobConfig(StartConfig):
         return {"target": "regroup.workers.train.warmup:warm_up", "args": plain(warmup)}
 
 
-def _secret_source(ref: SecretRef, project: str) -> dict[str, Any]:
-    """Return where a node finds a secret. Secrets of several projects may have one name, but never one value."""
-    source = ref.model_dump()
-    return source if ref.from_project is None else {**source, "project": project}
+def _secret_source(ref: SecretRef, project: str) -> SecretSource:
+    mounted = ref.from_kubernetes and MountedSecret(ref.from_kubernetes.name, ref.from_kubernetes.key)
+    return SecretSource(
+        ref.from_project, ref.from_env, ref.from_file, mounted, project="" if ref.from_project is None else project
+    )

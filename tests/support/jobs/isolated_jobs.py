@@ -17,6 +17,7 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import CommandRequest
 from regroup.workers.contract.messages import FaultDue, Join, Restore
 from regroup.workers.contract.rank_config import RankConfig
+from regroup.workers.os.secret_source import SecretSource
 
 
 async def _refuse_fault(due: FaultDue) -> bool:
@@ -29,7 +30,7 @@ def _host_of(name: str, folder: str, users: str) -> JobHost:
     os.environ[f"KEY_OF_{name}"] = f"of {name}"
     config = AgentConfig(
         f"job_{name}_{os.getpid()}", name, "n", "n", "127.0.0.1", "s", uri, uri, log_dir=f"{folder}/logs",
-        rank_users=users, secrets={"KEY": {"from_env": f"KEY_OF_{name}"}},
+        rank_users=users, secrets={"KEY": SecretSource(from_env=f"KEY_OF_{name}")},
     )  # fmt: skip
     host = JobHost(config, _refuse_fault, lambda: None)
     join = Join(

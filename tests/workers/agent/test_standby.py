@@ -23,6 +23,7 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import AgentErrorKind, PreflightRequest
 from regroup.workers.contract.messages import to_json
 from regroup.workers.os import kill_tree, orphans, procfs, scratch_dir
+from regroup.workers.os.secret_source import SecretSource
 from regroup.workers.zygote.client import ZygoteLink
 from tests.support.machines.zygote_templates import kill_templates, templates
 
@@ -249,7 +250,7 @@ async def test_an_adopted_standby_reports_no_clear_node(standby: StandbyAgent, j
 
 
 async def test_an_agent_gets_secrets_and_hides_them(standby: StandbyAgent, job: AgentConfig) -> None:
-    config = replace(job, secrets={"TOKEN": {"from_project": "hf-token"}})
+    config = replace(job, secrets={"TOKEN": SecretSource(from_project="hf-token")})
     assert await standby.adopt(to_json(config))
     assert (await standby.status()).secrets_version == ""
     with pytest.raises(AgentFailedError, match="has not received the value of 'hf-token'") as refused:

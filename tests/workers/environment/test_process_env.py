@@ -13,6 +13,7 @@ from regroup.workers.environment.process_env import (
     zygote_environment,
 )
 from regroup.workers.os.node_facts import SecretMissing
+from regroup.workers.os.secret_source import SecretSource
 
 
 def config(**parts: object) -> AgentConfig:
@@ -32,7 +33,7 @@ def test_credentials_of_the_platform_do_not_reach_ranks(monkeypatch: pytest.Monk
         monkeypatch.setenv(name, "hidden")
         assert name not in zygote_environment(config()) and name not in data_function_environment(config())
         with pytest.raises(SecretMissing, match=f"{name} of the node belongs to the platform") as refused:
-            zygote_environment(config(secrets={"MINE": {"from_env": name}}))
+            zygote_environment(config(secrets={"MINE": SecretSource(from_env=name)}))
         assert "hidden" not in str(refused.value)
 
 
@@ -43,14 +44,17 @@ def test_token_files_of_the_platform_do_not_reach_ranks(tmp_path: Path, monkeypa
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "ray.token"))
     for name in ("ray.token", "api.token", "regroup.db", "secrets.key", "link", "../" + tmp_path.name + "/api.token"):
         with pytest.raises(SecretMissing, match=f"{name} of the node belongs to the platform"):
-            zygote_environment(config(secrets={"MINE": {"from_file": str(tmp_path / name)}}))
-    assert zygote_environment(config(secrets={"MINE": {"from_file": str(tmp_path / "licence")}}))["MINE"] == "hidden"
+            zygote_environment(config(secrets={"MINE": SecretSource(from_file=str(tmp_path / name))}))
+    assert (
+        zygote_environment(config(secrets={"MINE": SecretSource(from_file=str(tmp_path / "licence"))}))["MINE"]
+        == "hidden"
+    )
 
 
 def test_a_job_receives_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACKER", "token")
     variables = zygote_environment(
-        config(env={"AWS_PROFILE": "its own"}, secrets={"KEY": {"from_env": "TRACKER"}}, cpus=3)
+        config(env={"AWS_PROFILE": "its own"}, secrets={"KEY": SecretSource(from_env="TRACKER")}, cpus=3)
     )
     assert (variables["AWS_PROFILE"], variables["KEY"], variables["OMP_NUM_THREADS"]) == ("its own", "token", "3")
 
@@ -81,8 +85,10 @@ def test_a_job_with_a_user_of_its_own_gets_no_file_of_root(tmp_path: Path, monke
     (folder / "link").symlink_to(tmp_path / "shadow")
     for name in ("../shadow", "link"):
         with pytest.raises(SecretMissing, match="is outside"):
-            zygote_environment(config(secrets={"K": {"from_file": f"{folder}/{name}"}}, rank_users="2000-2999"))
-    given = zygote_environment(config(secrets={"K": {"from_file": f"{folder}/key"}}, rank_users="2000-2999"))
+            zygote_environment(
+                config(secrets={"K": SecretSource(from_file=f"{folder}/{name}")}, rank_users="2000-2999")
+            )
+    given = zygote_environment(config(secrets={"K": SecretSource(from_file=f"{folder}/key")}, rank_users="2000-2999"))
     assert given["K"] == "hidden"
 
 
@@ -104,7 +110,12 @@ def test_a_zygote_serves_only_jobs_with_the_same_environment(other: dict[str, ob
 
 def test_ranks_have_the_newest_secrets_of_the_project(tmp_path: Path) -> None:
     """Set other values after the zygote has started: ranks of later generations have them."""
-    made = config(secrets={"TOKEN": {"from_project": "hf-token"}, "LICENCE": {"from_file": str(tmp_path / "file")}})
+    made = config(
+        secrets={
+            "TOKEN": SecretSource(from_project="hf-token"),
+            "LICENCE": SecretSource(from_file=str(tmp_path / "file")),
+        }
+    )
     (tmp_path / "file").write_text("of the node")
     for variables in (zygote_environment, data_function_environment):
         with pytest.raises(SecretMissing, match=r"secret TOKEN: node .* has not received the value of 'hf-token'"):

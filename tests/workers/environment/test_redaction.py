@@ -23,6 +23,7 @@ from regroup.workers.contract.messages import (
 )
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from regroup.workers.environment.redaction import Redactor, StreamRedactor, secrets_on_node
+from regroup.workers.os.secret_source import SecretSource
 
 SECRET = "hunter2-4f1d/09+c6 \u00e9\"'"
 PART = "4f1d"
@@ -150,8 +151,10 @@ def test_the_jobs_secrets_and_the_credentials_of_the_platform_are_known(tmp_path
     (tmp_path / "ray.token").write_text("of-ray\n")
     monkeypatch.setenv("OF_THE_NODE", "of-the-node")
     secrets = {
-        "A": {"from_file": str(tmp_path / "file")}, "B": {"from_env": "OF_THE_NODE"}, "C": {"from_file": "/nowhere"},
-    }  # fmt: skip
+        "A": SecretSource(from_file=str(tmp_path / "file")),
+        "B": SecretSource(from_env="OF_THE_NODE"),
+        "C": SecretSource(from_file="/nowhere"),
+    }
     config = AgentConfig("j", "j", "n", "n", "127.0.0.1", "s", "file:///s", "file:///d", secrets=secrets)
     environment = {
         "RAY_AUTH_TOKEN_PATH": str(tmp_path / "ray.token"), "AWS_SECRET_ACCESS_KEY": "of-storage", "PATH": "/bin",
@@ -163,7 +166,7 @@ def test_the_jobs_secrets_and_the_credentials_of_the_platform_are_known(tmp_path
 def test_secrets_of_the_project_are_removed() -> None:
     config = AgentConfig(
         "j", "t", "n", "n0", "127.0.0.1", "s", "file:///s", "file:///d",
-        secrets={"TOKEN": {"from_project": "hf-token"}, "LATE": {"from_project": "late"}},
+        secrets={"TOKEN": SecretSource(from_project="hf-token"), "LATE": SecretSource(from_project="late")},
     )  # fmt: skip
     assert secrets_on_node(config, {}) == []
     config.project_secrets["hf-token"] = SECRET

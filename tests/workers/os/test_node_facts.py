@@ -1,14 +1,14 @@
 """Facts of a node: values of secrets, out-of-memory kills."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from regroup.workers.os import node_facts
+from regroup.workers.os.secret_source import MountedSecret, SecretSource
 
 VALUE = "hunter2"
-TOKEN: dict[str, Any] = {"from_env": None, "from_file": None, "from_kubernetes": {"name": "tracker", "key": "token"}}
+TOKEN = SecretSource(from_kubernetes=MountedSecret("tracker", "token"))
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def test_a_secret_has_three_sources(mounted: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("OF_THE_NODE", VALUE)
     (tmp_path / "file").write_text(f"{VALUE}\n")
     assert node_facts.secret("TOKEN", TOKEN) == VALUE
-    assert node_facts.secret("TOKEN", {"from_env": "OF_THE_NODE"}) == VALUE
-    assert node_facts.secret("TOKEN", {"from_file": str(tmp_path / "file")}) == VALUE
+    assert node_facts.secret("TOKEN", SecretSource(from_env="OF_THE_NODE")) == VALUE
+    assert node_facts.secret("TOKEN", SecretSource(from_file=str(tmp_path / "file"))) == VALUE
 
 
 def test_an_unmounted_secret_is_named_with_its_path(mounted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = {"from_kubernetes": {"name": "tracker", "key": "password"}}
+    other = SecretSource(from_kubernetes=MountedSecret("tracker", "password"))
     with pytest.raises(
         node_facts.SecretMissing, match=rf"password of Secret tracker .* no {mounted}/password;"
     ) as raised:

@@ -19,7 +19,7 @@ from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.agent.checkpoints import CheckpointSaver
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.agent_records import AgentErrorKind, CheckpointScan, Manifest, SavedShards
+from regroup.workers.contract.agent_records import AgentErrorKind, CheckpointScan, Manifest, SavedFile, SavedShards
 from regroup.workers.storage import fsspec_storage
 from tests.support.doubles.fake_agents import FakeAgents
 from tests.support.doubles.memory_records import Records
@@ -68,7 +68,7 @@ class Nodes(FakeAgents):
     ) -> Any:
         fsspec_storage.write_bytes(f"{uri}/{node}", b"shard")
         part = {"alike": [{"w": self.digests.get(node, 7)}]}
-        return SavedShards(({"name": node, "size_bytes": 5, "crc32": 0},), part)
+        return SavedShards((SavedFile(node, 5, 0),), part)
 
     def _finish_checkpoint(self, node: str, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest) -> Manifest:
         fsspec_storage.write_bytes(f"{uri}/manifest.json", json.dumps(manifest).encode())
