@@ -7,7 +7,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
 import uvicorn
 
 from regroup.service.domain.errors import ConflictError, FieldIssue, SettingError
@@ -27,7 +26,6 @@ _EXIT_S = 3.0
 _DRAIN_S = 3
 _MOST_CALLS = 20_000
 """Most connections. Each live job of each control plane has one long poll."""
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 FIRST_ID, LAST_ID = 1000, 2**32 - 3
 """Smallest and largest id in a range. Ids below belong to the system; the two above have a meaning for the kernel."""
 _OVERFLOW_ID = 65534
-"""Id that the kernel shows for users that this namespace does not map (`nobody`)."""
+"""User id `nobody`. The kernel reports it for users without a mapping in this namespace."""
 _FORM = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
 
 
