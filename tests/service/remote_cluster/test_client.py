@@ -1,7 +1,9 @@
 """A control plane that reaches its cluster through a gateway: calls, long polls, and a gateway that does not answer."""
 
 import asyncio
+import shutil
 import socket
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from regroup.service.cluster_state.topology import Topology
 from regroup.service.domain.errors import ConflictError, NotFoundError, UnavailableError
 from regroup.service.domain.states import Reason
 from regroup.service.domain.topology import Node
+from regroup.service.local.api_token import ensure_token
 from regroup.service.ports.cluster import (
     ClusterUnavailableError,
     Reservation,
@@ -27,6 +30,7 @@ from regroup.workers.contract.agent_records import CommandExit, CommandOutput
 from tests.support.doubles.fake_cluster import FakeCluster
 from tests.support.inputs.certificates import write_certificate
 from tests.support.inputs.sync_records import start_config
+from tests.support.jobs.shell_commands import blocks
 from tests.support.servers.gateway_server import TOKEN, serve_gateway
 
 NODE = Node("n1", "gpu-1", "10.0.0.1", cpus=8.0, gpus=2.0, labels={"rack": "r7"})
@@ -168,3 +172,16 @@ async def test_tls_accepts_only_the_given_authority(tmp_path: Path) -> None:
         for wrong in (other.certificate, None):
             with pytest.raises(UnavailableError, match=r"(?i)certificate"):
                 await RemoteCluster.connect(url, TOKEN, ca_file=wrong, wait_s=0.1)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which the page uses, is not installed")
+async def test_the_token_and_the_certificate_of_the_page_are_accepted(tmp_path: Path) -> None:
+    (block,) = blocks("docs/operations/gateway.md", "sh", heading="Set it up")
+    typed = block.text.replace("gateway.example.com", "localhost")
+    await asyncio.to_thread(subprocess.run, ["bash", "-euc", typed], cwd=tmp_path, check=True)
+    assert ensure_token(tmp_path / "gateway.token", create=False).value
+    certificate, key = tmp_path / "gateway.crt", tmp_path / "gateway.key"
+    async with serve_gateway(FakeCluster([NODE]), certificate=certificate, key=key) as url:
+        remote = await RemoteCluster.connect(url.replace("127.0.0.1", "localhost"), TOKEN, ca_file=certificate)
+        assert [node.name for node in await remote.nodes()] == ["gpu-1"]
+        await remote.close()
