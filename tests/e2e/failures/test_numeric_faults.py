@@ -1,12 +1,14 @@
 """Wrong numbers while all processes run: detected, named, rolled back, with the result of a run without faults."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from regroup.api.schemas.jobs import Job
-from tests.support.servers.regroup_server import Server, assert_same_result
+from tests.support.jobs.step_gates import Gates
+from tests.support.servers.regroup_server import Server, assert_same_result, eventually
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.slow
@@ -27,10 +29,14 @@ def notes(served: Server, job: Job, kind: str) -> list[dict[str, Any]]:
     return [event.data for event in served.client.events(job.id) if event.data.get("kind") == kind]
 
 
-def test_a_flipped_bit_in_one_replica(served: Server, spec: Spec, alike: Job) -> None:
+def test_a_flipped_bit_in_one_replica(served: Server, spec: Spec, alike: Job, tmp_path: Path) -> None:
     """Also in a step with a checkpoint: wrong numbers never become a checkpoint."""
     faults = [fault("flip_bit", 2, 5), fault("flip_bit", 1, 16, "optimizer")]
-    job = served.run(spec("flipped", layout=REPLICAS, faults=faults))
+    gates = Gates(tmp_path, 12)
+    submitted = served.client.submit(spec("flipped", layout=REPLICAS, faults=faults, **gates.parts))
+    eventually(lambda: [saved.step for saved in served.client.checkpoints(submitted.id)] == [8], 120)
+    gates.open(12)
+    job = served.client.wait(submitted.id, timeout_s=240)
     assert_same_result(served, job, alike)
     assert [(incident.reason, incident.rank) for incident in job.incidents] == [
         ("silent_corruption", 2), ("silent_corruption", 1),

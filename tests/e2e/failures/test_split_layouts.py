@@ -51,12 +51,13 @@ def check_recovery_is_bitwise(
     served: Server, spec: Spec, layout: dict[str, Any], undisturbed: Job, tmp_path: Path
 ) -> None:
     """Inject all faults. At last, kill an agent that alone has its ranks' state, once there is a checkpoint."""
-    injected, gates = faults(len(undisturbed.placement)), Gates(tmp_path, STEPS - 1)
+    injected, gates = faults(len(undisturbed.placement)), Gates(tmp_path, 12, STEPS - 1)
     last = fault(2, STEPS, do="kill_agent")
     parts: dict[str, Any] = {"layout": layout, "steps": STEPS, "snapshot": {"mirror": "off"}, **gates.parts}
     job = served.client.submit(of_four_blocks(spec("disturbed", faults=[*injected, last], **parts)))
-    eventually(lambda: 16 in [saved.step for saved in served.client.checkpoints(job.id)], 240)
-    gates.open(STEPS - 1)
+    for saved_at, gate in ((8, 12), (16, STEPS - 1)):  # a checkpoint waits for the former one
+        eventually(lambda step=saved_at: step in [saved.step for saved in served.client.checkpoints(job.id)], 240)
+        gates.open(gate)
     done = served.client.wait(job.id, timeout_s=240)
     assert_same_result(served, done, undisturbed)
     savers = [fault for fault in injected if fault["do"] == "kill_saver"]

@@ -36,7 +36,8 @@ def damage(checkpoint: Path) -> None:
 
 
 def test_a_job_continues_from_a_step_of_another(served: Server, spec: Spec, control: Job) -> None:
-    assert [found.step for found in served.client.checkpoints(control.id)] == [8, 16, 24]
+    first, *_, last = [found.step for found in served.client.checkpoints(control.id)]
+    assert (first, last) == (8, 24)
     job = served.run(spec("from-8", resume_from=f"{control.id}@8"))
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
     assert job.digest.parameters == control.digest.parameters
@@ -108,9 +109,11 @@ def test_files_of_dead_savers_are_collected(served: Server, spec: Spec, tmp_path
 def test_a_damaged_checkpoint_is_skipped_for_an_older_one(
     served: Server, spec: Spec, control: Job, tmp_path: Path
 ) -> None:
-    gates = Gates(tmp_path, 20)
+    gates = Gates(tmp_path, 12, 20)
     faults = [{"at": {"rank": 2, "step": 21, "phase": "forward"}, "do": "kill_agent"}]
     job = served.client.submit(spec("bitrot", snapshot=NO_MIRROR, faults=faults, **gates.parts))
+    saved(served, job, 8)  # step 16 would be postponed if this one were still being written
+    gates.open(12)
     damage(saved(served, job, 16))
     gates.open(20)
     done = served.client.wait(job.id, timeout_s=240)
