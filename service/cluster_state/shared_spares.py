@@ -59,5 +59,5 @@ def _part(job: JobRow, reservations: Sequence[Allocation]) -> NodeShare:
             gpus=row.data["ranks"] if row.data["device_kind"] == "cuda" else 0,
         )  # fmt: skip
     resources, environment = job.spec.get("resources") or {}, job.spec.get("environment") or {}
-    kind = NodeKind(resources.get("accelerator") or "", environment.get("image") or "")
+    kind = NodeKind(resources.get("accelerator") or "", environment.get("image") or "", resources.get("cluster") or "")
     return NodeShare(sums["ranks"], (sums["cpus"], sums["gpus"], sums["memory"]), kind)

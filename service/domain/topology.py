@@ -41,6 +41,10 @@ IMAGE_LABEL = "regroup.io/image"
 """Label of a Ray node with its container image, for jobs that request one."""
 
 
+CLUSTER_MARK = ":"
+"""Between the name of a cluster and the names of its nodes and domains, outside the default cluster."""
+
+
 class NodeKind(NamedTuple):
     """Type of a node, apart from its amount of resources. Nodes of one kind are interchangeable."""
 
@@ -48,17 +52,27 @@ class NodeKind(NamedTuple):
     """GPU type, for example `H100`; empty if the node has none or the type is unknown."""
     image: str = ""
     """Name of the container image; empty if unknown."""
+    cluster: str = ""
+    """Name of the cluster; empty for the default cluster."""
 
     def satisfies(self, required: "NodeKind") -> bool:
-        """Return True if a node of this kind satisfies the required kind; an empty field requires nothing."""
-        return required.accelerator in ("", self.accelerator) and required.image in ("", self.image)
+        """Return True if a node of this kind satisfies the required kind.
+
+        An empty accelerator or image requires nothing. The cluster must be the same: ranks never span clusters.
+        """
+        return (
+            required.cluster == self.cluster
+            and required.accelerator in ("", self.accelerator)
+            and required.image in ("", self.image)
+        )
 
     def __str__(self) -> str:
-        parts = [f"accelerator {self.accelerator}"] if self.accelerator else []
-        return " and ".join([*parts, *([f"image {self.image}"] if self.image else [])])
+        named = {"accelerator": self.accelerator, "image": self.image, "cluster": self.cluster}
+        return " and ".join(f"{name} {value}" for name, value in named.items() if value)
 
 
 ANY_KIND = NodeKind()
+"""Any kind of node of the default cluster."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +99,8 @@ class Node:
     """Time in Unix seconds until which Ray expects the node to exist, if Ray reports one."""
     closed_reason: str = ""
     """Reason why the node takes no new ranks (cordoned or quarantined); empty if it takes them."""
+    cluster: str = ""
+    """Name of the cluster; empty for the default cluster."""
     domains: tuple[str, ...] = ()
     """Name of the node's domain at each of `DOMAIN_LEVELS`, empty if unknown. An empty tuple means: as named by
     `DEFAULT_LABELS`."""
@@ -97,9 +113,9 @@ class Node:
     @property
     def kind(self) -> NodeKind:
         """Kind of the node, from its labels."""
-        if not self.labels:
+        if not self.labels and not self.cluster:
             return ANY_KIND
-        return NodeKind(self.labels.get(ACCELERATOR_LABEL, ""), self.labels.get(IMAGE_LABEL, ""))
+        return NodeKind(self.labels.get(ACCELERATOR_LABEL, ""), self.labels.get(IMAGE_LABEL, ""), self.cluster)
 
 
 def domains_of(node: Node) -> tuple[str, ...]:

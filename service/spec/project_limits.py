@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from regroup.service.spec.types import AbsolutePath, Degree, LabelValue, SpecModel
+from regroup.service.spec.types import AbsolutePath, Degree, LabelValue, Name, SpecModel
 
 _MAX_NAMES = 256
 
@@ -20,6 +20,8 @@ class ProjectLimits(SpecModel):
     """Highest allowed priority class."""
     accelerators: Annotated[list[LabelValue], Field(max_length=_MAX_NAMES)] | None = None
     """Allowed values of `resources.accelerator`. If set, each CUDA job must set that field."""
+    clusters: Annotated[list[Name], Field(max_length=_MAX_NAMES)] | None = None
+    """Allowed clusters. A job that names no cluster runs in the default one, which must be allowed."""
     images: Annotated[list[LabelValue], Field(max_length=_MAX_NAMES)] | None = None
     """Allowed values of `environment.image`. If set, each job must set that field."""
     interpreters: Annotated[list[AbsolutePath], Field(max_length=_MAX_NAMES)] | None = None

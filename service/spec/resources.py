@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import Bytes, Integer, LabelValue, SpecModel
+from regroup.service.spec.types import Bytes, Integer, LabelValue, Name, SpecModel
 
 Cores = Annotated[Integer, Field(ge=1, le=4096)]
 """CPU cores of a rank."""
@@ -23,6 +23,10 @@ class Resources(SpecModel):
     accelerator: LabelValue | None = None
     """GPU type that the nodes must have, as named by the node label `ray.io/accelerator-type`, for example `H100`.
     Default: any."""
+
+    cluster: Name | None = None
+    """Name of the cluster that runs the job; `regroup clusters` lists them. Default: the default cluster of the
+    server."""
 
     @model_validator(mode="after")
     def _check_accelerator(self) -> Self:

@@ -1,4 +1,4 @@
-"""The nodes of a cluster in topology order, as columns. A domain is a range of them.
+"""The nodes of one cluster in topology order, as columns. A domain is a range of them.
 
 The index is created once per scheduling pass and used for every job. Work per job and node happens only in list
 comprehensions.
@@ -43,6 +43,13 @@ class NodeIndex:
         self._free: dict[_Shape, list[int]] = {}
         self._all: dict[_Shape, list[int]] = {}
         self._sums: dict[tuple[_Shape, int, Level, int], list[int]] = {}
+
+    @classmethod
+    def for_demand(cls, demand: Demand, nodes: "Iterable[Node] | NodeIndex") -> "NodeIndex":
+        """Return the index of the nodes in the demand's cluster; an index of one cluster unchanged."""
+        if isinstance(nodes, NodeIndex):
+            return nodes
+        return cls(node for node in nodes if node.cluster == demand.kind.cluster)
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)

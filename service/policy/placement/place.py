@@ -45,10 +45,10 @@ def place(demand: Demand, nodes: Iterable[Node], links: Links | None = None) -> 
     """Return nodes for all ranks, or the missing resources.
 
     Args:
-        nodes: nodes, or a `NodeIndex` that the caller reuses for several jobs.
+        nodes: nodes of any cluster, or a `NodeIndex` of one cluster that the caller reuses for several jobs.
         links: link speeds; those of `links_for` if None.
     """
-    site = nodes if isinstance(nodes, NodeIndex) else NodeIndex(nodes)
+    site = NodeIndex.for_demand(demand, nodes)
     links = links or links_for(demand.device)
     if _largest(demand, site) < demand.ranks:
         return unplaceable(demand, site)
@@ -70,7 +70,7 @@ def place_replacements(
         ranks: number of ranks of each lost slot.
         neighbours: domains of the remaining nodes, as `domains_of` returns them.
     """
-    site = NodeIndex(nodes)
+    site = NodeIndex.for_demand(demand, nodes)
     free = site.free_ranks(demand)
     grain = demand.segment if demand.segment_within is Level.NODE else 1
     left, found = set(range(len(site.nodes))), dict[int, Node]()
@@ -93,7 +93,7 @@ def place_replacements(
 
 def fits_empty_cluster(demand: Demand, nodes: Iterable[Node]) -> bool:
     """Return True if the demand fits into the empty cluster."""
-    site = nodes if isinstance(nodes, NodeIndex) else NodeIndex(nodes)
+    site = NodeIndex.for_demand(demand, nodes)
     if not site.has_level(demand.required):
         return False
     level = -1 if demand.required not in DOMAIN_LEVELS else DOMAIN_LEVELS.index(demand.required)

@@ -124,7 +124,7 @@ def demand_of(spec: JobSpec, layout: Layout) -> Demand:
     """Return the demand of a job at this layout."""
     each = spec.resources
     axes, where = axes_of_spec(spec, layout), spec.topology.demand_fields()
-    kind = NodeKind(each.accelerator or "", spec.environment.image or "")
+    kind = NodeKind(each.accelerator or "", spec.environment.image or "", each.cluster or "")
     cpus, memory_bytes = each.cpus, each.memory or 0
     return Demand(
         layout.world_size, layout.segment_size, each.device, cpus, memory_bytes, **where, kind=kind, axes=axes
@@ -208,9 +208,11 @@ class _SchedulingPass:
             self._reserve_start(job, possible[-1])
 
     def _ahead(self, demand: Demand) -> BackfillReservation | None:
-        """Return the earlier reservation for the same device type, if there is one."""
-        promises = self._spare.reservations
-        return next((promise for promise in promises if promise.demand.device == demand.device), None)
+        """Return the earlier reservation for the same device type in the same cluster, if there is one."""
+        for promise in self._spare.reservations:
+            if (promise.demand.device, promise.demand.kind.cluster) == (demand.device, demand.kind.cluster):
+                return promise
+        return None
 
     def _fits_empty(self, demand: Demand) -> bool:
         """Return True if the demand fits into the empty cluster. Enough total capacity does not imply that."""
