@@ -1,7 +1,8 @@
 """Issues of invalid fields, from the errors of the validation. All messages about fields are written here."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -54,6 +55,11 @@ _MESSAGES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 }
 """Kind of error → message, from the error's context."""
 _PREFIX = re.compile(r"^(?:Value error, |Assertion failed, )?(?:Input should(?: be)?|Value should(?: be)?)?\s*")
+
+
+def issues_at(place: str, issues: Iterable[FieldIssue]) -> list[FieldIssue]:
+    """Return issues of a document with its place in front of their paths. An issue of the whole has the place alone."""
+    return [replace(each, path=f"{place}: {each.path}" if each.path else place) for each in issues]
 
 
 def find_issues(error: ValidationError, data: object, prefix: Location = ()) -> list[FieldIssue]:

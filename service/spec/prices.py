@@ -1,6 +1,5 @@
 """The price table of an operator: the price of one device-hour for each accelerator."""
 
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ from pydantic import Field, ValidationError
 from regroup.service.documents.document import DocumentError
 from regroup.service.documents.yaml_text import parse_yaml
 from regroup.service.domain.errors import FieldIssue, SettingError
-from regroup.service.spec.issues import find_issues
+from regroup.service.spec.issues import find_issues, issues_at
 from regroup.service.spec.types import CURRENCY, LabelValue, Number, SpecModel
 
 _MOST_PRICES = 256
@@ -56,9 +55,8 @@ def _parse(text: str | bytes, place: str) -> PriceTable:
     try:
         data = parse_yaml(text)
     except DocumentError as error:
-        raise SettingError(f"{place}: {error}") from error
+        raise SettingError(issues_at(place, error.issues)) from error
     try:
         return PriceTable.model_validate(data)
     except ValidationError as error:
-        issues = find_issues(error, data)
-        raise SettingError([replace(each, path=f"{place}: {each.path}") for each in issues]) from error
+        raise SettingError(issues_at(place, find_issues(error, data))) from error
