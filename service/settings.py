@@ -108,6 +108,8 @@ class Settings(BaseSettings):
     """File with the token of the gateway."""
     gateway_ca_file: Path | None = None
     """Certificates that may sign the one of the gateway, PEM. Default: those of the system."""
+    clusters_file: Path | None = None
+    """Clusters to serve, each behind its gateway, instead of one; YAML or JSON; see docs/operations/clusters.md."""
     local_nodes: int = Field(default=1, ge=0, le=64)
     """Number of training nodes of a local Ray cluster, in addition to its head."""
     slots_per_node: int = Field(default=2, ge=1, le=1024)
@@ -325,18 +327,11 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _check_gateway(self) -> Self:
-        if not self.gateway_url:
-            for field in ("gateway_token_file", "gateway_ca_file"):
-                if (file := getattr(self, field)) is not None:
-                    raise _invalid(field, str(file), "has no effect without gateway_url")
-            return self
-        if self.ray_address:
-            raise _invalid("ray_address", self.ray_address, "gateway_url names a cluster, too: give one of them")
-        if self.gateway_token_file is None:
-            raise _invalid("gateway_token_file", None, "gateway_url needs gateway_token_file, the token of the gateway")
-        if problem := setting_values.find_gateway_problem(self.gateway_url):
-            raise _invalid("gateway_url", self.gateway_url, problem)
+    def _check_cluster(self) -> Self:
+        values = {name: getattr(self, name) for name in setting_values.CLUSTER_SETTINGS}
+        if problem := setting_values.find_cluster_problem(values):
+            name, message = problem
+            raise _invalid(name, None if values[name] is None else str(values[name]), message)
         return self
 
     @model_validator(mode="after")
@@ -383,7 +378,7 @@ class Settings(BaseSettings):
     @property
     def has_local_ray(self) -> bool:
         """True if the server starts a Ray cluster on this machine."""
-        return not self.ray_address and not self.gateway_url
+        return not self.ray_address and not self.gateway_url and self.clusters_file is None
 
     @property
     def token_path(self) -> Path:

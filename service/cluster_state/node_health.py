@@ -141,7 +141,9 @@ def closed(nodes: Iterable[Node], events: Iterable[NodeEvent], now: float, rule:
     """Return the nodes. A node that must not get new ranks has the reason."""
     healths = assess_nodes(events, now, rule)
     return [
-        replace(node, closed_reason=healths[node.machine].closed_reason) if node.machine in healths else node
+        replace(node, closed_reason=healths[node.machine].closed_reason or node.closed_reason)
+        if node.machine in healths
+        else node
         for node in nodes
     ]
 

@@ -39,7 +39,6 @@ from regroup.service.ports.cluster import (
     ClusterUnavailableError,
     ReservationRefusedError,
     SupervisorGoneError,
-    job_id_of,
     supervisor_name,
 )
 from regroup.service.ports.start_config import StartConfig, stored_incidents, with_devices
@@ -82,15 +81,13 @@ async def release_job(leader: LeaderContext, job_id: str) -> None:
     while True:
         try:
             await cluster.stop_supervisor(supervisor_name(job_id))
-            for name in await cluster.actors():
-                if job_id_of(name) == job_id:
-                    await cluster.kill_actor(name)
+            for name in await cluster.actors(job_id):
+                await cluster.kill_actor(name)
             if (await leader.store.job(job_id)).state.is_terminal:
                 await cluster.forget_job(job_id)
             # Reservations go last: if a dead job has some, its release was not finished.
-            for name in await cluster.reservations():
-                if job_id_of(name) == job_id:
-                    await cluster.release_reservation(name)
+            for name in await cluster.reservations(job_id):
+                await cluster.release_reservation(name)
             return
         except UnavailableError as error:
             _log.warning("retrying to release a job", job=job_id, error=str(error))
@@ -334,7 +331,7 @@ async def _restart_supervisor(leader: LeaderContext, job: JobRow) -> None:
     """
     rows = await leader.store.live_allocations(job.id)
     seen_s, reservations = leader.clock(), [reservation_of(row) for row in rows if row.is_for_ranks]
-    existing = await leader.cluster.reservations()
+    existing = await leader.cluster.reservations(job.id)
     lost = {reservation.node_id for reservation in reservations if reservation.name not in existing}
     if not lost:
         devices = await create_reservations(leader.cluster, reservations)

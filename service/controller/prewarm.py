@@ -58,6 +58,8 @@ class Prewarmer:
         return [(node, fault) for node, fault in zip(due, faults, strict=True) if fault]
 
     def _is_due(self, node: Node, now_s: float) -> bool:
+        if node.closed_reason:  # the cluster of the node does not answer
+            return False
         if node.is_control or not self._settings.standby:  # every call starts one more process
             return node.id not in self._warm and now_s - self._used_s > _START_PAUSE_S
         has_capacity = node.free_cpus >= 1 and not node.is_draining

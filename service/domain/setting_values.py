@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from regroup.service.domain.loopback import is_loopback_host
@@ -34,6 +34,24 @@ def check_port_range(setting: str, value: str) -> None:
             f"{setting} {value!r} is not a range of ports: give the first and the last port, from 1 to {_MAX_PORT}, "
             "for example 20000-29999"
         )
+
+
+CLUSTER_SETTINGS = ("ray_address", "gateway_url", "clusters_file", "gateway_token_file", "gateway_ca_file")
+"""Settings of the cluster, or the clusters, that a server serves."""
+
+
+def find_cluster_problem(values: Mapping[str, object]) -> tuple[str, str] | None:
+    """Return a setting of `CLUSTER_SETTINGS` that cannot be used, and why; None if all can."""
+    first, *more = [name for name in CLUSTER_SETTINGS[:3] if values[name]] or [""]
+    if more:
+        return first, f"{more[0]} names a cluster, too: give one of them"
+    files = [name for name in CLUSTER_SETTINGS[3:] if values[name] is not None]
+    if first != "gateway_url":
+        return (files[0], "has no effect without gateway_url") if files else None
+    if values["gateway_token_file"] is None:
+        return "gateway_token_file", "gateway_url needs gateway_token_file, the token of the gateway"
+    problem = find_gateway_problem(str(values["gateway_url"]))
+    return ("gateway_url", problem) if problem else None
 
 
 def find_gateway_problem(url: str) -> str:

@@ -77,6 +77,7 @@ PROJECT_BUDGET_USED = Metric(
     "regroup_project_budget_used_ratio", "gauge", "Used share of the budget of a project, for projects that have one.",
     ("project",),
 )  # fmt: skip
+CLUSTER_UP = Metric("regroup_cluster_up", "gauge", "1 if the cluster answers, 0 if it does not.", ("cluster",))
 PROJECT_SPARES = Metric(
     "regroup_project_spares", "gauge", "Spare nodes of a project: desired and ready.",
     ("project", "what"),

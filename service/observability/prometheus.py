@@ -21,6 +21,7 @@ from prometheus_client.core import Metric as Family
 
 from regroup import __version__
 from regroup.service.cluster_state.budgets import project_budget_of
+from regroup.service.cluster_state.clusters import list_clusters
 from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.node_health import closed
 from regroup.service.cluster_state.probe_results import ProbeResults
@@ -37,6 +38,7 @@ from regroup.service.policy.detection.node_quarantine import NodeHealth, Quarant
 from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.policy.usage.budget import measure_use
 from regroup.service.ports.cluster import Cluster
+from regroup.service.spec.clusters import ONE_CLUSTER, ClusterNames
 from regroup.service.spec.prices import PriceTable
 from regroup.service.store.hooks.deliveries import HOOK_ATTEMPTS, OUTCOMES, Backlog
 from regroup.service.store.jobs.totals import REMOVED_ROWS, RETAINED_TABLES
@@ -74,6 +76,7 @@ class Metrics:
         keys: Keys = no_keys,
         *,
         jobs_isolated: bool = False,
+        cluster_names: ClusterNames = ONE_CLUSTER,
     ) -> None:
         """Create the renderer.
 
@@ -87,6 +90,7 @@ class Metrics:
             refusals: number of requests that each limit refused.
             keys: returns the keys of stored secrets.
             jobs_isolated: True if each job runs as a user of its own.
+            cluster_names: names of the clusters.
         """
         self._store, self._cluster = store, cluster
         self._rule = rule
@@ -95,7 +99,7 @@ class Metrics:
         self._blob_bytes, self._local_node_starts, self._prices = blob_bytes, local_node_starts, prices
         self._refusals: Mapping[Limit, int] = {} if refusals is None else refusals
         self._keys = keys
-        self._jobs_isolated = jobs_isolated
+        self._jobs_isolated, self._cluster_names = jobs_isolated, cluster_names
         self._accounts: dict[str, JobAccount] = {}
         """Accounts of the jobs that are not in the stored sums."""
         self._probes = ProbeResults()
@@ -148,6 +152,7 @@ class Metrics:
         families.append(_gauge(names.SESSIONS, [((), float(await self._store.identities.sessions.count(now)))]))
         families += _of_hooks(sums, await self._store.hooks.deliveries.backlog())
         families.append(_of_secrets(self._keys, await self._store.secrets.reencryption.uses_of_keys()))
+        families.append(await self._clusters())
         families += _of_nodes(assess_nodes(await self._store.nodes.events(), now, self._rule))
         return families
 
@@ -159,6 +164,12 @@ class Metrics:
                 share = measure_use(budget, used.seconds, used.held, self._prices)
                 samples.append(((row.name,), share.used / share.limit))
         return _gauge(names.PROJECT_BUDGET_USED, samples)
+
+    async def _clusters(self) -> Family:
+        if self._cluster is None:
+            return _gauge(names.CLUSTER_UP, [])
+        found = await list_clusters(self._cluster, self._cluster_names)
+        return _gauge(names.CLUSTER_UP, [((each.name,), float(not each.problem)) for each in found])
 
     async def _spares(self, projects: Sequence[ProjectRow], now: float) -> Family:
         samples = [((row.name, "desired"), float(row.spares)) for row in projects]

@@ -37,6 +37,7 @@ from regroup.service.operations.placement_explanation import PlacementExplanatio
 from regroup.service.operations.projects import apply_project, max_ranks
 from regroup.service.operations.secrets import check_secrets
 from regroup.service.operations.why import Why, explain
+from regroup.service.spec.clusters import ONE_CLUSTER, ClusterNames
 from regroup.service.spec.isolation import check_isolation
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.prices import PriceTable
@@ -101,6 +102,7 @@ class Jobs:
         refusals: counts the refusals of limits.
         prices: price table; None if the operator set none.
         rank_users: range of user ids for the processes of jobs; the user of the agents if empty.
+        clusters: clusters that jobs can name.
     """
 
     def __init__(
@@ -118,11 +120,9 @@ class Jobs:
         most_queued: int = 0,
         refusals: Counter[Limit] | None = None,
         rank_users: str = "",
+        clusters: ClusterNames = ONE_CLUSTER,
     ) -> None:
-        self._store = store
-        self._clock = clock
-        self._blobs = blobs
-        self._planner = planner
+        self._store, self._clock, self._blobs, self._planner = store, clock, blobs, planner
         self._storage_uri = storage_uri
         self._allow_faults = allow_faults
         self._positions = positions
@@ -130,10 +130,9 @@ class Jobs:
         """Accounts of the jobs that were explained last, the oldest first."""
         self._accounting = asyncio.Lock()
         self._followers = followers
-        self._prices = prices
-        self._most_queued = most_queued
+        self._prices, self._most_queued = prices, most_queued
         self._refusals = Counter[Limit]() if refusals is None else refusals
-        self._rank_users = rank_users
+        self._rank_users, self._clusters = rank_users, clusters
 
     async def submit(self, spec: JobSpec, sender: Sender, *, key: str | None = None) -> Submission:
         """Queue a job.
@@ -215,12 +214,12 @@ class Jobs:
             UnavailableError: the spec needs a layout, and the cluster does not answer.
         """
         project = await self._store.queue.project(spec.project)
-        spec = apply_project(spec, project)
+        spec = apply_project(spec, project, self._clusters)
         check_budgets(spec, project, self._prices)
         if spec.layout.auto is None:
             return PlannedSpec(spec)
         planned = await self._planner.plan(spec, max_ranks(project))
-        return replace(planned, spec=apply_project(planned.spec, project))
+        return replace(planned, spec=apply_project(planned.spec, project, self._clusters))
 
     async def get(self, reference: str, project: str, sender: Sender) -> JobRow:
         """Return the job with this id or name.

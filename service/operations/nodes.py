@@ -58,13 +58,20 @@ class NodeState:
         return etag_of(None if self.order is None else order_facts(self.order))
 
     @property
-    def status(self) -> Literal["open", "cordoned", "quarantined", "fenced"]:
-        """Scheduling status by the node's health: new ranks are placed only on open nodes."""
+    def status(self) -> Literal["open", "cordoned", "quarantined", "fenced", "unreachable"]:
+        """Scheduling status: new ranks are placed only on open nodes."""
         if self.health.cordon is not None:
             return "cordoned"
         if self.health.quarantined_until_s is not None:
             return "quarantined"
-        return "open" if self.health.fenced_until_s is None else "fenced"
+        if self.health.fenced_until_s is not None:
+            return "fenced"
+        return "unreachable" if self.node is not None and self.node.closed_reason else "open"
+
+    @property
+    def closed_reason(self) -> str:
+        """Reason why the node accepts no new ranks; empty if it is open."""
+        return self.health.closed_reason or ("" if self.node is None else self.node.closed_reason)
 
 
 class Nodes:
@@ -85,7 +92,8 @@ class Nodes:
         healths, orders = assess_nodes(events, self._clock(), self._rule), _newest_orders(events)
         jobs = await self._jobs(rows)
         closed = [
-            replace(node, closed_reason=healths.get(node.machine, NodeHealth()).closed_reason) for node in present
+            replace(node, closed_reason=healths.get(node.machine, NodeHealth()).closed_reason or node.closed_reason)
+            for node in present
         ]
         kept = await shared_spare_nodes(self._store, closed)
         found = [

@@ -8,6 +8,7 @@ from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.jobs import Jobs, Submission
 from regroup.service.operations.nodes import Nodes, NodeState
 from regroup.service.policy.measurements.results import ProbeResult
+from regroup.service.spec.clusters import ONE_CLUSTER, ClusterNames
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.layout import DataParallel, LayoutSpec
 from regroup.service.spec.recovery import Budgets, Hang, Recovery
@@ -34,6 +35,8 @@ class ProbeRequest(SpecModel):
     """Number of ranks. Default: all that fit on the nodes that are open now."""
     cpus: Cores = 1
     """CPU cores per rank. Use the `resources.cpus` of the jobs to predict."""
+    cluster: Name | None = None
+    """Cluster to measure. Default: the default cluster."""
     project: Name = "default"
     """Project that is charged for the devices."""
 
@@ -41,8 +44,8 @@ class ProbeRequest(SpecModel):
 class Probes:
     """Use cases of probes."""
 
-    def __init__(self, store: Store, jobs: Jobs, nodes: Nodes) -> None:
-        self._store, self._jobs, self._nodes = store, jobs, nodes
+    def __init__(self, store: Store, jobs: Jobs, nodes: Nodes, cluster_names: ClusterNames = ONE_CLUSTER) -> None:
+        self._store, self._jobs, self._nodes, self._cluster_names = store, jobs, nodes, cluster_names
 
     async def submit(self, request: ProbeRequest, sender: Sender, *, key: str | None = None) -> Submission:
         """Queue a probe.
@@ -52,7 +55,16 @@ class Probes:
             ConflictError: the project has a live probe of this kind of device.
             UnavailableError: the cluster or the database does not answer.
         """
-        states = [state for state in await self._nodes.list_nodes() if state.status == "open"]
+        names = self._cluster_names
+        if request.cluster is not None and request.cluster not in names.all:
+            message = f"unknown cluster {request.cluster!r}; clusters of this server: {', '.join(names.all)}"
+            raise SpecError([FieldIssue("cluster", message, request.cluster)])
+        cluster = "" if request.cluster in (None, names.default) else request.cluster
+        states = [
+            state
+            for state in await self._nodes.list_nodes()
+            if state.status == "open" and state.node and state.node.cluster == cluster
+        ]
         device = request.device or ("cuda" if any(state.node and state.node.gpus for state in states) else "cpu")
         fitting = sum(_slots(state, device, request.cpus) for state in states)
         ranks = request.ranks or min(fitting, MAX_RANKS)
@@ -85,7 +97,7 @@ def _spec(request: ProbeRequest, device: Literal["cpu", "cuda"], ranks: int) -> 
         labels={LABEL: device},
         workload=FunctionWorkload(kind="function", function=FUNCTION),
         preload=[_MODULE],
-        resources=Resources(device=device, cpus=request.cpus),
+        resources=Resources(device=device, cpus=request.cpus, cluster=request.cluster),
         layout=LayoutSpec(dp=DataParallel(min=ranks, target=ranks, max=ranks), data_parallel="ddp"),
         training=Training(global_batch=ranks, micro_batch=1, steps=_STAGES),
         snapshot=SnapshotSpec(mirror="off"),

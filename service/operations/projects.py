@@ -12,6 +12,7 @@ from regroup.service.domain.errors import FieldIssue, ForbiddenError, SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.scheduling.entries import Priority
 from regroup.service.policy.usage.budget import measure_use
+from regroup.service.spec.clusters import ONE_CLUSTER, ClusterNames
 from regroup.service.spec.issues import issues_of
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.spec.prices import PriceTable
@@ -110,12 +111,15 @@ class Projects:
         return measure_use(budget, use.seconds, use.held, self._prices).used
 
 
-def apply_project(spec: JobSpec, project: ProjectRow) -> JobSpec:
+def apply_project(spec: JobSpec, project: ProjectRow, clusters: ClusterNames = ONE_CLUSTER) -> JobSpec:
     """Fill in the project's defaults for the fields that the spec does not set, and check the project's limits.
 
+    A spec that names the default cluster is returned without it.
+
     Raises:
-        ForbiddenError: the project does not allow the device, the priority, the interpreter or the image.
-        SpecError: the job is too large for the project, or a default is invalid in this spec.
+        ForbiddenError: the project does not allow the device, the priority, the interpreter, the image or the cluster.
+        SpecError: the job is too large for the project, a default is invalid in this spec, or the server does not have
+            the cluster.
     """
     if project.defaults:
         spec = parse_spec(_merged(project.defaults, spec.model_dump(mode="json", exclude_unset=True)))
@@ -141,7 +145,7 @@ def apply_project(spec: JobSpec, project: ProjectRow) -> JobSpec:
     if admits.accelerators is not None and spec.resources.device == "cuda":
         _check_allowed("resources.accelerator", "accelerators", spec.resources.accelerator, admits.accelerators, name)
     _check_size(spec, project, admits.max_ranks)
-    return spec
+    return _with_cluster(spec, project.name, admits.clusters, clusters)
 
 
 def check_resize(layout: Layout, project: ProjectRow) -> None:
@@ -160,6 +164,18 @@ def max_ranks(project: ProjectRow) -> int | None:
     return min(
         (most for most in (ProjectLimits.model_validate(project.admits).max_ranks, project.limit) if most), default=None
     )
+
+
+def _with_cluster(spec: JobSpec, project: str, allowed: Sequence[str] | None, clusters: ClusterNames) -> JobSpec:
+    named = spec.resources.cluster
+    if named is not None and named not in clusters.all:
+        message = f"unknown cluster {named!r}; clusters of this server: {', '.join(clusters.all)}"
+        raise SpecError([FieldIssue.at(("resources", "cluster"), message, named)])
+    if allowed is not None:
+        _check_allowed("resources.cluster", "clusters", named or clusters.default, allowed, project)
+    if named != clusters.default:
+        return spec
+    return spec.model_copy(update={"resources": spec.resources.model_copy(update={"cluster": None})})
 
 
 def _check_allowed(field: str, kind: str, value: str | None, allowed: Sequence[str], project: str) -> None:

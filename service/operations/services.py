@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from regroup.service.blobs.store import BlobStore
+from regroup.service.cluster_state.clusters import ClusterState, list_clusters
 from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.cluster_state.topology import Topology, TopologyState
@@ -31,6 +32,7 @@ from regroup.service.operations.usage import Usage
 from regroup.service.policy.access.external import ClaimRules
 from regroup.service.ports.cluster import Cluster
 from regroup.service.settings import Settings
+from regroup.service.spec.clusters import ClusterNames, names_of, read_clusters
 from regroup.service.spec.prices import PriceTable, read_prices
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
@@ -134,6 +136,7 @@ class Services:
             most_queued=settings.queued_jobs_per_identity,
             refusals=self.refusals,
             rank_users=settings.rank_users,
+            clusters=self.cluster_names,
         )
 
     @cached_property
@@ -146,10 +149,19 @@ class Services:
         """Use cases of nodes."""
         return Nodes(self.store, self.cluster, rule_of(self.settings), self.clock)
 
+    @cached_property
+    def cluster_names(self) -> ClusterNames:
+        """Names of the clusters of this server."""
+        return names_of(read_clusters(self.settings.clusters_file))
+
+    async def clusters(self) -> list[ClusterState]:
+        """Return all clusters of this server, the default one first."""
+        return await list_clusters(self.cluster, self.cluster_names)
+
     @property
     def probes(self) -> Probes:
         """Use cases of probes."""
-        return Probes(self.store, self.jobs, self.nodes)
+        return Probes(self.store, self.jobs, self.nodes, self.cluster_names)
 
     async def topology(self) -> TopologyState:
         """Return the topology of the cluster's nodes that placement uses.

@@ -129,7 +129,15 @@ class Cluster(Protocol):
     """The system that runs jobs."""
 
     async def nodes(self) -> Sequence[Node]:
-        """Return every live node, with its free resources."""
+        """Return every live node, with its free resources.
+
+        Of several clusters, the nodes of one that does not answer are closed, with the resources that it reported last.
+        """
+        ...
+
+    async def unreachable(self) -> Mapping[str, str]:
+        """Return the clusters that do not answer while others do, with the reason. Empty for a single cluster, whose
+        calls fail instead."""
         ...
 
     async def lost_nodes(self) -> Sequence[str]:
@@ -177,12 +185,15 @@ class Cluster(Protocol):
         """Release a reservation. A missing one is not an error."""
         ...
 
-    async def reservations(self) -> set[str]:
-        """Return the names of all reservations."""
+    async def reservations(self, job_id: str = "") -> set[str]:
+        """Return the names of all reservations, or of those of one job.
+
+        Without a job, clusters that do not answer are left out while others answer.
+        """
         ...
 
-    async def actors(self) -> set[str]:
-        """Return the names of all existing supervisors and agents."""
+    async def actors(self, job_id: str = "") -> set[str]:
+        """Return the names of all existing supervisors and agents, or of those of one job, as `reservations`."""
         ...
 
     async def start_supervisor(self, name: str, config: StartConfig) -> None:
@@ -210,7 +221,7 @@ class Cluster(Protocol):
         ...
 
     async def recorded_jobs(self) -> set[str]:
-        """Return the ids of the jobs with generation records."""
+        """Return the ids of the jobs with generation records, of several clusters as `reservations`."""
         ...
 
     async def forget_job(self, job_id: str) -> None:

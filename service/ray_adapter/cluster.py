@@ -108,6 +108,9 @@ class RayCluster:
         topology = self._topology
         return await self._blocking(lambda: topology.located(list_nodes()) if topology else list_nodes())
 
+    async def unreachable(self) -> Mapping[str, str]:
+        return {}
+
     async def lost_nodes(self) -> Sequence[str]:
         return await self._blocking(list_lost_nodes)
 
@@ -132,13 +135,13 @@ class RayCluster:
     async def release_reservation(self, name: str) -> None:
         await self._blocking(lambda: reservations.release(name))
 
-    async def reservations(self) -> set[str]:
-        return await self._blocking(reservations.names)
+    async def reservations(self, job_id: str = "") -> set[str]:
+        return _names_of(job_id, await self._blocking(reservations.names))
 
     # ------------------------------------------------------------ supervisors
 
-    async def actors(self) -> set[str]:
-        return await self._blocking(standby.actors)
+    async def actors(self, job_id: str = "") -> set[str]:
+        return _names_of(job_id, await self._blocking(standby.actors))
 
     async def start_supervisor(self, name: str, config: StartConfig) -> None:
         shown = shown_supervisor_name(job_id_of(name), config.spec.name)
@@ -316,6 +319,11 @@ def _kill(lookup: ActorLookup, name: str) -> None:
         ray.kill(standby.find(name) or lookup.get(name), no_restart=True)
     except ValueError:
         return
+
+
+def _names_of(job_id: str, names: set[str]) -> set[str]:
+    """Return the names of one job's objects; all names without a job."""
+    return {name for name in names if job_id_of(name) == job_id} if job_id else names
 
 
 def _recorded_jobs() -> set[str]:

@@ -37,6 +37,8 @@ _log = structlog.get_logger(__name__)
 class RemoteCluster:
     """Sends the calls of `Cluster` to a gateway. `as_cluster` returns it as a `Cluster`.
 
+    `connect` waits for the gateway, `open` does not.
+
     The gateway keeps nothing that a call needs, so any number of control planes may use it, and calls may go to
     different processes of it.
     """
@@ -57,15 +59,31 @@ class RemoteCluster:
         """Wait until the gateway answers a call.
 
         Args:
-            url: `https://HOST:PORT`; `http` for a gateway on this machine.
-            token: token of the gateway.
-            ca_file: certificates that may sign the one of the gateway, PEM. Default: those of the system.
-            topology: places of nodes.
+            url, token, ca_file, topology: as `open`.
             wait_s: time within which it must answer.
 
         Raises:
             ConflictError: `ca_file` cannot be used.
             UnavailableError: the gateway or its cluster does not answer, or refuses the token.
+        """
+        cluster = cls.open(url, token, ca_file=ca_file, topology=topology)
+        await cluster.wait(wait_s)
+        return cluster
+
+    @classmethod
+    def open(
+        cls, url: str, token: str, *, ca_file: Path | None = None, topology: Topology | None = None
+    ) -> "RemoteCluster":
+        """Return a client that connects with its first call.
+
+        Args:
+            url: `https://HOST:PORT`; `http` for a gateway on this machine.
+            token: token of the gateway.
+            ca_file: certificates that may sign the one of the gateway, PEM. Default: those of the system.
+            topology: places of nodes.
+
+        Raises:
+            ConflictError: `ca_file` cannot be used.
         """
         http = httpx2.AsyncClient(
             base_url=url,
@@ -75,9 +93,7 @@ class RemoteCluster:
             trust_env=False,
             verify=_trust(url, ca_file),
         )
-        cluster = cls(http, url, topology)
-        await cluster._wait(wait_s)
-        return cluster
+        return cls(http, url, topology)
 
     def as_cluster(self) -> Cluster:
         """Return this object with its type for callers: every method of `Cluster` exists."""
@@ -109,7 +125,7 @@ class RemoteCluster:
             raise ClusterUnavailableError(f"the gateway {self._url} does not answer: {_describe(error)}") from error
         if reply.status_code == HTTPStatus.UNAUTHORIZED:
             raise ClusterUnavailableError(
-                f"the gateway {self._url} refuses the token: give both the same REGROUP_GATEWAY_TOKEN_FILE"
+                f"the gateway {self._url} refuses the token: give both the same file with a token"
             )
         if reply.status_code != HTTPStatus.OK:
             raise ClusterUnavailableError(f"the gateway {self._url} refuses a call: {reply.text[:500] or reply}")
@@ -118,7 +134,12 @@ class RemoteCluster:
         except CallError as error:
             raise ClusterUnavailableError(f"the gateway {self._url} is of another version: {error}") from error
 
-    async def _wait(self, wait_s: float) -> None:
+    async def wait(self, wait_s: float = WAIT_S) -> None:
+        """Wait until the gateway answers a call.
+
+        Raises:
+            UnavailableError: it did not answer in `wait_s` seconds.
+        """
         deadline_s, is_reported = time.monotonic() + wait_s, False
         while True:
             try:
@@ -127,7 +148,8 @@ class RemoteCluster:
                 if time.monotonic() + _POLL_S > deadline_s:
                     raise UnavailableError(
                         f"no cluster answers at the gateway {self._url} within {wait_s:.0f} s: {error}; correct "
-                        "REGROUP_GATEWAY_URL, or start `regroup gateway` there"
+                        "the address (REGROUP_GATEWAY_URL, or gateway_url in the clusters file), or start "
+                        "`regroup gateway` there"
                     ) from error
                 if not is_reported:
                     is_reported = True
@@ -153,7 +175,10 @@ def _trust(url: str, ca_file: Path | None) -> ssl.SSLContext | bool:
     try:
         context = ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise ConflictError(f"the certificates of REGROUP_GATEWAY_CA_FILE {ca_file} cannot be used: {error}") from error
+        raise ConflictError(
+            f"the certificates {ca_file} for the gateway {url} cannot be used: {error}; correct "
+            "REGROUP_GATEWAY_CA_FILE, or ca_file in the clusters file"
+        ) from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 

@@ -14,13 +14,11 @@ import structlog
 from regroup.service.blobs.garbage_collection import run_garbage_collection
 from regroup.service.blobs.usage import BlobUsage, run_measurement
 from regroup.service.cluster_state.node_health import rule_of
-from regroup.service.cluster_state.topology import Topology
 from regroup.service.controller.controller import Controller
 from regroup.service.domain.errors import ConflictError
 from regroup.service.domain.limits import Limit
 from regroup.service.local import processes, program_end, ray_cluster
 from regroup.service.local.allocator import run_memory_trim
-from regroup.service.local.api_token import ensure_token
 from regroup.service.local.private_files import write_private
 from regroup.service.local.processes import Process
 from regroup.service.local.program_end import EndedPrograms
@@ -34,10 +32,9 @@ from regroup.service.operations.retention import RetentionPolicy, run_retention
 from regroup.service.operations.secrets import run_encryption
 from regroup.service.operations.services import Services
 from regroup.service.operations.usage import run_folding
-from regroup.service.ports.cluster import Cluster
-from regroup.service.ray_adapter.reach import check_reachable
-from regroup.service.remote_cluster.client import RemoteCluster
+from regroup.service.server.cluster_connections import connect_clusters
 from regroup.service.settings import Settings
+from regroup.service.spec.clusters import names_of, read_clusters
 from regroup.service.spec.prices import read_prices
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
@@ -75,7 +72,7 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
     Raises:
         ConflictError: another server has this state directory.
         LocalRayError: the local Ray did not start.
-        SettingError: the price table is unreadable or invalid.
+        SettingError: the price table or the clusters file is unreadable or invalid.
         TopologyError: the topology file is unreadable or invalid.
         UnavailableError: the database or the cluster does not answer.
     """
@@ -84,14 +81,15 @@ async def control_plane(settings: Settings, head_lost: asyncio.Event | None = No
     keys.prepare()
     store = await Store.open(settings.database_url, idempotency_kept_s=settings.idempotency_retention_s)
     try:
-        cluster = await _join(settings)
+        cluster = await connect_clusters(settings, store)
         controller = Controller(store, cluster, settings, keys=keys)
         tasks, usage, refusals = ServerTasks(controller.passes), BlobUsage(), Counter[Limit]()
         starts = NodeStarts() if settings.has_local_ray and settings.restart_local_nodes else None
         metrics = Metrics(store, rule_of(settings), cluster=cluster, tasks=tasks, blob_bytes=lambda: usage.bytes,
                           local_node_starts=lambda: {} if starts is None else asdict(starts),
                           prices=prices, refusals=refusals, keys=keys,
-                          jobs_isolated=bool(settings.rank_users))  # fmt: skip
+                          jobs_isolated=bool(settings.rank_users),
+                          cluster_names=names_of(read_clusters(settings.clusters_file)))  # fmt: skip
         services = Services(store, cluster, settings, render_metrics=metrics.render, tasks=tasks, refusals=refusals,
                             keys=keys, checks={"controller": controller.check,
                                                "last_pass": controller.check_passes})  # fmt: skip
@@ -179,36 +177,3 @@ def end_all(
 def _describe(programs: EndedPrograms) -> str:
     text = f"{programs.count} program{'' if programs.count == 1 else 's'} of jobs with SIGTERM"
     return f"{text}, {programs.alive} of them killed" if programs.alive else text
-
-
-async def _join(settings: Settings) -> Cluster:
-    topology = Topology(settings)
-    topology.check()  # before anything starts: an invalid file is an error now, but only a warning later
-    if settings.gateway_url:
-        return await _join_remotely(settings, topology)
-    address, dashboard = settings.ray_address, None
-    if not address:
-        local, was_there = await asyncio.to_thread(ray_cluster.ensure, settings)
-        address, dashboard = local.address, local.dashboard_url
-        if was_there and (local.nodes, local.slots_per_node) != (settings.local_nodes, settings.slots_per_node):
-            _log.warning(
-                "the running local Ray keeps its size; run `regroup down` first to change it",
-                nodes=local.nodes,
-                slots_per_node=local.slots_per_node,
-            )
-        os.environ.update(ray_cluster.ray_environment(settings.ray_token_path))
-    else:
-        await check_reachable(address)
-    # Ray reads the environment on import, so import after it is set.
-    from regroup.service.ray_adapter.cluster import RayCluster
-
-    return await RayCluster.connect(address, dashboard, topology=topology)
-
-
-async def _join_remotely(settings: Settings, topology: Topology) -> Cluster:
-    assert settings.gateway_token_file is not None, "Settings checks it"
-    token = ensure_token(settings.gateway_token_file, create=False, setting="REGROUP_GATEWAY_TOKEN_FILE")
-    remote = await RemoteCluster.connect(
-        settings.gateway_url, token.value, ca_file=settings.gateway_ca_file, topology=topology
-    )
-    return remote.as_cluster()

@@ -136,6 +136,10 @@ class FakeCluster:
         self._reach()
         return [self._with_free(node) for node in self._nodes.values()]
 
+    async def unreachable(self) -> Mapping[str, str]:
+        self._reach()
+        return {}
+
     async def lost_nodes(self) -> Sequence[str]:
         self._reach()
         return self.lost
@@ -182,13 +186,13 @@ class FakeCluster:
         if self.held.pop(name, None):
             self.calls.append(f"release {name}")
 
-    async def reservations(self) -> set[str]:
+    async def reservations(self, job_id: str = "") -> set[str]:
         self._reach()
-        return set(self.held)
+        return {name for name in self.held if job_id in ("", job_id_of(name))}
 
-    async def actors(self) -> set[str]:
+    async def actors(self, job_id: str = "") -> set[str]:
         self._reach()
-        return set(self.supervisors) | self.agents
+        return {name for name in set(self.supervisors) | self.agents if job_id in ("", job_id_of(name))}
 
     async def start_agents(self, config: StartConfig) -> None:
         """Do nothing: scripted supervisors have no agents."""
@@ -264,6 +268,7 @@ class FakeCluster:
         self.calls.append(f"end execution {key}")
 
     async def dashboard_url(self) -> str | None:
+        self._reach()
         return None
 
     def _reach(self) -> None:
