@@ -22,6 +22,7 @@ from regroup.api.web.request_checks import JsonBodies, check_request
 from regroup.api.web.request_limits import RequestLimits
 from regroup.api.web.routes import (
     budgets,
+    clusters,
     drains,
     evidence,
     exec,
@@ -70,6 +71,7 @@ _ROUTERS = (
     usage.router,
     hooks.router,
     secrets.router,
+    clusters.router,
     topology.router,
     plans.router,
     probes.router,

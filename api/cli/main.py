@@ -65,7 +65,10 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ),
     ("Inspect", (inspect.jobs, inspect.get, inspect.why, watch.watch, watch.logs, inspect.stacks, exec.exec)),
     ("History", (inspect.steps, inspect.events, evidence.evidence, inspect.checkpoints, inspect.export)),
-    ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, drain.drain, drain.undrain, topology.topology)),
+    (
+        "Nodes",
+        (nodes.nodes, nodes.clusters, nodes.cordon, nodes.uncordon, drain.drain, drain.undrain, topology.topology),
+    ),
     ("Plan", (plan.plan, simulate.simulate)),
     ("Usage", (usage.usage,)),
     ("Access", (login.login, login.logout, sessions.console, identities.whoami, apply.apply)),

@@ -7,7 +7,7 @@ from regroup.api.client.connection.transport import AsyncTransport
 from regroup.api.client.operations import apply, nodes, projects
 from regroup.api.client.operations.apply_steps import ApplyStep
 from regroup.api.schemas.drains import Drain
-from regroup.api.schemas.nodes import Node
+from regroup.api.schemas.nodes import ClusterState, Node
 from regroup.api.schemas.projects import Project, ProjectSettings
 from regroup.api.schemas.setup import Setup
 from regroup.api.schemas.topology import Topology
@@ -21,6 +21,10 @@ class AsyncClusterMethods:
     async def nodes(self) -> list[Node]:
         """List the nodes: free capacity, jobs, health."""
         return await self._transport.run(nodes.nodes())
+
+    async def clusters(self) -> list[ClusterState]:
+        """List the clusters that jobs can name, the default one first."""
+        return await self._transport.run(nodes.clusters())
 
     async def topology(self) -> Topology:
         """Return the topology of the cluster as placement uses it."""

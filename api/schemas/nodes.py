@@ -1,4 +1,4 @@
-"""Wire models of `/v1/nodes`. Times: Unix seconds."""
+"""Wire models of `/v1/nodes` and `/v1/clusters`. Times: Unix seconds."""
 
 from typing import Literal
 
@@ -24,8 +24,8 @@ class NodeFault(Wire):
 class NodeHealth(Wire):
     """Health of a node, which decides if it accepts ranks."""
 
-    status: Literal["open", "cordoned", "quarantined", "fenced"]
-    """Only an open node accepts ranks."""
+    status: Literal["open", "cordoned", "quarantined", "fenced", "unreachable"]
+    """Only an open node accepts ranks. `unreachable`: its cluster does not answer."""
     score: float
     """Sum of the node's faults. The weight of a fault halves with each half-life of use."""
     why: str
@@ -58,6 +58,8 @@ class Node(Wire):
 
     name: str
     """Permanent name of the node; the health belongs to this name."""
+    cluster: str | None
+    """Name of its cluster; null if it is not in a cluster now."""
     node_id: str | None
     """Current id in Ray; null if the node is not in the cluster."""
     node_name: str | None
@@ -93,6 +95,36 @@ class NodeList(Wire):
 
     nodes: list[Node]
     """The nodes."""
+
+
+class ClusterState(Wire):
+    """A cluster of the server."""
+
+    name: str
+    """Name of the cluster, for `resources.cluster`."""
+    is_default: bool
+    """True for the cluster of jobs that name none."""
+    answers: bool
+    """True if the cluster answers. Jobs of a cluster that does not answer continue to run, and new ones wait."""
+    problem: str
+    """Reason why the cluster does not answer; empty if it does."""
+    nodes: int
+    """Number of nodes for ranks; of a cluster that does not answer, those that are known."""
+    cpus: float
+    """Number of CPU cores, as Ray counts them."""
+    free_cpus: float
+    """Number of cores that are free."""
+    gpus: float
+    """Number of GPUs."""
+    free_gpus: float
+    """Number of GPUs that are free."""
+
+
+class ClusterList(Wire):
+    """Clusters, the default one first."""
+
+    clusters: list[ClusterState]
+    """The clusters."""
 
 
 class NodeOrder(BaseModel):

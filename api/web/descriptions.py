@@ -19,6 +19,7 @@ TAGS: Mapping[str, str] = {
     "probes": "Measurements of devices and links.",
     "nodes": "Nodes, their health and their jobs.",
     "drain": "Nodes that will leave.",
+    "clusters": "Clusters that jobs can name.",
     "topology": "Domains of nodes and the links between them.",
     "projects": "Quotas, limits, budgets and defaults of projects.",
     "identities": "People and service accounts, and their roles in projects.",

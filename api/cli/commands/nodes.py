@@ -1,4 +1,4 @@
-"""The commands nodes, cordon and uncordon."""
+"""The commands nodes, clusters, cordon and uncordon."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,9 +27,11 @@ def nodes(server: Server = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
+    has_several = len({each.cluster for each in found if each.cluster}) > 1
     rows = [
         (
             each.name,
+            *([each.cluster or "-"] if has_several else []),
             each.address or "gone",
             f"{each.free_cpus:g}/{each.cpus:g}",
             f"{each.free_gpus:g}/{each.gpus:g}",
@@ -40,7 +42,31 @@ def nodes(server: Server = None, as_json: AsJson = False) -> None:
         )
         for each in found
     ]
-    print_table(("NODE", "ADDRESS", "CPUS FREE", "GPUS FREE", "JOBS (RANKS)", "HEALTH", "SCORE", "WHY"), rows)
+    names = ("NODE", *(["CLUSTER"] if has_several else []), "ADDRESS", "CPUS FREE", "GPUS FREE", "JOBS (RANKS)",
+             "HEALTH", "SCORE", "WHY")  # fmt: skip
+    print_table(names, rows)
+
+
+def clusters(server: Server = None, as_json: AsJson = False) -> None:
+    """List the clusters that jobs can name: free capacity, and why one does not answer."""
+    from regroup.api.cli.common.connection import connect
+
+    with connect(server) as client:
+        found = client.clusters()
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            f"{each.name} (default)" if each.is_default else each.name,
+            str(each.nodes),
+            f"{each.free_cpus:g}/{each.cpus:g}",
+            f"{each.free_gpus:g}/{each.gpus:g}",
+            "answers" if each.answers else each.problem,
+        )
+        for each in found
+    ]
+    print_table(("CLUSTER", "NODES", "CPUS FREE", "GPUS FREE", "STATE"), rows)
 
 
 def cordon(node: NodeName, reason: Reason = "", server: Server = None, as_json: AsJson = False) -> None:

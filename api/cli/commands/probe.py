@@ -26,6 +26,9 @@ Ranks = Annotated[
 Cpus = Annotated[
     int, typer.Option("--cpus", metavar="N", help="Cores per rank. Use the value of the jobs that you want to predict.")
 ]
+Cluster = Annotated[
+    str | None, typer.Option("--cluster", metavar="NAME", help="Cluster to measure.  [default: the default cluster]")
+]
 Project = Annotated[
     str,
     typer.Option(
@@ -40,6 +43,7 @@ def probe(
     device: Device = None,
     ranks: Ranks = None,
     cpus: Cpus = 1,
+    cluster: Cluster = None,
     project: Project = "default",
     server: Server = None,
     as_json: AsJson = False,
@@ -56,7 +60,7 @@ def probe(
     from regroup.api.live.display import display
     from regroup.api.live.follow import follow
 
-    request: dict[str, Any] = {"device": device, "ranks": ranks, "cpus": cpus, "project": project}
+    request: dict[str, Any] = {"device": device, "ranks": ranks, "cpus": cpus, "cluster": cluster, "project": project}
     with connect(server, patient=True) as client:
         job = client.probe(**{name: value for name, value in request.items() if value is not None})
         with continuing(job):

@@ -73,6 +73,10 @@ GatewayUrl = Annotated[
     str | None,
     typer.Option("--gateway-url", metavar="URL", help="Use the Ray cluster of this `regroup gateway` instead."),
 ]
+ClustersFile = Annotated[
+    str | None,
+    typer.Option("--clusters-file", metavar="FILE", help="Serve the clusters of this file, each behind its gateway."),
+]
 LocalNodes = Annotated[
     int | None,
     typer.Option("--local-nodes", metavar="N", min=0, help="Ray nodes for training on this machine.  [default: 1]"),
@@ -122,6 +126,7 @@ def serve(
     blob_uri: BlobUri = None,
     ray_address: RayAddress = None,
     gateway_url: GatewayUrl = None,
+    clusters_file: ClustersFile = None,
     local_nodes: LocalNodes = None,
     slots_per_node: Slots = None,
     allow_faults: AllowFaults = False,
@@ -147,6 +152,7 @@ def serve(
         blob_uri=blob_uri,
         ray_address=ray_address,
         gateway_url=gateway_url,
+        clusters_file=clusters_file,
         local_nodes=local_nodes,
         slots_per_node=slots_per_node,
         allow_faults=allow_faults or None,

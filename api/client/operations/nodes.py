@@ -1,4 +1,4 @@
-"""Requests about nodes, their topology and their drains."""
+"""Requests about clusters and nodes, their topology and their drains."""
 
 import time
 
@@ -6,7 +6,7 @@ import httpx2
 
 from regroup.api.client.connection.requests import Operation, Request, Sleep, no_content, send, to_model, url_path
 from regroup.api.schemas.drains import Drain
-from regroup.api.schemas.nodes import Node, NodeList
+from regroup.api.schemas.nodes import ClusterList, ClusterState, Node, NodeList
 from regroup.api.schemas.topology import Topology
 
 _DRAIN_POLL_S = 0.5
@@ -16,6 +16,11 @@ _NOT_FOUND = 404
 def nodes() -> Request[list[Node]]:
     """List the nodes."""
     return Request("GET", url_path("nodes"), lambda response: to_model(NodeList)(response).nodes)
+
+
+def clusters() -> Request[list[ClusterState]]:
+    """List the clusters."""
+    return Request("GET", url_path("clusters"), lambda response: to_model(ClusterList)(response).clusters)
 
 
 def topology() -> Request[Topology]:

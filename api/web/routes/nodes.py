@@ -10,6 +10,7 @@ from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import NodeOperator, NodeReader, TheServices
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.nodes import NodeState
+from regroup.service.operations.services import Services
 
 NodeName = Annotated[str, Path(description="Name of the node, or its current name or id in Ray", max_length=253)]
 Order = Annotated[NodeOrder, Body()]
@@ -22,7 +23,7 @@ async def list_(services: TheServices, sender: NodeReader) -> NodeList:
 
     Jobs of projects that you do not see are left out.
     """
-    return NodeList(nodes=[_node(state, sender) for state in await services.nodes.list_nodes()])
+    return NodeList(nodes=[_node(state, sender, services) for state in await services.nodes.list_nodes()])
 
 
 @router.post("/{name}/cordon", responses=responses("body_too_large", "malformed_json"))
@@ -33,7 +34,7 @@ async def cordon(
     order: Order = NodeOrder(),  # noqa: B008
 ) -> Node:
     """Place no new ranks on a node until it is uncordoned. Running jobs continue."""
-    return _node(await services.nodes.cordon(name, order.reason, author=sender.author), sender)
+    return _node(await services.nodes.cordon(name, order.reason, author=sender.author), sender, services)
 
 
 @router.post("/{name}/uncordon", responses=responses("body_too_large", "malformed_json"))
@@ -44,13 +45,14 @@ async def uncordon(
     order: Order = NodeOrder(),  # noqa: B008
 ) -> Node:
     """End the cordon or quarantine of a node and clear its faults."""
-    return _node(await services.nodes.uncordon(name, order.reason, author=sender.author), sender)
+    return _node(await services.nodes.uncordon(name, order.reason, author=sender.author), sender, services)
 
 
-def _node(state: NodeState, sender: Sender) -> Node:
+def _node(state: NodeState, sender: Sender, services: Services) -> Node:
     there, health = state.node, state.health
     return Node(
         name=state.name,
+        cluster=services.cluster_names.shown(there.cluster) if there else None,
         node_id=there.id if there else None,
         node_name=there.name if there else None,
         address=there.address if there else None,
@@ -66,7 +68,7 @@ def _node(state: NodeState, sender: Sender) -> Node:
         health=NodeHealth(
             status=state.status,
             score=health.score,
-            why=health.closed_reason,
+            why=state.closed_reason,
             until_s=(health.quarantined_until_s or health.fenced_until_s) if health.cordon is None else None,
             cordoned_by=health.cordon.actor if health.cordon else None,
             cordoned_at_s=health.cordon.time_s if health.cordon else None,

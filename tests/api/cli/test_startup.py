@@ -61,7 +61,7 @@ def test_the_list_of_commands() -> None:
         "cancel", "release",
         "jobs", "get", "why", "watch", "logs", "stacks", "exec",
         "steps", "events", "evidence", "checkpoints", "export",
-        "nodes", "cordon", "uncordon", "drain", "undrain", "topology",
+        "nodes", "clusters", "cordon", "uncordon", "drain", "undrain", "topology",
         "plan", "simulate",
         "usage",
         "login", "logout", "console", "whoami", "apply",
