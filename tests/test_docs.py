@@ -13,6 +13,7 @@ from regroup.api.cli.spec_input import requirements
 from regroup.api.cli.spec_input.spec_file import read_spec
 from regroup.api.client.operations.uploads import with_code_uploaded
 from regroup.api.schemas.setup import Setup
+from regroup.service.spec.clusters import ClusterTable
 from regroup.service.spec.job import JobSpec, parse_spec
 from tests.support.jobs.shell_commands import Block, blocks
 from tests.support.packages.wheel import ROOT
@@ -28,7 +29,8 @@ BASES: dict[str, dict[str, Any]] = {
 }
 """Required fields of a spec of each kind. The block of a page adds fields or overrides them."""
 VERIFICATION = ROOT / "docs" / "verification.md"
-OF_KUSTOMIZE, OF_APPLY = "# kustomization.yaml\n", "# setup.yaml\n"
+OF_KUSTOMIZE, OF_APPLY, OF_CLUSTERS = "# kustomization.yaml\n", "# setup.yaml\n", "# clusters.yaml\n"
+NOT_SPECS = (OF_KUSTOMIZE, OF_APPLY, OF_CLUSTERS)
 """First line of the blocks that do not belong to a job spec."""
 
 
@@ -43,7 +45,7 @@ def parsed(path: Path) -> JobSpec:
 
 
 @pytest.mark.parametrize(
-    "block", [each for each in found("yaml") if OF_KUSTOMIZE not in each.text and OF_APPLY not in each.text], ids=str
+    "block", [each for each in found("yaml") if not any(line in each.text for line in NOT_SPECS)], ids=str
 )
 def test_the_job_spec_accepts_each_yaml_block_of_a_page(block: Block, tmp_path: Path) -> None:
     shown = yaml.safe_load(block.text)
@@ -72,6 +74,12 @@ def test_the_setups_of_pages_are_valid() -> None:
     assert setups.keys() == {"docs/operations/access.md", "docs/operations/apply.md"}
     for setup in map(Setup.model_validate, setups.values()):
         assert setup.projects["vision"].members["ana@example.com"].role == "admin"
+
+
+def test_the_clusters_file_of_the_page_is_valid() -> None:
+    (block,) = [block for block in found("yaml") if OF_CLUSTERS in block.text]
+    table = ClusterTable.model_validate(yaml.safe_load(block.text))
+    assert (table.default, table.clusters.keys()) == ("east", {"east", "west"})
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

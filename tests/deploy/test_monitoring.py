@@ -23,6 +23,7 @@ from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEven
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.rows.records import NewJob, ProjectRow
 from regroup.service.tasks.server_tasks import ServerTasks
+from tests.support.doubles.fake_cluster import FakeCluster
 from tests.support.inputs.probe_output import end, probe_result
 from tests.support.servers.prometheus import PrometheusServer, QueryError
 from tests.support.servers.stores import open_store
@@ -110,7 +111,7 @@ async def exposition(folder: Path) -> bytes:
     tasks.passes.lead()
     tasks.passes.complete()
     text = await Metrics(
-        store, QuarantinePolicy(3600.0, 600.0), tasks=tasks, blob_bytes=lambda: 1000,
+        store, QuarantinePolicy(3600.0, 600.0), cluster=FakeCluster(), tasks=tasks, blob_bytes=lambda: 1000,
         local_node_starts=lambda: {"succeeded": 1}, refusals={Limit.RATE: 1},
     ).render()  # fmt: skip
     await store.close()
