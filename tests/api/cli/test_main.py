@@ -15,6 +15,7 @@ import yaml
 
 from regroup.service.local.api_token import user_name
 from regroup.service.ports.cluster import Node
+from regroup.service.spec.clusters import ClusterNames
 from regroup.service.store.rows.records import Condition
 
 
@@ -281,6 +282,24 @@ def test_nodes_are_listed_cordoned_and_uncordoned(cli, server) -> None:
     assert [cli("uncordon", "local-1").out.splitlines()[-1] for _ in range(2)] == [again, "local-1 accepts ranks"]
     missing = cli("cordon", "local-7")
     assert missing.code != 0 and "no node 'local-7'; nodes: local-1" in missing.err
+
+
+def test_clusters_are_listed_and_nodes_show_theirs(cli, server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.cluster.add_node(Node("1" * 40, "local-1", "10.0.0.1", cpus=4))
+    assert [line.split() for line in cli("clusters").out.splitlines()] == [
+        ["CLUSTER", "NODES", "CPUS", "FREE", "GPUS", "FREE", "STATE"],
+        ["default", "(default)", "1", "4/4", "0/0", "answers"],
+    ]
+    monkeypatch.setitem(server.services.__dict__, "cluster_names", ClusterNames("east", ("west",)))
+    server.cluster.add_node(Node("2" * 40, "west:local-1", "10.0.0.2", cpus=2, cluster="west"))
+    assert [each["name"] for each in cli("clusters", "--json").json] == ["east", "west"]
+    rows = [line.split()[:3] for line in cli("nodes").out.splitlines()]
+    assert rows == [
+        ["NODE", "CLUSTER", "ADDRESS"], ["local-1", "east", "10.0.0.1"], ["west:local-1", "west", "10.0.0.2"],
+    ]  # fmt: skip
+    server.cluster.remove_node("2" * 40)
+    monkeypatch.setattr(server.cluster, "reachable", False)
+    assert "the cluster does not answer" in cli("clusters").out
 
 
 def test_projects_are_set_field_by_field(cli: Callable[..., Any]) -> None:

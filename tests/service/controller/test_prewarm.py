@@ -35,6 +35,13 @@ async def test_control_nodes_get_a_process_and_free_nodes_a_standby_agent(clock:
     assert cluster.warmed == ["prestart c", "stand by r"], "once, and nothing on a full or draining node"
 
 
+async def test_nodes_of_a_cluster_that_does_not_answer_are_left_alone(clock: Clock, tmp_path: Path) -> None:
+    silent = "in a cluster that does not answer"
+    cluster = FakeCluster([replace(CONTROL, closed_reason=silent), replace(FREE, closed_reason=silent), FULL])
+    await make_prewarmer(cluster, clock, tmp_path).prewarm_nodes()
+    assert cluster.warmed == ["stand by f"]
+
+
 async def test_a_standby_agent_is_queried_and_its_preflight_failure_returned(clock: Clock, tmp_path: Path) -> None:
     cluster = FakeCluster([CONTROL, FREE])
     cluster.unfit = {"r": "core 3 multiplies wrongly"}

@@ -41,7 +41,8 @@ class AppServer:
         self.cluster = FakeCluster()
         keys = KeySource(self._settings)
         keys.prepare()
-        app = create_app(Services(self.store, self.cluster, self._settings, keys=keys), self._token)
+        self.services = Services(self.store, self.cluster, self._settings, keys=keys)
+        app = create_app(self.services, self._token)
         self._server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
         serving = asyncio.create_task(self._server.serve())
         while not self._server.started:  # noqa: ASYNC110  # uvicorn has a flag, no event
