@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 import structlog
 
 from regroup.service.cluster_state.topology import Topology
+from regroup.service.domain.errors import RegroupError
 from regroup.service.domain.topology import CLUSTER_MARK, DOMAIN_LEVELS, MACHINE_LABEL
 from regroup.service.policy.scheduling.autoscaler_request import Bundle
 from regroup.service.ports.cluster import (
@@ -130,7 +131,7 @@ class Federation:
 
     async def dashboard_url(self) -> str | None:
         """Return the URL of the Ray dashboard of the default cluster; None while that cluster does not answer."""
-        with contextlib.suppress(ClusterUnavailableError):
+        with contextlib.suppress(RegroupError):
             return await self._member("").cluster.dashboard_url()
         return None
 
@@ -228,7 +229,7 @@ class Federation:
         results = await asyncio.gather(*(call(member) for member in queried), return_exceptions=True)
         found, problems = dict[str, _T](), list[str]()
         for member, result in zip(queried, results, strict=True):
-            if isinstance(result, ClusterUnavailableError):
+            if isinstance(result, RegroupError):
                 problems.append(str(result))
             elif isinstance(result, BaseException):
                 raise result
@@ -262,7 +263,7 @@ class _Member:
             self._reading = None
         try:
             self.nodes = reading.result()
-        except ClusterUnavailableError as error:
+        except RegroupError as error:  # also a fault of a gateway: it must not stop the other clusters
             self._note(str(error))
         else:
             self._note("")

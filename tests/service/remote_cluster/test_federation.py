@@ -18,6 +18,7 @@ from regroup.service.ports.cluster import (
     supervisor_name,
 )
 from regroup.service.remote_cluster.federation import Federation
+from regroup.service.remote_cluster.wire import ClusterFaultError
 from regroup.service.settings import Settings
 from tests.support.doubles.fake_cluster import FakeCluster
 from tests.support.inputs.sync_records import start_config
@@ -135,6 +136,19 @@ async def test_a_cluster_that_does_not_answer_keeps_its_nodes_closed_and_stops_n
     await both.all.nodes()
     assert [node.closed_reason for node in await both.all.nodes()] == ["", ""]
     assert await both.all.unreachable() == {}
+
+
+async def test_a_gateway_that_fails_stops_no_other_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = Both()
+
+    async def fail() -> None:
+        raise ClusterFaultError("KeyError in the gateway")
+
+    for name in ("nodes", "reservations", "lost_nodes"):
+        monkeypatch.setattr(both.west, name, fail)
+    assert [node.name for node in await both.all.nodes()] == ["gpu-1"]
+    assert await both.all.unreachable() == {"west": "KeyError in the gateway"}
+    assert await both.all.reservations() == set() and await both.all.lost_nodes() == []
 
 
 async def test_no_cluster_answers() -> None:
