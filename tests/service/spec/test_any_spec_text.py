@@ -1,5 +1,6 @@
 """Any text of a spec is a spec or is refused by its fields, and changes of valid specs come near both."""
 
+import copy
 import json
 import time
 from typing import Any
@@ -29,7 +30,7 @@ SEEDS: tuple[dict[str, Any], ...] = (
 _OUTLIERS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8),
     st.sampled_from(["1e999", "010", "yes", "-1GiB", "1d1d", "../..", "s3://", "file:///" + "a/" * 3000, "\x00"]),
-    st.sampled_from([{}, [], [[]], {"x": {}}]),
+    st.sampled_from([{}, [], [[]], {"x": {}}]).map(copy.deepcopy),  # an example changes what it contains
 )  # fmt: skip
 _WRITERS = (json.dumps, yaml.safe_dump, lambda data: yaml.safe_dump(data, default_flow_style=True))
 
