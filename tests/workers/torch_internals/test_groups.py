@@ -53,6 +53,7 @@ dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 for _ in range(10):
     dist.all_reduce(torch.ones(1))
 print(len(groups.recorded_collectives()))
+dist.destroy_process_group()  # at exit, threads of a group can abort the process
 """
 
 
