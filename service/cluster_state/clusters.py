@@ -36,7 +36,7 @@ async def list_clusters(cluster: Cluster, names: ClusterNames) -> list[ClusterSt
             tuple(node for node in nodes if node.cluster == key and not node.is_control),
         )
         for name in names.all
-        for key in ("" if name == names.default else name,)
+        for key in (names.internal(name),)
     ]
 
 

@@ -55,11 +55,9 @@ class Probes:
             ConflictError: the project has a live probe of this kind of device.
             UnavailableError: the cluster or the database does not answer.
         """
-        names = self._cluster_names
-        if request.cluster is not None and request.cluster not in names.all:
-            message = f"unknown cluster {request.cluster!r}; clusters of this server: {', '.join(names.all)}"
-            raise SpecError([FieldIssue("cluster", message, request.cluster)])
-        cluster = "" if request.cluster in (None, names.default) else request.cluster
+        if problem := self._cluster_names.find_problem(request.cluster):
+            raise SpecError([FieldIssue("cluster", problem, request.cluster)])
+        cluster = self._cluster_names.internal(request.cluster)
         states = [
             state
             for state in await self._nodes.list_nodes()

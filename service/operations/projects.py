@@ -168,9 +168,8 @@ def max_ranks(project: ProjectRow) -> int | None:
 
 def _with_cluster(spec: JobSpec, project: str, allowed: Sequence[str] | None, clusters: ClusterNames) -> JobSpec:
     named = spec.resources.cluster
-    if named is not None and named not in clusters.all:
-        message = f"unknown cluster {named!r}; clusters of this server: {', '.join(clusters.all)}"
-        raise SpecError([FieldIssue.at(("resources", "cluster"), message, named)])
+    if problem := clusters.find_problem(named):
+        raise SpecError([FieldIssue.at(("resources", "cluster"), problem, named)])
     if allowed is not None:
         _check_allowed("resources.cluster", "clusters", named or clusters.default, allowed, project)
     if named != clusters.default:

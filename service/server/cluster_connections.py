@@ -17,7 +17,7 @@ from regroup.service.ray_adapter.reach import check_reachable
 from regroup.service.remote_cluster.client import WAIT_S, RemoteCluster
 from regroup.service.remote_cluster.federation import PATIENCE_S, Federation
 from regroup.service.settings import Settings
-from regroup.service.spec.clusters import ClusterEntry, ClusterTable, read_clusters
+from regroup.service.spec.clusters import ClusterEntry, ClusterTable, names_of, read_clusters
 from regroup.service.store.store import Store
 
 _log = structlog.get_logger(__name__)
@@ -71,7 +71,8 @@ async def _connect_all(table: ClusterTable, store: Store, topology: Topology) ->
     """Connect to all clusters of the table. A cluster that does not answer yet may answer later."""
     remotes = {name: _open(name, entry) for name, entry in table.clusters.items()}
     await _wait_for_one(remotes)
-    members = {"" if name == table.default else name: remote.as_cluster() for name, remote in remotes.items()}
+    names = names_of(table)
+    members = {names.internal(name): remote.as_cluster() for name, remote in remotes.items()}
     return Federation(members, ClusterDirectory(store), topology)
 
 

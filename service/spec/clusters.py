@@ -73,6 +73,16 @@ class ClusterNames:
         """Return the name of a cluster for people. Internally, the default cluster has the empty name."""
         return cluster or self.default
 
+    def internal(self, name: str | None) -> str:
+        """Return the internal name of a cluster; that of the default cluster for None."""
+        return "" if name in (None, self.default) else str(name)
+
+    def find_problem(self, name: str | None) -> str:
+        """Return why a request cannot name this cluster; empty if it can, or if it names none."""
+        if name is None or name in self.all:
+            return ""
+        return f"unknown cluster {name!r}; clusters of this server: {', '.join(self.all)}"
+
 
 ONE_CLUSTER = ClusterNames()
 

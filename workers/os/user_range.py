@@ -8,7 +8,7 @@ from dataclasses import dataclass
 FIRST_ID, LAST_ID = 1000, 2**32 - 3
 """Smallest and largest id in a range. Ids below belong to the system; the two above have a meaning for the kernel."""
 _OVERFLOW_ID = 65534
-"""User id `nobody`. The kernel reports it for users without a mapping in this namespace."""
+"""User id that the kernel reports for each user who has no mapping in this namespace (`nobody`)."""
 _FORM = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
 
 

@@ -297,6 +297,10 @@ def test_clusters_are_listed_and_nodes_show_theirs(cli, server, monkeypatch: pyt
     assert rows == [
         ["NODE", "CLUSTER", "ADDRESS"], ["local-1", "east", "10.0.0.1"], ["west:local-1", "west", "10.0.0.2"],
     ]  # fmt: skip
+    admitted = cli("projects", "set", "vision", "admits.clusters=[west]", "defaults.resources.cluster=west")
+    assert admitted.out == "vision saved\n"
+    assert cli("projects", "get", "vision", "--json").json["admits"]["clusters"] == ["west"]
+    assert cli("projects", "delete", "vision").code == 0
     server.cluster.remove_node("2" * 40)
     monkeypatch.setattr(server.cluster, "reachable", False)
     assert "the cluster does not answer" in cli("clusters").out

@@ -33,6 +33,13 @@ class TwoClusters:
         await self.setup.until(job_id, lambda job: job.state not in (JobState.QUEUED, JobState.PLACING))
         return (self.west if cluster else self.east).supervisors[supervisor_name(job_id)]
 
+    async def train_in_the_west(self) -> FakeSupervisor:
+        """Return the supervisor of job `there`, which trains in the west."""
+        supervisor = await self.start("there", "west")
+        await supervisor.state("RUNNING", "first_step")
+        await self.setup.until_state("j-there", JobState.RUNNING)
+        return supervisor
+
 
 @pytest.fixture
 async def two(tmp_path: Path) -> AsyncGenerator[TwoClusters]:
@@ -64,9 +71,7 @@ async def test_jobs_run_in_their_clusters_and_release_everything_there(two: TwoC
 
 async def test_an_outage_of_one_cluster_neither_stops_the_other_nor_loses_its_jobs(two: TwoClusters) -> None:
     async with controlled(two.setup):
-        there = await two.start("there", "west")
-        await there.state("RUNNING", "first_step")
-        await two.setup.until_state("j-there", JobState.RUNNING)
+        there = await two.train_in_the_west()
         two.west.reachable = False
         here = await two.start("here")
         await here.state("RUNNING", "first_step")
@@ -87,9 +92,7 @@ async def test_an_outage_of_one_cluster_neither_stops_the_other_nor_loses_its_jo
 
 async def test_a_server_that_starts_in_an_outage_keeps_the_jobs_there(two: TwoClusters) -> None:
     async with controlled(two.setup):
-        there = await two.start("there", "west")
-        await there.state("RUNNING", "first_step")
-        await two.setup.until_state("j-there", JobState.RUNNING)
+        there = await two.train_in_the_west()
     directory = ClusterDirectory(two.setup.store)
     again = Federation({"": two.east, "west": two.west}, directory, patience_s=0.2)
     two.west.reachable = False

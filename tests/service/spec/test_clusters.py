@@ -27,6 +27,7 @@ def test_a_table_has_absolute_paths_and_names_in_order(tmp_path: Path) -> None:
     assert names == ClusterNames("east", ("north", "west"))
     assert names.all == ("east", "north", "west")
     assert (names.shown(""), names.shown("west")) == ("east", "west")
+    assert [names.internal(name) for name in (None, "east", "west")] == ["", "", "west"]
 
 
 def test_without_a_file_there_is_one_cluster() -> None:
