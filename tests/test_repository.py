@@ -1,5 +1,6 @@
 """Files that describe the repository to people and to its hosting site: ADRs, templates, workflows, hooks."""
 
+import json
 import re
 import subprocess
 import sys
@@ -85,3 +86,14 @@ def test_the_commit_message_hook_checks_the_subject(tmp_path: Path, subject: str
     message.write_text(f"{subject}\n\nAny body.\n")
     command = [sys.executable, "-m", "tests.support.language", "--message", message]
     assert subprocess.run(command, cwd=ROOT, check=False).returncode == code
+
+
+def test_the_type_check_of_tests_knows_the_product(tmp_path: Path) -> None:
+    (tmp_path / "replaced.py").write_text(
+        "from regroup.service.server import control_plane\ncontrol_plane.missing_name = None\n"
+    )
+    project = tmp_path / "pyrightconfig.json"
+    project.write_text(json.dumps({"extends": str(ROOT / ".ci/pyright_tests.json"), "include": ["replaced.py"]}))
+    pyright = Path(sys.executable).with_name("pyright")
+    found = subprocess.run([pyright, "-p", project], capture_output=True, text=True, timeout=120)
+    assert "1 error," in found.stdout and '"missing_name" is not a known attribute of module' in found.stdout

@@ -86,7 +86,8 @@ async def test_an_outage_of_one_cluster_neither_stops_the_other_nor_loses_its_jo
         two.west.reachable = True
         await there.state("SUCCEEDED", "completed")
         ended = await two.setup.until_state("j-there", JobState.SUCCEEDED)
-        assert (ended.generation, [event.type for event in await two.setup.store.incidents("j-there")]) == (0, [])
+        assert ended.generation == 0
+        assert list(await two.setup.store.incidents("j-there")) == []
         await two.setup.until(waiting, lambda job: job.state is not JobState.QUEUED)
 
 

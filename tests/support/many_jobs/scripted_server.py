@@ -13,6 +13,7 @@ from regroup.service.domain.topology import Node
 from regroup.service.ports.cluster import Cluster
 from regroup.service.server import control_plane
 from regroup.service.settings import Settings
+from regroup.service.store.store import Store
 from tests.support.doubles.fake_cluster import FakeCluster, FakeSupervisor
 
 _NODES = [Node(id=f"{n}" * 40, name=f"local-{n}", address="127.0.0.1", cpus=4, free_cpus=4) for n in range(4)]
@@ -64,11 +65,11 @@ def main(state_dir: Path, port: int) -> None:
     """Serve until SIGTERM."""
     lives: list[ScriptedLives] = []
 
-    async def join(_: Settings) -> Cluster:
+    async def connect(_settings: Settings, _store: Store) -> Cluster:
         lives.append(ScriptedLives())
         return lives[0].cluster
 
-    control_plane._join = join
+    control_plane.connect_clusters = connect
     serve(Settings(state_dir=state_dir, port=port, lease_s=2, reap_interval_s=5))
 
 
