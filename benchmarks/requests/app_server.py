@@ -134,10 +134,11 @@ class Supervisor:
 async def serve(database: str, state_dir: Path) -> None:
     """Serve until standard input is closed."""
     settings = Settings(state_dir=state_dir, database_url=database, requests_per_s=0, streams_per_identity=4000)
+    state_dir.mkdir(parents=True, exist_ok=True)
     store = await Store.open(settings.database_url)
     lease = await store.acquire_lease("benchmark", _LEASE_S)
     assert lease is not None, "nothing else uses the database"
-    watch, token = Stopwatch(), ensure_token(settings.token_path, create=False)
+    watch, token = Stopwatch(), ensure_token(settings.token_path, create=settings.token_file is None)
     metrics = Metrics(store, rule_of(settings))
     # No request of the benchmark asks for nodes.
     services = Services(store, cast(Cluster, None), settings, render_metrics=metrics.render)
