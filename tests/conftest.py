@@ -16,5 +16,6 @@ pytest_plugins = [
     "tests.support.servers.token",
     "tests.support.packages.wheel",
     "tests.support.inputs.job_story",
+    "tests.support.doubles.cuda_driver",
     "tests.support.checks.requirements",
 ]

@@ -134,7 +134,6 @@ class Supervisor:
 async def serve(database: str, state_dir: Path) -> None:
     """Serve until standard input is closed."""
     settings = Settings(state_dir=state_dir, database_url=database, requests_per_s=0, streams_per_identity=4000)
-    state_dir.mkdir(parents=True, exist_ok=True)
     store = await Store.open(settings.database_url)
     lease = await store.acquire_lease("benchmark", _LEASE_S)
     assert lease is not None, "nothing else uses the database"
@@ -206,4 +205,5 @@ if __name__ == "__main__":
     parser.add_argument("--database", required=True)
     parser.add_argument("--state-dir", type=Path, required=True)
     given = parser.parse_args()
+    given.state_dir.mkdir(parents=True, exist_ok=True)
     asyncio.run(serve(given.database, given.state_dir))

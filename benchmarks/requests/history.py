@@ -63,11 +63,11 @@ def _row(number: int, spec: dict[str, Any], count: int) -> dict[str, Any]:
 def _insert_points(dialect: str, holders: sa.Subquery, each: int) -> sa.Insert:
     """Return the statement that makes all points in the database itself."""
     if dialect == "postgresql":
-        number = sa.func.generate_series(1, each).column_valued("number")
+        counter = sa.func.generate_series(1, each).table_valued("number")
     else:
         counter = sa.select(sa.literal(1).label("number")).cte("counter", recursive=True)
         counter = counter.union_all(sa.select(counter.c.number + 1).where(counter.c.number < each))
-        number = counter.c.number
+    number = counter.c.number
     values = {
         "job_id": holders.c.id, "generation": sa.literal(1), "step": number, "number": number,
         "time_s": sa.cast(number, sa.Double), "duration_s": sa.literal(0.5), "loss": sa.literal(2.0),
@@ -75,4 +75,5 @@ def _insert_points(dialect: str, holders: sa.Subquery, each: int) -> sa.Insert:
         if dialect == "postgresql" else sa.literal("{}", sa.Text),
     }  # fmt: skip
     chosen = sa.select(*(value.label(name) for name, value in values.items()))
+    chosen = chosen.select_from(holders.join(counter, sa.true()))
     return steps.insert().from_select(list(values), chosen)

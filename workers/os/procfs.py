@@ -118,17 +118,6 @@ def thread_count() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def open_devices(prefix: str = "/dev/nvidia") -> list[str]:
-    """Return the device files below `prefix` that this process holds open."""
-    found: list[str] = []
-    for fd in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            target = os.readlink(f"/proc/self/fd/{fd}")
-            if target.startswith(prefix):
-                found.append(target)
-    return found
-
-
 def lock_device(path: Path) -> int:
     """Lock a device until this process ends. A free lock proves that its last holder is dead.
 

@@ -20,8 +20,12 @@ from regroup.workers.parallel.strategy import Strategy
 from regroup.workers.torch_internals.replication import without_buffer_broadcast
 
 
-def replicate(model: nn.Module, mesh: DeviceMesh, strategy: Strategy) -> nn.Module:
-    """Return the model in DDP. Gradients are summed over the mesh and never averaged."""
+def replicate(model: nn.Module, mesh: DeviceMesh, strategy: Strategy, *, will_train: bool) -> nn.Module:
+    """Return the model in DDP. Gradients are summed over the mesh and never averaged.
+
+    Args:
+        will_train: there will be a backward pass.
+    """
     replicated = DistributedDataParallel(
         model,
         process_group=mesh.get_group(),
@@ -33,7 +37,8 @@ def replicate(model: nn.Module, mesh: DeviceMesh, strategy: Strategy) -> nn.Modu
     )
     sums = _Sums(reduce_dtype(strategy.precision, strategy.reduce))
     replicated.register_comm_hook(sums, _sum_hook)
-    _group_buckets(replicated, model)
+    if will_train:
+        _group_buckets(replicated, model)
     sums.are_on = True
     return replicated
 

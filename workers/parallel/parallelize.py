@@ -21,11 +21,16 @@ from regroup.workers.parallel.strategy import Strategy
 from regroup.workers.parallel.tensor_parallel import apply_plan
 
 
-def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy: Strategy) -> nn.Module:
+def parallelize(
+    model: nn.Module, meshes: Meshes, device: torch.device, strategy: Strategy, *, will_train: bool = True
+) -> nn.Module:
     """Distribute the model over the meshes. Its memory on `device` is uninitialized.
 
     From the inside out: tensor parallelism splits modules, checkpointing and the compiler wrap blocks, and data
     parallelism wraps everything. Initialize or restore the model next.
+
+    Args:
+        will_train: there will be a backward pass. DDP prepares for it with an artificial one.
     """
     model = model.to(master_dtype(strategy.precision))
     bare = cast(Model, model)
@@ -39,7 +44,7 @@ def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy
         # Wrappers would slow every forward for nothing. (Split tensors need them: they sum gradients of norms.)
         return model.to_empty(device=device)
     if not meshes.is_sharded:
-        return replicate(model.to_empty(device=device), meshes.data, strategy)
+        return replicate(model.to_empty(device=device), meshes.data, strategy, will_train=will_train)
     _shard(model, blocks, meshes, device, strategy)
     return model.to_empty(device=torch.device("cpu") if strategy.offload else device)
 

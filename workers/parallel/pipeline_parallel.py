@@ -10,7 +10,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
-from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle, get_schedule_class
 
 from regroup.workers.contract.messages import Phase
@@ -20,6 +19,7 @@ from regroup.workers.parallel.device_timer import DeviceTimer
 from regroup.workers.parallel.loss import label_loss, loss_scope, value_of
 from regroup.workers.parallel.mesh import Meshes
 from regroup.workers.parallel.pipeline_stages import rank_of_last, stage_count, stages_of
+from regroup.workers.torch_internals.pipelining import Stage
 
 _CLASSES = {
     "gpipe": "GPipe",
@@ -156,7 +156,7 @@ class Pipeline:
         return loss * self._scale()
 
 
-class _Stage(PipelineStage):
+class _Stage(Stage):
     """A stage that publishes its phase, for hang detection and planned faults, and counts the activations it holds."""
 
     def __init__(

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
+
+from regroup.workers.torch_internals.collectives import all_gather_single
 
 
 class RowPartition:
@@ -35,7 +36,7 @@ class RowPartition:
             part = self.of(tensor)
             target[: part.numel()].view_as(part).copy_(part)
         every = own.new_empty(self._count * own.numel())
-        dist.all_gather_single(every, own, group=self._mesh.get_group())
+        all_gather_single(every, own, self._mesh.get_group())
         for rank, parts in enumerate(every.chunk(self._count)):
             if rank != self._rank:
                 for tensor, received in zip(tensors, parts.split(sizes), strict=True):

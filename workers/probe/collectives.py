@@ -11,6 +11,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from regroup.workers.probe.timing import Clock
+from regroup.workers.torch_internals.collectives import all_gather_single, reduce_scatter_single
 
 _PRIME = 61
 
@@ -66,7 +67,7 @@ def _all_gather(group: dist.ProcessGroup, each: int, device: torch.device) -> _C
     expected = torch.cat([_sent(each, other, device) for other in range(ranks)])
 
     def run() -> None:
-        dist.all_gather_single(found, own, group=group)
+        all_gather_single(found, own, group)
 
     return _Case(run, found, expected)
 
@@ -77,7 +78,7 @@ def _reduce_scatter(group: dist.ProcessGroup, each: int, device: torch.device) -
     expected = _sums(each * ranks, ranks, device)[rank * each : (rank + 1) * each]
 
     def run() -> None:
-        dist.reduce_scatter_single(found, own, group=group)
+        reduce_scatter_single(found, own, group)
 
     return _Case(run, found, expected)
 

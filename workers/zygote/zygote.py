@@ -1,6 +1,6 @@
 """The zygote: one process per job and node with torch and the job's modules imported, from which ranks are forked.
 
-It starts by exec with the job's own interpreter and environment. It never initialises CUDA, and it has one thread. It
+It starts by exec with the job's own interpreter and environment. It never initializes CUDA, and it has one thread. It
 executes requests of its agent, reports exits within milliseconds and proves deaths. It also enforces the lease, because
 a stuck or dead agent cannot fence its ranks. Requests and reports are JSON packets on a socket:
 
@@ -30,7 +30,7 @@ import time
 import traceback
 from typing import Any, NoReturn
 
-from regroup.workers.os import kill_tree, process_user, procfs
+from regroup.workers.os import cuda_driver, kill_tree, process_user, procfs
 from regroup.workers.zygote import inherited_files, inherited_random
 from regroup.workers.zygote.launch import Launch, start_child
 
@@ -89,8 +89,8 @@ def _ignore(number: int, frame: object) -> None:
 
 def unforkable(module: str) -> str:
     """Return the reason why a process that imported `module` cannot be forked; empty if it can."""
-    if devices := procfs.open_devices():
-        return f"preload {module!r} initialised CUDA ({devices[0]} is open): ranks start by exec, which is slower"
+    if cuda_driver.is_initialized():
+        return f"preload {module!r} initialized CUDA: ranks start by exec, which is slower"
     if (threads := procfs.thread_count()) > 1:
         return f"preload {module!r} started {threads - 1} thread(s): ranks start by exec, which is slower"
     return ""

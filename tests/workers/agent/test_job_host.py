@@ -330,23 +330,13 @@ async def test_common_libraries_start_no_threads_on_import(tmp_path: Path) -> No
     assert (facts.launcher, facts.why) == ("fork", "")
 
 
-@pytest.fixture
-def driver_file() -> Iterator[Path]:
-    """A plain file with the name of a device file of the driver.
-
-    A process that initialised CUDA has such a file open. The plain file simulates it on machines without a GPU.
-    """
-    if not os.access("/dev", os.W_OK):
-        pytest.skip("needs root to create a file in /dev")
-    path = Path(f"/dev/nvidia-{uuid.uuid4().hex}")
-    path.touch()
-    yield path
-    path.unlink()
-
-
-async def test_a_preload_that_opens_the_driver_falls_back_to_exec(tmp_path: Path, driver_file: Path) -> None:
-    why = await reason_for_exec(tmp_path, "cuda_module", f"held = open({str(driver_file)!r})\n")
-    assert "'cuda_module' initialised CUDA" in why and str(driver_file) in why
+async def test_a_preload_that_initializes_the_driver_falls_back_to_exec(tmp_path: Path, cuda_driver: Path) -> None:
+    loads = f"import ctypes\ndriver = ctypes.CDLL({str(cuda_driver)!r})\n"
+    async with lone_node(tmp_path, "loading_module", loads) as node:
+        facts = await node.host.prepare()
+        assert (facts.launcher, facts.why) == ("fork", ""), "a driver that is only loaded does no harm"
+    why = await reason_for_exec(tmp_path, "cuda_module", f"{loads}driver.cuInit(0)\n")
+    assert "'cuda_module' initialized CUDA" in why
 
 
 async def test_a_checkpoint_in_progress_does_not_count_as_unfinished(nodes: list[Node], tmp_path: Path) -> None:
