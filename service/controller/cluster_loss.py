@@ -26,10 +26,8 @@ async def record_cluster_loss(
     """
     if job.state is not JobState.RUNNING or job.is_held:
         return
-    newest = await leader.store.newest_generation(job.id)
-    if newest is None or any(
-        each.data.get("generation") == newest.number for each in await leader.store.incidents(job.id)
-    ):
+    newest, incidents = await leader.store.newest_generation_and_incidents(job.id)
+    if newest is None or any(each.data.get("generation") == newest.number for each in incidents):
         return
     progress = await leader.store.progress(job.id, newest.number)
     incident = cluster_loss(job, newest, progress, message, seen_s=seen_s, dead_s=leader.clock(), lost=lost)

@@ -339,7 +339,8 @@ async def _restart_supervisor(leader: LeaderContext, job: JobRow) -> None:
         return
     await release_job(leader, job.id)
     job = await leader.store.job(job.id)
-    message = describe_cluster_loss(await leader.store.newest_generation(job.id), lost)
+    newest, _ = await leader.store.newest_generation_and_incidents(job.id)
+    message = describe_cluster_loss(newest, lost)
     await record_cluster_loss(leader, job, message, seen_s=seen_s, lost=lost)
     try:
         if job.state is JobState.DRAINING and job.intents.get("cancel"):

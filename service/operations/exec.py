@@ -63,8 +63,8 @@ async def start_command(
         NotFoundError: the job has no such rank.
         UnavailableError: the rank's node does not answer.
     """
-    newest = await store.newest_generation(job.id) if job.state.has_allocations else None
-    if newest is None:
+    newest, _ = await store.newest_generation_and_incidents(job.id)
+    if newest is None or not job.state.has_allocations:
         raise ConflictError(
             f"job {job.id} is {job.state} and has no node on which a rank runs; `hold_on_failure` retains the nodes of "
             "a failed job"

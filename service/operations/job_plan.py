@@ -72,7 +72,7 @@ async def compare_generations(
     store: Store, job_id: str, generations: Sequence[Generation]
 ) -> list[PredictionComparison]:
     """Compare predicted and measured metrics of these generations. Skip generations without a prediction."""
-    predictions = await store.predictions.of_job(job_id)
+    predictions = await store.predictions.of_job(job_id) if generations else {}
     return [
         await _compare(store, job_id, generation, predictions[generation.number])
         for generation in generations

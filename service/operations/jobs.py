@@ -234,9 +234,10 @@ class Jobs:
 
     async def detail(self, job: JobRow) -> JobDetail:
         """Return the job with its incidents and its newest generation."""
-        newest = await self._store.newest_generation(job.id)
+        if job.version == 1:  # its submission is its only event
+            return JobDetail(job, [], None)
+        newest, incidents = await self._store.newest_generation_and_incidents(job.id)
         comparisons = await compare_generations(self._store, job.id, [newest] if newest else [])
-        incidents = await self._store.incidents(job.id)
         return JobDetail(job, incidents, newest, comparisons[0] if comparisons else None)
 
     async def plan(self, job: JobRow) -> JobPlan:

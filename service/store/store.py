@@ -360,10 +360,11 @@ class Store:
         async with self._database.read() as connection:
             return await progress_of(connection, job_id, first)
 
-    async def newest_generation(self, job_id: str) -> Generation | None:
-        """Return the newest generation; None before the first one."""
+    async def newest_generation_and_incidents(self, job_id: str) -> tuple[Generation | None, list[Incident]]:
+        """Return the newest generation, None before the first one, and all incidents, the oldest first."""
         async with self._database.read() as connection:
-            return await history.newest_generation(connection, job_id)
+            newest = await history.newest_generation(connection, job_id)
+            return newest, await history.incidents_of(connection, job_id)
 
     async def incidents(self, job_id: str) -> list[Incident]:
         """Return the incidents, the oldest first."""

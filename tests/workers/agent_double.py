@@ -52,7 +52,10 @@ def serve(sock: socket.socket) -> None:
     with sock.makefile("rw") as lines:
         for line in lines:
             request = json.loads(line)
-            reply = run(request, memory) if request["do"] == "run" else task(request, memory)
+            try:
+                reply = run(request, memory) if request["do"] == "run" else task(request, memory)
+            except LookupError as missing:
+                reply = {"error": str(missing)}  # only the test that requested a missing item fails
             lines.write(json.dumps(reply) + "\n")
             lines.flush()
 

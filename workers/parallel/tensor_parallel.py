@@ -6,7 +6,7 @@ sequence. Each all-reduce becomes a reduce-scatter and an all-gather.
 
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -19,6 +19,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.distributed.tensor.placement_types import Placement
+from torch.nn import functional
 
 from regroup.workers.models.roles import Plan, Role
 
@@ -77,6 +78,9 @@ class _Replicated(ParallelStyle):
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         _spread(module, device_mesh, Replicate())
+        if isinstance(module, nn.Conv2d):
+            module.forward = partial(_convolve, module)
+            return module
         module.register_forward_pre_hook(partial(self._enter, device_mesh))
         module.register_forward_hook(self._leave)
         return module
@@ -88,6 +92,17 @@ class _Replicated(ParallelStyle):
     @staticmethod
     def _leave(_: nn.Module, __: tuple[Tensor, ...], output: DTensor) -> Tensor:
         return output.to_local()
+
+
+def _convolve(module: nn.Conv2d, x: Tensor) -> Tensor:
+    """Convolve on local tensors. For DTensors, torch before 2.13 sums the gradient of a replicated weight over ranks."""
+    weight, bias = (
+        None if parameter is None else cast(DTensor, parameter).to_local(grad_placements=[Replicate()])
+        for parameter in (module.weight, module.bias)
+    )
+    return functional.conv2d(
+        x, cast(Tensor, weight), bias, module.stride, module.padding, module.dilation, module.groups
+    )
 
 
 class _Channels(ParallelStyle):

@@ -196,13 +196,10 @@ def _default_dict(pairs: Any, entries: Mapping[str, Any]) -> defaultdict[Any, An
 
 
 def _sparse_coo(parts: Any, entries: Mapping[str, Any]) -> Tensor:
-    return torch.sparse_coo_tensor(
-        parts["indices"],
-        parts["values"],
-        entries["size"],
-        is_coalesced=entries["coalesced"] or None,
-        check_invariants=True,
-    )
+    with torch.sparse.check_sparse_tensor_invariants():  # torch before 2.13 warns of the argument of the same meaning
+        return torch.sparse_coo_tensor(
+            parts["indices"], parts["values"], entries["size"], is_coalesced=entries["coalesced"] or None
+        )
 
 
 def _sparse(parts: Any, entries: Mapping[str, Any]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from torch import distributed as dist
 from torch.distributed.pipelining import PipelineStage
 
 __all__ = ["Stage"]
@@ -17,3 +18,9 @@ class Stage(PipelineStage):
     def _validate_fwd_outputs(self, outputs: Any) -> None:
         if not self.is_last:
             super()._validate_fwd_outputs(outputs)  # pyright: ignore
+
+    def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
+        # A stage of a V-shaped schedule may have its neighbour on its own rank. gloo has no connection to itself, and
+        # torch before 2.13 lists the two.
+        own = dist.get_rank()
+        return [each for each in super()._get_init_p2p_neighbors_ops() if each.peer != own]  # pyright: ignore
