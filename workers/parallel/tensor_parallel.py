@@ -94,14 +94,14 @@ class _Replicated(ParallelStyle):
         return output.to_local()
 
 
-def _convolve(module: nn.Conv2d, x: Tensor) -> Tensor:
-    """Convolve on local tensors. For DTensors, torch before 2.13 sums the gradient of a replicated weight over ranks."""
+def _convolve(module: nn.Conv2d, input: Tensor) -> Tensor:
+    """Convolve on local tensors. For DTensors, torch before 2.13 sums gradients of replicated weights over ranks."""
     weight, bias = (
         None if parameter is None else cast(DTensor, parameter).to_local(grad_placements=[Replicate()])
         for parameter in (module.weight, module.bias)
     )
     return functional.conv2d(
-        x, cast(Tensor, weight), bias, module.stride, module.padding, module.dilation, module.groups
+        input, cast(Tensor, weight), bias, module.stride, module.padding, module.dilation, module.groups
     )
 
 

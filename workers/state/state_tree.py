@@ -8,6 +8,7 @@ that comes back as another type would change what the program does.
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -196,7 +197,7 @@ def _default_dict(pairs: Any, entries: Mapping[str, Any]) -> defaultdict[Any, An
 
 
 def _sparse_coo(parts: Any, entries: Mapping[str, Any]) -> Tensor:
-    with torch.sparse.check_sparse_tensor_invariants():  # torch before 2.13 warns of the argument of the same meaning
+    with _checked():
         return torch.sparse_coo_tensor(
             parts["indices"], parts["values"], entries["size"], is_coalesced=entries["coalesced"] or None
         )
@@ -204,9 +205,15 @@ def _sparse_coo(parts: Any, entries: Mapping[str, Any]) -> Tensor:
 
 def _sparse(parts: Any, entries: Mapping[str, Any]) -> Tensor:
     layout = getattr(torch, entries["layout"])
-    return torch.sparse_compressed_tensor(
-        parts["compressed"], parts["plain"], parts["values"], entries["size"], layout=layout, check_invariants=True
-    )
+    with _checked():
+        return torch.sparse_compressed_tensor(
+            parts["compressed"], parts["plain"], parts["values"], entries["size"], layout=layout
+        )
+
+
+def _checked() -> AbstractContextManager[Any]:
+    """Check the indices of sparse tensors. torch before 2.13 warns if an argument requests this."""
+    return torch.sparse.check_sparse_tensor_invariants()
 
 
 _REBUILD: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
