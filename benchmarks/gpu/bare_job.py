@@ -62,10 +62,12 @@ class BareJob:
         self.messages: list[Message] = []
         self.host = JobHost(replace(config, log_dir=str(folder / "logs")), self._refuse_fault, self._receive)
         self.generation = 0
+        self.node: NodeDescription | None = None
+        """How the node starts ranks; None until `prepare`."""
 
-    async def prepare(self) -> NodeDescription:
+    async def prepare(self) -> None:
         """Start the zygote and tokenize the data."""
-        node = await self.host.prepare()
+        self.node = await self.host.prepare()
         if (sources := self._job.data_sources) is not None:
             assert sources.tokens is not None, "a bare job trains on token files"
             call = (self.host.acquire_zygote(), self.host.config, self.host.scratch, sources.tokens, self.host.note)
@@ -73,7 +75,6 @@ class BareJob:
             self._dataset = await asyncio.to_thread(
                 token_data.fetch, self.host.config, self.host.scratch, self._dataset
             )
-        return node
 
     async def form(self, restore: Restore | None = None) -> float:
         """Start the ranks of the next generation; return the Unix time in seconds at which the start began."""

@@ -52,6 +52,10 @@ async def _train(given: Given) -> None:
         before_mib = memory_used_mib()
         job = spec(given, size, steps=_STEPS, name=f"smoke-{size.name.lower()}")
         async with started(job, given.folder / size.name) as running:
+            assert running.node is not None
+            given.values.record(f"launcher.{size.name}", running.node.launcher, why=running.node.why)
+            # A zygote with an initialized driver, or with threads, starts its ranks by exec: correctly, but slowly.
+            assert running.node.launcher == "fork", running.node.why
             begun_s = await running.form()
             (joined,) = await running.wait_for(Joined)
             (restored,) = await running.wait_for(Restored)

@@ -26,7 +26,7 @@ def _module(name: str) -> tuple[str, ...]:
 STAGES = (
     Stage(
         "smoke", "device check, fork, CUDA context, first steps in bf16 on one rank", 180, _module("smoke"),
-        dry_values=("device_check_s", "fork_to_context_s", "fork_to_first_step_s.toy", "losses.toy"),
+        dry_values=("device_check_s", "fork_to_context_s", "launcher.toy", "fork_to_first_step_s.toy", "losses.toy"),
     ),
     Stage(
         "tests", "tests of the workers that need a CUDA device", 300, _module("cuda_tests"), ("pytest",),
