@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.audit import ORIGIN, AuditRecord, ChainEnd, digest_of
@@ -21,6 +20,7 @@ from regroup.service.store.rows.records import JobRow
 from regroup.service.store.schema.access_tables import audit, audit_chain
 from regroup.service.store.schema.json_values import plain
 from regroup.service.store.transactions.database import Database
+from regroup.service.store.transactions.inserts import add_if_absent
 from regroup.service.store.transactions.write_conditions import current_conditions
 
 BATCH_RECORDS = 500
@@ -216,12 +216,7 @@ async def _end(connection: AsyncConnection, name: str, *, is_locked: bool = Fals
 
 async def _lock_end(connection: AsyncConnection, name: str) -> ChainEnd:
     """Return an end of the chain and lock it until the transaction ends. The first call creates it."""
-    try:
-        async with connection.begin_nested():
-            values = {"name": name, "position": ORIGIN.position, "digest": ORIGIN.digest}
-            await connection.execute(audit_chain.insert().values(**values))
-    except exc.IntegrityError:
-        pass  # the row exists
+    await add_if_absent(connection, audit_chain, name=name, position=ORIGIN.position, digest=ORIGIN.digest)
     return await _end(connection, name, is_locked=True)
 
 

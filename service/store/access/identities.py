@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.author import CONTROLLER, Author
@@ -16,6 +15,7 @@ from regroup.service.store.access.sessions import SessionStore
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, StoredToken, TokenRow
 from regroup.service.store.schema.access_tables import identities, members, sessions, tokens
 from regroup.service.store.transactions.database import Database
+from regroup.service.store.transactions.inserts import add_if_absent
 
 
 class IdentityStore:
@@ -41,11 +41,8 @@ class IdentityStore:
     async def create_identity(self, row: IdentityRow, *, author: Author = CONTROLLER) -> None:
         """Create an identity; raises ConflictError if the subject exists."""
         async with self._database.write() as connection:
-            try:
-                async with connection.begin_nested():
-                    await connection.execute(identities.insert().values(**row.facts))
-            except exc.IntegrityError as error:
-                raise ConflictError(f"identity {row.subject!r} exists; choose another name") from error
+            if not await add_if_absent(connection, identities, **row.facts):
+                raise ConflictError(f"identity {row.subject!r} exists; choose another name")
             change = Change("identities.create", row.subject, row.project, after=row.facts)
             await record_change(connection, author, change, row.created_at)
 

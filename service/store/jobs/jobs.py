@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import exc
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.errors import ConflictError, NotFoundError
@@ -18,6 +16,7 @@ from regroup.service.store.rows.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.rows.records import JobFilter, JobPosition, JobRow, NewJob, Page
 from regroup.service.store.schema.json_values import plain
 from regroup.service.store.schema.tables import LIVE, events, jobs, keys, labels, plans
+from regroup.service.store.transactions.inserts import add_if_absent, insert_if_absent
 
 _PER_STATEMENT = 500
 """Number of ids in one statement. SQLite and PostgreSQL limit the number of parameters."""
@@ -68,7 +67,9 @@ async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: st
         "supervisor_boot_id": "",
         "acked_seq": 0,
     }
-    added = _insert_if_free(connection).values(**row).returning(*JOB_COLUMNS, has_hooks(sa.literal(spec.project)))
+    added = (
+        insert_if_absent(connection, jobs).values(**row).returning(*JOB_COLUMNS, has_hooks(sa.literal(spec.project)))
+    )
     stored = (await connection.execute(added)).mappings().one_or_none()
     if stored is None:
         raise ConflictError(
@@ -94,14 +95,6 @@ async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: st
     if stored[HAS_HOOKS]:
         await Outbox(connection).add(job, "state", data, number=1, generation=0, actor=actor, time_s=now)
     return job
-
-
-def _insert_if_free(connection: AsyncConnection) -> postgresql.Insert | sqlite.Insert:
-    """Return an insert that does nothing if a unique index has the values. An error would need a savepoint around it,
-    which costs two more statements."""
-    if connection.dialect.name == "postgresql":
-        return postgresql.insert(jobs).on_conflict_do_nothing()
-    return sqlite.insert(jobs).on_conflict_do_nothing()
 
 
 async def get(connection: AsyncConnection, job_id: str) -> JobRow:
@@ -244,11 +237,7 @@ async def own_key(connection: AsyncConnection, name: str) -> str:
     value = (await connection.execute(query)).scalar_one_or_none()
     if value is not None:
         return str(value)
-    try:
-        async with connection.begin_nested():
-            await connection.execute(keys.insert().values(name=name, value=secrets.token_hex(32)))
-    except exc.IntegrityError:
-        pass  # another replica was first
+    await add_if_absent(connection, keys, name=name, value=secrets.token_hex(32))  # another server may be first
     return str((await connection.execute(query)).scalar_one())
 
 

@@ -3,7 +3,6 @@
 import json
 
 import sqlalchemy as sa
-from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.states import JobState
@@ -12,6 +11,7 @@ from regroup.service.store.rows.records import JobRow
 from regroup.service.store.rows.sums import Sums, Totals
 from regroup.service.store.schema.tables import checkpoints, jobs, metric_totals
 from regroup.service.store.transactions.database import Database
+from regroup.service.store.transactions.inserts import add_if_absent
 
 ENDED_JOBS = "ended_jobs"
 """Stored sum: number of counted jobs by state."""
@@ -95,8 +95,5 @@ async def add(connection: AsyncConnection, sums: Sums) -> None:
         increase = metric_totals.update().where(here).values(value=metric_totals.c.value + value)
         if (await connection.execute(increase)).rowcount:
             continue
-        try:
-            async with connection.begin_nested():
-                await connection.execute(metric_totals.insert().values(**key, value=value))
-        except exc.IntegrityError:  # another server was first
-            await connection.execute(increase)
+        if not await add_if_absent(connection, metric_totals, **key, value=value):
+            await connection.execute(increase)  # another server was first

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.errors import ConflictError
 from regroup.service.store.schema.tables import idempotency
 from regroup.service.store.transactions.database import Database
+from regroup.service.store.transactions.inserts import add_if_absent
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,8 @@ class IdempotencyStore:
         same = sa.and_(idempotency.c.scope == request.scope, idempotency.c.key == request.key)
         await connection.execute(idempotency.delete().where(same, idempotency.c.created_at <= since))
         row = {"scope": request.scope, "key": request.key, "body_hash": request.body_hash}
-        try:
-            async with connection.begin_nested():
-                await connection.execute(idempotency.insert().values(**row, response=response, created_at=now))
-        except exc.IntegrityError as error:
-            raise ConflictError(
-                f"another request with Idempotency-Key {request.key!r} is in progress; send it again"
-            ) from error
+        if not await add_if_absent(connection, idempotency, **row, response=response, created_at=now):
+            raise ConflictError(f"another request with Idempotency-Key {request.key!r} is in progress; send it again")
 
     async def complete(self, request: RequestKey, response: Any) -> None:
         """Store the response of a request whose key is reserved."""

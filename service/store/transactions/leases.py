@@ -1,12 +1,12 @@
 """The leader's lease: its holder, a token that only grows, and its expiry by the database's clock."""
 
 import sqlalchemy as sa
-from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.errors import PreconditionError
 from regroup.service.store.rows.records import Lease
 from regroup.service.store.schema.tables import leases
+from regroup.service.store.transactions.inserts import add_if_absent
 
 LEADER = "leader"
 
@@ -21,13 +21,8 @@ async def acquire(
     """
     row = (await connection.execute(sa.select(leases).where(leases.c.name == LEADER).with_for_update())).one_or_none()
     if row is None:
-        insert = leases.insert().values(name=LEADER, holder=holder, token=1, expires_at=now + ttl_s)
-        try:
-            async with connection.begin_nested():
-                await connection.execute(insert)
-        except exc.IntegrityError:
-            return None
-        return Lease(LEADER, holder, 1)
+        first = {"name": LEADER, "holder": holder, "token": 1, "expires_at": now + ttl_s}
+        return Lease(LEADER, holder, 1) if await add_if_absent(connection, leases, **first) else None
     if row.holder not in ("", holder) and row.expires_at > now and not single_process:
         return None
     token = int(row.token) + 1
