@@ -234,7 +234,7 @@ class Jobs:
 
     async def detail(self, job: JobRow) -> JobDetail:
         """Return the job with its incidents and its newest generation."""
-        if job.version == 1:  # its submission is its only event
+        if job.version == 1:  # the submission is the only event so far
             return JobDetail(job, [], None)
         newest, incidents = await self._store.newest_generation_and_incidents(job.id)
         comparisons = await compare_generations(self._store, job.id, [newest] if newest else [])

@@ -1,4 +1,4 @@
-"""Devices that torch asks for where nobody expects it."""
+"""Devices, which torch counts even for computations on the CPU."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ _QUESTION = "avoid_device_init"
 
 @contextmanager
 def no_device_queries() -> Generator[None]:
-    """Let torch find no device in the block, without a look: a count of CUDA's devices may initialize its driver.
+    """Let torch find no device in the block, without a query: a count of CUDA's devices may initialize its driver.
 
     A process that has initialized the driver cannot be forked: its children get "initialization error" for each call
     of CUDA. torch counts devices even for a computation on the CPU: for a device mesh, and for the fake tensors in

@@ -1,4 +1,4 @@
-"""Whether this process has initialized CUDA's driver, with a double of its library."""
+"""The driver of CUDA in a process, with a double of its library."""
 
 import subprocess
 import sys

@@ -40,12 +40,12 @@ def test_a_model_that_cannot_be_built_leaves_no_group_either() -> None:
 def test_it_asks_for_no_device_and_runs_no_backward_pass(
     monkeypatch: pytest.MonkeyPatch, kind: str, is_tensor_parallel: bool
 ) -> None:
-    asked = list[str]()
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: asked.append("is_available"))
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: asked.append("device_count") or 0)
-    monkeypatch.setattr(torch.autograd, "backward", lambda *_args, **_options: asked.append("backward"))
+    calls = list[str]()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: calls.append("is_available"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: calls.append("device_count") or 0)
+    monkeypatch.setattr(torch.autograd, "backward", lambda *_args, **_options: calls.append("backward"))
     warm_up(plain(WarmupConfig(RankConfig(model=MODEL, parallel=ParallelConfig(kind)), is_tensor_parallel)))
-    assert asked == []
+    assert calls == []
 
 
 WARMS_UP = f"""
