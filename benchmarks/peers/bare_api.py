@@ -73,6 +73,7 @@ async def serve(database: str) -> None:
         await connection.run_sync(metadata.create_all)
     config = uvicorn.Config(create_app(engine), http="h11", ws="none", log_level="warning", access_log=False)
     server, listener = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as in regroup: answers do not wait 40 ms
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started:  # noqa: ASYNC110  # uvicorn has a flag, no event
         await asyncio.sleep(0.01)

@@ -31,6 +31,7 @@ from regroup.service.domain.api_tokens import generate_token
 from regroup.service.domain.identity import IdentityKind
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.local.api_token import ensure_token
+from regroup.service.local.asgi_server import AsgiServer
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.services import Services
 from regroup.service.ports.cluster import Cluster
@@ -147,7 +148,7 @@ async def serve(database: str, state_dir: Path) -> None:
             watch.wrap_app(cast(ASGIApp, app)), http=connection_class(settings), ws="none", log_level="warning",
             access_log=False, lifespan="on",
         )  # fmt: skip
-        server = uvicorn.Server(config)
+        server = AsgiServer(config)
         listener = socket.create_server(("127.0.0.1", 0))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started:  # noqa: ASYNC110  # uvicorn has a flag, no event

@@ -31,6 +31,8 @@ class AsgiServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to serve, and set `up` if that succeeded."""
+        for listener in sockets or ():
+            send_at_once(listener)
         await super().startup(sockets)
         if self.started:
             self.up.set()
@@ -39,6 +41,16 @@ class AsgiServer(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         """Leave the signals to the process."""
         yield
+
+
+def send_at_once(listener: socket.socket) -> None:
+    """Turn Nagle's algorithm off for the connections of a listener, which inherit this on Linux.
+
+    asyncio does so only for sockets that were created with the number of the protocol, and neither `socket.socket` nor
+    `socket.create_server` sets it. Otherwise an answer of two parts takes 40 ms.
+    """
+    if listener.family in (socket.AF_INET, socket.AF_INET6):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def stop_on_signals(stopping: asyncio.Event) -> None:

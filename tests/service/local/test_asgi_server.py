@@ -1,12 +1,17 @@
 """A web server as a process: signals, open files and certificates."""
 
 import asyncio
+import http.client
 import os
 import resource
 import signal
+import socket
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvicorn
 
 from regroup.service.domain.errors import ConflictError
 from regroup.service.local import asgi_server
@@ -31,6 +36,35 @@ async def test_a_signal_stops_the_server_and_bounds_its_end(
         for each in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().remove_signal_handler(each)
     assert limits == [asgi_server.END_S], "a second signal changes nothing"
+
+
+def _answer_times(port: int) -> list[float]:
+    client, times = http.client.HTTPConnection("127.0.0.1", port), list[float]()
+    for _ in range(60):  # a kernel acknowledges the first packets of a connection at once
+        began_s = time.perf_counter()
+        client.request("GET", "/")
+        assert client.getresponse().read() == b"ok"
+        times.append(time.perf_counter() - began_s)
+    client.close()
+    return times
+
+
+async def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
+    """Nagle's algorithm holds the second part of an answer until the client acknowledges the first, 40 ms later."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    listener = socket.socket(socket.AF_INET)
+    listener.bind(("127.0.0.1", 0))
+    server = asgi_server.AsgiServer(uvicorn.Config(app, http="h11", lifespan="off", log_config=None))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    await server.up.wait()
+    times = await asyncio.to_thread(_answer_times, listener.getsockname()[1])
+    server.should_exit = True
+    await serving
+    assert min(times[30:]) < 0.03
 
 
 def test_the_limit_of_open_files_is_raised_within_that_of_the_user() -> None:
