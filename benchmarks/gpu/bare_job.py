@@ -63,7 +63,7 @@ class BareJob:
         self.host = JobHost(replace(config, log_dir=str(folder / "logs")), self._refuse_fault, self._receive)
         self.generation = 0
         self.node: NodeDescription | None = None
-        """How the node starts ranks; None before `prepare`."""
+        """Description of the node, including how it starts ranks. `prepare` sets it."""
 
     async def prepare(self) -> None:
         """Start the zygote and tokenize the data."""
