@@ -23,7 +23,7 @@ from regroup.service.spec.code import Code
 from regroup.service.spec.environment import Environment
 from regroup.service.spec.faults import Fault
 from regroup.service.spec.issues import find_issues
-from regroup.service.spec.ladder import LadderRules, describe_nearest_degrees, find_ladder
+from regroup.service.spec.ladder import LadderRules, describe_violations, find_ladder
 from regroup.service.spec.layout import LayoutSpec, expand_auto
 from regroup.service.spec.recovery import Recovery
 from regroup.service.spec.resources import Resources
@@ -187,8 +187,8 @@ class JobSpec(SpecModel):
         self._check_layout_rules()
         if self.training and self.training.batch != "fixed":
             self._check_micro_batches(self.training)
-        largest = self.layout.layout_at(self.layout.dp.max).world_size
         for fault in self.faults:
+            largest = self.layout.layout_at(self.layout.dp.max).world_size
             if (fault.at.rank or 0) >= largest:
                 raise PydanticCustomError(
                     "faults",
@@ -209,15 +209,8 @@ class JobSpec(SpecModel):
             )
 
     def _check_layout_rules(self) -> None:
-        rules, dp = self.ladder_rules, self.layout.dp
-        found = {dp.target: rules.violations(dp.target)}
-        found |= {
-            end: rules.violations(end) for end in (dp.min, dp.max) if next(rules.legal_layouts(end), None) is None
-        }
-        if messages := list(dict.fromkeys(message for each in found.values() for message in each)):
-            illegal = next(degree for degree, each in found.items() if each)
-            near = describe_nearest_degrees(rules, illegal)
-            raise PydanticCustomError("layout", "{messages}{near}", {"messages": "; ".join(messages), "near": near})
+        if problem := describe_violations(self.ladder_rules):
+            raise PydanticCustomError("layout", "{problem}", {"problem": problem})
 
     def _check_auto_layout(self) -> None:
         if isinstance(self.workload, FunctionWorkload):

@@ -90,6 +90,23 @@ def _find_ladder(rules: LadderRules) -> tuple[Layout, ...]:
     return tuple(layout for layout in sizes if layout is not None)
 
 
+def describe_violations(rules: LadderRules) -> str:
+    """Return why the target or the ends of the range are illegal, with legal neighbours; empty if they are legal."""
+    return _describe_violations(rules)
+
+
+# Most specs of a team have the same layout, and the rules take longer than the rest of the validation.
+@lru_cache(maxsize=1024)
+def _describe_violations(rules: LadderRules) -> str:
+    dp = rules.layout.dp
+    found = {dp.target: rules.violations(dp.target)}
+    found |= {end: rules.violations(end) for end in (dp.min, dp.max) if next(rules.legal_layouts(end), None) is None}
+    if not (messages := list(dict.fromkeys(message for each in found.values() for message in each))):
+        return ""
+    illegal = next(degree for degree, each in found.items() if each)
+    return "; ".join(messages) + describe_nearest_degrees(rules, illegal)
+
+
 @lru_cache(maxsize=256)
 def _constant_fields(layout: LayoutSpec, training: Training, model: ModelSizes | None) -> Mapping[str, Any]:
     """Return the fields of a candidate that do not depend on its degree."""
