@@ -1,11 +1,12 @@
 """Strict JSON: RFC 8259 and nothing else, without duplicate keys, within the limits of a document."""
 
 import json
+import math
 import re
 from bisect import bisect_right
 from typing import Literal, cast
 
-from regroup.service.documents.document import Position, decode, malformed
+from regroup.service.documents.document import MAX_DEPTH, MAX_VALUES, Position, decode, malformed
 from regroup.service.documents.tree import Places, TreeBuilder
 
 _TOKEN = re.compile(
@@ -46,7 +47,52 @@ def parse_json(source: str | bytes, places: Places | None = None) -> object:
         DocumentError: it contains a duplicate key, a number that is not finite, a NUL character or a lone surrogate,
             or exceeds a limit.
     """
-    return _Parser(decode(source), places).parse()
+    text = decode(source)
+    if places is None and (found := _read_plain(text)) is not _UNSURE:
+        return found
+    return _Parser(text, places).parse()
+
+
+def _read_plain(text: str) -> object:
+    """Read a small document without anything that must be refused, with the fast parser; else return `_UNSURE`."""
+    is_small = len(text) <= MAX_VALUES and text.count("{") + text.count("[") <= MAX_DEPTH
+    if not is_small or "\\u" in text or "\x00" in text:
+        return _UNSURE
+    try:
+        return _PLAIN.decode(text)
+    except ValueError:
+        return _UNSURE
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key appears twice")
+    return found
+
+
+def _short_integer(token: str) -> int:
+    if len(token) > _SHORT_DIGITS:
+        raise ValueError("a number may be too large")
+    return int(token)
+
+
+def _short_float(token: str) -> float:
+    if len(token) > _SHORT_DIGITS or not math.isfinite(value := float(token)) or value == 0:
+        raise ValueError("a number may be too large or too small")
+    return value
+
+
+def _refuse_constant(token: str) -> object:
+    raise ValueError(f"{token} is not JSON")
+
+
+_UNSURE = object()
+_SHORT_DIGITS = 18
+"""Every integer of so many characters is below the limit."""
+_PLAIN = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_short_integer, parse_float=_short_float, parse_constant=_refuse_constant
+)
 
 
 class _Parser:

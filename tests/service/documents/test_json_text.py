@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regroup.service.documents.document import MAX_DEPTH, MAX_VALUES, DocumentError, MalformedDocumentError
-from regroup.service.documents.json_text import parse_json
+from regroup.service.documents.json_text import _UNSURE, _Parser, _read_plain, parse_json
 from tests.support.inputs.fuzz import fuzz_settings
 
 SEEDS = (
@@ -136,3 +136,28 @@ def _fuzz(source: str | bytes) -> None:
 
 
 test_any_text_is_read_like_the_standard_library_or_refused = _with_seeds(_fuzz)
+
+
+_TEXTS = st.one_of(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+        max_leaves=20,
+    ).map(lambda value: json.dumps(value, ensure_ascii=False)),
+    st.sampled_from(SEEDS),
+    st.text(alphabet='{}[]",:\\u0d8eE+-.1290 \t\ntrufalsn\ufeff\x00', max_size=20),
+)
+
+
+@fuzz_settings(300)
+@given(text=_TEXTS)
+def test_the_fast_way_reads_only_what_the_strict_way_reads_alike(text: str) -> None:
+    if (found := _read_plain(text)) is not _UNSURE:
+        strict = _Parser(text, None).parse()
+        assert found == strict and repr(found) == repr(strict)
+
+
+def test_the_fast_way_reads_a_usual_document() -> None:
+    text = json.dumps({"name": "gpt", "steps": 10, "rate": 1e-3, "labels": {"a": "é"}, "data": [True, None, -1]})
+    text = text.replace("\\u00e9", "é")
+    assert _read_plain(text) == json.loads(text)
