@@ -18,6 +18,7 @@ from regroup.service.local.allocator import limit_arenas
 from regroup.service.local.api_token import ApiToken
 from regroup.service.local.asgi_server import AsgiServer, allow_descriptors, stop_on_signals
 from regroup.service.local.data_marker import mark_data_folders
+from regroup.service.local.garbage_collector import freeze_started_objects
 from regroup.service.local.log_format import hide_variables
 from regroup.service.local.server_exit import LISTENER, StartConditions, end_within
 from regroup.service.operations.access.sessions import LINK_S, Link
@@ -101,6 +102,7 @@ async def _run(
         try:
             await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
             if started.done():
+                freeze_started_objects()
                 dashboard = await services.cluster.dashboard_url()
                 control_plane.write_record(settings.state_dir, url, dashboard, token.path)
                 print(_ready_line(settings, url, dashboard), flush=True)
