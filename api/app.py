@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 import httpx2
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
@@ -18,7 +18,7 @@ from regroup.api.web.examples import add_examples
 from regroup.api.web.http import Guard, PageTokens
 from regroup.api.web.links import add_links
 from regroup.api.web.open_streams import EndStreams, OpenStreams
-from regroup.api.web.request_checks import JsonBodies, check_request
+from regroup.api.web.request_checks import JsonBodies
 from regroup.api.web.request_limits import RequestLimits
 from regroup.api.web.routes import (
     budgets,
@@ -157,7 +157,6 @@ def _empty_app(lifespan: Any = None) -> FastAPI:
         openapi_tags=[{"name": name, "description": text} for name, text in TAGS.items()],
         docs_url=None,
         redoc_url=None,
-        dependencies=[Depends(check_request)],
     )
 
 

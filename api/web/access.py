@@ -11,6 +11,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 SIGN_IN = "/sign-in"
@@ -132,6 +133,7 @@ def token_of(sender: SenderHeaders) -> str | None:
     return tokens.pop() if len(tokens) == 1 else None
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(netloc: str) -> bool:
     """Return True if `host[:port]` is a loopback address or localhost, in the form that clients send."""
     if not _HOST.fullmatch(netloc):

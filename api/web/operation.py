@@ -6,21 +6,23 @@ take effect in `service/store`, in the transaction of the change; the code of a 
 
 import hashlib
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import Depends, Header, Query, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from regroup.api.web.problems import responses
+from regroup.api.web.request_checks import check_request
 from regroup.service.domain.errors import ConflictError, FieldIssue, UnavailableError
 from regroup.service.domain.identity import Identity
-from regroup.service.operations.jobs import KeyReusedError
 from regroup.service.operations.services import Services
+from regroup.service.operations.submission.submissions import KeyReusedError
 from regroup.service.store.transactions.idempotency import RepeatedRequestError, RequestKey
 from regroup.service.store.transactions.write_conditions import WriteConditions, current_conditions, obeying
 
@@ -91,9 +93,14 @@ class OperationRoute(APIRoute):
             options["responses"] = {**responses(*codes), **(options.get("responses") or {})}
         super().__init__(path, endpoint, **options)
 
+    @cached_property
+    def query_parameters(self) -> Mapping[str, bool]:
+        """Query parameters of the route and of its dependencies: name → whether it is a list."""
+        return _query_parameters(self.dependant)
+
     def get_route_handler(self) -> Handler:
         """Return the function that answers a request."""
-        handle = super().get_route_handler()
+        handle = partial(_checked, super().get_route_handler(), self)
         model = self.response_model
         if isinstance(model, type) and issubclass(model, BaseModel) and "etag" in model.model_fields:
             handle = partial(_tagged, handle)
@@ -113,6 +120,12 @@ async def _accept_conditions_and_key(
     dry_run: DryRun = False, if_match: IfMatch = None, idempotency_key: IdempotencyKey = None
 ) -> None:
     await _accept_conditions(dry_run, if_match)
+
+
+async def _checked(handle: Handler, route: "OperationRoute", request: Request) -> Response:
+    """Refuse parameters and bodies that the route does not have."""
+    await check_request(request, route, route.query_parameters)
+    return await handle(request)
 
 
 async def _tagged(handle: Handler, request: Request) -> Response:
@@ -188,6 +201,13 @@ def _stored_form(response: Response, *, is_secret: bool) -> dict[str, Any]:
     headers = {name: response.headers[name] for name in ("location", "etag") if name in response.headers}
     body = bytes(response.body).decode()
     return {**found, "headers": headers, "body": body, "media_type": response.media_type if body else None}
+
+
+def _query_parameters(dependant: Dependant) -> dict[str, bool]:
+    found = {each.alias: "list[" in str(each.field_info.annotation) for each in dependant.query_params}
+    for other in dependant.dependencies:
+        found |= _query_parameters(other)
+    return found
 
 
 def _has_own_key(endpoint: Callable[..., Any]) -> bool:

@@ -11,6 +11,7 @@ from regroup.api.schemas.jobs import Job, JobSummary
 from regroup.api.web.http import etag
 from regroup.service.domain.states import JobState
 from regroup.service.operations.jobs import JobDetail
+from regroup.service.spec.job import JobSpec
 from regroup.service.store.rows.records import PLATFORM_FAULT, Condition, Incident, JobRow
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -32,8 +33,12 @@ def job_summary(job: JobRow) -> JobSummary:
     return _validate(JobSummary, _summary_fields(job))
 
 
-def job_detail(detail: JobDetail) -> Job:
-    """Convert a job and its details to the full API model."""
+def job_detail(detail: JobDetail, spec: JobSpec | None = None) -> Job:
+    """Convert a job and its details to the full API model.
+
+    Args:
+        spec: the spec if the caller has it, so that the stored one is not validated again.
+    """
     job, result = detail.job, detail.job.result or {}
     return _validate(
         Job,
@@ -52,7 +57,7 @@ def job_detail(detail: JobDetail) -> Job:
             "placement": detail.generation.ranks if detail.generation else [],
             "storage_uri": job.storage_uri,
             "resume_uri": job.resume_uri,
-            "spec": None if "spec" in job.damaged else job.spec,
+            "spec": None if "spec" in job.damaged else spec or job.spec,
         },
     )
 

@@ -6,7 +6,6 @@ from email.message import Message as Header
 from typing import Any
 
 from fastapi import Request
-from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
@@ -92,16 +91,17 @@ def _is_json(content_type: str | None) -> bool:
     return content_type is not None and is_json and charset in (None, "utf-8", "us-ascii")
 
 
-async def check_request(request: Request) -> None:
+async def check_request(request: Request, route: APIRoute, query_parameters: Mapping[str, bool]) -> None:
     """Refuse parameters that the route does not have, repeated ones, and a body if the route has none.
+
+    Args:
+        route: the route of the request.
+        query_parameters: its query parameters: name → whether it is a list.
 
     Raises:
         RequestValidationError: the request has one of these.
     """
-    route = request.scope.get("route")
-    if not isinstance(route, APIRoute):
-        return
-    lists = _query_parameters(route.dependant)
+    lists = query_parameters
     given = request.query_params.multi_items()
     names = [name for name, _ in given]
     valid = ", ".join(sorted(lists)) or "none"
@@ -122,17 +122,5 @@ async def check_request(request: Request) -> None:
         raise RequestValidationError(errors)
 
 
-def _query_parameters(dependant: Dependant) -> dict[str, bool]:
-    """Return the query parameters of a route and of its dependencies: name → whether it is a list."""
-    found = {each.alias: _is_list(each.field_info.annotation) for each in dependant.query_params}
-    for other in dependant.dependencies:
-        found |= _query_parameters(other)
-    return found
-
-
 def _error(name: str, message: str, value: str) -> Mapping[str, Any]:
     return {"type": "parameter", "loc": ("query", name), "msg": message, "input": value}
-
-
-def _is_list(annotation: Any) -> bool:
-    return "list[" in str(annotation)

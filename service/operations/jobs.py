@@ -5,43 +5,18 @@ A reference to a job is its id or its name. A name means the live job of that na
 
 import asyncio
 import contextlib
-import hashlib
-import json
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from regroup.service.blobs.store import BlobStore
 from regroup.service.cluster_state.allocations import JobAllocations
 from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.domain.author import Author
-from regroup.service.domain.errors import (
-    ConflictError,
-    FieldIssue,
-    ForbiddenError,
-    NotFoundError,
-    QueueLimitError,
-    SpecError,
-)
-from regroup.service.domain.identity import IdentityKind
-from regroup.service.domain.limits import Limit
-from regroup.service.domain.states import JobState
 from regroup.service.operations.access.authorization import Sender
-from regroup.service.operations.auto_layout import LayoutPlanner, PlannedSpec
-from regroup.service.operations.budgets import check_budgets
 from regroup.service.operations.followers import Entry, Followers
-from regroup.service.operations.job_id import new_job_id
 from regroup.service.operations.job_plan import JobPlan, PredictionComparison, compare_generations, get_job_plan
 from regroup.service.operations.placement_explanation import PlacementExplanation, explain_placement
-from regroup.service.operations.projects import apply_project, max_ranks
-from regroup.service.operations.secrets import check_secrets
 from regroup.service.operations.why import Why, explain
-from regroup.service.spec.clusters import ONE_CLUSTER, ClusterNames
-from regroup.service.spec.isolation import check_isolation
-from regroup.service.spec.job import JobSpec
-from regroup.service.spec.prices import PriceTable
-from regroup.service.store.history import usable
 from regroup.service.store.jobs.jobs import unknown_job
 from regroup.service.store.rows.records import (
     Checkpoint,
@@ -51,28 +26,13 @@ from regroup.service.store.rows.records import (
     JobFilter,
     JobRow,
     Ledger,
-    NewJob,
     Page,
     Step,
 )
 from regroup.service.store.store import Store
-from regroup.service.store.transactions.idempotency import RequestKey
 
 _RECENT_STEPS = 100
 _RETAINED_ACCOUNTS = 200
-
-
-class KeyReusedError(SpecError):
-    """A client used an idempotency key again with another body."""
-
-
-@dataclass(frozen=True)
-class Submission:
-    """Result of a submit."""
-
-    job: JobRow
-    replayed: bool
-    """True if the same request was answered before, so no job was created."""
 
 
 @dataclass(frozen=True)
@@ -92,134 +52,17 @@ class Jobs:
 
     Args:
         clock: Unix seconds.
-        blobs: store of the jobs' code.
-        planner: chooses layouts.
-        storage_uri: durable storage of jobs whose spec has no `storage_uri`.
-        allow_faults: accept specs with `faults`.
         positions: positions of jobs in the queue.
         followers: reader for all that follow jobs.
-        most_queued: largest number of queued and suspended jobs of one identity; 0 for no limit.
-        refusals: counts the refusals of limits.
-        prices: price table; None if the operator set none.
-        rank_users: range of user ids for the processes of jobs; the user of the agents if empty.
-        clusters: clusters that jobs can name.
     """
 
     def __init__(
-        self,
-        store: Store,
-        clock: Callable[[], float],
-        blobs: BlobStore,
-        planner: LayoutPlanner,
-        *,
-        storage_uri: str,
-        allow_faults: bool,
-        positions: QueuePositions,
-        followers: Followers,
-        prices: PriceTable | None = None,
-        most_queued: int = 0,
-        refusals: Counter[Limit] | None = None,
-        rank_users: str = "",
-        clusters: ClusterNames = ONE_CLUSTER,
+        self, store: Store, clock: Callable[[], float], positions: QueuePositions, followers: Followers
     ) -> None:
-        self._store, self._clock, self._blobs, self._planner = store, clock, blobs, planner
-        self._storage_uri = storage_uri
-        self._allow_faults = allow_faults
-        self._positions = positions
+        self._store, self._clock, self._positions, self._followers = store, clock, positions, followers
         self._accounts: dict[str, JobAccount] = {}
         """Accounts of the jobs that were explained last, the oldest first."""
         self._accounting = asyncio.Lock()
-        self._followers = followers
-        self._prices, self._most_queued = prices, most_queued
-        self._refusals = Counter[Limit]() if refusals is None else refusals
-        self._rank_users, self._clusters = rank_users, clusters
-
-    async def submit(self, spec: JobSpec, sender: Sender, *, key: str | None = None) -> Submission:
-        """Queue a job.
-
-        Args:
-            key: idempotency key. The same key and spec within 24 hours return the same job.
-
-        Raises:
-            NotFoundError: the sender does not see the project.
-            SpecError: a field is invalid on this server.
-            KeyReusedError: the key was used before with another spec.
-            ForbiddenError: the sender lacks a permission; or the spec has faults or disables detectors, and this server
-                does not allow that; or the project does not allow the resources.
-            ConflictError: a live job of the project has the same name.
-            QueueLimitError: too many jobs of the sender are queued or suspended. The owner has no limit.
-        """
-        body = _canonical_json(spec)
-        sender.require_for_submission(spec)
-        self._check_faults(spec)
-        scope, body_hash = f"{sender.name}:submit", hashlib.sha256(body.encode()).hexdigest()
-        if key is not None and (answer := await self._find_answer(scope, key, body_hash)):
-            return answer
-        planned, resume_uri = await self._check(spec, sender)
-        spec = planned.spec
-        await self._check_code(spec)
-        job_id = new_job_id(self._clock())
-        new = NewJob(job_id, spec, self._storage_of(spec, job_id), resume_uri, planned.record)
-        request = None if key is None else RequestKey(scope, key, body_hash)
-        most = None if sender.identity.kind is IdentityKind.OWNER else self._most_queued or None
-        try:
-            job = await self._store.submit(new, now=self._clock(), author=sender.author, request=request, most=most)
-        except QueueLimitError:
-            self._refusals[Limit.QUEUED_JOBS] += 1
-            raise
-        except ConflictError:
-            # Another server may have answered the same request between the read and the write.
-            if key is not None and (answer := await self._find_answer(scope, key, body_hash)):
-                return answer
-            raise
-        return Submission(job, replayed=False)
-
-    async def validate(self, spec: JobSpec, sender: Sender) -> JobSpec:
-        """Return the spec as `submit` would store it, without storing it.
-
-        Checks everything but the job's name and the code archive, which a client uploads when it submits.
-
-        Raises:
-            SpecError, NotFoundError, ForbiddenError, UnavailableError: as `submit`.
-        """
-        _canonical_json(spec)
-        sender.require_for_submission(spec)
-        self._check_faults(spec)
-        planned, _ = await self._check(spec, sender)
-        self._storage_of(planned.spec, "job")
-        return planned.spec
-
-    async def _check(self, spec: JobSpec, sender: Sender) -> tuple[PlannedSpec, str | None]:
-        """Return the spec with defaults, layout and dependencies, and the checkpoint that it resumes from."""
-        await check_secrets(self._store, spec)
-        check_isolation(spec, self._rank_users, self._storage_uri)
-        planned = await self.resolve_layout(spec)
-        resolved = await self._resolve_dependencies(planned.spec, sender)
-        return replace(planned, spec=resolved), await self._resume_uri(resolved, sender)
-
-    def _check_faults(self, spec: JobSpec) -> None:
-        if (spec.faults or spec.disable_detectors) and not self._allow_faults:
-            field = "faults" if spec.faults else "disable_detectors"
-            raise ForbiddenError(
-                f"this server does not accept `{field}`; start it with --allow-faults to test recovery"
-            )
-
-    async def resolve_layout(self, spec: JobSpec) -> PlannedSpec:
-        """Return the spec with the project's defaults and with a layout.
-
-        The record is None if the spec sets the layout itself.
-
-        Raises:
-            SpecError, ForbiddenError: as `submit`.
-            UnavailableError: the spec needs a layout, and the cluster does not answer.
-        """
-        project = await self._store.queue.project(spec.project)
-        spec = apply_project(spec, project, self._clusters)
-        check_budgets(spec, project, self._prices)
-        if spec.layout.auto is None:
-            return PlannedSpec(spec)
-        planned = await self._planner.plan(spec, max_ranks(project))
-        return replace(planned, spec=apply_project(planned.spec, project, self._clusters))
 
     async def get(self, reference: str, project: str, sender: Sender) -> JobRow:
         """Return the job with this id or name.
@@ -331,69 +174,3 @@ class Jobs:
             probe = predictions.get(job.generation, {}).get("probe_job_id")
             return explain_placement(choice, job.parsed_spec(), probe)
         return None
-
-    async def _find_answer(self, scope: str, key: str, body_hash: str) -> Submission | None:
-        answer = await self._store.idempotency.find(scope, key, now=self._clock())
-        if answer is None:
-            return None
-        if answer[0] != body_hash:
-            issue = FieldIssue("Idempotency-Key", "was used before with another spec; use a new key", key)
-            raise KeyReusedError([issue])
-        return Submission(await self._store.job(answer[1]["job_id"]), replayed=True)
-
-    async def _resolve_dependencies(self, spec: JobSpec, sender: Sender) -> JobSpec:
-        """Replace the names in `depends_on` by ids. A later job with the same name is then no dependency, so the
-        dependencies never form a cycle."""
-        found: list[str] = []
-        for reference in spec.depends_on:
-            try:
-                other = await self.get(reference, spec.project, sender)
-            except NotFoundError as error:
-                message = "a job cannot depend on itself" if reference == spec.name else str(error)
-                raise SpecError([FieldIssue("depends_on", message, reference)]) from error
-            if other.state.is_terminal and other.state is not JobState.SUCCEEDED:
-                ended = f"job {other.name!r} ({other.id}) ended {other.state} ({other.reason})"
-                message = f"{ended}: this dependency can never succeed"
-                raise SpecError([FieldIssue("depends_on", message, reference)])
-            found.append(other.id)
-        return spec.model_copy(update={"depends_on": found}) if found else spec
-
-    async def _check_code(self, spec: JobSpec) -> None:
-        if spec.code is not None and not await self._blobs.touch(spec.code.archive):
-            message = (
-                "archive not found on this server (unused archives are removed after some time); upload the code again "
-                "with `regroup submit SPEC --working-dir DIR` or Client.upload_working_dir"
-            )
-            raise SpecError([FieldIssue("code.archive", message, spec.code.archive)])
-
-    def _storage_of(self, spec: JobSpec, job_id: str) -> str:
-        return f"{(spec.storage_uri or self._storage_uri).rstrip('/')}/jobs/{job_id}"
-
-    async def _resume_uri(self, spec: JobSpec, sender: Sender) -> str | None:
-        if spec.resume_from is None:
-            return None
-        reference, _, requested = spec.resume_from.partition("@")
-        try:
-            source = await self.get(reference, spec.project, sender)
-        except NotFoundError as error:
-            raise SpecError([FieldIssue("resume_from", str(error), spec.resume_from)]) from error
-        stored = usable(await self._store.checkpoints(source.id), await self._store.generations(source.id))
-        matches = [item for item in stored if requested == "latest" or item.step == int(requested)]
-        if not matches:
-            steps = ", ".join(str(item.step) for item in stored) or "none"
-            message = f"job {source.id} has no such checkpoint; steps in storage: {steps}"
-            raise SpecError([FieldIssue("resume_from", message, spec.resume_from)])
-        return matches[-1].uri
-
-
-def _canonical_json(spec: JobSpec) -> str:
-    """Return the canonical JSON of the spec; raises SpecError if JSON or the database cannot represent a value."""
-    try:
-        text = json.dumps(spec.model_dump(mode="json"), sort_keys=True, allow_nan=False, ensure_ascii=False)
-        text.encode()
-    except ValueError as error:
-        message = f"numbers must be finite and texts must be valid Unicode: {error}"
-        raise SpecError([FieldIssue("", message)]) from error
-    if "\\u0000" in text:
-        raise SpecError([FieldIssue("", "text must not contain the NUL character")])
-    return text

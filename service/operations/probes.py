@@ -5,8 +5,8 @@ from typing import Literal
 from regroup.service.cluster_state.probe_results import FUNCTION, LABEL, ProbeResults
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.operations.access.authorization import Sender
-from regroup.service.operations.jobs import Jobs, Submission
 from regroup.service.operations.nodes import Nodes, NodeState
+from regroup.service.operations.submission.submissions import Submission, Submissions
 from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.spec.clusters import ONE_CLUSTER, ClusterNames
 from regroup.service.spec.job import JobSpec
@@ -44,8 +44,10 @@ class ProbeRequest(SpecModel):
 class Probes:
     """Use cases of probes."""
 
-    def __init__(self, store: Store, jobs: Jobs, nodes: Nodes, cluster_names: ClusterNames = ONE_CLUSTER) -> None:
-        self._store, self._jobs, self._nodes, self._cluster_names = store, jobs, nodes, cluster_names
+    def __init__(
+        self, store: Store, submissions: Submissions, nodes: Nodes, cluster_names: ClusterNames = ONE_CLUSTER
+    ) -> None:
+        self._store, self._submissions, self._nodes, self._cluster_names = store, submissions, nodes, cluster_names
 
     async def submit(self, request: ProbeRequest, sender: Sender, *, key: str | None = None) -> Submission:
         """Queue a probe.
@@ -72,7 +74,7 @@ class Probes:
                 "see `regroup nodes`"
             )
             raise SpecError([FieldIssue("device", message, device)])
-        return await self._jobs.submit(_spec(request, device, ranks), sender, key=key)
+        return await self._submissions.submit(_spec(request, device, ranks), sender, key=key)
 
     async def newest(self) -> list[ProbeResult]:
         """Return the newest result of each kind of device; empty without probes."""

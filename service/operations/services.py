@@ -19,7 +19,6 @@ from regroup.service.operations.access.authentication import Authentication
 from regroup.service.operations.access.external_tokens import ExternalTokens
 from regroup.service.operations.access.identities import Identities
 from regroup.service.operations.access.token_review import TokenReview
-from regroup.service.operations.auto_layout import LayoutPlanner
 from regroup.service.operations.followers import Followers
 from regroup.service.operations.hooks.hooks import Hooks, rules_of
 from regroup.service.operations.jobs import Jobs
@@ -28,6 +27,8 @@ from regroup.service.operations.nodes import Nodes
 from regroup.service.operations.probes import Probes
 from regroup.service.operations.projects import Projects
 from regroup.service.operations.secrets import Secrets
+from regroup.service.operations.submission.auto_layout import LayoutPlanner
+from regroup.service.operations.submission.submissions import Submissions
 from regroup.service.operations.usage import Usage
 from regroup.service.policy.access.external import ClaimRules
 from regroup.service.ports.cluster import Cluster
@@ -122,16 +123,20 @@ class Services:
     @cached_property
     def jobs(self) -> Jobs:
         """Use cases of jobs."""
+        return Jobs(self.store, self.clock, self._positions, self.followers)
+
+    @cached_property
+    def submissions(self) -> Submissions:
+        """Use cases that check and queue specs."""
         settings = self.settings
-        return Jobs(
+        return Submissions(
             self.store,
             self.clock,
             self.blobs,
             self.planner,
+            self.jobs,
             storage_uri=settings.storage_uri,
             allow_faults=settings.allow_faults,
-            positions=self._positions,
-            followers=self.followers,
             prices=self.prices,
             most_queued=settings.queued_jobs_per_identity,
             refusals=self.refusals,
@@ -161,7 +166,7 @@ class Services:
     @property
     def probes(self) -> Probes:
         """Use cases of probes."""
-        return Probes(self.store, self.jobs, self.nodes, self.cluster_names)
+        return Probes(self.store, self.submissions, self.nodes, self.cluster_names)
 
     async def topology(self) -> TopologyState:
         """Return the topology of the cluster's nodes that placement uses.

@@ -19,7 +19,7 @@ from regroup.service.domain.job_events import IncidentRevised
 from regroup.service.domain.states import JobState, Reason, Transition
 from regroup.service.policy.lost_time import GenerationProgress
 from regroup.service.store import history
-from regroup.service.store.access.audit import AuditStore, Change, audited, audited_fields, record_change
+from regroup.service.store.access.audit import AuditStore, Change, audited, record_change
 from regroup.service.store.access.identities import IdentityStore
 from regroup.service.store.hooks.hook_store import HookStore
 from regroup.service.store.jobs import jobs
@@ -27,7 +27,6 @@ from regroup.service.store.jobs.generation_progress import progress_of
 from regroup.service.store.jobs.incident_rows import write_incident
 from regroup.service.store.jobs.ingest import ingest
 from regroup.service.store.jobs.job_writer import Intending, JobWriter
-from regroup.service.store.jobs.queue_limit import check_queue_limit
 from regroup.service.store.jobs.totals import TotalsStore
 from regroup.service.store.ledger import ledger_of
 from regroup.service.store.nodes import NodeStore
@@ -46,17 +45,17 @@ from regroup.service.store.rows.records import (
     JobRow,
     Lease,
     Ledger,
-    NewJob,
     Page,
     Step,
 )
 from regroup.service.store.rows.reported_conditions import Reported
 from regroup.service.store.schema.tables import allocations, checkpoints
 from regroup.service.store.secrets.secret_store import SecretStore
+from regroup.service.store.submissions import SubmissionStore
 from regroup.service.store.transactions import leases
 from regroup.service.store.transactions.change_notifier import Changes
 from regroup.service.store.transactions.database import Database
-from regroup.service.store.transactions.idempotency import IdempotencyStore, RequestKey
+from regroup.service.store.transactions.idempotency import IdempotencyStore
 from regroup.service.store.usage import UsageStore
 
 _CONTROLLER = "controller"
@@ -79,6 +78,7 @@ class Store:
         self.retention = RetentionStore(database)
         self.idempotency = IdempotencyStore(database, idempotency_kept_s)
         self.usage = UsageStore(database)
+        self.submissions = SubmissionStore(database, self.changes, self.idempotency)
 
     @classmethod
     async def open(cls, url: str, *, idempotency_kept_s: float = 86_400.0) -> "Store":
@@ -87,6 +87,7 @@ class Store:
 
     async def close(self) -> None:
         """Close the connections and release the file lock."""
+        await self.submissions.finish()
         await self._database.close()
 
     async def ping(self) -> None:
@@ -187,31 +188,6 @@ class Store:
                 await writer.set(conditions=[dataclasses.asdict(condition) for condition in stamped])
 
     # ------------------------------------------------------------ requests of users
-
-    async def submit(
-        self, new: NewJob, *, now: float, author: Author, request: RequestKey | None = None, most: int | None = None
-    ) -> JobRow:
-        """Queue a job.
-
-        Args:
-            request: key of the request. The job's id is stored under it, in the same transaction.
-            most: largest number of jobs of the author that may be queued or suspended; None for no limit.
-
-        Raises:
-            RepeatedRequestError: an earlier request has the same key.
-            QueueLimitError: so many jobs of the author wait.
-            ConflictError: a live job has the name, or a request with the same key is in progress.
-        """
-        async with self._database.write() as connection:
-            if request is not None:
-                await self.idempotency.reserve(connection, request, {"job_id": new.id}, now=now)
-            if most is not None:
-                await check_queue_limit(connection, author.name, most)
-            job = await jobs.insert(connection, new, now, author.name)
-            change = Change("jobs.submit", job.id, job.project, after=audited_fields(job))
-            await record_change(connection, author, change, now)
-        self.changes.announce(job.id)
-        return job
 
     async def cancel(self, job_id: str, *, now: float, author: Author) -> JobRow:
         """Cancel a queued or suspended job at once; record the intent for any other. A repetition has no effect.
@@ -339,6 +315,11 @@ class Store:
         """Return the events with a number above `after`."""
         async with self._database.read() as connection:
             return await history.events_after(connection, job_id, after, limit)
+
+    async def events_of_jobs(self, job_ids: Collection[str]) -> list[Event]:
+        """Return all events of several jobs with short histories, those of each in order."""
+        async with self._database.read() as connection:
+            return await history.events_of_jobs(connection, job_ids)
 
     async def step_rows(self, job_id: str, after: int = 0, limit: int = 1000) -> list[Step]:
         """Return all rows with a number above `after`, superseded ones too, for followers."""

@@ -90,7 +90,9 @@ async def exposition(folder: Path) -> bytes:
     workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
     for number in (1, 2):
         spec = parse_spec({"name": f"gpt-{number}", "workload": workload, "training": training})
-        await store.submit(NewJob(f"job_{number}", spec, f"file:///s/{number}"), now=990.0, author=Author("someone"))
+        await store.submissions.submit(
+            NewJob(f"job_{number}", spec, f"file:///s/{number}"), now=990.0, author=Author("someone")
+        )
     await store.queue.put_project(ProjectRow("default", guaranteed=8, budget={"device_hours": 10.0}))
     lease = await store.acquire_lease("controller", 30.0)
     assert lease is not None
@@ -101,7 +103,9 @@ async def exposition(folder: Path) -> bytes:
         "name": "probe", "labels": {LABEL: "cpu"}, "workload": {"kind": "function", "function": FUNCTION},
         "training": {"global_batch": 4, "micro_batch": 1, "steps": 4}, "layout": {"dp": 4},
     }  # fmt: skip
-    await store.submit(NewJob("job_0", parse_spec(probe), "file:///s/0"), now=490.0, author=Author("someone"))
+    await store.submissions.submit(
+        NewJob("job_0", parse_spec(probe), "file:///s/0"), now=490.0, author=Author("someone")
+    )
     await end(store, lease, "job_0", probe_result(2), ["local-1", "local-2"])
     await store.predictions.put(lease, "job_1", 2, {"step_s": 0.4, "peak_bytes": 4e9, "bubble": 0.2})
     bad = NodeEvent("local-1", NodeEventKind.PREFLIGHT, time.time(), "preflight:1", message="its matmul is wrong")

@@ -22,6 +22,7 @@ from regroup.api.web.routes.dependencies import (
     TheJobs,
     TheSender,
     TheServices,
+    TheSubmissions,
     TheTokens,
 )
 from regroup.service.domain.reserved_names import ME
@@ -42,16 +43,17 @@ router = APIRouter(route_class=OperationRoute, prefix="/v1/jobs", tags=["jobs"],
 async def create(
     spec: JobSpec,
     response: Response,
-    jobs: TheJobs,
+    submissions: TheSubmissions,
     sender: Submitter,
     idempotency_key: IdempotencyKey = None,
 ) -> Job:
     """Submit a job. Requests with the same `Idempotency-Key` and spec within 24 hours return the same job."""
-    submitted = await jobs.submit(spec, sender, key=idempotency_key)
+    submitted = await submissions.submit(spec, sender, key=idempotency_key)
     response.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
+    response.headers["ETag"] = etag(submitted.job)
     if submitted.replayed:
         response.headers[REPLAYED_HEADER] = "true"
-    return job_detail(await jobs.detail(submitted.job))
+    return job_detail(await submissions.detail(submitted), submitted.spec)
 
 
 @router.get("")

@@ -10,7 +10,7 @@ from regroup.api.schemas.jobs import ValidatedSpec
 from regroup.api.web.descriptions import describe_properties
 from regroup.api.web.operation import OperationRoute, unconditional
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import ForEveryone, TheJobs
+from regroup.api.web.routes.dependencies import ForEveryone, TheSubmissions
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.spec.job import JobSpec
 
@@ -40,10 +40,10 @@ async def schema(sender: Reader) -> dict[str, Any]:
 
 @router.post("/validate")
 @unconditional("validates")
-async def validate(spec: JobSpec, jobs: TheJobs, sender: Checker) -> ValidatedSpec:
+async def validate(spec: JobSpec, submissions: TheSubmissions, sender: Checker) -> ValidatedSpec:
     """Validate a spec as a submission does, and return it with its defaults and its layout. Submits nothing.
 
     The name may be that of another job, and the code archive may be missing.
     """
-    valid = await jobs.validate(spec, sender)
+    valid = await submissions.validate(spec, sender)
     return ValidatedSpec(spec=valid, ladder=list(valid.ladder))

@@ -8,7 +8,7 @@ from regroup.api.schemas.uploads import NewUpload, Upload, UploadLimits
 from regroup.api.web.http import MAX_PIECE_BYTES
 from regroup.api.web.operation import OperationRoute, unconditional
 from regroup.api.web.problems import problem, responses
-from regroup.api.web.routes.dependencies import ForAnyProject, get_services
+from regroup.api.web.routes.dependencies import ForAnyProject, services_of
 from regroup.service.blobs import store as blob_store
 from regroup.service.blobs.store import ArchiveKey, BlobStore, OffsetError
 from regroup.service.operations.access.authorization import Sender
@@ -16,9 +16,9 @@ from regroup.service.policy.access.roles import Permission
 from regroup.service.store.access.audit import Change
 
 
-def blobs_of(request: Request) -> BlobStore:
+async def blobs_of(request: Request) -> BlobStore:
     """Return the store of code archives."""
-    return get_services(request).blobs
+    return services_of(request).blobs
 
 
 Uploader = Annotated[Sender, Depends(ForAnyProject(Permission.JOBS_WRITE))]
@@ -90,7 +90,7 @@ async def append(
         return refused
     if result.complete and piece:
         change = Change("archives.store", result.key.archive, after={"size_bytes": result.key.size_bytes})
-        await get_services(request).audit.record(sender, change)
+        await services_of(request).audit.record(sender, change)
     return _wire(result, response)
 
 

@@ -4,7 +4,7 @@ Sealing gives a record its position and its digest. It is a transaction of its o
 wait for one another.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -80,25 +80,35 @@ async def record_change(connection: AsyncConnection, author: Author, change: Cha
     Raises:
         PreconditionError: the object before the change does not match `If-Match` of the request.
     """
-    before, after = plain(change.before), plain(change.after)
-    if (conditions := current_conditions()) is not None:
-        etag_before = change.etag_before or (None if before is None else etag_of(before))
-        conditions.compare(change.object, etag_before)
-    if author.address is None or before == after:
-        return
-    await connection.execute(
-        audit.insert().values(
-            time_s=now,
-            actor=author.name,
-            token_id=author.token_id,
-            address=author.address,
-            action=change.action,
-            project=change.project,
-            object=change.object,
-            before=before,
-            after=after,
-        )
-    )
+    await record_changes(connection, [(author, change, now)])
+
+
+async def record_changes(connection: AsyncConnection, changes: Sequence[tuple[Author, Change, float]]) -> None:
+    """Write the audit records of several changes, as `record_change` does. Each has its author and time."""
+    rows = list[dict[str, Any]]()
+    for author, change, now in changes:
+        before, after = plain(change.before), plain(change.after)
+        if (conditions := current_conditions()) is not None:
+            etag_before = change.etag_before or (None if before is None else etag_of(before))
+            conditions.compare(change.object, etag_before)
+        if author.address is not None and before != after:
+            rows.append(_audit_row(author, change, before, after, now))
+    if rows:
+        await connection.execute(audit.insert(), rows)
+
+
+def _audit_row(author: Author, change: Change, before: Any, after: Any, now: float) -> dict[str, Any]:
+    return {
+        "time_s": now,
+        "actor": author.name,
+        "token_id": author.token_id,
+        "address": author.address,
+        "action": change.action,
+        "project": change.project,
+        "object": change.object,
+        "before": before,
+        "after": after,
+    }
 
 
 @asynccontextmanager

@@ -1,17 +1,18 @@
 """The rows of jobs: insert, find, list by page."""
 
+import functools
 import itertools
 import secrets
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from regroup.service.domain.errors import ConflictError, NotFoundError
+from regroup.service.domain.errors import NotFoundError
 from regroup.service.domain.states import JobState, Reason
-from regroup.service.store.jobs.outbox import HAS_HOOKS, Outbox, has_hooks
+from regroup.service.store.jobs.outbox import Outbox, has_hooks
 from regroup.service.store.rows.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.rows.records import JobFilter, JobPosition, JobRow, NewJob, Page
 from regroup.service.store.schema.json_values import plain
@@ -25,19 +26,58 @@ _BRANCHES = 200
 _INSPECTED = 2000
 """Number of jobs that one page reads for filters without an index of their own."""
 _TERMINAL = [state for state in JobState if state.is_terminal]
+_SUBMITTED: Mapping[str, Any] = {"from": None, "to": JobState.QUEUED, "reason": Reason.SUBMITTED, "message": ""}
+"""Data of a job's first event."""
+_EMPTY_ROW: Mapping[str, Any] = {column.name: None for column in JOB_COLUMNS}
 
 
-async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: str) -> JobRow:
-    """Queue a job: its row, and event 1 with its deliveries to hooks.
+async def insert_jobs(
+    connection: AsyncConnection, submitted: Sequence[tuple[NewJob, float, str]]
+) -> list[JobRow | None]:
+    """Queue jobs: their rows, and event 1 of each with its deliveries to hooks.
 
     Args:
-        actor: identity that submits the job.
+        submitted: for each job the time in Unix seconds, and the identity that submits it.
 
-    Raises:
-        ConflictError: a live job of the project has this name.
+    Returns:
+        The rows in the same order; None for a job whose name a live job of the project has.
     """
+    rows = [_new_row(new, now, actor) for new, now, actor in submitted]
+    # Sorted: two servers that insert the same names lock them in the same order.
+    ordered = sorted(rows, key=lambda row: (row["project"], row["name"]))
+    inserted = dict[str, bool]()
+    for project, same in itertools.groupby(ordered, key=lambda row: row["project"]):
+        added = await connection.execute(_insertion(connection.dialect.name, project), list(same))
+        inserted |= {row.id: bool(row.has_hooks) for row in added}
+    found = [job_row({**_EMPTY_ROW, **row}) if row["id"] in inserted else None for row in rows]
+    accepted = [each for each, row in zip(submitted, found, strict=True) if row is not None]
+    if not accepted:
+        return found
+    pairs = [
+        {"job_id": new.id, "key": key, "value": value} for new, *_ in accepted for key, value in new.spec.labels.items()
+    ]
+    if pairs:
+        await connection.execute(labels.insert(), pairs)
+    planned = [{"job_id": new.id, "data": plain(new.plan)} for new, *_ in accepted if new.plan is not None]
+    if planned:
+        await connection.execute(plans.insert(), planned)
+    await connection.execute(events.insert(), [_first_event(new.id, now, actor) for new, now, actor in accepted])
+    outbox = Outbox(connection)
+    for job in found:
+        if job is not None and inserted[job.id]:
+            await outbox.add(job, "state", _SUBMITTED, number=1, generation=0, actor=job.author, time_s=job.created_at)
+    return found
+
+
+@functools.lru_cache(maxsize=256)  # to build the statement takes longer than to send it
+def _insertion(dialect: str, project: str) -> sa.Executable:
+    """Return the statement that inserts jobs of a project, and returns their ids and whether the project has hooks."""
+    return insert_if_absent(dialect, jobs).returning(jobs.c.id, has_hooks(sa.literal(project)))
+
+
+def _new_row(new: NewJob, now: float, actor: str) -> dict[str, Any]:
     spec = new.spec
-    row: dict[str, Any] = {
+    return {
         "id": new.id,
         "project": spec.project,
         "name": spec.name,
@@ -67,34 +107,13 @@ async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: st
         "supervisor_boot_id": "",
         "acked_seq": 0,
     }
-    added = (
-        insert_if_absent(connection, jobs).values(**row).returning(*JOB_COLUMNS, has_hooks(sa.literal(spec.project)))
-    )
-    stored = (await connection.execute(added)).mappings().one_or_none()
-    if stored is None:
-        raise ConflictError(
-            f"project {spec.project!r} has a live job named {spec.name!r}; cancel it, wait for it, or use another name"
-        )
-    job = job_row({name: value for name, value in stored.items() if name != HAS_HOOKS})
-    if spec.labels:
-        pairs = [{"job_id": new.id, "key": key, "value": value} for key, value in spec.labels.items()]
-        await connection.execute(labels.insert(), pairs)
-    if new.plan is not None:
-        await connection.execute(plans.insert().values(job_id=new.id, data=plain(new.plan)))
-    data = {"from": None, "to": JobState.QUEUED, "reason": Reason.SUBMITTED, "message": ""}
-    event = {
-        "job_id": new.id,
-        "number": 1,
-        "type": "state",
-        "time_s": now,
-        "generation": 0,
-        "actor": actor,
-        "data": data,
-    }
-    await connection.execute(events.insert().values(**event))
-    if stored[HAS_HOOKS]:
-        await Outbox(connection).add(job, "state", data, number=1, generation=0, actor=actor, time_s=now)
-    return job
+
+
+def _first_event(job_id: str, now: float, actor: str) -> dict[str, Any]:
+    data = dict(_SUBMITTED)
+    return {
+        "job_id": job_id, "number": 1, "type": "state", "time_s": now, "generation": 0, "actor": actor, "data": data,
+    }  # fmt: skip
 
 
 async def get(connection: AsyncConnection, job_id: str) -> JobRow:

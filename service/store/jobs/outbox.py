@@ -28,11 +28,12 @@ def has_hooks(project: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
 
 
 class Outbox:
-    """Writes the deliveries of a job's events in the transaction of a connection."""
+    """Writes the deliveries of jobs' events in the transaction of a connection."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
-        self._hooks: Mapping[str, HookFilter] | None = None
+        self._hooks: dict[str, Mapping[str, HookFilter]] = {}
+        """Project → its enabled hooks."""
 
     async def add(
         self,
@@ -46,13 +47,13 @@ class Outbox:
         time_s: float,
     ) -> None:
         """Write a delivery for each hook of the job's project that selects the event."""
-        if self._hooks is None:
-            self._hooks = await self._read(job.project)
+        if job.project not in self._hooks:
+            self._hooks[job.project] = await self._read(job.project)
         event = HookEvent(
             f"{job.id}-{number}", kind, job.project, time_s, actor, limit_data(plain(data)),
             job.id, job.name, plain(job.labels), number, generation,
         )  # fmt: skip
-        chosen = [hook_id for hook_id, selection in self._hooks.items() if is_delivered(event, selection)]
+        chosen = [hook_id for hook_id, selection in self._hooks[job.project].items() if is_delivered(event, selection)]
         if chosen:
             values = [new_delivery(hook_id, event) for hook_id in chosen]
             await self._connection.execute(hook_deliveries.insert(), values)

@@ -21,6 +21,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import event, exc
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from regroup.service.domain.errors import ConflictError, DamagedDatabaseError, SettingError, UnavailableError
 from regroup.service.store.schema.clock import DatabaseClock
@@ -36,6 +37,9 @@ _DAMAGED_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _DAMAGED_STATES = ("XX001", "XX002")
 """SQLSTATE codes of PostgreSQL: corrupted data, corrupted index."""
 _REPORT_DAMAGE_EVERY_S = 60.0
+_LAST_USE = "regroup_last_use_s"
+_TRUSTED_S = 1.0
+"""Time for which a connection that has just worked is used without a test."""
 ANSWER_TIMEOUT_S = 10.0
 """Timeout of a statement and of a connection attempt. A PostgreSQL that exceeds it counts as unavailable."""
 _log = structlog.get_logger(__name__)
@@ -79,12 +83,12 @@ class Database:
             lock_fd = file = None
             reader = writer = create_async_engine(
                 address,
-                pool_pre_ping=True,
                 pool_size=10,
                 max_overflow=10,
                 pool_timeout=ANSWER_TIMEOUT_S,
                 connect_args=_patience(ANSWER_TIMEOUT_S),
             )
+            _check_idle_connections(writer)
         database = cls(reader, writer, lock_fd, file)
         try:
             async with database.write() as connection:
@@ -227,6 +231,27 @@ def _patience(timeout_s: float) -> dict[str, Any]:
             "idle_in_transaction_session_timeout": f"{timeout_s * 2000:.0f}ms",
         },
     }
+
+
+def _check_idle_connections(engine: AsyncEngine) -> None:
+    """Let the pool test a connection that was idle for a while before it is used again, and replace broken ones.
+
+    The pool's own test, `pool_pre_ping`, precedes every use, and takes three messages and their answers.
+    """
+
+    def note_use(_: object, record: ConnectionPoolEntry) -> None:
+        record.info[_LAST_USE] = time.monotonic()
+
+    def test(connection: Any, record: ConnectionPoolEntry, _: object) -> None:
+        if time.monotonic() - record.info.get(_LAST_USE, float("inf")) < _TRUSTED_S:
+            return
+        try:
+            connection.ping()
+        except Exception as error:
+            raise exc.InvalidatePoolError from error
+
+    event.listen(engine.sync_engine, "checkin", note_use)  # codespell:ignore checkin
+    event.listen(engine.sync_engine, "checkout", test)
 
 
 async def _lock_migrations(connection: AsyncConnection) -> None:

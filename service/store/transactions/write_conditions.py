@@ -43,6 +43,11 @@ class WriteConditions:
         return not self._is_ended
 
     @property
+    def has_effect(self) -> bool:
+        """False if the request sets no condition, so that its changes can share a transaction with others."""
+        return self.dry_run or self.if_match is not None or self._reserve is not None
+
+    @property
     def has_trial(self) -> bool:
         """True once a dry run has changed something, so that it must read its own transaction."""
         return self._trial is not None and not self._is_ended

@@ -140,7 +140,7 @@ async def test_many_half_open_requests_do_not_delay_others(serving: Serving) -> 
 
 
 async def test_a_client_that_does_not_read_is_disconnected(serving: Serving) -> None:
-    job = await serving.services.jobs.submit(_spec("big"), OWNER)
+    job = await serving.services.submissions.submit(_spec("big"), OWNER)
     for number in range(600):
         data = {"text": "y" * 30_000, "n": number}
         await serving.services.store.note(job.job.id, "note", data, now=1.0, author=Author("u"))
@@ -164,7 +164,7 @@ def _spec(name: str) -> JobSpec:
 
 
 async def test_streams_of_a_client_and_of_all_clients_are_limited(serving: Serving) -> None:
-    await serving.services.jobs.submit(_spec("gpt"), OWNER)
+    await serving.services.submissions.submit(_spec("gpt"), OWNER)
     follow = b"GET /v1/jobs/gpt/%s?follow=%s HTTP/1.1\r\n" + HEAD
     open_streams = [await _open(serving.port, follow % (b"events", b"true") + b"\r\n") for _ in range(3)]
     answer, _ = await exchange(serving.port, follow % (b"steps", b"1") + b"Connection: close\r\n\r\n")

@@ -1,6 +1,7 @@
 """Conditions of changes with the API: dry runs, `If-Match` and keys of repeated requests, on every route."""
 
 import asyncio
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from fastapi.routing import APIRoute
 from regroup.api.client.client import Client
 from regroup.api.client.connection.errors import ApiError
 from regroup.api.web.operation import CHANGING, OperationRoute, unconditional_reason
+from regroup.api.web.routes import reference
 from regroup.service.domain.topology import Node
 from regroup.service.local.api_token import user_name
 
@@ -257,3 +259,16 @@ async def test_the_client_sends_conditions(live: Any, make_spec: Any) -> None:
         assert trial.validate(spec).spec.name == "gpt", "requests without changes have no conditions"
 
     await live.client(use)
+
+
+def test_no_dependency_and_no_operation_runs_in_a_thread(live) -> None:
+    def calls(dependant: Dependant) -> Iterator[Any]:
+        for each in dependant.dependencies:
+            yield each.call
+            yield from calls(each)
+
+    for route in all_routes(live.app.routes):
+        for call in (route.endpoint, *calls(route.dependant)):
+            function = call if inspect.isfunction(call) else type(call).__call__
+            is_asynchronous = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+            assert is_asynchronous or call is reference.asset, (route.path, call)  # that one reads a file

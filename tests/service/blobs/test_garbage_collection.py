@@ -54,7 +54,11 @@ async def submit(store: Store, name: str, **fields: Any) -> str:
     training = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}
     workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
     spec = parse_spec({"name": name, "workload": workload, "training": training, **fields})
-    return (await store.submit(NewJob(f"j-{name}", spec, "file:///s", None), now=time.time(), author=Author("test"))).id
+    return (
+        await store.submissions.submit(
+            NewJob(f"j-{name}", spec, "file:///s", None), now=time.time(), author=Author("test")
+        )
+    ).id
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:

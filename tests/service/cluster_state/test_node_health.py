@@ -92,7 +92,7 @@ class HealthSetup:
         workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
         spec = parse_spec({"name": name, "workload": workload, "training": training, "layout": {"dp": dp}, **fields})
         new = NewJob(f"j-{name}", spec, f"file:///s/jobs/j-{name}")
-        return (await self.store.submit(new, now=time.time(), author=Author("test"))).id
+        return (await self.store.submissions.submit(new, now=time.time(), author=Author("test"))).id
 
     async def until(self, job_id: str, *states: JobState) -> JobRow:
         async with asyncio.timeout(10):

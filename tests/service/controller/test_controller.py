@@ -43,7 +43,7 @@ class ControlSetup:
         workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
         spec = parse_spec({"name": name, "workload": workload, "training": training, "layout": {"dp": dp}, **fields})
         new = NewJob(f"j-{name}", spec, f"file:///s/jobs/j-{name}", fields.get("resume"))
-        return (await self.store.submit(new, now=time.time(), author=Author("test"))).id
+        return (await self.store.submissions.submit(new, now=time.time(), author=Author("test"))).id
 
     async def until(self, job_id: str, is_expected: Callable[[JobRow], bool]) -> JobRow:
         """Wait until the job's row is as expected, and return it."""

@@ -59,7 +59,9 @@ async def submit(store: Store, name: str, dp: int = 1, **changes: Any) -> str:
     training = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}
     workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
     spec = parse_spec({"name": name, "workload": workload, "training": training, "layout": {"dp": dp}})
-    await store.submit(NewJob(f"j-{name}", spec, f"file:///s/jobs/j-{name}"), now=time.time(), author=Author("test"))
+    await store.submissions.submit(
+        NewJob(f"j-{name}", spec, f"file:///s/jobs/j-{name}"), now=time.time(), author=Author("test")
+    )
     if changes:  # as an older server may have stored it
         stored = json.dumps({**spec.model_dump(mode="json"), **changes})
         async with store._database.write() as connection:

@@ -80,7 +80,7 @@ async def trained(tmp_path: Path) -> AsyncGenerator[Any]:
         assert lease is not None
         spec = parse_spec(auto_json({"dp": 4}, micro_batch=2, steps=steps))
         plan = {"candidates": [{"layout": each.to_json(), "step_s": 0.1} for each in candidates]}
-        await store.submit(NewJob("job_1", spec, "file:///s", plan=plan), now=1.0, author=Author("test"))
+        await store.submissions.submit(NewJob("job_1", spec, "file:///s", plan=plan), now=1.0, author=Author("test"))
         for source, target, reason in (
             (JobState.QUEUED, JobState.PLACING, Reason.PLACED),
             (JobState.PLACING, JobState.STARTING, Reason.RESERVED),

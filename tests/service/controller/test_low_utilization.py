@@ -60,7 +60,7 @@ async def running(store: Store, **fields: Any) -> Job:
     training = {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 100000}
     workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
     spec = parse_spec({"name": "gpt", "workload": workload, "training": training, **fields})
-    await store.submit(NewJob("j-gpt", spec, "file:///s"), now=900.0, author=Author("test"))
+    await store.submissions.submit(NewJob("j-gpt", spec, "file:///s"), now=900.0, author=Author("test"))
     lease = await store.acquire_lease("test", 3600.0)
     assert lease is not None
     job, states = Job(store, lease), [JobState.QUEUED, JobState.PLACING, JobState.STARTING, JobState.RUNNING]

@@ -47,7 +47,7 @@ class Rig:
         resources = {"device": device}
         spec = parse_spec({"name": "gpt", "workload": workload, "training": training, "layout": layout or {"dp": 4},
                            "resources": resources})  # fmt: skip
-        await self.store.submit(NewJob(JOB, spec, f"file:///s/jobs/{JOB}"), now=1.0, author=Author("test"))
+        await self.store.submissions.submit(NewJob(JOB, spec, f"file:///s/jobs/{JOB}"), now=1.0, author=Author("test"))
         (turn,) = decide([WaitingJob(JOB, "gpt", sizes_of(spec))], await self.cluster.nodes())
         assert isinstance(turn, Admission)
         placed = check_transition(JOB, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
@@ -195,7 +195,9 @@ async def test_capacity_allocated_to_another_job_is_not_free(rig: Rig) -> None:
     rig.cluster.add_node(node(3))
     spec = parse_spec({"name": "other", "workload": {"kind": "builtin", "data": {"train": ["/d"]}},
                        "training": {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}})  # fmt: skip
-    await rig.store.submit(NewJob("j-other", spec, "file:///s/jobs/j-other"), now=1.0, author=Author("test"))
+    await rig.store.submissions.submit(
+        NewJob("j-other", spec, "file:///s/jobs/j-other"), now=1.0, author=Author("test")
+    )
     (turn,) = decide([WaitingJob("j-other", "other", sizes_of(spec))], [node(3)])
     assert isinstance(turn, Admission)
     placed = check_transition("j-other", JobState.QUEUED, JobState.PLACING, Reason.PLACED)

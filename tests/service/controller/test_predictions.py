@@ -32,7 +32,7 @@ class Setup:
     async def submit(self, **changed: Any) -> None:
         whole = {**auto_json({"dp": {"min": 1, "target": 2, "max": 4}, "pp": 2}, micro_batch=2), **changed}
         spec = parse_spec({name: value for name, value in whole.items() if value is not None})
-        await self.store.submit(NewJob("job_1", spec, "file:///s"), now=1.0, author=Author("test"))
+        await self.store.submissions.submit(NewJob("job_1", spec, "file:///s"), now=1.0, author=Author("test"))
 
     async def start_generation(self, number: int, dp: int, *nodes: str) -> None:
         """Start a generation with the same number of ranks on each node."""

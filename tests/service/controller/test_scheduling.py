@@ -39,7 +39,7 @@ class QueueSetup:
         workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
         spec = parse_spec({"name": name, "workload": workload, "training": training, "layout": {"dp": dp}, **fields})
         new = NewJob(f"j-{name}", spec, "file:///s")
-        return (await self.store.submit(new, now=time.time(), author=Author("test"))).id
+        return (await self.store.submissions.submit(new, now=time.time(), author=Author("test"))).id
 
     async def until(self, job_id: str, state: JobState, reason: str = "") -> JobRow:
         """Wait until the job is in the state, with the reason if one is given, and return the job."""
@@ -138,7 +138,7 @@ async def test_jobs_are_placed_by_the_measurements_of_a_probe(tmp_path: Path) ->
         "name": "probe", "labels": {LABEL: "cpu"}, "workload": {"kind": "function", "function": FUNCTION},
         "training": {"global_batch": 4, "micro_batch": 1, "steps": 6}, "layout": {"dp": 4},
     }  # fmt: skip
-    await store.submit(NewJob("j-probe", parse_spec(probe), "file:///s"), now=1.0, author=Author("test"))
+    await store.submissions.submit(NewJob("j-probe", parse_spec(probe), "file:///s"), now=1.0, author=Author("test"))
     await end(
         store, lease, "j-probe", probe_result(2, links={(0, 1): (1e3, 1.0)}, fabric="f.1"), ["local-1", "local-2"]
     )

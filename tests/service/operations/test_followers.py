@@ -42,7 +42,7 @@ async def submit(store: Store, name: str = "gpt") -> str:
     training = {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 10}
     workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
     spec = parse_spec({"name": name, "workload": workload, "training": training})
-    return (await store.submit(NewJob(f"job_{name}", spec, "file:///s"), now=1.0, author=Author("user"))).id
+    return (await store.submissions.submit(NewJob(f"job_{name}", spec, "file:///s"), now=1.0, author=Author("user"))).id
 
 
 class Statements:

@@ -69,7 +69,7 @@ def test_tp_and_pp_can_change_if_the_model_allows_it() -> None:
 async def test_an_ending_job_cannot_be_resized(store: Store, state: JobState) -> None:
     now, lease = time.time(), await store.acquire_lease("test", 60.0)
     assert lease is not None
-    job = await store.submit(NewJob("j", spec(ELASTIC), "file:///s"), now=now, author=Author("test"))
+    job = await store.submissions.submit(NewJob("j", spec(ELASTIC), "file:///s"), now=now, author=Author("test"))
     if state is JobState.CANCELLED:
         job = await store.cancel("j", now=now, author=Author("test"))
     else:

@@ -106,7 +106,7 @@ def queue(store: Store) -> Callable[..., Any]:
     async def submit(name: str = "gpt", author: str = "someone", **fields: Any) -> str:
         number = next(count)
         new = NewJob(f"job_{number:04}", spec_named(name, **fields), f"file:///s/jobs/job_{number:04}")
-        return (await store.submit(new, now=100.0 + number, author=Author(author))).id
+        return (await store.submissions.submit(new, now=100.0 + number, author=Author(author))).id
 
     return submit
 

@@ -11,8 +11,8 @@ from regroup.service.store.store import Store
 async def test_a_plan_is_stored_with_its_job(store: Store, make_spec):
     plan = {"requested": {"ranks": "all"}, "not_finite": float("inf")}
     planned = NewJob("job_1", make_spec("a"), "file:///s/1", plan=plan)
-    await store.submit(planned, now=1.0, author=Author("test"))
-    await store.submit(NewJob("job_2", make_spec("b"), "file:///s/2"), now=2.0, author=Author("test"))
+    await store.submissions.submit(planned, now=1.0, author=Author("test"))
+    await store.submissions.submit(NewJob("job_2", make_spec("b"), "file:///s/2"), now=2.0, author=Author("test"))
     assert await store.predictions.plan("job_1") == {"requested": {"ranks": "all"}, "not_finite": None}
     assert await store.predictions.plan("job_2") is None
 

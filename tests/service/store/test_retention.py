@@ -127,7 +127,7 @@ async def test_recent_jobs_pinned_jobs_and_dependencies_are_kept(
     recent, pinned, needed, old = [await ended(name) for name in ("recent", "pinned", "needed", "old")]
     await store.pin(pinned, 5, True, now=NOW, author=Author("user"))
     waiting = NewJob("job_9999", make_spec("waiting", depends_on=[needed]), "file:///s")
-    await store.submit(waiting, now=NOW, author=Author("user"))
+    await store.submissions.submit(waiting, now=NOW, author=Author("user"))
     await count_batch(store, NOW)
     async with store._database.write() as connection:
         await connection.execute(
@@ -143,7 +143,7 @@ async def test_recent_jobs_pinned_jobs_and_dependencies_are_kept(
 
 async def test_idempotency_keys_end_after_their_retention(store: Store, make_spec: Callable[..., Any]) -> None:
     new = NewJob("job_1", make_spec("gpt"), "file:///s")
-    await store.submit(
+    await store.submissions.submit(
         new, now=NOW - 2 * DAY_S, author=Author("user"), request=RequestKey("user:submit", "key", "hash")
     )
     assert await store.idempotency.find("user:submit", "key", now=NOW) is None

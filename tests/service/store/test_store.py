@@ -36,7 +36,7 @@ async def test_concurrent_submits_with_one_key_create_one_job(store: Store, make
     async def submit(number: int) -> bool:
         new = NewJob(f"job_{number}", make_spec(f"name-{number}"), "file:///s")
         try:
-            await store.submit(new, now=1.0, author=Author("a"), request=RequestKey("local", "key", "hash"))
+            await store.submissions.submit(new, now=1.0, author=Author("a"), request=RequestKey("local", "key", "hash"))
         except ConflictError:
             return False
         return True
@@ -119,7 +119,7 @@ async def test_parallel_submits_do_not_pass_the_limit_of_waiting_jobs(store: Sto
         new = NewJob(f"job_x{number}", make_spec(f"name-{number}"), "file:///s")
         key = RequestKey(author, f"key-{number}", "hash")
         try:
-            await store.submit(new, now=1.0, author=Author(author), request=key, most=4)
+            await store.submissions.submit(new, now=1.0, author=Author(author), request=key, most=4)
         except QueueLimitError as error:
             assert "REGROUP_QUEUED_JOBS_PER_IDENTITY" in str(error) and "4 jobs of ana" in str(error)
             return False
@@ -213,7 +213,9 @@ async def test_any_walk_has_gapless_events_and_leaves_no_allocation(store: Store
     rng = random.Random(seed)
     serial = next(_serial)
     job_id = f"job_{serial}"
-    await store.submit(NewJob(job_id, make_spec(f"walk-{serial}"), "file:///s"), now=0.0, author=Author("someone"))
+    await store.submissions.submit(
+        NewJob(job_id, make_spec(f"walk-{serial}"), "file:///s"), now=0.0, author=Author("someone")
+    )
     for step in range(12):
         job = await store.job(job_id)
         if job.state.is_terminal:

@@ -27,7 +27,7 @@ def reservation(
 async def submit(store: Store, job_id: str, user: str = "ana", *, now: float = 0.0, **fields: Any) -> None:
     """Submit a job as `user`."""
     spec = parse_spec({"name": job_id.replace("_", "-"), **_SPEC, **fields})
-    await store.submit(NewJob(job_id, spec, f"file:///s/jobs/{job_id}"), now=now, author=Author(user))
+    await store.submissions.submit(NewJob(job_id, spec, f"file:///s/jobs/{job_id}"), now=now, author=Author(user))
 
 
 async def allocate(store: Store, lease: Lease, job_id: str, *reservations: Allocation, now: float) -> None:

@@ -30,7 +30,7 @@ _LINES: dict[int | str, dict[str, Any]] = {
 router = APIRouter(route_class=OperationRoute, prefix="/v1/audit", tags=["audit"], responses=responses())
 
 
-def read_filter(
+async def read_filter(
     actor: Annotated[Subject | None, Query(description="Records of this identity")] = None,
     action: Annotated[Text | None, Query(description="Records of this action, for example `jobs.cancel`")] = None,
     object: Annotated[Text | None, Query(description="Records of the object with this id or name")] = None,

@@ -3,12 +3,13 @@
 import asyncio
 import json
 import time
+from typing import Any
 
 import pytest
 
 from regroup.service.domain.author import Author
 from regroup.service.spec.job import parse_spec
-from regroup.service.store.rows.records import NewJob
+from regroup.service.store.rows.records import NewJob, ProjectRow
 
 
 async def test_submit_and_get(live, make_spec):
@@ -129,7 +130,7 @@ async def test_a_job_shows_its_author_and_lists_can_be_limited_to_one(live, make
     assert (mine["author"], mine["owner"]) == (owner, "the team")
     author = Author("ana", address="test")
     other = NewJob("job_other", parse_spec(make_spec(name="other")), "file:///s/other")
-    await live.store.submit(other, now=1.0, author=author)
+    await live.store.submissions.submit(other, now=1.0, author=author)
     for author, names in (("me", ["mine"]), (owner, ["mine"]), ("ana", ["other"]), ("eve", [])):
         listed = (await live.http.get("/v1/jobs", params={"author": author})).json()["jobs"]
         assert [job["name"] for job in listed] == names
@@ -248,3 +249,30 @@ async def test_a_held_job_has_a_condition_until_it_is_released(live, job_events)
     job = (await live.http.get(f"/v1/jobs/{job_id}")).json()
     assert (job["state"], job["conditions"], job["message"]) == ("FAILED", [], "bad")
     assert (await live.http.post(f"/v1/jobs/{job_id}/release")).status_code == 409
+
+
+async def test_the_answer_to_a_submission_is_the_job(live, make_spec):
+    fields = {
+        "labels": {"team": "vision"}, "max_duration": "2h", "layout": {"dp": {"min": 1, "target": 2, "max": 4}},
+        "env": {"A": "1e3"}, "checkpoint": {"every": 5}, "seed": 3, "owner": "Zoë 🐟",
+    }  # fmt: skip
+    answer = await live.http.post("/v1/jobs", json=make_spec(**fields))
+    assert answer.status_code == 201, answer.text
+    stored = await live.http.get(answer.headers["Location"])
+    assert answer.json() == stored.json()
+    assert answer.headers["ETag"] == stored.headers["ETag"] == stored.json()["etag"]
+
+
+async def test_a_submission_obeys_settings_that_another_server_changed(live, make_spec):
+    async def put(**settings: Any) -> None:
+        await live.store.queue.put_project(ProjectRow("default", **settings))
+
+    assert (await live.submit(name="first"))["spec"]["priority"] == "normal"
+    await put(defaults={"priority": "low"})
+    assert (await live.submit(name="second"))["spec"]["priority"] == "low"
+    await put(admits={"max_priority": "low"})
+    answer = await live.http.post("/v1/jobs", json=make_spec("third", priority="high"))
+    assert answer.status_code == 403 and "priority high is not allowed" in answer.text
+    await put()
+    answer = await live.http.post("/v1/jobs", json=make_spec("fourth", priority="high"))
+    assert answer.status_code == 201, answer.text

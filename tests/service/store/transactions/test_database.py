@@ -11,12 +11,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import event
+from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_connection
 
 from regroup.service.domain.errors import ConflictError, PreconditionError, SettingError, UnavailableError
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.store.rows.records import Lease
 from regroup.service.store.schema.tables import metadata
 from regroup.service.store.store import Store
+from regroup.service.store.transactions import database as database_module
 from regroup.service.store.transactions.database import _MIGRATIONS, Database
 
 
@@ -171,3 +173,48 @@ async def test_of_many_contenders_one_leads(store: Store, database_url: str):
         return
     leases = await asyncio.gather(*(store.acquire_lease(f"controller-{number}", 30.0) for number in range(8)))
     assert len([lease for lease in leases if lease is not None]) == 1
+
+
+@pytest.mark.postgres
+async def test_connections_that_broke_while_they_were_idle_are_replaced(postgres_server, monkeypatch):
+    database = await Database.open(postgres_server.create_database())
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(3):
+                group.create_task(_read_slowly(database))
+        await _end_other_connections(database)
+        monkeypatch.setattr(database_module, "_TRUSTED_S", 0.0)
+        for _ in range(4):
+            assert await _read_slowly(database) == 1
+    finally:
+        await database.close()
+
+
+@pytest.mark.postgres
+async def test_a_connection_that_has_just_worked_is_not_tested(postgres_server, monkeypatch):
+    tested = list[object]()
+    monkeypatch.setattr(AsyncAdapt_asyncpg_connection, "ping", lambda self: tested.append(self))
+    database = await Database.open(postgres_server.create_database())
+    try:
+        for _ in range(5):
+            await _read_slowly(database)
+        assert tested == []
+        monkeypatch.setattr(database_module, "_TRUSTED_S", 0.0)
+        await _read_slowly(database)
+        assert len(tested) == 1
+    finally:
+        await database.close()
+
+
+async def _read_slowly(database: Database) -> int:
+    async with database.read() as connection:
+        if not database.single_process:
+            await connection.execute(sa.text("SELECT pg_sleep(0.05)"))
+        return int((await connection.execute(sa.select(1))).scalar_one())
+
+
+async def _end_other_connections(database: Database) -> None:
+    others = "pid <> pg_backend_pid() AND datname = current_database()"
+    async with database.read() as connection:
+        ended = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"
+        assert len((await connection.execute(sa.text(ended))).all()) >= 2, "the pool had several connections"
