@@ -26,6 +26,7 @@ from regroup.service.store.store import Store
 _EVENTS = 1000
 _BEFORE_STEPS = (JobState.STARTING, JobState.RECOVERING, JobState.RESIZING)
 """States whose time continues after a script has started, until its first step."""
+_WITHOUT_DEVICES = (JobState.QUEUED, JobState.SUSPENDED)
 UNRECORDED = "unknown"
 """Reason of repeated steps that no incident recorded."""
 _WHY_REFUSED = {"snapshot_damaged": "checksum", "snapshot_refused": "replicas"}
@@ -69,10 +70,7 @@ class JobAccount:
         while self.number < job.version:
             found = await store.events(job.id, self.number, _EVENTS)
             for event in found:
-                try:
-                    self.record(event)
-                except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-                    self.damaged_events += 1
+                self.try_to_record(event)
             if not found:  # the events were removed after their retention
                 self.number = job.version
         await self._read_progress(store)
@@ -81,6 +79,13 @@ class JobAccount:
         """Add stored incidents whose events were removed."""
         for incident in incidents:
             self.incidents.setdefault(incident.id, incident.data)
+
+    def try_to_record(self, event: Event) -> None:
+        """Add the next event to the account, or count it if it is damaged."""
+        try:
+            self.record(event)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            self.damaged_events += 1
 
     def record(self, event: Event) -> None:
         """Add the next event to the account."""
@@ -121,6 +126,12 @@ class JobAccount:
     def steps_lost(self) -> Mapping[str, int]:
         """Reason of incidents → number of committed steps that were repeated after them."""
         return with_unexplained(steps_lost(self.incidents.values()), self.progress, UNRECORDED)
+
+    @property
+    def is_idle(self) -> bool:
+        """True if the job waits without devices, so that time adds nothing to its device-seconds."""
+        last = self.timeline[-1] if self.timeline else None
+        return last is not None and last.state in _WITHOUT_DEVICES and not last.is_held and not self.spare_devices
 
     @property
     def spare_devices(self) -> int:

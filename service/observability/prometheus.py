@@ -31,7 +31,8 @@ from regroup.service.domain.keyring import KeyringError, Keys, no_keys
 from regroup.service.domain.limits import Limit
 from regroup.service.domain.states import JobState
 from regroup.service.observability import metric_names as names
-from regroup.service.observability.job_totals import NOTES_COUNTED, bound_label, sum_name, totals_of
+from regroup.service.observability.job_accounts import JobAccounts
+from regroup.service.observability.job_totals import NOTES_COUNTED, bound_label, sum_name
 from regroup.service.observability.metric_names import Metric
 from regroup.service.policy.accounting import goodput
 from regroup.service.policy.detection.node_quarantine import NodeHealth, QuarantinePolicy, assess_nodes
@@ -100,8 +101,7 @@ class Metrics:
         self._refusals: Mapping[Limit, int] = {} if refusals is None else refusals
         self._keys = keys
         self._jobs_isolated, self._cluster_names = jobs_isolated, cluster_names
-        self._accounts: dict[str, JobAccount] = {}
-        """Accounts of the jobs that are not in the stored sums."""
+        self._accounts = JobAccounts(store)
         self._probes = ProbeResults()
         self._one_at_a_time = asyncio.Lock()
 
@@ -128,15 +128,11 @@ class Metrics:
 
     async def _of_store(self) -> list[Family]:
         now = self._clock()
-        totals = await self._store.totals.read(now)
-        accounts = await self._catch_up(totals)
+        totals = await self._store.totals.read(now, self._accounts.jobs)
+        accounts = await self._accounts.catch_up(totals.uncounted)
         sums = defaultdict[SampleKey, float](float, totals.sums)
-        for account in accounts:
-            try:
-                for key, value in totals_of(account, now).items():
-                    sums[key] += value
-            except Exception as error:  # of one job: the metrics of all others are right
-                _log.error("a job is missing in the metrics", job=account.job.id, exc_info=error)
+        for key, value in self._accounts.sums(now).items():
+            sums[key] += value
         families = list(_families(totals, sums, accounts, now))
         live = [account.job for account in accounts if account.job.state.has_allocations]
         families += _of_predictions(live, await self._store.predictions.newest([job.id for job in live]))
@@ -179,13 +175,6 @@ class Metrics:
                 kept = Counter((await shared_spare_nodes(self._store, nodes)).values())
                 samples += [((row.name, "ready"), float(kept[row.name])) for row in projects]
         return _gauge(names.PROJECT_SPARES, samples)
-
-    async def _catch_up(self, totals: Totals) -> list[JobAccount]:
-        cached, self._accounts = self._accounts, {}
-        for job in totals.uncounted:
-            account = self._accounts[job.id] = cached.get(job.id) or JobAccount(job)
-            await account.catch_up(self._store, job)
-        return list(self._accounts.values())
 
 
 def _of_server(tasks: ServerTasks) -> Iterable[Family]:

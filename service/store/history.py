@@ -1,6 +1,6 @@
 """The history of a job: events, steps, generations, incidents, checkpoints."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,6 +16,14 @@ async def events_after(connection: AsyncConnection, job_id: str, after: int, lim
     columns = [column for column in events.c if column.name != "key"]
     query = sa.select(*columns).where(events.c.job_id == job_id, events.c.number > after)
     rows = await connection.execute(query.order_by(events.c.number).limit(limit))
+    return [Event(**row) for row in rows.mappings()]
+
+
+async def events_of_jobs(connection: AsyncConnection, job_ids: Collection[str]) -> list[Event]:
+    """Return all events of several jobs, those of each in order. The caller limits their number."""
+    columns = [column for column in events.c if column.name != "key"]
+    query = sa.select(*columns).where(events.c.job_id.in_(sorted(job_ids)))
+    rows = await connection.execute(query.order_by(events.c.job_id, events.c.number))
     return [Event(**row) for row in rows.mappings()]
 
 

@@ -1,11 +1,13 @@
 """Sums over all jobs that have ended, for the metrics. Each job is added once, and its rows may be removed later."""
 
 import json
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.states import JobState
+from regroup.service.store.jobs.jobs import batched
 from regroup.service.store.rows.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.rows.records import JobRow
 from regroup.service.store.rows.sums import Sums, Totals
@@ -21,6 +23,8 @@ REMOVED_ROWS = "removed_rows"
 """Stored sum: number of rows that were removed after their retention, by table."""
 RETAINED_TABLES = ("events", "hook_deliveries", "idempotency", "jobs", "node_events", "steps")
 """Tables from which rows are removed after their retention."""
+_NONE: Mapping[str, JobRow] = {}
+_PER_STATEMENT = 500
 _MOST_UNCOUNTED = 10_000
 """Number of jobs that one scrape reads at most: those that have not ended, and the newest that have."""
 
@@ -31,9 +35,14 @@ class TotalsStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def read(self, now: float) -> Totals:
-        """Return the sums of counted jobs, and all other jobs, as of one moment."""
-        uncounted = sa.select(*JOB_COLUMNS).where(jobs.c.counted_at.is_(None)).order_by(jobs.c.id.desc())
+    async def read(self, now: float, cached: Mapping[str, JobRow] = _NONE) -> Totals:
+        """Return the sums of counted jobs, and all other jobs, as of one moment.
+
+        Args:
+            now: Unix seconds.
+            cached: rows of jobs that were read before. Those that have not changed are not read again.
+        """
+        revisions = sa.select(jobs.c.id, jobs.c.revision).where(jobs.c.counted_at.is_(None)).order_by(jobs.c.id.desc())
         held = sa.select(sa.func.coalesce(sa.func.sum(checkpoints.c.size_bytes), 0)).where(
             checkpoints.c.removed_at.is_(None),
             checkpoints.c.job_id.in_(sa.select(jobs.c.id).where(jobs.c.counted_at.is_(None))),
@@ -41,9 +50,11 @@ class TotalsStore:
         async with self._database.read_snapshot() as connection:
             rows = await connection.execute(sa.select(metric_totals))
             sums = {(row.metric, tuple(json.loads(row.labels))): float(row.value) for row in rows}
-            found = (await connection.execute(uncounted.limit(_MOST_UNCOUNTED))).mappings().all()
+            found = (await connection.execute(revisions.limit(_MOST_UNCOUNTED))).all()
+            changed = [row.id for row in found if row.id not in cached or cached[row.id].revision != row.revision]
+            read = {**cached, **await _read_jobs(connection, changed)}
             held_bytes = int((await connection.execute(held)).scalar_one())
-        others = tuple(job_row(row) for row in found)
+        others = tuple(read[row.id] for row in found)
         oldest = min((job.queued_at for job in others if job.state is JobState.QUEUED), default=now)
         counted = {state: int(sums.get((ENDED_JOBS, (state.value,)), 0)) for state in JobState}
         for job in others:
@@ -78,6 +89,14 @@ class TotalsStore:
             await add(connection, {**sums, (ENDED_JOBS, (str(state),)): 1, (CHECKPOINT_BYTES, ()): held_bytes})
             await connection.execute(jobs.update().where(here).values(counted_at=now))
         return True
+
+
+async def _read_jobs(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, JobRow]:
+    found = dict[str, JobRow]()
+    for some in batched(job_ids, _PER_STATEMENT):
+        rows = (await connection.execute(sa.select(*JOB_COLUMNS).where(jobs.c.id.in_(some)))).mappings()
+        found |= {str(row["id"]): job_row(row) for row in rows}
+    return found
 
 
 async def checkpoint_bytes(connection: AsyncConnection, job_id: str) -> int:
