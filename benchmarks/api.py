@@ -10,6 +10,7 @@ points.
 
 import asyncio
 import contextlib
+import functools
 import json
 import random
 import re
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,29 +196,33 @@ async def measure_hostile(folder: Path) -> dict[str, Any]:
     return {"p99_s": _p99(times), "slowest_s": max(times), "count": len(times)}
 
 
-async def measure(trials: int, scale: Scale) -> dict[str, Any]:
-    """Run all parts; return the result."""
+async def measure(trials: int, scale: Scale, write: Callable[[dict[str, Any]], None]) -> None:
+    """Run all parts; write what is known after each of them."""
     with tempfile.TemporaryDirectory(prefix="regroup-bench-api-") as name, postgres() as server:
         folder = Path(name)
         result: dict[str, Any] = {}
         print("submits on SQLite", flush=True)
         lite = f"sqlite:///{folder / 'submits.db'}", f"sqlite+aiosqlite:///{folder / 'bare.db'}"
         result["sqlite"] = await measure_submits(folder, *lite, trials, scale)
+        write(result)
         print("submits on PostgreSQL", flush=True)
         ours, bare = create_database(server, "submits"), create_database(server, "bare")
         result["postgresql"] = await measure_submits(folder, ours, bare, trials, scale)
+        write(result)
         print(f"reads of {scale.jobs:,} jobs and {scale.points:,} metric points", flush=True)
         small, large = folder / "small.db", folder / "large.db"
         await fill(f"sqlite+aiosqlite:///{small}", SPEC, 100, 10_000)
         await fill(f"sqlite+aiosqlite:///{large}", SPEC, scale.jobs, scale.points)
         result |= await measure_reads(folder, f"sqlite:///{small}", f"sqlite:///{large}", trials, scale)
+        write(result)
         print(f"{scale.followers:,} followers", flush=True)
         result["followers_1000"] = await measure_followers(folder, scale)
         result["identity_cost"] = await measure_identity(folder, scale)
+        write(result)
         print("hostile bodies", flush=True)
         result["hostile_bodies"] = await measure_hostile(folder)
         result["hostile_body_p99_s"] = result["hostile_bodies"]["p99_s"]
-    return result
+        write(result)
 
 
 async def _rate(url: str, token: str, path: str, bodies: Sequence[bytes]) -> float:
@@ -268,7 +273,8 @@ def main() -> None:
     end_tidily_on_sigterm()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(65_536, hard), hard))
-    write_result(given.json, asyncio.run(measure(given.trials, SMOKE if given.smoke else Scale())))
+    write = functools.partial(write_result, given.json)
+    asyncio.run(measure(given.trials, SMOKE if given.smoke else Scale(), write))
 
 
 if __name__ == "__main__":

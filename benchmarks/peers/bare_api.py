@@ -66,7 +66,7 @@ def create_app(engine: AsyncEngine) -> FastAPI:
 
 async def serve(database: str) -> None:
     """Serve until standard input is closed."""
-    engine = create_async_engine(database)
+    engine = create_async_engine(database, pool_size=40)  # each request can have a connection
     if engine.dialect.name == "sqlite":
         event.listen(engine.sync_engine, "connect", _configure)
     async with engine.begin() as connection:

@@ -32,6 +32,7 @@ from regroup.service.domain.identity import IdentityKind
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.local.api_token import ensure_token
 from regroup.service.local.asgi_server import AsgiServer
+from regroup.service.local.garbage_collector import freeze_started_objects
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.services import Services
 from regroup.service.ports.cluster import Cluster
@@ -134,7 +135,13 @@ class Supervisor:
 
 async def serve(database: str, state_dir: Path) -> None:
     """Serve until standard input is closed."""
-    settings = Settings(state_dir=state_dir, database_url=database, requests_per_s=0, streams_per_identity=4000)
+    settings = Settings(
+        state_dir=state_dir,
+        database_url=database,
+        requests_per_s=0,
+        streams_per_identity=4000,
+        queued_jobs_per_identity=10_000,
+    )
     store = await Store.open(settings.database_url)
     lease = await store.acquire_lease("benchmark", _LEASE_S)
     assert lease is not None, "nothing else uses the database"
@@ -153,6 +160,7 @@ async def serve(database: str, state_dir: Path) -> None:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started:  # noqa: ASYNC110  # uvicorn has a flag, no event
             await asyncio.sleep(0.01)
+        freeze_started_objects()
         ready = {
             "url": f"http://127.0.0.1:{listener.getsockname()[1]}", "owner": token.value,
             "person": await _create_person(store),

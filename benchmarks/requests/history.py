@@ -56,7 +56,7 @@ def _row(number: int, spec: dict[str, Any], count: int) -> dict[str, Any]:
         "reason": Reason.SUBMITTED, "message": "", "version": 2, "revision": 2, "intents": {}, "conditions": [],
         "created_at": now, "queued_at": now, "finished_at": None if is_queued else now, "generation": 0, "step": 0,
         "step_rows": 0, "stall_s": 0.0, "rank_phases": {}, "supervisor_boot_id": "", "acked_seq": 0,
-        "counted_at": None if is_queued else now,
+        "counted_at": None if is_queued else now, "usage_at": None if is_queued else now,
     }  # fmt: skip
 
 
