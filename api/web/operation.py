@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from regroup.api.web.problems import responses
-from regroup.api.web.request_checks import check_request
+from regroup.api.web.request_parameters import check_request
 from regroup.service.domain.errors import ConflictError, FieldIssue, UnavailableError
 from regroup.service.domain.identity import Identity
 from regroup.service.operations.services import Services

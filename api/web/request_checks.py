@@ -1,13 +1,8 @@
-"""Strict requests on all routes: bodies are JSON as `service/documents` reads it, and no parameter is unknown."""
+"""Strict bodies on all routes: they are JSON as `service/documents` reads it."""
 
 import asyncio
-from collections.abc import Mapping
 from email.message import Message as Header
-from typing import Any
 
-from fastapi import Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -89,38 +84,3 @@ def _is_json(content_type: str | None) -> bool:
     kind, charset = header.get_content_type(), header.get_content_charset()
     is_json = kind.startswith("application/") and (kind == "application/json" or kind.endswith("+json"))
     return content_type is not None and is_json and charset in (None, "utf-8", "us-ascii")
-
-
-async def check_request(request: Request, route: APIRoute, query_parameters: Mapping[str, bool]) -> None:
-    """Refuse parameters that the route does not have, repeated ones, and a body if the route has none.
-
-    Args:
-        route: the route of the request.
-        query_parameters: its query parameters: name → whether it is a list.
-
-    Raises:
-        RequestValidationError: the request has one of these.
-    """
-    lists = query_parameters
-    given = request.query_params.multi_items()
-    names = [name for name, _ in given]
-    valid = ", ".join(sorted(lists)) or "none"
-    errors = [
-        _error(name, f"unknown parameter; parameters of this request: {valid}", value)
-        for name, value in dict(given).items()
-        if name not in lists
-    ]
-    errors += [
-        _error(name, "can be given only once", value)
-        for name, value in dict(given).items()
-        if not lists.get(name, True) and names.count(name) > 1
-    ]
-    accepts_body = route.body_field is not None or "requestBody" in (route.openapi_extra or {})
-    if not accepts_body and request.method not in ("GET", "HEAD") and await request.body():
-        errors.append({"type": "unexpected_body", "loc": ("body",), "msg": "this request takes no body", "input": None})
-    if errors:
-        raise RequestValidationError(errors)
-
-
-def _error(name: str, message: str, value: str) -> Mapping[str, Any]:
-    return {"type": "parameter", "loc": ("query", name), "msg": message, "input": value}
