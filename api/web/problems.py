@@ -17,7 +17,7 @@ from regroup.service.blobs.store import DamagedUploadError, QuotaExceededError, 
 from regroup.service.documents.document import MalformedDocumentError
 from regroup.service.domain.error_codes import CODE_BY_ERROR, error_code
 from regroup.service.domain.errors import FieldIssue, RegroupError, SpecError, is_confidential
-from regroup.service.operations.submission.submissions import KeyReusedError
+from regroup.service.operations.submissions import KeyReusedError
 from regroup.service.spec.issues import describe_error, issues_of
 
 MEDIA_TYPE = "application/problem+json"

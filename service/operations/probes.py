@@ -6,7 +6,7 @@ from regroup.service.cluster_state.probe_results import FUNCTION, LABEL, ProbeRe
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.nodes import Nodes, NodeState
-from regroup.service.operations.submission.submissions import Submission, Submissions
+from regroup.service.operations.submissions import Submission, Submissions
 from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.spec.clusters import ONE_CLUSTER, ClusterNames
 from regroup.service.spec.job import JobSpec

@@ -18,7 +18,7 @@ from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.access.sessions import Sessions
 from regroup.service.operations.jobs import Jobs
 from regroup.service.operations.services import Services
-from regroup.service.operations.submission.submissions import Submissions
+from regroup.service.operations.submissions import Submissions
 from regroup.service.policy.access.roles import ClusterPermission, Permission
 from regroup.service.spec.types import Name
 from regroup.service.store.rows.records import JobRow

@@ -21,17 +21,17 @@ from regroup.service.domain.identity import IdentityKind
 from regroup.service.domain.limits import Limit
 from regroup.service.domain.states import JobState
 from regroup.service.operations.access.authorization import Sender
+from regroup.service.operations.auto_layout import LayoutPlanner, PlannedSpec
 from regroup.service.operations.budgets import check_budgets
 from regroup.service.operations.jobs import JobDetail, Jobs
 from regroup.service.operations.projects import apply_project, max_ranks
 from regroup.service.operations.secrets import check_secrets
-from regroup.service.operations.submission.auto_layout import LayoutPlanner, PlannedSpec
-from regroup.service.operations.submission.job_id import new_job_id
 from regroup.service.spec.clusters import ONE_CLUSTER, ClusterNames
 from regroup.service.spec.isolation import check_isolation
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.prices import PriceTable
 from regroup.service.store.history import usable
+from regroup.service.store.jobs.job_id import new_job_id
 from regroup.service.store.rows.records import JobRow, NewJob, ProjectRow
 from regroup.service.store.store import Store
 from regroup.service.store.submissions import ProjectChangedError

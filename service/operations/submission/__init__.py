@@ -1,1 +1,0 @@
-"""Submission of jobs, the layouts that the planner chooses for them, and their ids."""
