@@ -33,9 +33,8 @@ class AsyncAuditMethods:
             since_s: Changes from this time on, in Unix seconds.
             until_s: Changes before this time, in Unix seconds.
         """
-        filters = {"project": project, "actor": actor, "action": action, "object": object}
-        times = {"since": _text(since_s), "until": _text(until_s)}
-        return self._transport.pages(audit.records({**filters, **times}))
+        filters = audit.filters_of(project, actor, action, object, since_s, until_s)
+        return self._transport.pages(audit.records(filters))
 
     def audit_export(self, *, project: str | None = None, after: int = 0) -> AsyncIterator[AuditRecord]:
         """List sealed records above a position of the chain, oldest first.
@@ -63,7 +62,3 @@ class AsyncAuditMethods:
         async for record in self.audit_export(after=start.position):
             verifier.add(audit.to_sealed(record))
         return verifier.report(end)
-
-
-def _text(seconds: float | None) -> str | None:
-    return None if seconds is None else repr(seconds)

@@ -19,6 +19,7 @@ from regroup.api.client.async_audit_methods import AsyncAuditMethods
 from regroup.api.client.async_cluster_methods import AsyncClusterMethods
 from regroup.api.client.async_hook_methods import AsyncHookMethods
 from regroup.api.client.async_identity_methods import AsyncIdentityMethods
+from regroup.api.client.async_page_methods import AsyncPageMethods
 from regroup.api.client.async_secret_methods import AsyncSecretMethods
 from regroup.api.client.async_usage_methods import AsyncUsageMethods
 from regroup.api.client.client import DEFAULT_URL, PATIENCE_S
@@ -45,6 +46,7 @@ class AsyncClient(
     AsyncClusterMethods,
     AsyncHookMethods,
     AsyncIdentityMethods,
+    AsyncPageMethods,
     AsyncSecretMethods,
     AsyncUsageMethods,
 ):
@@ -83,15 +85,16 @@ class AsyncClient(
         """Close the connections."""
         await self._transport.close()
 
-    def under(self, *, dry_run: bool = False, if_match: str | None = None) -> Self:
+    def under(self, *, dry_run: bool = False, if_match: str | None = None, idempotency_key: str | None = None) -> Self:
         """Return this client with conditions for the requests that change something. It uses the same connections.
 
         Args:
             dry_run: The server checks each request and returns its result, but stores nothing.
             if_match: `etag` of an object as it was read. The server refuses to change it in another state.
+            idempotency_key: Key of each POST. Requests with the same key and body take effect once.
         """
         other = copy.copy(self)
-        other._transport = self._transport.under(Conditions(dry_run, if_match))
+        other._transport = self._transport.under(Conditions(dry_run, if_match, idempotency_key))
         return other
 
     # ------------------------------------------------------------ jobs: submit and control

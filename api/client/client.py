@@ -28,6 +28,7 @@ from regroup.api.client.connection.transport import SyncTransport
 from regroup.api.client.hook_methods import HookMethods
 from regroup.api.client.identity_methods import IdentityMethods
 from regroup.api.client.operations import job_control, job_queries, plans, server, uploads
+from regroup.api.client.page_methods import PageMethods
 from regroup.api.client.restart_check import RestartVerdict
 from regroup.api.client.secret_methods import SecretMethods
 from regroup.api.client.usage_methods import UsageMethods
@@ -46,7 +47,7 @@ DEFAULT_URL = "http://127.0.0.1:8500"
 PATIENCE_S = 15.0
 
 
-class Client(AuditMethods, ClusterMethods, HookMethods, IdentityMethods, SecretMethods, UsageMethods):
+class Client(AuditMethods, ClusterMethods, HookMethods, IdentityMethods, PageMethods, SecretMethods, UsageMethods):
     """One server.
 
     A job is given by its id or its name. A name means the live job of that name in `project`, else its newest.
@@ -86,15 +87,16 @@ class Client(AuditMethods, ClusterMethods, HookMethods, IdentityMethods, SecretM
         """Close the connections."""
         self._transport.close()
 
-    def under(self, *, dry_run: bool = False, if_match: str | None = None) -> Self:
+    def under(self, *, dry_run: bool = False, if_match: str | None = None, idempotency_key: str | None = None) -> Self:
         """Return this client with conditions for the requests that change something. It uses the same connections.
 
         Args:
             dry_run: The server checks each request and returns its result, but stores nothing.
             if_match: `etag` of an object as it was read. The server refuses to change it in another state.
+            idempotency_key: Key of each POST. Requests with the same key and body take effect once.
         """
         other = copy.copy(self)
-        other._transport = self._transport.under(Conditions(dry_run, if_match))
+        other._transport = self._transport.under(Conditions(dry_run, if_match, idempotency_key))
         return other
 
     # ------------------------------------------------------------ jobs: submit and control

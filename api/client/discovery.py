@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from regroup.api.client.async_client import AsyncClient
 from regroup.api.client.client import Client
 from regroup.api.client.connection.access_token import server_record, state_dir
 from regroup.api.client.connection.address import server_url
@@ -43,16 +44,39 @@ def connect(
     Raises:
         UnavailableError: no server was given, and none was started on this machine.
     """
+    url = require_address(server)
+    patience_s = _FOLLOW_PATIENCE_S if patient else _PATIENCE_S
+    return Client(url, token=token, patience_s=patience_s, contact=contact, ca_file=_ca_file(url))
+
+
+def connect_async(server: str | None, *, token: str | None = None) -> AsyncClient:
+    """Return a client for asyncio of the server, as `connect` does.
+
+    Raises:
+        UnavailableError: no server was given, and none was started on this machine.
+    """
+    url = require_address(server)
+    return AsyncClient(url, token=token, patience_s=_PATIENCE_S, ca_file=_ca_file(url))
+
+
+def require_address(server: str | None) -> str:
+    """Return the URL of the server as `address` does.
+
+    Raises:
+        UnavailableError: no server was given, and none was started on this machine.
+    """
     url = address(server)
     if url is None:
         raise UnavailableError(
             f"no server was started with the state directory {state_dir()}: "
             "start one with `regroup serve`, set --server or REGROUP_SERVER, or sign in with `regroup login`"
         )
-    patience_s = _FOLLOW_PATIENCE_S if patient else _PATIENCE_S
+    return url
+
+
+def _ca_file(url: str) -> str | None:
     profile = load_profiles().of_server(url)
-    ca_file = None if profile is None else profile.ca_file
-    return Client(url, token=token, patience_s=patience_s, contact=contact, ca_file=ca_file)
+    return None if profile is None else profile.ca_file
 
 
 def describe_absence(failure: str) -> str:

@@ -161,6 +161,23 @@ class Ledger(Wire):
     """Reasons why the ledger is not exact, for people."""
 
 
+NEXT_OFFSET = "Log-Next-Offset"
+"""Header of an answer with a part of a rank's output: the offset of the next part."""
+COMPLETE = "Log-Complete"
+"""Header of the same answer: `true` if the rank has ended and nothing follows."""
+
+
+class LogPart(Wire):
+    """A part of a rank's output, as a client reads it with a limit."""
+
+    text: str
+    """The output. Bytes that are not UTF-8 are replaced."""
+    next_offset: int
+    """Offset of the next part. It equals the requested offset if there is no more output yet."""
+    is_complete: bool
+    """True if the rank has ended and nothing follows."""
+
+
 class LogPiece(Wire):
     """A piece of a rank's output."""
 

@@ -20,6 +20,8 @@ class Conditions:
     """The server checks the request and returns its result, but stores nothing."""
     if_match: str | None = None
     """`etag` of the object: the server refuses the request if the object has changed since."""
+    idempotency_key: str | None = None
+    """Key of each POST. Requests with the same key and body take effect once. None: the client makes one."""
 
     def applied_to(self, request: Request[Any]) -> Request[Any]:
         """Return the request with these conditions, if it changes an object.
@@ -30,7 +32,7 @@ class Conditions:
             return request
         headers: Mapping[str, str] = request.headers
         if request.method == "POST" and _KEY not in headers:
-            headers = {**headers, _KEY: uuid.uuid4().hex}
+            headers = {**headers, _KEY: self.idempotency_key or uuid.uuid4().hex}
         if self.if_match is not None:
             headers = {**headers, "If-Match": self.if_match}
         params = {**request.params, "dry_run": True} if self.dry_run else request.params

@@ -4,6 +4,7 @@ A function of this package returns a `Request`, or an `Operation`: a generator t
 result. `Client` and `AsyncClient` execute both with their own transports, so that each request is written only once.
 """
 
+import dataclasses
 import json
 import random
 import time
@@ -100,6 +101,19 @@ class Listing(Generic[T]):
     request_page: Callable[[str], Request[Page[T]]]
     """Takes the cursor of a page."""
     first_cursor: str
+    size_parameter: str = "page_size"
+    """Name of the parameter with the largest number of items of a page."""
+
+    def page(self, cursor: str | None, size: int | None) -> Request[Page[T]]:
+        """Return the request of one page.
+
+        Args:
+            cursor: `next_cursor` of the page before; None for the first page.
+            size: Largest number of its items; None for the server's default.
+        """
+        request = self.request_page(cursor or self.first_cursor)
+        params = request.params if size is None else {**request.params, self.size_parameter: size}
+        return dataclasses.replace(request, params=params)
 
 
 class Retry:

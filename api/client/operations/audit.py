@@ -23,6 +23,19 @@ def records(filters: Params) -> Listing[AuditRecord]:
     return Listing(request_page, "")
 
 
+def filters_of(
+    project: str | None,
+    actor: str | None,
+    action: str | None,
+    object: str | None,
+    since_s: float | None,
+    until_s: float | None,
+) -> dict[str, str | None]:
+    """Return the parameters of a list."""
+    times = {name: None if at_s is None else repr(at_s) for name, at_s in (("since", since_s), ("until", until_s))}
+    return {"project": project, "actor": actor, "action": action, "object": object, **times}
+
+
 def sealed_records(filters: Params, after: int) -> Listing[AuditRecord]:
     """List sealed records above a position, oldest first."""
 

@@ -99,7 +99,9 @@ def events(job: str, project: str, after: int) -> Listing[history.Event]:
         return Page(found, str(found[-1].number) if found else None)
 
     path = url_path("jobs", job, "events")
-    return Listing(lambda cursor: Request("GET", path, parse, params={"project": project, "after": cursor}), str(after))
+    return Listing(
+        lambda cursor: Request("GET", path, parse, params={"project": project, "after": cursor}), str(after), "limit"
+    )
 
 
 def follow_events(job: str, project: str, after: int) -> EventStream[history.Event]:
@@ -116,7 +118,9 @@ def steps(job: str, project: str, after: int) -> Listing[history.Step]:
         return Page(found, str(found[-1].step) if found else None)
 
     path = url_path("jobs", job, "steps")
-    return Listing(lambda cursor: Request("GET", path, parse, params={"project": project, "after": cursor}), str(after))
+    return Listing(
+        lambda cursor: Request("GET", path, parse, params={"project": project, "after": cursor}), str(after), "limit"
+    )
 
 
 def step_page(job: str, project: str, after: int, limit: int) -> Request[list[history.Step]]:
@@ -139,6 +143,19 @@ def log(job: str, project: str, rank: int, generation: int | None, stream: str) 
     """Get the output of a rank in one generation."""
     params = _log_params(project, rank, generation, stream)
     return Request("GET", url_path("jobs", job, "logs"), lambda response: response.text, params=params)
+
+
+def log_part(
+    job: str, project: str, rank: int, generation: int | None, stream: str, offset: int, limit: int
+) -> Request[history.LogPart]:
+    """Get a part of the output of a rank in one generation."""
+
+    def parse(response: httpx2.Response) -> history.LogPart:
+        following, is_complete = (response.headers[name] for name in (history.NEXT_OFFSET, history.COMPLETE))
+        return history.LogPart(text=response.text, next_offset=int(following), is_complete=is_complete == "true")
+
+    params: Params = {**_log_params(project, rank, generation, stream), "offset": offset, "limit": limit}
+    return Request("GET", url_path("jobs", job, "logs"), parse, params=params)
 
 
 def follow_log(job: str, project: str, rank: int, generation: int | None, stream: str) -> EventStream[str]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import APIRouter, Header, Query
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.exceptions import HTTPException
-from starlette.responses import StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from regroup.api.schemas import history as schemas
 from regroup.api.schemas.history import Event, EventList, Step, StepList
@@ -32,6 +32,8 @@ _STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": 
 router = APIRouter(route_class=OperationRoute, prefix="/v1/jobs/{job}", tags=["streams"], responses=responses())
 
 Follow = Annotated[bool, Query(description="Stream entries as server-sent events as they arrive")]
+MAX_PART_BYTES = 2**20
+"""Largest part of a rank's output in an answer that is not a stream."""
 LastEventId = Annotated[str | None, Header(max_length=100, description="Resume the stream after this id")]
 T = TypeVar("T")
 
@@ -82,10 +84,17 @@ async def logs(
     ] = None,
     stream: Annotated[Literal["stdout", "stderr"], Query(description="Output of the rank")] = "stdout",
     offset: Annotated[int, Query(ge=0, lt=2**53, description="Number of bytes to skip at the beginning")] = 0,
+    limit: Annotated[
+        int | None, Query(ge=1, le=MAX_PART_BYTES, description="Largest number of bytes; if absent: the whole output")
+    ] = None,
     follow: Follow = False,
     last_event_id: LastEventId = None,
-) -> StreamingResponse:
-    """Get a rank's output as plain text, or as a stream across generations."""
+) -> Response:
+    """Get a rank's output as plain text, or as a stream across generations.
+
+    With `limit`, the header `Log-Next-Offset` has the offset of the next part, and `Log-Complete` is `true` if the rank
+    has ended and nothing follows.
+    """
     newest = max(1, job.generation)
     position = LogPosition(generation or newest, offset)
     if follow:
@@ -94,6 +103,10 @@ async def logs(
         source = LogSource(job.id, rank, stream, generation)
         pieces = services.log_followers.follow(source, position)
         return stream_events(_stream(pieces, partial(_log_frame, rank, stream)))
+    if limit is not None:
+        part = await read_chunk(services.cluster, job, position, rank, stream, limit)
+        headers = {schemas.NEXT_OFFSET: str(part.next_offset), schemas.COMPLETE: str(part.complete).lower()}
+        return PlainTextResponse(part.data, headers=headers)
     await read_chunk(services.cluster, job, position, rank, stream, 1)  # 404 before the first byte
     pieces = read_log(services.store, services.cluster, job, rank, stream, position)
 

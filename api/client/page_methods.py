@@ -1,0 +1,93 @@
+"""Methods of the client that return one page of a list, for programs that keep a cursor."""
+
+from collections.abc import Mapping, Sequence
+
+from regroup.api.client.connection.requests import Page
+from regroup.api.client.connection.transport import SyncTransport
+from regroup.api.client.operations import audit, hooks, job_queries, usage
+from regroup.api.schemas.audit import AuditRecord
+from regroup.api.schemas.history import Event, LogPart
+from regroup.api.schemas.hooks import Delivery
+from regroup.api.schemas.jobs import JobSummary
+from regroup.api.schemas.usage import UsageRow
+
+
+class PageMethods:
+    """The part of the client for single pages. The next page begins at `next_cursor` of the page before."""
+
+    _transport: SyncTransport
+
+    def job_page(
+        self,
+        *,
+        state: Sequence[str] = (),
+        project: str | None = None,
+        name: str | None = None,
+        author: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        cursor: str | None = None,
+        size: int | None = None,
+    ) -> Page[JobSummary]:
+        """Return a page of `jobs`."""
+        return self._transport.run(job_queries.jobs(state, project, name, author, labels).page(cursor, size))
+
+    def event_page(self, job: str, *, after: int = 0, size: int | None = None, project: str = "default") -> Page[Event]:
+        """Return the first events numbered above `after`."""
+        return self._transport.run(job_queries.events(job, project, after).page(None, size))
+
+    def log_part(
+        self,
+        job: str,
+        *,
+        rank: int = 0,
+        generation: int | None = None,
+        stream: str = "stdout",
+        offset: int = 0,
+        limit: int = 65536,
+        project: str = "default",
+    ) -> LogPart:
+        """Return up to `limit` bytes of the output of a rank in one generation (None: the newest), from `offset`."""
+        request = job_queries.log_part(job, project, rank, generation, stream, offset, limit)
+        return self._transport.run(request)
+
+    def audit_page(
+        self,
+        *,
+        project: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        object: str | None = None,
+        since_s: float | None = None,
+        until_s: float | None = None,
+        cursor: str | None = None,
+        size: int | None = None,
+    ) -> Page[AuditRecord]:
+        """Return a page of `audit`."""
+        filters = audit.filters_of(project, actor, action, object, since_s, until_s)
+        return self._transport.run(audit.records(filters).page(cursor, size))
+
+    def usage_page(
+        self,
+        *,
+        group_by: Sequence[usage.GroupName] = ("project",),
+        from_s: float | None = None,
+        to_s: float | None = None,
+        project: str | None = None,
+        cursor: str | None = None,
+        size: int | None = None,
+    ) -> Page[UsageRow]:
+        """Return a page of `usage`."""
+        filters = usage.filters_of(group_by, from_s, to_s, project)
+        return self._transport.run(usage.usage(filters).page(cursor, size))
+
+    def delivery_page(
+        self,
+        project: str,
+        hook_id: str,
+        *,
+        state: str | None = None,
+        cursor: str | None = None,
+        size: int | None = None,
+    ) -> Page[Delivery]:
+        """Return a page of `deliveries`."""
+        return self._transport.run(hooks.deliveries(project, hook_id, state).page(cursor, size))
