@@ -214,7 +214,12 @@ def no_content(response: httpx2.Response) -> None:
 
 def url_path(*parts: object) -> str:
     """Return the path of a resource, with its parts quoted: `/v1/jobs/gpt/events`."""
-    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+    return "/v1/" + "/".join(_segment(str(part)) for part in parts)
+
+
+def _segment(part: str) -> str:
+    """Return a part as a segment of a path. A segment of dots would remove the one before it (RFC 3986, 5.2.4)."""
+    return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")
 
 
 def without_absent(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from regroup.api.client.async_client import AsyncClient
 from regroup.api.client.client import Client
+from regroup.api.client.connection.errors import ApiError
 from regroup.service.operations.hooks.delivery import HookDelivery
 from tests.support.servers.hook_receiver import HookReceiver, running_receiver
 
@@ -63,3 +64,11 @@ async def test_the_asynchronous_client_gets_the_events_of_a_job(live: Any, recei
         done = await client.wait_for_delivery("default", hook.id, delivery.id, timeout_s=20)
         assert (done.state, done.job_id) == ("delivered", job["id"])
         await client.delete_hook("default", hook.id)
+
+
+async def test_a_hook_named_by_dots_is_not_the_object_above_it(live: Any) -> None:
+    await live.http.put("/v1/projects/vision", json={"limit": 8})
+    for name in ("..", "."):
+        with pytest.raises(ApiError, match="no hook"):
+            await live.client(lambda client, name=name: client.delete_hook("vision", name))
+    assert (await live.http.get("/v1/projects/vision")).json()["limit"] == 8
