@@ -59,7 +59,7 @@ def test_constraints_pin_every_requirement_of_development() -> None:
     pinned = {_normal(line.split("==")[0]) for line in lines if "==" in line}
     extras = PROJECT["optional-dependencies"]
     required = list(PROJECT["dependencies"])
-    for extra in ("worker", "data", "ray-train", "s3", "plots", "examples", "dev"):
+    for extra in ("worker", "data", "ray-train", "s3", "mcp", "plots", "examples", "dev"):
         required += extras[extra]
     names = {_normal(re.split(r"[\[<>=]", requirement)[0]) for requirement in required}
     assert names - pinned - {"regroup"} == set()
@@ -70,6 +70,11 @@ def _normal(name: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ installation
+
+
+def test_the_installed_command_prints_the_skill_of_agents_without_the_extra(installed: Path) -> None:
+    shown = run(installed / "bin" / "regroup", "mcp", "--skill", cwd=installed).stdout
+    assert shown == (ROOT / "api" / "mcp" / "SKILL.md").read_text()
 
 
 def test_the_installed_command_prints_its_version(installed: Path) -> None:
@@ -120,8 +125,9 @@ for package in packages[0]:
 
 
 def test_the_control_plane_imports_without_packages_of_the_extras(installed: Path) -> None:
-    absent = "torch,tokenizers,safetensors,pandas,matplotlib,s3fs,gcsfs"
-    skipped = "regroup.service.store.schema.migrations"  # Alembic runs these modules
+    absent = "torch,tokenizers,safetensors,pandas,matplotlib,s3fs,gcsfs,mcp,mcp_types"
+    served = ",".join(f"regroup.api.mcp.{name}" for name in ("http", "resources", "server", "stdio"))
+    skipped = f"regroup.service.store.schema.migrations,{served}"  # Alembic runs the former, the extra `mcp` the latter
     packages = "regroup.api,regroup.service,regroup.workers.agent,regroup.workers.contract"
     imported = run(installed / "bin" / "python", "-c", IMPORT_ALL, absent, skipped, packages, cwd=installed)
     assert "regroup.service.spec.job" in imported.stdout

@@ -18,6 +18,7 @@ from regroup.api.cli.commands import (
     gateway,
     hooks,
     inspect,
+    mcp,
     nodes,
     plan,
     probe,
@@ -71,6 +72,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ),
     ("Plan", (plan.plan, simulate.simulate)),
     ("Usage", (usage.usage,)),
+    ("Agents", (mcp.mcp,)),
     ("Access", (login.login, login.logout, sessions.console, identities.whoami, apply.apply)),
 )
 """All top-level commands, in the groups that `--help` and docs/cli.md show."""

@@ -32,6 +32,7 @@ _PROCESSES = {
     "api/live": "user",
     "api/cli": "user",
     "api/chaos": "user",
+    "api/mcp": "user",
     "service/server": "server",
     "service/gateway": "gateway",
     "service/remote_cluster": "server",

@@ -64,6 +64,7 @@ def test_the_list_of_commands() -> None:
         "nodes", "clusters", "cordon", "uncordon", "drain", "undrain", "topology",
         "plan", "simulate",
         "usage",
+        "mcp",
         "login", "logout", "console", "whoami", "apply",
     ]  # fmt: skip
 
