@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -58,10 +58,16 @@ class Agent:
 
 @asynccontextmanager
 async def agent_over_stdio(url: str, token: str) -> AsyncIterator[Agent]:
-    """Start `regroup mcp` as a client does, and connect to it."""
+    """Start `regroup mcp` for a server, with a token, as a client does, and connect to it."""
+    async with agent_of_user({"REGROUP_TOKEN": token, "REGROUP_SERVER": url}) as agent:
+        yield agent
+
+
+@asynccontextmanager
+async def agent_of_user(environment: Mapping[str, str]) -> AsyncIterator[Agent]:
+    """Start `regroup mcp` with variables of a user, and connect to it. It finds the server and the token by itself."""
     program, *arguments = COMMAND
-    environment = {"REGROUP_TOKEN": token}
-    server = StdioServerParameters(command=program, args=[*arguments, "--server", url], env=environment)
+    server = StdioServerParameters(command=program, args=arguments, env=dict(environment))
     async with Client(stdio_client(server)) as client:
         yield Agent(client)
 
