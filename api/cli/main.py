@@ -65,7 +65,10 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
         ),
     ),
     ("Inspect", (inspect.jobs, inspect.get, inspect.why, watch.watch, watch.logs, inspect.stacks, exec.exec)),
-    ("History", (inspect.steps, inspect.events, evidence.evidence, inspect.checkpoints, inspect.export)),
+    (
+        "History",
+        (inspect.curves, inspect.steps, inspect.events, evidence.evidence, inspect.checkpoints, inspect.export),
+    ),
     (
         "Nodes",
         (nodes.nodes, nodes.clusters, nodes.cordon, nodes.uncordon, drain.drain, drain.undrain, topology.topology),

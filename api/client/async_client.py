@@ -228,6 +228,20 @@ class AsyncClient(
         """Return the ledger, which proves that every committed step used each of its samples exactly once."""
         return await self._transport.run(job_queries.ledger(job, project))
 
+    async def curves(
+        self,
+        job: str,
+        *,
+        metrics: Sequence[str] = (),
+        points: int = 400,
+        from_step: int = 1,
+        to_step: int | None = None,
+        project: str = "default",
+    ) -> history.Curves:
+        """Return curves of metrics in at most `points` points each; the usual metrics by default."""
+        request = job_queries.curves(job, project, metrics, points, from_step, to_step)
+        return await self._transport.run(request)
+
     async def checkpoints(
         self, job: str, *, removed: bool = False, project: str = "default"
     ) -> list[history.Checkpoint]:

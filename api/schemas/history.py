@@ -75,6 +75,63 @@ class StepList(Wire):
     """The steps."""
 
 
+class CurvePoints(Wire):
+    """Points of a line, in order. Each list has one entry for each point."""
+
+    steps: list[int]
+    """Newest step of each point."""
+    times_s: list[float]
+    """Time of its commit."""
+    mean: list[float]
+    """Mean over the steps of the point."""
+    low: list[float]
+    """Smallest value."""
+    high: list[float]
+    """Largest value."""
+
+
+class RepeatedCurve(Wire):
+    """Steps that a later generation repeated."""
+
+    generation: int
+    """Generation whose steps were repeated."""
+    points: CurvePoints
+    """The values that do not count."""
+
+
+class PredictedValue(Wire):
+    """Prediction of the planner for one generation."""
+
+    generation: int
+    """Number of the generation."""
+    start_step: int
+    """Number of committed steps at its start."""
+    value: float
+    """Predicted value."""
+
+
+class Curve(Wire):
+    """Curve of one metric."""
+
+    metric: str
+    """Name of the metric."""
+    committed: CurvePoints
+    """Steps that count."""
+    repeated: list[RepeatedCurve] = []
+    """Steps that do not count, by generation."""
+    predicted: list[PredictedValue] = []
+    """Predictions of the planner."""
+
+
+class Curves(Wire):
+    """Curves of a job's metrics, in few points."""
+
+    steps_per_point: int
+    """Number of neighbouring steps that one point stands for."""
+    curves: list[Curve]
+    """The curves, in the order of the request."""
+
+
 class IncidentList(Wire):
     """Incidents, oldest first."""
 

@@ -6,12 +6,13 @@ from typing import Any, TypeVar
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from regroup.api.schemas import jobs
+from regroup.api.schemas import history, jobs
 from regroup.api.schemas.jobs import Job, JobSummary
 from regroup.api.web.http import etag
 from regroup.service.domain.states import JobState
-from regroup.service.operations.jobs import JobDetail
+from regroup.service.operations.jobs import JobDetail, PredictedValue
 from regroup.service.spec.job import JobSpec
+from regroup.service.store.rows.curves import Curves
 from regroup.service.store.rows.records import PLATFORM_FAULT, Condition, Incident, JobRow
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -71,6 +72,36 @@ def incidents(found: Sequence[Incident]) -> list[jobs.Incident]:
         except ValidationError as error:
             _log.error("the record of an incident is damaged", incident=incident.id, error=str(error))
     return shown
+
+
+def curves(names: Sequence[str], found: Curves, predicted: Sequence[PredictedValue]) -> history.Curves:
+    """Convert folded steps to one curve for each metric."""
+    made = list[history.Curve]()
+    for name in names:
+        lines: dict[int | None, history.CurvePoints] = {None: _no_points()}
+        for point in found.points:
+            if (value := point.values.get(name)) is None:
+                continue
+            line = lines.setdefault(point.repeated_generation, _no_points())
+            line.steps.append(point.step)
+            line.times_s.append(point.time_s)
+            line.mean.append(value.mean)
+            line.low.append(value.low)
+            line.high.append(value.high)
+        repeated = [
+            history.RepeatedCurve(generation=key, points=line) for key, line in lines.items() if key is not None
+        ]
+        of_metric = [
+            history.PredictedValue(generation=each.generation, start_step=each.start_step, value=each.value)
+            for each in predicted
+            if each.metric == name
+        ]
+        made.append(history.Curve(metric=name, committed=lines[None], repeated=repeated, predicted=of_metric))
+    return history.Curves(steps_per_point=found.steps_per_point, curves=made)
+
+
+def _no_points() -> history.CurvePoints:
+    return history.CurvePoints(steps=[], times_s=[], mean=[], low=[], high=[])
 
 
 def _validate(model: type[ModelT], fields: dict[str, Any]) -> ModelT:

@@ -5,7 +5,7 @@ A reference to a job is its id or its name. A name means the live job of that na
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regroup.service.cluster_state.allocations import JobAllocations
@@ -18,6 +18,7 @@ from regroup.service.operations.job_plan import JobPlan, PredictionComparison, c
 from regroup.service.operations.placement_explanation import PlacementExplanation, explain_placement
 from regroup.service.operations.why import Why, explain
 from regroup.service.store.jobs.jobs import unknown_job
+from regroup.service.store.rows.curves import Curves, CurveSelection
 from regroup.service.store.rows.records import (
     Checkpoint,
     Event,
@@ -31,8 +32,21 @@ from regroup.service.store.rows.records import (
 )
 from regroup.service.store.store import Store
 
+_PREDICTED: Mapping[str, str] = {"step_s": "step_s", "peak_bytes": "peak_bytes", "pipeline_idle": "bubble"}
+"""Metric → name of its prediction."""
 _RECENT_STEPS = 100
 _RETAINED_ACCOUNTS = 200
+
+
+@dataclass(frozen=True)
+class PredictedValue:
+    """Predicted value of a metric in a generation."""
+
+    metric: str
+    generation: int
+    start_step: int
+    """Number of committed steps at the start of the generation."""
+    value: float
 
 
 @dataclass(frozen=True)
@@ -124,6 +138,19 @@ class Jobs:
             FollowerDroppedError: the caller was too slow.
         """
         return self._followers.follow_steps(job, after)
+
+    async def curves(self, job: JobRow, selection: CurveSelection) -> tuple[Curves, Sequence[PredictedValue]]:
+        """Return curves of metrics, and what the planner predicted for them."""
+        predictions = await self._store.predictions.of_job(job.id)
+        formed = await self._store.generations(job.id) if predictions else []
+        found = [
+            PredictedValue(metric, each.number, each.start_step, float(value))
+            for each in formed
+            for metric, field in _PREDICTED.items()
+            if metric in selection.metrics
+            and isinstance(value := predictions.get(each.number, {}).get(field), int | float)
+        ]
+        return await self._store.curves.read(job.id, selection), found
 
     async def incidents(self, job: JobRow) -> list[Incident]:
         """Return the incidents, oldest first."""

@@ -21,6 +21,7 @@ from regroup.service.policy.lost_time import GenerationProgress
 from regroup.service.store import history
 from regroup.service.store.access.audit import AuditStore, Change, audited, record_change
 from regroup.service.store.access.identities import IdentityStore
+from regroup.service.store.curves import CurveStore
 from regroup.service.store.hooks.hook_store import HookStore
 from regroup.service.store.jobs import jobs
 from regroup.service.store.jobs.generation_progress import progress_of
@@ -69,6 +70,7 @@ class Store:
         self.changes = Changes()
         self.queue = QueueStore(database, self.changes)
         self.nodes = NodeStore(database, self.changes)
+        self.curves = CurveStore(database)
         self.predictions = PredictionStore(database, self.changes)
         self.identities = IdentityStore(database)
         self.audit = AuditStore(database)

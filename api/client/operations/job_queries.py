@@ -69,6 +69,15 @@ def ledger(job: str, project: str) -> Request[history.Ledger]:
     return Request("GET", url_path("jobs", job, "ledger"), to_model(history.Ledger), params={"project": project})
 
 
+def curves(
+    job: str, project: str, metrics: Sequence[str], points: int, from_step: int, to_step: int | None
+) -> Request[history.Curves]:
+    """Get curves of metrics of a job."""
+    span: Params = {"points": points, "from_step": from_step, "to_step": to_step}
+    params: Params = {"project": project, "metric": list(metrics), **span}
+    return Request("GET", url_path("jobs", job, "curves"), to_model(history.Curves), params=params)
+
+
 def checkpoints(job: str, project: str, *, removed: bool) -> Request[list[history.Checkpoint]]:
     """List the checkpoints of a job."""
 

@@ -89,7 +89,9 @@ def test_jobs_and_get_find_a_job_by_id_and_name(cli, spec, job) -> None:
     assert "QUEUED" in shown and name in shown
 
 
-@pytest.mark.parametrize("verb", ["get", "why", "steps", "events", "checkpoints", "cancel", "watch", "logs", "stacks"])
+@pytest.mark.parametrize(
+    "verb", ["get", "why", "curves", "steps", "events", "checkpoints", "cancel", "watch", "logs", "stacks"]
+)
 def test_an_unknown_job_gives_one_line_and_its_exit_code(cli, verb: str) -> None:
     done = cli(verb, "no-such-job")
     assert done.code == 4 and done.out == "" and done.err.startswith("error: ") and "no-such-job" in done.err
@@ -106,6 +108,14 @@ def test_cancel_and_wait(cli, spec, job) -> None:
     assert cli("watch", job, "--json").code == 1
     done = cli("watch", job)
     assert done.code == 1 and "state CANCELLED (cancelled_by_user)" in done.out and f"regroup why {job}" in done.err
+
+
+def test_curves_show_means_of_neighbouring_steps(cli, server, job) -> None:
+    assert cli("curves", job).out.split() == ["STEP"]
+    server.start_job(job)
+    found = cli("curves", job, "--metric", "loss", "--metric", "step_s").out
+    assert found.split()[:4] == ["STEP", "LOSS", "STEP_S", "1"] and "each line is the mean" not in found
+    assert cli("curves", job, "--json", "--metric", "loss").json["curves"][0]["committed"]["steps"] == [1]
 
 
 def test_why_shows_the_reason_of_a_pending_job(cli, server, job) -> None:

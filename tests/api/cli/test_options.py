@@ -22,7 +22,19 @@ def elsewhere(cli: Callable[..., Any], spec: Path) -> tuple[str, str]:
     return job["id"], job["name"]
 
 
-IN_A_PROJECT = ["get", "why", "watch", "logs", "steps", "events", "checkpoints", "evidence", "stacks", "cancel"]
+IN_A_PROJECT = [
+    "get",
+    "why",
+    "watch",
+    "logs",
+    "curves",
+    "steps",
+    "events",
+    "checkpoints",
+    "evidence",
+    "stacks",
+    "cancel",
+]
 
 
 @pytest.mark.parametrize("verb", IN_A_PROJECT)
