@@ -21,6 +21,7 @@ from regroup.service.domain.errors import FieldIssue, SettingError, Unauthorized
 PATH = "/mcp"
 MAX_BODY_BYTES = 2 * 2**20
 """Largest request: the arguments of a tool with the largest job spec fit."""
+_MAX_CONNECTIONS = 256
 _BEARER = "bearer "
 _MAX_TOKEN = 8192
 
@@ -38,10 +39,14 @@ def serve_http(server: str | None, host: str, port: int) -> None:
         UnavailableError: no server was given, and none was started on this machine.
     """
     check_bind(host)
-    config = uvicorn.Config(create_app(server, host), log_level="warning", access_log=False, ws="none")
+    url = require_address(server)
     with _bind(host, port) as listener:
-        name = f"[{host}]" if ":" in host else host
-        print(f"serving MCP at http://{name}:{listener.getsockname()[1]}{PATH}", file=sys.stderr, flush=True)
+        bound = int(listener.getsockname()[1])
+        application = create_app(url, host, bound)
+        config = uvicorn.Config(
+            application, log_level="warning", access_log=False, ws="none", limit_concurrency=_MAX_CONNECTIONS
+        )
+        print(f"serving MCP at http://{_in_url(host)}:{bound}{PATH}", file=sys.stderr, flush=True)
         uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -68,10 +73,15 @@ def check_bind(host: str) -> None:
         )
 
 
-def create_app(server: str | None, host: str) -> Starlette:
-    """Return the application. It has no rights of its own and keeps no session."""
+def create_app(url: str, host: str, port: int) -> Starlette:
+    """Return the application. It has no rights of its own and keeps no session.
+
+    Args:
+        url: URL of the API.
+        host: bound address.
+        port: bound port: requests of pages at other ports of this machine are refused.
+    """
     confirmations = Confirmations()
-    url = require_address(server)  # an unknown server is refused now, not at the first request
 
     @asynccontextmanager
     async def identify(context: Context) -> AsyncGenerator[Caller]:
@@ -79,11 +89,8 @@ def create_app(server: str | None, host: str) -> Starlette:
         async with connect_async(url, token=token) as client:
             yield _caller(client, token, confirmations)
 
-    names = (f"[{host}]" if ":" in host else host, "127.0.0.1", "localhost", "[::1]")
-    security = TransportSecuritySettings(
-        allowed_hosts=[f"{name}{port}" for name in names for port in ("", ":*")],
-        allowed_origins=[f"http://{name}{port}" for name in names for port in ("", ":*")],
-    )
+    names = [f"{name}:{port}" for name in {_in_url(host), "127.0.0.1", "localhost", "[::1]"}]
+    security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
     return create_server(identify).streamable_http_app(
         streamable_http_path=PATH,
         stateless_http=True,
@@ -92,6 +99,10 @@ def create_app(server: str | None, host: str) -> Starlette:
         transport_security=security,
         host=host,
     )
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _bind(host: str, port: int) -> socket.socket:

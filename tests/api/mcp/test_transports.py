@@ -92,12 +92,18 @@ async def test_requests_of_other_hosts_and_origins_are_refused(live: Any) -> Non
         token = {**ACCEPT, "Authorization": f"Bearer {live.token}"}
         accepted = await http.post(url, json=INITIALIZE, headers=token)
         assert accepted.status_code == 200, accepted.text
+        own = url.removesuffix("/mcp").replace("127.0.0.1", "localhost")
+        accepted = await http.post(url, json=INITIALIZE, headers={**token, "Origin": own, "Host": own[7:]})
+        assert accepted.status_code == 200, accepted.text
         for headers, status in (
             ({"Origin": "https://evil.example"}, 403),
             ({"Origin": "http://127.0.0.1.evil.example"}, 403),
             ({"Origin": "null"}, 403),
+            ({"Origin": "http://127.0.0.1:3000"}, 403),
+            ({"Origin": "http://localhost"}, 403),
             ({"Host": "evil.example"}, 421),
             ({"Host": "127.0.0.1.evil.example:80"}, 421),
+            ({"Host": "127.0.0.1:3000"}, 421),
         ):
             answer = await http.post(url, json=INITIALIZE, headers={**token, **headers})
             assert answer.status_code == status, headers

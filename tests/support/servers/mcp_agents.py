@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -75,13 +76,14 @@ async def agent_of_user(environment: Mapping[str, str]) -> AsyncIterator[Agent]:
 @asynccontextmanager
 async def mcp_over_http(url: str) -> AsyncIterator[str]:
     """Serve the application of `regroup mcp --http` in this process; yield its URL."""
-    config = uvicorn.Config(create_app(url, "127.0.0.1"), port=0, log_config=None, ws="none")
-    server = _QuietServer(config)
-    serving = asyncio.create_task(server.serve())
-    await asyncio.wait_for(server.up.wait(), 20)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}{PATH}"
-    server.should_exit = True
-    await serving
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        server = _QuietServer(uvicorn.Config(create_app(url, "127.0.0.1", port), log_config=None, ws="none"))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        await asyncio.wait_for(server.up.wait(), 20)
+        yield f"http://127.0.0.1:{port}{PATH}"
+        server.should_exit = True
+        await serving
 
 
 @asynccontextmanager
