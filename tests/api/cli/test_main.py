@@ -110,12 +110,8 @@ def test_cancel_and_wait(cli, spec, job) -> None:
     assert done.code == 1 and "state CANCELLED (cancelled_by_user)" in done.out and f"regroup why {job}" in done.err
 
 
-def test_curves_show_means_of_neighbouring_steps(cli, server, job) -> None:
+def test_curves_of_a_job_without_steps_are_an_empty_table(cli, job) -> None:
     assert cli("curves", job).out.split() == ["STEP"]
-    server.start_job(job)
-    found = cli("curves", job, "--metric", "loss", "--metric", "step_s").out
-    assert found.split()[:4] == ["STEP", "LOSS", "STEP_S", "1"] and "each line is the mean" not in found
-    assert cli("curves", job, "--json", "--metric", "loss").json["curves"][0]["committed"]["steps"] == [1]
 
 
 def test_why_shows_the_reason_of_a_pending_job(cli, server, job) -> None:
@@ -176,6 +172,12 @@ def test_every_command_shows_a_job_with_an_incident(cli, server, story, job) -> 
     table = summary[summary.index("") + 1 : summary.index("", summary.index("") + 1)]
     assert table[0].split() == header and len(table) == 21 and table[-1].split()[0] == "150"
     assert summary[-1] == "20 of 150 steps; --last N or --all prints each"
+
+    curves = cli("curves", job, "--metric", "loss", "--metric", "step_s", "--points", 10).out.splitlines()
+    assert curves[0].split() == ["STEP", "LOSS", "STEP_S"] and [line.split()[0] for line in curves[1:3]] == ["15", "30"]
+    assert curves[-1] == "each line is the mean of up to 15 steps; --points N shows more"
+    loss = cli("curves", job, "--json", "--metric", "loss", "--from", 140).json["curves"][0]
+    assert loss["committed"]["steps"] == list(range(140, 151))
 
     events = [json.loads(line) for line in cli("events", job, "--json").out.splitlines()]
     assert [event["number"] for event in events] == list(range(1, len(events) + 1))
