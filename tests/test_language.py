@@ -26,10 +26,17 @@ def test_enforced_paths_define_no_name_with_a_replaced_word() -> None:
 
 
 def test_subjects_of_commits_name_an_area_and_start_with_an_imperative() -> None:
-    problems = [
-        f"{commit} {subject}: {text}" for commit, subject in language.subjects() for text in check_subject(subject)
-    ]
-    assert problems == []
+    assert "\n".join(map(str, language.check_subjects())) == ""
+
+
+def test_the_check_of_the_project_includes_its_commits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(language, "clean_files", lambda *_: [])
+    monkeypatch.setattr(language, "subjects", lambda: [("1a2b3c4d", "store: fix it"), ("5e6f7a8b", "Fixed the order")])
+    assert language.main([]) == 1
+    shown = capsys.readouterr().out
+    assert "commit 5e6f7a8b" in shown and "1a2b3c4d" not in shown
 
 
 # ------------------------------------------------------------------------------------------------ the rules

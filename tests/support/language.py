@@ -166,8 +166,15 @@ def subjects(base: str | None = None) -> list[tuple[str, str]]:
     return [(commit, subject) for commit, subject in (line.split("\t", 1) for line in log.splitlines())]
 
 
+def check_subjects() -> Iterator[Violation]:
+    """Yield what is wrong with the subjects of the project's commits."""
+    for commit, subject in subjects():
+        for problem in check_subject(subject):
+            yield Violation(f"commit {commit}", 1, "subject", subject, problem)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the violations of the chosen paths; return 1 if there is any."""
+    """Print the violations of the chosen paths, or else of the project and its commits; return 1 if there is any."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.language", description="Find phrases to avoid.")
     parser.add_argument("paths", nargs="*", help="files, folders or globs; the enforced paths when left out")
     parser.add_argument("--report", action="store_true", help="print every violation (the default)")
@@ -186,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = (
             check_files(chosen)
             if chosen
-            else [*check_files(clean_files()), *check_names(clean_files(CLEAN_NAMES_FILE))]
+            else [*check_files(clean_files()), *check_names(clean_files(CLEAN_NAMES_FILE)), *check_subjects()]
         )
     if options.summary:
         for heading, key in (("file", "path"), ("hint", "hint")):
