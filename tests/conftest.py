@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: leaks, PostgreSQL, Prometheus, Redis, S3, the token, the wheel, requirements."""
+"""Fixtures that all tests share: leaks, a live server, PostgreSQL, Prometheus, Redis, S3, the token, the wheel, requirements."""
 
 from hypothesis import settings
 
@@ -13,6 +13,8 @@ pytest_plugins = [
     "tests.support.servers.prometheus",
     "tests.support.servers.redis",
     "tests.support.servers.s3",
+    "tests.support.servers.live_server",
+    "tests.support.console.signed_in_page",
     "tests.support.servers.token",
     "tests.support.packages.wheel",
     "tests.support.inputs.job_story",

@@ -1,0 +1,110 @@
+/** A table of up to 100,000 rows: only those in view are in the document. */
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+
+export interface Column<T> {
+  id: string;
+  label: string;
+  cell: (row: T) => ComponentChildren;
+  isNumber?: boolean;
+  /** Width in `rem`; a column without one takes what is left. */
+  width?: number;
+}
+
+const ROW_HEIGHT_PX = 34;
+const MARGIN_ROWS = 12;
+
+/**
+ * Show rows. The height of the table is that of its container, which scrolls.
+ *
+ * `onNearEnd` is called when the reader comes near the last row, to load more. `total` is the number of all rows, if
+ * more exist than `rows` has.
+ */
+export function DataTable<T>(props: {
+  label: string;
+  columns: readonly Column<T>[];
+  rows: readonly T[];
+  rowKey: (row: T) => string;
+  /** Key of the row that has the focus of the keyboard. */
+  current?: string | undefined;
+  onNearEnd?: () => void;
+  total?: number;
+}) {
+  const { columns, rows, rowKey, current, onNearEnd } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const [view, setView] = useState({ top: 0, height: 800 });
+  const measure = () => {
+    const element = box.current;
+    if (element !== null) setView({ top: element.scrollTop, height: element.clientHeight });
+  };
+  useLayoutEffect(measure, []);
+  useEffect(() => {
+    const observer = new ResizeObserver(measure);
+    if (box.current) observer.observe(box.current);
+    return () => observer.disconnect();
+  }, []);
+  const first = Math.max(0, Math.floor(view.top / ROW_HEIGHT_PX) - MARGIN_ROWS);
+  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW_HEIGHT_PX) + MARGIN_ROWS);
+  useEffect(() => {
+    if (last >= rows.length) onNearEnd?.();
+  }, [last, rows.length]);
+  useEffect(() => {
+    const index = current === undefined ? -1 : rows.findIndex((row) => rowKey(row) === current);
+    const element = box.current;
+    if (index < 0 || element === null) return;
+    const top = index * ROW_HEIGHT_PX;
+    if (top < element.scrollTop) element.scrollTop = top;
+    else if (top + 2 * ROW_HEIGHT_PX > element.scrollTop + element.clientHeight) {
+      element.scrollTop = top + 2 * ROW_HEIGHT_PX - element.clientHeight;
+    }
+  }, [current, rows, rowKey]);
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: the rows scroll with the keyboard
+    <section class="table-box" ref={box} onScroll={measure} tabIndex={0} aria-label={props.label}>
+      <table aria-rowcount={(props.total ?? rows.length) + 1}>
+        <colgroup>
+          {columns.map((column) => (
+            <col key={column.id} style={column.width === undefined ? {} : { width: `${column.width}rem` }} />
+          ))}
+        </colgroup>
+        <thead>
+          <tr>
+            {columns.map((column) => (
+              <th key={column.id} scope="col" class={column.isNumber ? "number" : ""}>
+                {column.label}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          <Spacer rows={first} columns={columns.length} />
+          {rows.slice(first, last).map((row, index) => (
+            <tr
+              key={rowKey(row)}
+              aria-rowindex={first + index + 2}
+              aria-current={rowKey(row) === current ? "true" : undefined}
+              style={{ height: `${ROW_HEIGHT_PX}px` }}
+            >
+              {columns.map((column) => (
+                <td key={column.id} class={column.isNumber ? "number" : ""}>
+                  {column.cell(row)}
+                </td>
+              ))}
+            </tr>
+          ))}
+          <Spacer rows={rows.length - last} columns={columns.length} />
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function Spacer({ rows, columns }: { rows: number; columns: number }) {
+  if (rows <= 0) return null;
+  return (
+    <tr>
+      <td colSpan={columns} class="spacer" style={{ height: `${rows * ROW_HEIGHT_PX}px` }} />
+    </tr>
+  );
+}

@@ -1,0 +1,36 @@
+/** The list of keys, opened with `?`. */
+
+import { PAGES } from "../pages";
+import { isHelpOpen, pageKeys } from "../state/keys";
+import { Dialog } from "./dialog";
+
+export function KeyboardHelp() {
+  if (!isHelpOpen.value) return null;
+  const close = () => {
+    isHelpOpen.value = false;
+  };
+  return (
+    <Dialog title="Keys" onClose={close}>
+      <dl class="keys">
+        {PAGES.filter((each) => each.nav).map((each) => (
+          <Row key={each.pattern} keys={`g ${each.nav?.key}`} label={each.nav?.label ?? ""} />
+        ))}
+        <Row keys="/" label="Go to the filter" />
+        {pageKeys.value.map((each) => (
+          <Row key={each.key} keys={each.key} label={each.label} />
+        ))}
+      </dl>
+    </Dialog>
+  );
+}
+
+function Row({ keys, label }: { keys: string; label: string }) {
+  return (
+    <div>
+      <dt>
+        <kbd>{keys}</kbd>
+      </dt>
+      <dd>{label}</dd>
+    </div>
+  );
+}

@@ -1,0 +1,61 @@
+/** One connection per page that says what changed. Pages load again what they show. */
+
+import { signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { follow } from "../api/event-stream";
+
+/** Something changed. `job` is absent for a change that belongs to no job. */
+export interface Change {
+  number: number;
+  kind: string;
+  job?: string | null;
+  project?: string | null;
+}
+
+/** False while the connection is lost; the shell shows it. */
+export const isConnected = signal(true);
+
+const PAUSE_MS = 150;
+const listeners = new Set<(changes: readonly Change[]) => void>();
+let collected: Change[] = [];
+let timer: ReturnType<typeof setTimeout> | undefined;
+
+/** Connect. Call once after the sign-in. */
+export function connectChanges(): () => void {
+  return follow("/v1/changes?follow=true", {
+    onEvent: (event) => {
+      collected.push(JSON.parse(event.data) as Change);
+      if (timer === undefined) timer = setTimeout(deliver, PAUSE_MS);
+    },
+    onConnection: (connected) => {
+      // What changed while the connection was lost comes from the stream, which resumes after its last event.
+      isConnected.value = connected;
+    },
+  });
+}
+
+/** Call `onChange` soon after changes that `concerns` accepts, at most once per 150 ms. */
+export function useChanges(
+  concerns: (change: Change) => boolean,
+  onChange: (changes: readonly Change[]) => void,
+): void {
+  const newest = useRef({ concerns, onChange });
+  newest.current = { concerns, onChange };
+  useEffect(() => {
+    const listener = (changes: readonly Change[]) => {
+      const found = changes.filter(newest.current.concerns);
+      if (found.length > 0) newest.current.onChange(found);
+    };
+    listeners.add(listener);
+    return () => {
+      listeners.delete(listener);
+    };
+  }, []);
+}
+
+function deliver(): void {
+  timer = undefined;
+  const changes = collected;
+  collected = [];
+  for (const listener of listeners) listener(changes);
+}
