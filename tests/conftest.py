@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: leaks, a live server, PostgreSQL, Prometheus, Redis, S3, the token, the wheel, requirements."""
+"""Fixtures that all tests share: leaks, servers, the console, the token, the wheel, requirements."""
 
 from hypothesis import settings
 

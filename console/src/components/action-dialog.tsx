@@ -44,7 +44,11 @@ export function ActionDialog<T>(props: {
     setProblem(undefined);
     action.run(true).then(
       (found) => isCurrent && setPreview(() => found),
-      (error) => isCurrent && (setPreview(undefined), setProblem(toProblem(error))),
+      (error) => {
+        if (!isCurrent) return;
+        setPreview(undefined);
+        setProblem(toProblem(error));
+      },
     );
     return () => {
       isCurrent = false;
