@@ -13,6 +13,8 @@ from starlette.routing import BaseRoute
 from regroup import __version__
 from regroup.api.web import problems
 from regroup.api.web.authenticator import Authenticator
+from regroup.api.web.console import pages
+from regroup.api.web.console.files import ConsoleFiles
 from regroup.api.web.descriptions import TAGS, describe_operations, describe_properties
 from regroup.api.web.examples import add_examples
 from regroup.api.web.http import Guard, PageTokens
@@ -102,6 +104,7 @@ def create_app(services: Services, token: ApiToken) -> FastAPI:
         services.store, services.authentication, external, authenticator.owner, services.clock, settings.session_s
     )
     app.add_middleware(Guard, authenticator, browsers, public_hosts=settings.public_hosts, has_tls=settings.has_tls)
+    app.state.console = ConsoleFiles()
     app.state.open_streams = OpenStreams()
     app.add_middleware(EndStreams, streams=app.state.open_streams)
     return app
@@ -139,7 +142,7 @@ async def _build_routes(app: FastAPI) -> None:
 
 def _create_app(lifespan: Any = None) -> FastAPI:
     app = _empty_app(lifespan)
-    problems.install(app, [route for router in _ROUTERS for route in router.routes])
+    problems.install(app, [*(route for router in _ROUTERS for route in router.routes), *pages.ROUTES])
     app.router.routes.extend(_included_routers())
     return app
 
@@ -167,7 +170,7 @@ def _included_routers() -> Sequence[BaseRoute]:
     own = len(app.router.routes)
     for router in _ROUTERS:
         app.include_router(router, dependencies=[] if router is ops.router else [TOKEN])
-    return app.router.routes[own:]
+    return [*app.router.routes[own:], *pages.ROUTES]
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -18,6 +18,8 @@ SIGN_IN = "/sign-in"
 """Path of the link that signs a browser in."""
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/v1/sign-in", SIGN_IN})
 """Paths that answer without the token: for probes, and for clients that do not have one yet."""
+CONSOLE = "/console"
+"""Path of the console. Its page and files have no data, and its page asks for the sign-in."""
 CHALLENGES = ('Bearer realm="regroup"', 'Basic realm="regroup"')
 """Values of `WWW-Authenticate`. With Basic, a browser asks for the token itself: its password, with any user name.
 
@@ -45,6 +47,8 @@ class SenderHeaders:
     fetch_sites: Sequence[str] = ()
     authorizations: Sequence[str] = ()
     cookies: Sequence[str] = ()
+    fetch_modes: Sequence[str] = ()
+    fetch_destinations: Sequence[str] = ()
     proofs: Sequence[str] = ()
 
 
@@ -57,12 +61,15 @@ class Refusal:
     detail: str
 
 
-def refusal_of(sender: SenderHeaders, public_hosts: Sequence[str] = ()) -> Refusal | None:
+def refusal_of(
+    sender: SenderHeaders, public_hosts: Sequence[str] = (), *, accepts_links: bool = False
+) -> Refusal | None:
     """Return why no request of this sender is allowed, whatever its token; None if it is allowed.
 
     Args:
         sender: headers of the request.
         public_hosts: names of the server in addition to loopback.
+        accepts_links: pages of other sites may have a link that a person follows to this path.
     """
     host = sender.hosts[0] if len(sender.hosts) == 1 else ""
     if not is_loopback(host) and _name_in(host) not in public_hosts:
@@ -73,7 +80,7 @@ def refusal_of(sender: SenderHeaders, public_hosts: Sequence[str] = ()) -> Refus
         if not _is_own(origin, host):
             return Refusal("forbidden", f"requests from pages of {origin!r} are not allowed")
     for site in sender.fetch_sites:
-        if site not in _OWN_SITES:
+        if site not in _OWN_SITES and not (accepts_links and _is_followed_link(sender)):
             return Refusal("forbidden", f"requests from other pages are not allowed (Sec-Fetch-Site: {site!r})")
     return None
 
@@ -86,6 +93,16 @@ def refusal_of_change(sender: SenderHeaders, method: str) -> Refusal | None:
         "a change with the cookie of a browser needs `Sec-Fetch-Site: same-origin` or `Origin`; send a token instead"
     )
     return Refusal("forbidden", detail)
+
+
+def is_open(path: str) -> bool:
+    """Return True for a path that answers without the token."""
+    return path in OPEN_PATHS or _is_of_console(path)
+
+
+def accepts_links(method: str, path: str) -> bool:
+    """Return True for a page to which pages of other sites may link, for example a dashboard: those of the console."""
+    return method in ("GET", "HEAD") and _is_of_console(path)
 
 
 def is_page(method: str, path: str) -> bool:
@@ -143,6 +160,15 @@ def is_loopback(netloc: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _is_of_console(path: str) -> bool:
+    return path in ("/", CONSOLE) or path.startswith(f"{CONSOLE}/")
+
+
+def _is_followed_link(sender: SenderHeaders) -> bool:
+    """Return True if a browser loads the page into a window of its own, and not into a part of the other page."""
+    return tuple(sender.fetch_modes) == ("navigate",) and tuple(sender.fetch_destinations) == ("document",)
 
 
 def _name_in(netloc: str) -> str:

@@ -28,7 +28,7 @@ MAX_PIECE_BYTES = 8 * 1024 * 1024
 class Guard:
     """Middleware that finds the identity of a request, and refuses requests without one and bodies that are too large.
 
-    The identity is `scope["state"]["identity"]`, and `identify` finds it again. Paths in `access.OPEN_PATHS` have none.
+    The identity is `scope["state"]["identity"]`, and `identify` finds it again. Paths of `access.is_open` have none.
     """
 
     def __init__(
@@ -81,14 +81,16 @@ class Guard:
 
     async def _authenticate(self, scope: Scope, headers: Headers, path: str) -> Response | None:
         """Store the identity in the scope; return the refusal if there is none."""
-        sender = _sender(headers)
-        refused = access.refusal_of(sender, self._public_hosts)
+        sender, method = _sender(headers), str(scope["method"])
+        own_path = path.removeprefix(str(scope.get("root_path", "")))
+        accepts_links = access.accepts_links(method, own_path)
+        refused = access.refusal_of(sender, self._public_hosts, accepts_links=accepts_links)
         if refused is not None:
             advice = "; paste the link into the address bar" if path == access.SIGN_IN else ""
             return problem(refused.code, refused.detail + advice, path)
-        if path in access.OPEN_PATHS:
+        if access.is_open(own_path):
             return None
-        method, cookie = str(scope["method"]), access.session_cookie(sender, has_tls=self._has_tls)
+        cookie = access.session_cookie(sender, has_tls=self._has_tls)
         if sender.authorizations or cookie is None:
             token = access.token_of(sender)
             identify = partial(self._authenticator.identify, token, has_header=bool(sender.authorizations))
@@ -117,6 +119,8 @@ def _sender(headers: Headers) -> access.SenderHeaders:
         fetch_sites=headers.getlist("sec-fetch-site"),
         authorizations=headers.getlist("authorization"),
         cookies=headers.getlist("cookie"),
+        fetch_modes=headers.getlist("sec-fetch-mode"),
+        fetch_destinations=headers.getlist("sec-fetch-dest"),
         proofs=headers.getlist(access.PROOF_HEADER),
     )
 

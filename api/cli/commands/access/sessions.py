@@ -18,6 +18,9 @@ app = typer.Typer(
 )
 
 NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the link, but open no browser.")]
+Page = Annotated[
+    str, typer.Argument(metavar="[PAGE]", help="Page to open, for example `jobs/ID/story`.  [default: the overview]")
+]
 Subject = Annotated[
     str | None,
     typer.Option("--of", metavar="IDENTITY", help="Only sessions of this person.  [default: all you see]"),
@@ -27,9 +30,10 @@ SessionId = Annotated[
 ]
 
 
-def console(no_browser: NoBrowser = False, server: Server = None, as_json: AsJson = False) -> None:
-    """Sign a browser in to the server, with a link that is valid once and for ten minutes."""
+def console(page: Page = "", no_browser: NoBrowser = False, server: Server = None, as_json: AsJson = False) -> None:
+    """Open the console in a browser and sign in, with a link that is valid once and for ten minutes."""
     import webbrowser
+    from urllib.parse import quote
 
     from regroup.api.cli.common.connection import connect
     from regroup.api.client.connection.address import socket_path
@@ -40,6 +44,8 @@ def console(no_browser: NoBrowser = False, server: Server = None, as_json: AsJso
             raise ForbiddenError(f"browsers cannot connect to {client.url}; let the server listen on an address")
         link = client.session_link()
     url = f"{client.url}{link.path}"
+    if page:
+        url += f"&page={quote(page.removeprefix('/console').lstrip('/'), safe='')}"
     if as_json:
         print_json({"url": url, "expires_at": link.expires_at})
         return

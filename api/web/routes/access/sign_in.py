@@ -9,15 +9,15 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
-from regroup.api.web.access import SIGN_IN, cookie_name
+from regroup.api.web.access import CONSOLE, SIGN_IN, cookie_name
+from regroup.api.web.console.links import MAX_LENGTH, is_page
 from regroup.api.web.operation import OperationRoute
 from regroup.api.web.routes.dependencies import TheServices, TheSessions, get_address
 from regroup.api.web.session_storage import PROOF_KEY
 from regroup.service.domain.errors import UnauthorizedError
 
-NEXT_PAGE = "/docs"
-"""Page that a browser shows after the sign-in."""
 _OPEN_A_LINK = "Type `regroup console` in a terminal. It prints a link to this page that signs your browser in, once."
+_NO_PAGE = "This link is not valid: it leads to no page of the console. `regroup console` opens a new one."
 _PREFETCHED = "This page is not loaded in advance, because its link is valid once. Open it."
 _PAGE = Template(
     """<!DOCTYPE html>
@@ -47,10 +47,13 @@ async def sign_in(
     sessions: TheSessions,
     services: TheServices,
     code: Annotated[str, Query(max_length=200, description="Code of the link")] = "",
+    page: Annotated[str, Query(max_length=MAX_LENGTH, description="Page of the console that is shown then")] = "",
 ) -> HTMLResponse:
-    """Begin a session with the code of a link: set its cookie, store its proof in the browser, open the next page."""
+    """Begin a session with the code of a link: set its cookie, store its proof in the browser, open the console."""
     if not code:
         return _page(_OPEN_A_LINK)
+    if not is_page(page):
+        return _page(_NO_PAGE, status=400)
     if "prefetch" in request.headers.get("sec-purpose", "") + request.headers.get("purpose", ""):
         return _page(_PREFETCHED, status=403)
     agent = request.headers.get("user-agent", "")
@@ -58,7 +61,7 @@ async def sign_in(
         session = await sessions.sign_in(code, get_address(request), agent)
     except UnauthorizedError as error:
         return _page(f"You are not signed in: {error}.", status=403)
-    nonce, next_page = secrets.token_urlsafe(16), f"{request.scope.get('root_path', '')}{NEXT_PAGE}"
+    nonce, next_page = secrets.token_urlsafe(16), f"{request.scope.get('root_path', '')}{CONSOLE}/{page}"
     values = {"key": json.dumps(PROOF_KEY), "proof": json.dumps(session.proof), "next": json.dumps(next_page)}
     shown = _page("You are signed in.", _SCRIPT.substitute(values, nonce=nonce), nonce)
     has_tls, duration_s = services.settings.has_tls, session.row.expires_at - session.row.created_at

@@ -41,4 +41,7 @@ def test_console_opens_a_link_whose_session_is_listed_and_ended(cli: Cli, server
 def test_console_prints_the_link_only(cli: Cli, server: AppServer, opened: list[str]) -> None:
     shown = cli("console", "--no-browser")
     assert shown.out.startswith(f"{server.url}/sign-in?code=") and "it works once" in shown.err
+    link = cli("console", "/console/jobs/x?filter=state:RUNNING", "--no-browser").out.strip()
+    with httpx2.Client(trust_env=False) as browser:
+        assert 'location.replace("/console/jobs/x?filter=state:RUNNING")' in browser.get(link).text
     assert cli("console", "--json").json["url"].startswith(server.url) and opened == []

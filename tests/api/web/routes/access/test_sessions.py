@@ -61,7 +61,7 @@ async def test_a_link_signs_in_once_and_its_page_is_not_stored(live: Any) -> Non
     link = await link_of(live.http)
     async with browser_at(live.url) as browser:
         shown = await browser.sign_in(link)
-        assert shown.status_code == 200 and 'location.replace("/docs")' in shown.text
+        assert shown.status_code == 200 and 'location.replace("/console/")' in shown.text
         assert shown.headers["Cache-Control"] == "no-store" and shown.headers["Referrer-Policy"] == "no-referrer"
         policy, nonce = shown.headers["Content-Security-Policy"], re.search('nonce="([^"]+)"', shown.text)
         assert nonce and f"script-src 'nonce-{nonce[1]}'" in policy and "default-src 'none'" in policy
