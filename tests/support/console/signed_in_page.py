@@ -58,7 +58,7 @@ async def sign_in(context: "BrowserContext", url: str, token: str) -> None:
     answer = await context.request.post(f"{url}/v1/session-links", headers={"Authorization": f"Bearer {token}"})
     assert answer.ok, await answer.text()
     page = await context.new_page()
-    await page.goto((await answer.json())["url"])
+    await page.goto(url + (await answer.json())["path"])
     await page.wait_for_url("**/console/**")
     await page.close()
 
