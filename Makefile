@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-more test-all test-alone test-waiting fuzz contract mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-api bench-resize bench-prediction gpu gpu-bundle clean
+.PHONY: help setup demo test test-more test-all test-alone test-waiting fuzz contract mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-api bench-resize bench-console bench-prediction gpu gpu-bundle clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -115,6 +115,9 @@ bench-resize: $(STAMP) ## pause while a job is resized, compared with Ray Train
 
 bench-faults: $(STAMP) ## cost of each kind of failure, twenty trials each
 	@$(BIN)/python -m benchmarks.faults --json benchmarks/results/faults.json
+
+bench-console: $(STAMP) ## first load, list of many jobs, events and open pages of the console; needs PostgreSQL and Chromium
+	@$(BIN)/python -m benchmarks.console --json benchmarks/results/console.json
 
 bench-prediction: $(STAMP) ## step times that the planner predicts after a probe, compared with real ones
 	@$(BIN)/python -m benchmarks.prediction --json benchmarks/results/prediction.json

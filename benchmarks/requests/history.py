@@ -22,8 +22,11 @@ def job_id(number: int) -> str:
     return f"job_{number:020}"
 
 
-async def fill(url: str, spec: dict[str, Any], count: int, points: int) -> None:
-    """Create the schema, `count` jobs of which some are queued, and `points` metric points of the first ones."""
+async def fill(url: str, spec: dict[str, Any], count: int, points: int, *, are_newest: bool = False) -> None:
+    """Create the schema, `count` jobs of which some are queued, and `points` metric points of the first ones.
+
+    With `are_newest`, the newest jobs have the points: those at the top of a list.
+    """
     await (await Store.open(url)).close()
     engine = create_async_engine(url)
     async with engine.begin() as connection:
@@ -40,7 +43,8 @@ async def fill(url: str, spec: dict[str, Any], count: int, points: int) -> None:
             ]  # fmt: skip
             await connection.execute(events.insert(), states)
         each = min(points, _POINTS_PER_JOB)
-        holders = sa.select(jobs.c.id).order_by(jobs.c.id).limit(max(1, points // each)).subquery()
+        order = jobs.c.id.desc() if are_newest else jobs.c.id
+        holders = sa.select(jobs.c.id).order_by(order).limit(max(1, points // each)).subquery()
         await connection.execute(_insert_points(engine.dialect.name, holders, each))
         await connection.execute(sa.text("ANALYZE"))
     await engine.dispose()

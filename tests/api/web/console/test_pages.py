@@ -8,10 +8,10 @@ from typing import Any
 import httpx2
 import pytest
 import uvicorn
+from tests.api.conftest import QuietServer
 
 from regroup.api.web.access import SenderHeaders, accepts_links, is_open, refusal_of
 from regroup.api.web.console.files import ConsoleFiles
-from tests.api.conftest import QuietServer
 from tests.api.web.routes.access.test_sessions import browser_at, link_of
 
 PAGE = '<!doctype html><base href="/console/" /><title>regroup</title><script type="module" src="./assets/a-1.js">'
