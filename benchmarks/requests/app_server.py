@@ -23,6 +23,7 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from benchmarks.requests.idle_cluster import IdleCluster
 from regroup.api.app import create_app
 from regroup.api.web.authenticator import Authenticator
 from regroup.api.web.connections import connection_class
@@ -147,8 +148,7 @@ async def serve(database: str, state_dir: Path) -> None:
     assert lease is not None, "nothing else uses the database"
     watch, token = Stopwatch(), ensure_token(settings.token_path, create=settings.token_file is None)
     metrics = Metrics(store, rule_of(settings))
-    # No request of the benchmark asks for nodes.
-    services = Services(store, cast(Cluster, None), settings, render_metrics=metrics.render)
+    services = Services(store, cast(Cluster, IdleCluster()), settings, render_metrics=metrics.render)
     with _measured(watch):
         app = create_app(services, token)
         config = uvicorn.Config(

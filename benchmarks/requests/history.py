@@ -67,7 +67,7 @@ def _row(number: int, spec: dict[str, Any], count: int) -> dict[str, Any]:
 def _insert_points(dialect: str, holders: sa.Subquery, each: int) -> sa.Insert:
     """Return the statement that makes all points in the database itself."""
     if dialect == "postgresql":
-        counter = sa.func.generate_series(1, each).table_valued("number")
+        counter = sa.func.generate_series(1, each).table_valued("number").render_derived()
     else:
         counter = sa.select(sa.literal(1).label("number")).cte("counter", recursive=True)
         counter = counter.union_all(sa.select(counter.c.number + 1).where(counter.c.number < each))
