@@ -24,6 +24,7 @@ from regroup.api.web.request_checks import JsonBodies
 from regroup.api.web.request_limits import RequestLimits
 from regroup.api.web.routes import (
     budgets,
+    changes,
     clusters,
     drains,
     evidence,
@@ -60,6 +61,7 @@ _ROUTERS = (
     job_plan.router,
     evidence.router,
     streams.router,
+    changes.router,
     exec.router,
     uploads.router,
     nodes.router,

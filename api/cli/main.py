@@ -67,7 +67,15 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Inspect", (inspect.jobs, inspect.get, inspect.why, watch.watch, watch.logs, inspect.stacks, exec.exec)),
     (
         "History",
-        (inspect.curves, inspect.steps, inspect.events, evidence.evidence, inspect.checkpoints, inspect.export),
+        (
+            inspect.curves,
+            inspect.steps,
+            inspect.events,
+            watch.changes,
+            evidence.evidence,
+            inspect.checkpoints,
+            inspect.export,
+        ),
     ),
     (
         "Nodes",

@@ -1,14 +1,15 @@
 """Methods of the client that return one page of a list, for programs that keep a cursor."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from regroup.api.client.connection.requests import Page
 from regroup.api.client.connection.transport import SyncTransport
-from regroup.api.client.operations import audit, hooks, job_queries, usage
+from regroup.api.client.operations import audit, changes, hooks, job_queries, usage
 from regroup.api.schemas.audit import AuditRecord
 from regroup.api.schemas.history import Event, LogPart
 from regroup.api.schemas.hooks import Delivery
 from regroup.api.schemas.jobs import JobSummary
+from regroup.api.schemas.notices import Notice, NoticeList
 from regroup.api.schemas.usage import UsageRow
 
 
@@ -91,3 +92,14 @@ class PageMethods:
     ) -> Page[Delivery]:
         """Return a page of `deliveries`."""
         return self._transport.run(hooks.deliveries(project, hook_id, state).page(cursor, size))
+
+    def changes(self, *, after: int | None = None, limit: int | None = None) -> NoticeList:
+        """Return notices of changes after a number; without one, only the number of the newest."""
+        return self._transport.run(changes.changes(after, limit))
+
+    def follow_changes(self, *, after: int | None = None) -> Iterator[Notice]:
+        """Yield notices of changes, without an end, from now on or after a number.
+
+        The first one is of kind `start`. One of kind `missed` tells that others were removed: read all objects again.
+        """
+        return self._transport.follow(changes.follow_changes(after))

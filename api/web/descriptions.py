@@ -14,6 +14,7 @@ from regroup.service.domain.layout import Layout
 TAGS: Mapping[str, str] = {
     "jobs": "Jobs: submit, list, explain, end, suspend, resize, and the checkpoints of a job.",
     "streams": "Events, steps and output of a job, as lists or as streams of server-sent events.",
+    "changes": "Notices of changes in all jobs, nodes and projects.",
     "exec": "Commands on the node of a rank, in its environment.",
     "plans": "The planner: layouts with their predicted step time and memory.",
     "probes": "Measurements of devices and links.",

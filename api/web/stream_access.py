@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from fastapi.sse import format_sse_event
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,12 +18,26 @@ INTERVAL_S = 5.0
 """Time between two checks of an open stream."""
 
 
+class Requirement(Protocol):
+    """What a stream needs while it is open. Its route puts it into `scope["state"]["requirement"]`."""
+
+    def refusal(self, identity: Identity) -> str:
+        """Return why the identity may not read the stream any more; empty if it may."""
+        ...
+
+
 @dataclass(frozen=True)
-class Requirement:
-    """The permission that a stream needs while it is open. Its route puts it into `scope["state"]["requirement"]`."""
+class ProjectPermission:
+    """A permission in one project."""
 
     permission: str
     project: str
+
+    def refusal(self, identity: Identity) -> str:
+        """Return why the identity may not read the stream any more; empty if it may."""
+        if is_allowed(identity, self.permission, self.project):
+            return ""
+        return f"{identity.subject} no longer has the permission `{self.permission}` in its project"
 
 
 class StreamAccess:
@@ -79,6 +94,4 @@ async def _refusal(identify: Callable[[], Awaitable[Identity]], required: Requir
         return str(error)
     except UnavailableError:
         return ""  # without the database, what was known remains in effect
-    if required is not None and not is_allowed(identity, required.permission, required.project):
-        return f"{identity.subject} no longer has the permission `{required.permission}` in its project"
-    return ""
+    return "" if required is None else required.refusal(identity)

@@ -12,12 +12,13 @@ from typing import Generic, TypeVar
 
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.operations.follower_queue import EndOfQueue, FollowerQueue
+from regroup.service.store.notices.notice_rows import Notice
 from regroup.service.store.rows.records import Event, JobPosition, JobRow, Step
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 from regroup.service.tasks.supervised_task import SupervisedTask
 
-RowT = TypeVar("RowT", Event, Step)
+RowT = TypeVar("RowT", Event, Step, Notice)
 IDLE_S = 5.0
 """Time without an entry after which a follower gets None."""
 QUEUE_LIMIT = 2000
@@ -29,7 +30,7 @@ _PAGE = 1000
 
 @dataclass(frozen=True)
 class Entry(Generic[RowT]):
-    """An event or a step, shared by all its followers."""
+    """An event, a step or a notice, shared by all its followers."""
 
     row: RowT
     _rendered: list[bytes] = field(default_factory=list[bytes], compare=False)

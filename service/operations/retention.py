@@ -12,6 +12,8 @@ from regroup.service.policy.hooks.retries import MAX_AGE_S
 from regroup.service.settings import Settings
 from regroup.service.store.access.audit import BATCH_RECORDS
 from regroup.service.store.hooks.deliveries import BATCH_ROWS as DELIVERY_BATCH
+from regroup.service.store.notices.notice_store import BATCH_ROWS as NOTICE_BATCH
+from regroup.service.store.notices.notice_store import KEPT_S as NOTICES_KEPT_S
 from regroup.service.store.retention import BATCH_ROWS
 from regroup.service.store.rows.records import Ledger
 from regroup.service.store.store import Store
@@ -63,6 +65,7 @@ async def remove_expired(store: Store, policy: RetentionPolicy, now: float) -> b
     kept = store.retention
     is_more = await kept.remove_idempotency_keys(now - policy.idempotency_s) == BATCH_ROWS
     is_more |= await kept.remove_node_events(now) == BATCH_ROWS
+    is_more |= await store.notices.remove_before(now - NOTICES_KEPT_S) == NOTICE_BATCH
     if policy.events_s:
         found = await kept.with_old_events(now - policy.events_s, _BATCH_JOBS)
         is_more |= len(found) == _BATCH_JOBS

@@ -20,6 +20,7 @@ from regroup.service.operations.access.external_tokens import ExternalTokens
 from regroup.service.operations.access.identities import Identities
 from regroup.service.operations.access.token_review import TokenReview
 from regroup.service.operations.auto_layout import LayoutPlanner
+from regroup.service.operations.changes.change_stream import ChangeStream
 from regroup.service.operations.followers import Followers
 from regroup.service.operations.hooks.hooks import Hooks, rules_of
 from regroup.service.operations.jobs import Jobs
@@ -114,6 +115,11 @@ class Services:
     def followers(self) -> Followers:
         """Reader for all that follow jobs."""
         return Followers(self.store, self.tasks)
+
+    @cached_property
+    def changes(self) -> ChangeStream:
+        """Reader for all that follow the changes of all objects."""
+        return ChangeStream(self.store, self.tasks, self.clock)
 
     @cached_property
     def log_followers(self) -> LogFollowers:

@@ -8,9 +8,11 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.author import CONTROLLER, Author
+from regroup.service.domain.notices import Topic
 from regroup.service.domain.versions import etag_of
 from regroup.service.policy.detection.node_quarantine import WEIGHTS, NodeEvent, NodeEventKind
 from regroup.service.store.access.audit import Change, record_change
+from regroup.service.store.notices.notice_rows import Notice, record_notices
 from regroup.service.store.rows.records import DrainRow, Lease
 from regroup.service.store.schema.json_values import plain
 from regroup.service.store.schema.tables import drains, node_events
@@ -86,6 +88,7 @@ class NodeStore:
                 await connection.execute(drains.delete().where(drains.c.node_id == row.node_id))
             after = dataclasses.asdict(row)
             await connection.execute(drains.insert().values(**after))
+            await record_notices(connection, [Notice(Topic.NODE, "drain", now, node=row.node)])
             change = Change("nodes.drain", row.node_id, before=None if before is None else dict(before), after=after)
             await record_change(connection, author, change, now)
         return row
@@ -94,10 +97,13 @@ class NodeStore:
         """Delete the drain requests for these nodes. Return the number of deleted rows."""
         mine = drains.c.node_id.in_(node_ids)
         async with self._database.write() as connection:
-            for row in (await connection.execute(sa.select(drains).where(mine))).mappings().all():
+            rows = (await connection.execute(sa.select(drains).where(mine))).mappings().all()
+            for row in rows:
                 change = Change("nodes.undrain", row["node_id"], before=dict(row))
                 await record_change(connection, author, change, now)
-            return (await connection.execute(drains.delete().where(mine))).rowcount
+            count = (await connection.execute(drains.delete().where(mine))).rowcount
+            await record_notices(connection, [Notice(Topic.NODE, "undrain", now, node=row["node"]) for row in rows])
+        return count
 
 
 async def _newest_order(connection: AsyncConnection, node: str) -> dict[str, Any] | None:
@@ -121,4 +127,6 @@ async def _add(connection: AsyncConnection, happened: Sequence[NodeEvent]) -> li
     if fresh:
         rows = [{name: plain(getattr(event, name)) for name in _FIELDS} for event in fresh]
         await connection.execute(node_events.insert(), rows)
+        changed = [Notice(Topic.NODE, event.kind, event.time_s, node=event.node) for event in fresh]
+        await record_notices(connection, changed)
     return fresh

@@ -9,9 +9,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.author import CONTROLLER, Author
 from regroup.service.domain.errors import ConflictError, NotFoundError
+from regroup.service.domain.notices import Topic
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.store.access.audit import Change, audited, record_change
 from regroup.service.store.jobs.job_writer import SUSPEND, JobWriter
+from regroup.service.store.notices.notice_rows import Notice, record_notices
 from regroup.service.store.rows.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.rows.records import Allocation, AllocationKind, JobRow, Lease, ProjectRow
 from regroup.service.store.schema.json_values import plain
@@ -74,6 +76,7 @@ class QueueStore:
             seen = ProjectRow(row.name) if before is None else ProjectRow(**before)
             change = Change("projects.put", row.name, row.name, before, after, etag_before=seen.etag)
             await record_change(connection, author, change, now)
+            await record_notices(connection, [Notice(Topic.PROJECT, "put", now, project=row.name)])
         self._changes.announce("")
 
     async def remove_project(self, name: str, *, now: float = 0.0, author: Author = CONTROLLER) -> None:
@@ -96,6 +99,7 @@ class QueueStore:
                 )
             await connection.execute(projects.delete().where(projects.c.name == name))
             await record_change(connection, author, Change("projects.delete", name, name, before), now)
+            await record_notices(connection, [Notice(Topic.PROJECT, "delete", now, project=name)])
         self._changes.announce("")
 
     async def reservations_of(self, job_id: str) -> list[Allocation]:

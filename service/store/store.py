@@ -31,6 +31,7 @@ from regroup.service.store.jobs.job_writer import Intending, JobWriter
 from regroup.service.store.jobs.totals import TotalsStore
 from regroup.service.store.ledger import ledger_of
 from regroup.service.store.nodes import NodeStore
+from regroup.service.store.notices.notice_store import NoticeStore
 from regroup.service.store.predictions import PredictionStore
 from regroup.service.store.projects import QueueStore
 from regroup.service.store.retention import RetentionStore
@@ -70,6 +71,7 @@ class Store:
         self.changes = Changes()
         self.queue = QueueStore(database, self.changes)
         self.nodes = NodeStore(database, self.changes)
+        self.notices = NoticeStore(database)
         self.curves = CurveStore(database)
         self.predictions = PredictionStore(database, self.changes)
         self.identities = IdentityStore(database)

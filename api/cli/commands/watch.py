@@ -1,7 +1,8 @@
-"""Commands that can follow a job: watch and logs."""
+"""Commands that can follow jobs: watch, logs and changes."""
 
 import sys
-from collections.abc import Generator, Sequence
+import time
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,12 +13,14 @@ from regroup.api.cli.common import exit_codes
 from regroup.api.cli.common.interrupt import continuing, stating
 from regroup.api.cli.common.options import AsJson, Job, Project, Server
 from regroup.api.cli.common.output import exit_with, print_json, print_json_lines, print_message
+from regroup.service.domain.notices import MISSED
 
 if TYPE_CHECKING:
     from regroup.api.client.client import Client
     from regroup.api.live.job_view import JobView
     from regroup.api.live.output import OutputSource
     from regroup.api.schemas.jobs import Job as JobModel
+    from regroup.api.schemas.notices import Notice
 
 StreamName = Literal["stdout", "stderr"]
 Rank = Annotated[int, typer.Option("--rank", "-r", metavar="N", min=0, help="Rank whose log is printed.")]
@@ -26,6 +29,10 @@ Generation = Annotated[
 ]
 Stream = Annotated[StreamName, typer.Option("--stream", metavar="NAME", case_sensitive=False, help="stdout or stderr.")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Continue until the job ends.")]
+AfterNumber = Annotated[
+    int | None, typer.Option("--after", metavar="N", min=0, help="Only notices with a higher number.")
+]
+FollowAll = Annotated[bool, typer.Option("--follow", "-f", help="Continue with new notices, until interrupted.")]
 _QUIET_S = 3.0
 """Time without output after which `logs -f` states that there is none yet."""
 
@@ -111,6 +118,37 @@ class _Received:
     def __call__(self) -> None:
         """Note that there was some."""
         self.is_set = True
+
+
+def changes(
+    after: AfterNumber = None, follow: FollowAll = False, server: Server = None, as_json: AsJson = False
+) -> None:
+    """Print what changed in the last hour in all jobs, nodes and projects that you see. With --follow: from now on."""
+    from regroup.api.cli.common.connection import connect
+
+    with connect(server, patient=follow) as client, stating("interrupted"):
+        found = client.follow_changes(after=after) if follow else _recent_changes(client, after or 0)
+        if as_json:
+            print_json_lines(found)
+            return
+        for notice in found:
+            print(_describe_notice(notice), flush=True)
+
+
+def _recent_changes(client: "Client", after: int) -> "Iterator[Notice]":
+    while (page := client.changes(after=after)).next_after > after:
+        yield from page.notices
+        after = page.next_after
+
+
+def _describe_notice(notice: "Notice") -> str:
+    """Return a line: number, time, object, kind, and the state of a job."""
+    when = time.strftime("%H:%M:%S", time.localtime(notice.time_s))
+    place = f"{notice.project}/{notice.job}" if notice.job else notice.node or notice.project or ""
+    about = f"{notice.kind} {notice.state or ''}".rstrip()
+    if notice.kind == MISSED:
+        about = "notices before this one were removed"
+    return f"{notice.number:8d}  {when}  {notice.topic:<7}  {place:<40}  {about}"
 
 
 @contextmanager

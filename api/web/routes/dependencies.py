@@ -12,7 +12,7 @@ from fastapi import Depends, Path, Query, Request, Security
 from fastapi.security import HTTPBearer
 
 from regroup.api.web.http import PageTokens
-from regroup.api.web.stream_access import Requirement
+from regroup.api.web.stream_access import ProjectPermission
 from regroup.service.domain.identity import Identity
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.access.sessions import Sessions
@@ -109,7 +109,7 @@ class ForJob:
         sender = sender_of(request)
         found = await services_of(request).jobs.get(job, project, sender)
         sender.require(self.permission, found.project)
-        request.state.requirement = Requirement(self.permission, found.project)
+        request.state.requirement = ProjectPermission(self.permission, found.project)
         return found
 
 

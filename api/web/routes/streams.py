@@ -4,15 +4,12 @@ A stream resumes after `Last-Event-ID`. It ends with an event `end` when the job
 client that reads too slowly gets an event `dropped` instead, and can resume.
 """
 
-import json
-import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Query
-from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from fastapi import APIRouter, Query
+from fastapi.sse import format_sse_event
 from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -20,12 +17,10 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from regroup.api.schemas import history as schemas
 from regroup.api.schemas.history import Curves, Event, EventList, Step, StepList
 from regroup.api.web import presenters
-from regroup.api.web.event_stream import KEEPALIVE_S, stream_events
+from regroup.api.web.event_stream import LastEventId, frames_of, resume_position, stream_events
 from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import After, JobToRead, JobWithOutput, Limit, TheJobs, TheServices
-from regroup.service.operations.follower_queue import FollowerDroppedError
-from regroup.service.operations.followers import IDLE_S
 from regroup.service.operations.log_followers import LogSource
 from regroup.service.operations.logs import LogPiece, LogPosition, read_chunk, read_log
 from regroup.service.store.rows import records
@@ -39,8 +34,6 @@ MetricName = Annotated[str, Field(min_length=1, max_length=100, pattern=r'^[^"\\
 _CURVES = ("loss", "validation_loss", "grad_norm", "tokens_per_s", "step_s", "mfu", "peak_bytes")
 MAX_PART_BYTES = 2**20
 """Largest part of a rank's output in an answer that is not a stream."""
-LastEventId = Annotated[str | None, Header(max_length=100, description="Resume the stream after this id")]
-T = TypeVar("T")
 
 
 @router.get("/events", response_model=EventList, responses={200: _STREAM})
@@ -54,8 +47,8 @@ async def events(
 ) -> EventList | StreamingResponse:
     """Get the job's history: events numbered above `after`."""
     if follow:
-        items = jobs.follow_events(job, _resume_position(last_event_id, after))
-        return stream_events(_stream(items, lambda entry: entry.render(_event_frame)))
+        items = jobs.follow_events(job, resume_position(last_event_id, after))
+        return stream_events(frames_of(items, lambda entry: entry.render(_event_frame)))
     return EventList(events=[_event(event) for event in await jobs.events(job, after, limit)])
 
 
@@ -74,8 +67,8 @@ async def steps(
     a later generation replaces the rows of its step and of later steps.
     """
     if follow:
-        items = jobs.follow_steps(job, _resume_position(last_event_id, after))
-        return stream_events(_stream(items, lambda entry: entry.render(_step_frame)))
+        items = jobs.follow_steps(job, resume_position(last_event_id, after))
+        return stream_events(frames_of(items, lambda entry: entry.render(_step_frame)))
     return StepList(steps=[_step(row) for row in await jobs.steps(job, after, limit)])
 
 
@@ -128,7 +121,7 @@ async def logs(
             position = _log_position(last_event_id, rank)
         source = LogSource(job.id, rank, stream, generation)
         pieces = services.log_followers.follow(source, position)
-        return stream_events(_stream(pieces, partial(_log_frame, rank, stream)))
+        return stream_events(frames_of(pieces, partial(_log_frame, rank, stream)))
     if limit is not None:
         part = await read_chunk(services.cluster, job, position, rank, stream, limit)
         headers = {schemas.NEXT_OFFSET: str(part.next_offset), schemas.COMPLETE: str(part.complete).lower()}
@@ -141,25 +134,6 @@ async def logs(
             yield piece.text
 
     return StreamingResponse(text(), media_type="text/plain; charset=utf-8")
-
-
-async def _stream(items: AsyncGenerator[T | None], to_frame: Callable[[T], bytes]) -> AsyncGenerator[bytes]:
-    last_sent_s = time.monotonic()
-    yield KEEPALIVE_COMMENT  # sends the headers now, not with the first event
-    async with aclosing(items):
-        try:
-            async for item in items:
-                if item is not None:
-                    yield to_frame(item)
-                elif time.monotonic() - last_sent_s < KEEPALIVE_S - IDLE_S:
-                    continue
-                else:
-                    yield KEEPALIVE_COMMENT
-                last_sent_s = time.monotonic()
-        except FollowerDroppedError as error:
-            yield format_sse_event(data_str=json.dumps({"detail": str(error)}), event="dropped")
-            return
-    yield format_sse_event(data_str="{}", event="end")
 
 
 def _event_frame(event: records.Event) -> bytes:
@@ -175,14 +149,6 @@ def _log_frame(rank: int, stream: str, piece: LogPiece) -> bytes:
     wire = schemas.LogPiece(generation=start.generation, rank=rank, stream=stream, offset=start.offset, text=piece.text)
     position = f"{at.generation}.{rank}.{at.offset}"
     return format_sse_event(data_str=wire.model_dump_json(), event="log", id=position)
-
-
-def _resume_position(last_event_id: str | None, after: int) -> int:
-    if last_event_id is None:
-        return after
-    if not last_event_id.isdecimal() or len(last_event_id) > 15:
-        raise HTTPException(400, f"Last-Event-ID {last_event_id!r} is not an id of this stream")
-    return int(last_event_id)
 
 
 def _log_position(last_event_id: str, rank: int) -> LogPosition:

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError
 from regroup.service.domain.states import JobState, Reason, Transition, check_transition
 from regroup.service.store.jobs.outbox import HAS_HOOKS, Outbox, has_hooks
+from regroup.service.store.notices.notice_rows import Notice, record_notices
 from regroup.service.store.rows.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.rows.records import NODE_WELL, TERMINATING, Allocation, AllocationKind, Condition, JobRow
 from regroup.service.store.schema.json_values import plain
@@ -70,7 +71,7 @@ class JobWriter:
         generation: int | None = None,
         changes: Mapping[str, Any] | None = None,
     ) -> int:
-        """Write an event together with its changes of the row and its deliveries to hooks.
+        """Write an event together with its changes of the row, its notice, and its deliveries to hooks.
 
         Returns:
             The number of the event, which is the row's new version.
@@ -90,6 +91,7 @@ class JobWriter:
                 data=plain(data),
             )
         )
+        await record_notices(self.connection, [Notice.of_job(self.job, kind, time_s)])
         if self._outbox is not None:
             await self._outbox.add(
                 self.job, kind, data, number=number, generation=of_generation, actor=actor, time_s=time_s

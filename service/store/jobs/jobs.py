@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from regroup.service.domain.errors import NotFoundError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.store.jobs.outbox import Outbox, has_hooks
+from regroup.service.store.notices.notice_rows import Notice, record_notices
 from regroup.service.store.rows.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.rows.records import JobFilter, JobPosition, JobRow, NewJob, Page
 from regroup.service.store.schema.json_values import plain
@@ -34,7 +35,7 @@ _EMPTY_ROW: Mapping[str, Any] = {column.name: None for column in JOB_COLUMNS}
 async def insert_jobs(
     connection: AsyncConnection, submitted: Sequence[tuple[NewJob, float, str]]
 ) -> list[JobRow | None]:
-    """Queue jobs: their rows, and event 1 of each with its deliveries to hooks.
+    """Queue jobs: their rows, and event 1 of each with its notice and its deliveries to hooks.
 
     Args:
         submitted: for each job the time in Unix seconds, and the identity that submits it.
@@ -62,9 +63,11 @@ async def insert_jobs(
     if planned:
         await connection.execute(plans.insert(), planned)
     await connection.execute(events.insert(), [_first_event(new.id, now, actor) for new, now, actor in accepted])
+    queued = [job for job in found if job is not None]
+    await record_notices(connection, [Notice.of_job(job, "state", job.created_at) for job in queued])
     outbox = Outbox(connection)
-    for job in found:
-        if job is not None and inserted[job.id]:
+    for job in queued:
+        if inserted[job.id]:
             await outbox.add(job, "state", _SUBMITTED, number=1, generation=0, actor=job.author, time_s=job.created_at)
     return found
 

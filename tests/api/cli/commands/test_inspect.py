@@ -1,5 +1,6 @@
-"""The author of a job in `regroup jobs` and `regroup get`."""
+"""The author of a job in `regroup jobs` and `regroup get`, and the list of changes."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -30,3 +31,13 @@ def test_jobs_of_one_author_are_listed(cli: Cli) -> None:
 def test_a_job_shows_its_author(cli: Cli) -> None:
     shown = dict(line.split(maxsplit=1) for line in cli("get", "job_two").out.splitlines() if len(line.split()) > 1)
     assert shown["author"] == "bob"
+
+
+def test_changes_of_all_jobs_are_listed(cli: Cli) -> None:
+    found = [line.split() for line in cli("changes").out.splitlines()]
+    assert [(row[2], row[3], *row[4:]) for row in found] == [
+        ("job", "vision/job_one", "state", "QUEUED"), ("job", "vision/job_two", "state", "QUEUED"),
+    ]  # fmt: skip
+    last = json.loads(cli("changes", "--after", found[0][0], "--json").out)
+    assert (last["job"], last["number"]) == ("job_two", int(found[1][0]))
+    assert cli("changes", "--after", found[1][0]).out == ""
