@@ -8,6 +8,7 @@ The check needs a package index, the packages `build` and `uv`, and about 500 Mi
 import argparse
 import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -27,7 +28,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 """Versions that the classifiers of `pyproject.toml` name. The check tries those that this machine has."""
 NOT_INSTALLED = ("torch", "tokenizers", "pyarrow", "matplotlib", "pytest")
 """Packages of the extras: the base installation must not install any of them."""
-SOURCES = ("api", "service", "workers", "regroup")
+SOURCES = ("api", "service", "workers", "regroup", "console/dist")
 PAGES = ("pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 
 TESTS = ("tests/service/domain", "tests/service/spec", "tests/service/store", "tests/api/web")
@@ -140,6 +141,7 @@ def _copy(folder: Path) -> Path:
     """Copy the sources of the distributions below `folder`, links as links; return the copy."""
     source = folder / "source"
     source.mkdir()
+    _run(sys.executable, ".ci/console.py", "build")
     for name in SOURCES:
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in PAGES:
@@ -183,7 +185,7 @@ def _try(environment: Path) -> None:
 
 
 def _serve(environment: Path, state_dir: Path) -> None:
-    """Start a server with its local Ray, ask for its readiness, and end both."""
+    """Start a server with its local Ray, ask for its readiness and its console, and end both."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -198,6 +200,7 @@ def _serve(environment: Path, state_dir: Path) -> None:
             if time.monotonic() > deadline_s or server.poll() is not None:
                 sys.exit(f"dist: regroup serve was not ready within 120 s (exit code {server.poll()})")
             time.sleep(0.2)
+        _try_console(f"http://127.0.0.1:{port}/console/")
     finally:
         server.terminate()
         server.wait(30)
@@ -210,6 +213,17 @@ def _is_ready(url: str) -> bool:
             return answer.status == 200
     except OSError:
         return False
+
+
+def _try_console(url: str) -> None:
+    """Load the page of the console and the script that it names, as a browser does."""
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        page = answer.read().decode()
+    script = re.search(r'<script [^>]*src="\./(assets/[^"]+\.js)"', page)
+    if script is None:
+        sys.exit(f"dist: {url} names no script: {page[:200]}")
+    with urllib.request.urlopen(f"{url}{script[1]}", timeout=5) as answer:
+        print(f"dist: the console is served: {script[1]}, {len(answer.read()) / 1e3:.0f} kB")
 
 
 def _interpreters() -> Iterator[tuple[str, str]]:

@@ -43,6 +43,7 @@ class ChangeStream:
         self._position: int | None = None
         """Number of the newest notice that was passed on; None while nobody follows."""
         self._wake = asyncio.Event()
+        self._is_in_query = False
         self._reader = SupervisedTask("reader for followers of changes", self._read)
         self._reading: asyncio.Task[None] | None = None
         tasks.track(self._reader)
@@ -106,17 +107,22 @@ class ChangeStream:
             self._reading = asyncio.create_task(self._reader.run(), name=self._reader.name)
 
     def _stop_idle_reader(self) -> None:
-        if not self._queues and self._reading is not None:
+        """End the reader if nobody follows, but not within a query: a cancelled query costs its connection."""
+        if not self._queues and self._reading is not None and not self._is_in_query:
             self._reading.cancel()
             self._reading = self._position = None
 
     async def _read(self) -> None:
         while True:
             self._wake.clear()
+            self._is_in_query = True
             try:
                 await self._pass_on()
             except UnavailableError:
                 self._wake.set()  # the server reports it, and followers wait
+            finally:
+                self._is_in_query = False
+            self._stop_idle_reader()
             await asyncio.sleep(_PAUSE_S)
             try:
                 async with asyncio.timeout(_POLL_S):
@@ -125,8 +131,12 @@ class ChangeStream:
                 continue
 
     async def _pass_on(self) -> None:
-        while self._position is not None and (rows := await self._store.notices.after(self._position, _PAGE)):
-            self._position = rows[-1].number
-            entries = [Entry(row) for row in rows]
-            for queue in self._queues:
-                queue.put(entries)
+        is_more = True
+        while is_more and self._position is not None:
+            rows = await self._store.notices.after(self._position, _PAGE)
+            if rows:
+                self._position = rows[-1].number
+                entries = [Entry(row) for row in rows]
+                for queue in self._queues:
+                    queue.put(entries)
+            is_more = len(rows) == _PAGE
