@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import fcntl
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -58,6 +59,7 @@ def build() -> None:
     started_s = time.monotonic()
     print("console: building (a minute at first)", flush=True)
     _npm(prepare(), "run", "build")
+    (BUILT.parent / "licenses.txt").write_text(licenses())
     os.utime(BUILT)
     print(f"console: built in {time.monotonic() - started_s:.0f} s", flush=True)
 
@@ -75,9 +77,29 @@ def prepare() -> Node:
     """Install the packages of the lock file unless they are installed; return the Node.js to use."""
     node, installed, lock = find_node(), CONSOLE / "node_modules" / ".package-lock.json", CONSOLE / "package-lock.json"
     if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
-        # Scripts of packages do not run: what the lock file names is only unpacked.
+        # Scripts of packages do not run: npm only unpacks them.
         _npm(node, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
     return node
+
+
+def packages() -> Mapping[str, str]:
+    """Return the packages whose code is in the build: name → license. The lock file lists them."""
+    locked = json.loads((CONSOLE / "package-lock.json").read_text())["packages"]
+    shipped = {path: each for path, each in locked.items() if path and not each.get("dev")}
+    return {path.rpartition("node_modules/")[2]: each.get("license", "") for path, each in shipped.items()}
+
+
+def licenses() -> str:
+    """Return the license texts of the packages in the build. Each package requires that copies contain its text."""
+    parts: list[str] = []
+    for name, license in sorted(packages().items()):
+        folder = CONSOLE / "node_modules" / name
+        texts = [path.read_text().strip() for path in sorted(folder.glob("LICEN[CS]E*"))]
+        if not texts:
+            author = json.loads((folder / "package.json").read_text()).get("author", "")
+            texts = [f"License: {license}. Author: {author}"]
+        parts.append("\n\n".join([f"{name}\n{'=' * len(name)}", *texts]))
+    return "\n\n\n".join(parts) + "\n"
 
 
 def find_node() -> Node:

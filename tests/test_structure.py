@@ -40,6 +40,10 @@ def test_each_package_is_a_link_to_a_top_level_folder(name: str) -> None:
     assert (ROOT / "regroup" / name).readlink() == Path("..") / name
 
 
+def test_the_console_is_a_link_to_its_build() -> None:
+    assert (ROOT / "regroup" / "console").readlink() == Path("../console/dist")
+
+
 def test_imports_follow_the_import_contracts() -> None:
     run(Path(sys.executable).parent / "lint-imports", "--no-cache")
 
@@ -129,10 +133,11 @@ def test_set_up_prints_each_missing_requirement_with_its_fix_on_one_line(tmp_pat
 
 
 def test_set_up_runs_again_after_a_change_or_an_interruption(tmp_path: Path) -> None:
-    for name in ("Makefile", "constraints.txt", "pyproject.toml", ".ci/setup"):
+    sources = ("console/package.json", "docs/openapi.json")
+    for name in ("Makefile", "constraints.txt", "pyproject.toml", ".ci/setup", *sources):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    stamp = tmp_path / ".venv" / ".complete"
+    stamp, built = tmp_path / ".venv" / ".complete", tmp_path / "console" / "dist" / "index.html"
 
     def up_to_date() -> bool:
         return subprocess.run(["make", "--question", "setup"], cwd=tmp_path, check=False).returncode == 0
@@ -141,7 +146,16 @@ def test_set_up_runs_again_after_a_change_or_an_interruption(tmp_path: Path) -> 
     stamp.parent.mkdir()
     assert not up_to_date(), "a folder without the stamp is an interrupted install"
     stamp.touch()
+    assert not up_to_date(), "the console is not built"
+    built.parent.mkdir()
+    built.touch()
     assert up_to_date()
+    for name in sources:
+        later = built.stat().st_mtime + 10
+        os.utime(tmp_path / name, (later, later))
+        assert not up_to_date(), name
+        os.utime(built, (later + 10, later + 10))
+        assert up_to_date()
     for name in ("constraints.txt", "pyproject.toml", ".ci/setup"):
         later = stamp.stat().st_mtime + 10
         os.utime(tmp_path / name, (later, later))

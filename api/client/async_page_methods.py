@@ -6,10 +6,9 @@ from regroup.api.client.connection.requests import Page
 from regroup.api.client.connection.transport import AsyncTransport
 from regroup.api.client.operations import audit, changes, hooks, job_queries, usage
 from regroup.api.schemas.audit import AuditRecord
-from regroup.api.schemas.history import Event, LogPart
+from regroup.api.schemas.history import Event, LogPart, Notice, NoticeList
 from regroup.api.schemas.hooks import Delivery
 from regroup.api.schemas.jobs import JobSummary
-from regroup.api.schemas.notices import Notice, NoticeList
 from regroup.api.schemas.usage import UsageRow
 
 

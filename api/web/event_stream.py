@@ -13,8 +13,8 @@ from fastapi import Header
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from starlette.exceptions import HTTPException
 
-from regroup.service.operations.follower_queue import FollowerDroppedError
-from regroup.service.operations.followers import IDLE_S
+from regroup.service.operations.streams.follower_queue import FollowerDroppedError
+from regroup.service.operations.streams.followers import IDLE_S
 
 KEEPALIVE_S = 15.0
 """Time without an event after which a stream sends a comment, so that proxies do not close the connection."""

@@ -19,7 +19,7 @@ INTERVAL_S = 5.0
 
 
 class Requirement(Protocol):
-    """What a stream needs while it is open. Its route puts it into `scope["state"]["requirement"]`."""
+    """The condition of a stream while it is open. Its route puts it into `scope["state"]["requirement"]`."""
 
     def refusal(self, identity: Identity) -> str:
         """Return why the identity may not read the stream any more; empty if it may."""

@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from regroup.service.domain.errors import NotFoundError, UnavailableError
-from regroup.service.operations.follower_queue import EndOfQueue, FollowerQueue
-from regroup.service.operations.followers import IDLE_S
 from regroup.service.operations.logs import LogPiece, LogPosition, read_step
+from regroup.service.operations.streams.follower_queue import EndOfQueue, FollowerQueue
+from regroup.service.operations.streams.followers import IDLE_S
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.rows.records import JobRow
 from regroup.service.store.store import Store

@@ -20,8 +20,6 @@ from regroup.service.operations.access.external_tokens import ExternalTokens
 from regroup.service.operations.access.identities import Identities
 from regroup.service.operations.access.token_review import TokenReview
 from regroup.service.operations.auto_layout import LayoutPlanner
-from regroup.service.operations.changes.change_stream import ChangeStream
-from regroup.service.operations.followers import Followers
 from regroup.service.operations.hooks.hooks import Hooks, rules_of
 from regroup.service.operations.jobs import Jobs
 from regroup.service.operations.log_followers import LogFollowers
@@ -29,6 +27,8 @@ from regroup.service.operations.nodes import Nodes
 from regroup.service.operations.probes import Probes
 from regroup.service.operations.projects import Projects
 from regroup.service.operations.secrets import Secrets
+from regroup.service.operations.streams.change_stream import ChangeStream
+from regroup.service.operations.streams.followers import Followers
 from regroup.service.operations.submissions import Submissions
 from regroup.service.operations.usage import Usage
 from regroup.service.policy.access.external import ClaimRules

@@ -8,11 +8,10 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.author import CONTROLLER, Author
-from regroup.service.domain.notices import Topic
 from regroup.service.domain.versions import etag_of
 from regroup.service.policy.detection.node_quarantine import WEIGHTS, NodeEvent, NodeEventKind
 from regroup.service.store.access.audit import Change, record_change
-from regroup.service.store.notices.notice_rows import Notice, record_notices
+from regroup.service.store.notices.notice_rows import Notice, Topic, record_notices
 from regroup.service.store.rows.records import DrainRow, Lease
 from regroup.service.store.schema.json_values import plain
 from regroup.service.store.schema.tables import drains, node_events

@@ -9,11 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.author import CONTROLLER, Author
 from regroup.service.domain.errors import ConflictError, NotFoundError
-from regroup.service.domain.notices import Topic
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.store.access.audit import Change, audited, record_change
 from regroup.service.store.jobs.job_writer import SUSPEND, JobWriter
-from regroup.service.store.notices.notice_rows import Notice, record_notices
+from regroup.service.store.notices.notice_rows import Notice, Topic, record_notices
 from regroup.service.store.rows.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.rows.records import Allocation, AllocationKind, JobRow, Lease, ProjectRow
 from regroup.service.store.schema.json_values import plain

@@ -13,14 +13,13 @@ from regroup.api.cli.common import exit_codes
 from regroup.api.cli.common.interrupt import continuing, stating
 from regroup.api.cli.common.options import AsJson, Job, Project, Server
 from regroup.api.cli.common.output import exit_with, print_json, print_json_lines, print_message
-from regroup.service.domain.notices import MISSED
 
 if TYPE_CHECKING:
     from regroup.api.client.client import Client
     from regroup.api.live.job_view import JobView
     from regroup.api.live.output import OutputSource
+    from regroup.api.schemas.history import Notice
     from regroup.api.schemas.jobs import Job as JobModel
-    from regroup.api.schemas.notices import Notice
 
 StreamName = Literal["stdout", "stderr"]
 Rank = Annotated[int, typer.Option("--rank", "-r", metavar="N", min=0, help="Rank whose log is printed.")]
@@ -146,7 +145,7 @@ def _describe_notice(notice: "Notice") -> str:
     when = time.strftime("%H:%M:%S", time.localtime(notice.time_s))
     place = f"{notice.project}/{notice.job}" if notice.job else notice.node or notice.project or ""
     about = f"{notice.kind} {notice.state or ''}".rstrip()
-    if notice.kind == MISSED:
+    if (notice.topic, notice.kind) == ("stream", "missed"):
         about = "notices before this one were removed"
     return f"{notice.number:8d}  {when}  {notice.topic:<7}  {place:<40}  {about}"
 

@@ -2,7 +2,7 @@
 
 from regroup.api.client.connection.requests import Request, to_model, url_path
 from regroup.api.client.connection.streams import EventStream
-from regroup.api.schemas.notices import Notice, NoticeList
+from regroup.api.schemas.history import Notice, NoticeList
 
 
 def changes(after: int | None, limit: int | None) -> Request[NoticeList]:

@@ -56,12 +56,12 @@ ROUTES: Sequence[BaseRoute] = (
 
 
 def _show(request: Request) -> Response:
-    known = cast(ConsoleFiles, request.app.state.console)
+    files = cast(ConsoleFiles, request.app.state.console)
     path = str(request.path_params["path"])
-    found = None if path in ("", INDEX) else known.find(path)
+    found = None if path in ("", INDEX) else files.find(path)
     if found is not None:
         return _file(request, found, _KEPT if path.startswith(ASSETS) else _CHECKED)
-    page = known.index(html.escape(_root(request)))
+    page = files.index(html.escape(_root(request)))
     if page is None:
         return PlainTextResponse(NOT_BUILT, 404, _HEADERS)
     if path.startswith(ASSETS):

@@ -8,16 +8,16 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.sse import format_sse_event
 from starlette.responses import StreamingResponse
 
-from regroup.api.schemas import notices as schemas
-from regroup.api.schemas.notices import NoticeList
+from regroup.api.schemas import history as schemas
+from regroup.api.schemas.history import NoticeList
 from regroup.api.web.event_stream import LastEventId, frames_of, resume_position, stream_events
 from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForEveryone, Limit, TheServices
 from regroup.service.domain.identity import Identity
 from regroup.service.operations.access.authorization import Sender
-from regroup.service.operations.changes.visibility import Visibility
-from regroup.service.operations.followers import Entry
+from regroup.service.operations.streams.followers import Entry
+from regroup.service.operations.streams.visibility import Visibility
 from regroup.service.store.notices.notice_rows import Notice
 
 _STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Notices"}

@@ -1,1 +1,1 @@
-"""Notices: what has changed recently, in one order over all jobs, nodes and projects."""
+"""Notices: recent changes, in one order over all jobs, nodes and projects."""

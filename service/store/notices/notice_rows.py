@@ -2,12 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from regroup.service.domain.notices import Topic
 from regroup.service.store.rows.records import JobRow
 from regroup.service.store.schema.notice_tables import notices
+
+
+class Topic(StrEnum):
+    """Kinds of objects that change."""
+
+    JOB = "job"
+    NODE = "node"
+    PROJECT = "project"
+    STREAM = "stream"
+    """The stream of notices itself."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Reading of notices in an order that never changes: what a reader has passed gets no predecessor later.
+"""Reading of notices in an order that never changes: no notice appears before one that was read.
 
 PostgreSQL gives out numbers before the commit, so a lower number may become visible after a higher one. A reader that
 finds a gap waits until all transactions that were in progress at that time have ended. After that, the gap is filled
@@ -13,8 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from regroup.service.domain.notices import Topic
-from regroup.service.store.notices.notice_rows import Notice
+from regroup.service.store.notices.notice_rows import Notice, Topic
 from regroup.service.store.schema.notice_tables import notices
 from regroup.service.store.transactions.database import Database
 
@@ -63,21 +62,21 @@ class NoticeStore:
         if not found or begun is None or _is_without_gap(number, found):
             return found
         settled = query.where(notices.c.number <= found[-1].number)
-        give_up_s = time.monotonic() + _SETTLE_S
+        deadline_s = time.monotonic() + _SETTLE_S
         while True:
             found, now = await self._read(settled)
-            if now is None or now.oldest >= begun.next or time.monotonic() >= give_up_s:
+            if now is None or now.oldest >= begun.next or time.monotonic() >= deadline_s:
                 return found
             await asyncio.sleep(_POLL_S)
 
     async def range(self) -> NoticeRange:
         """Return the numbers of the stored notices. Later calls of `after` find none below `newest`."""
         query = sa.select(sa.func.min(notices.c.number), sa.func.max(notices.c.number))
-        give_up_s = time.monotonic() + _SETTLE_S
+        deadline_s = time.monotonic() + _SETTLE_S
         async with self._database.read() as connection:
             oldest, newest = (await connection.execute(query)).one()
         begun = await self._snapshot()
-        while begun is not None and time.monotonic() < give_up_s:
+        while begun is not None and time.monotonic() < deadline_s:
             now = await self._snapshot()
             if now is None or now.oldest >= begun.next:
                 break

@@ -1,4 +1,4 @@
-"""The table of notices: what has changed recently, in one order over all jobs, nodes and projects."""
+"""The table of notices: recent changes, in one order over all jobs, nodes and projects."""
 
 import sqlalchemy as sa
 

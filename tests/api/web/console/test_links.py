@@ -24,5 +24,5 @@ def test_pages_of_the_console_are_pages(page: str) -> None:
         "%2f%2fevil.example", "jobs\n", 'jobs"', "jobs<script>", "jobs#x", "jobs é", "a" * (MAX_LENGTH + 1),
     ],
 )  # fmt: skip
-def test_everything_else_is_no_page(page: str) -> None:
+def test_everything_else_is_refused(page: str) -> None:
     assert not is_page(page)

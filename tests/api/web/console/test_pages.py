@@ -8,11 +8,11 @@ from typing import Any
 import httpx2
 import pytest
 import uvicorn
-from tests.api.conftest import QuietServer
 
 from regroup.api.web.access import SenderHeaders, accepts_links, is_open, refusal_of
 from regroup.api.web.console.files import ConsoleFiles
 from tests.api.web.routes.access.test_sessions import browser_at, link_of
+from tests.support.servers.live_server import QuietServer
 
 PAGE = '<!doctype html><base href="/console/" /><title>regroup</title><script type="module" src="./assets/a-1.js">'
 FOLLOWED = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
@@ -98,7 +98,7 @@ async def test_the_headers_restrict_the_page(http: httpx2.AsyncClient, path: str
     assert (headers["X-Content-Type-Options"], headers["Referrer-Policy"]) == ("nosniff", "same-origin")
 
 
-async def test_a_server_without_a_build_says_how_to_build(live: Any, http: httpx2.AsyncClient, tmp_path: Path) -> None:
+async def test_a_server_without_a_build_names_the_command(live: Any, http: httpx2.AsyncClient, tmp_path: Path) -> None:
     live.app.state.console = ConsoleFiles(tmp_path / "none")
     found = await http.get("/console/jobs")
     assert found.status_code == 404 and found.headers["Content-Type"].startswith("text/plain")

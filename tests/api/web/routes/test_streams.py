@@ -66,7 +66,7 @@ async def test_the_step_stream_includes_repeated_steps(live, job_events):
 
 async def test_an_idle_stream_is_kept_alive(live, monkeypatch):
     monkeypatch.setattr("regroup.api.web.event_stream.KEEPALIVE_S", 0.1)
-    monkeypatch.setattr("regroup.service.operations.followers.IDLE_S", 0.05)
+    monkeypatch.setattr("regroup.service.operations.streams.followers.IDLE_S", 0.05)
     job_id = (await live.submit())["id"]
     raw = b""
     async with (

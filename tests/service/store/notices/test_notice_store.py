@@ -8,10 +8,9 @@ import pytest
 
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import RegroupError
-from regroup.service.domain.notices import Topic
 from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind
 from regroup.service.store.notices import notice_store
-from regroup.service.store.notices.notice_rows import Notice, record_notices
+from regroup.service.store.notices.notice_rows import Notice, Topic, record_notices
 from regroup.service.store.rows.records import DrainRow, ProjectRow
 from regroup.service.store.store import Store
 
@@ -53,7 +52,7 @@ async def test_a_change_that_fails_has_none(store: Store, queue: Any) -> None:
 
 
 async def test_a_reader_waits_for_a_transaction_that_has_a_lower_number(store: Store) -> None:
-    """The first transaction gets its number first and commits last. A reader in between passes neither of them."""
+    """Let the first transaction commit last. A reader in between passes neither of them."""
     if store._database.single_process:
         pytest.skip("SQLite writes one transaction at a time")
 

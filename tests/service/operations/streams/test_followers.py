@@ -11,11 +11,11 @@ from sqlalchemy import event
 
 from regroup.service.domain.author import Author
 from regroup.service.domain.states import JobState, Reason, check_transition
-from regroup.service.operations import followers
-from regroup.service.operations.follower_queue import EndOfQueue, FollowerDroppedError, FollowerQueue
-from regroup.service.operations.followers import Followers
 from regroup.service.operations.log_followers import LogFollowers, LogSource
 from regroup.service.operations.logs import LogPosition
+from regroup.service.operations.streams import followers
+from regroup.service.operations.streams.follower_queue import EndOfQueue, FollowerDroppedError, FollowerQueue
+from regroup.service.operations.streams.followers import Followers
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.rows.records import Lease, NewJob
 from regroup.service.store.store import Store

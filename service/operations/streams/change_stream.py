@@ -8,14 +8,15 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
 from regroup.service.domain.errors import UnavailableError
-from regroup.service.domain.notices import MISSED, START, Topic
-from regroup.service.operations.follower_queue import FollowerQueue
-from regroup.service.operations.followers import IDLE_S, Entry
-from regroup.service.store.notices.notice_rows import Notice
+from regroup.service.operations.streams.follower_queue import FollowerQueue
+from regroup.service.operations.streams.followers import IDLE_S, Entry
+from regroup.service.store.notices.notice_rows import Notice, Topic
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
 from regroup.service.tasks.supervised_task import SupervisedTask
 
+START, MISSED = "start", "missed"
+"""Kinds of notices about the stream: it begins here; or notices before this one were removed, so read all again."""
 QUEUE_LIMIT = 2000
 """Number of notices that a follower may lag behind."""
 _POLL_S = 0.4  # writes of this process wake the reader at once; polling finds the writes of other servers
@@ -41,7 +42,7 @@ class ChangeStream:
         self._store, self._clock = store, clock
         self._queues = set[FollowerQueue[Entry[Notice]]]()
         self._position: int | None = None
-        """Number of the newest notice that was passed on; None while nobody follows."""
+        """Number of the newest notice that was passed on; None without a follower."""
         self._wake = asyncio.Event()
         self._is_in_query = False
         self._reader = SupervisedTask("reader for followers of changes", self._read)
@@ -107,7 +108,7 @@ class ChangeStream:
             self._reading = asyncio.create_task(self._reader.run(), name=self._reader.name)
 
     def _stop_idle_reader(self) -> None:
-        """End the reader if nobody follows, but not within a query: a cancelled query costs its connection."""
+        """End the reader without a follower, but not within a query: a cancelled query costs its connection."""
         if not self._queues and self._reading is not None and not self._is_in_query:
             self._reading.cancel()
             self._reading = self._position = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from regroup.service.domain.errors import UnavailableError
-from regroup.service.operations.follower_queue import EndOfQueue, FollowerQueue
+from regroup.service.operations.streams.follower_queue import EndOfQueue, FollowerQueue
 from regroup.service.store.notices.notice_rows import Notice
 from regroup.service.store.rows.records import Event, JobPosition, JobRow, Step
 from regroup.service.store.store import Store

@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 
 from regroup.service.domain.identity import Identity
-from regroup.service.domain.notices import Topic
 from regroup.service.policy.access.decision import is_allowed_in_cluster, projects_with
 from regroup.service.policy.access.roles import ClusterPermission, Permission
-from regroup.service.store.notices.notice_rows import Notice
+from regroup.service.store.notices.notice_rows import Notice, Topic
 
 
 @dataclass(frozen=True)
 class Visibility:
-    """What an identity may read, as far as notices tell of it."""
+    """The objects that an identity may read."""
 
     job_projects: frozenset[str] | None
     """Projects whose jobs it may read; None for all."""

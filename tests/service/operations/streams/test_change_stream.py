@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from regroup.service.domain.author import Author
-from regroup.service.domain.notices import MISSED, START
-from regroup.service.operations.changes import change_stream
-from regroup.service.operations.changes.change_stream import ChangeStream
-from regroup.service.operations.follower_queue import FollowerDroppedError
+from regroup.service.operations.streams import change_stream
+from regroup.service.operations.streams.change_stream import MISSED, START, ChangeStream
+from regroup.service.operations.streams.follower_queue import FollowerDroppedError
 from regroup.service.store.rows.records import ProjectRow
 from regroup.service.store.store import Store
 from regroup.service.tasks.server_tasks import ServerTasks
-from tests.service.operations.test_followers import Statements
+from tests.service.operations.streams.test_followers import Statements
 from tests.support.servers.stores import open_store
 
 ANA = Author("ana", "token", "127.0.0.1")

@@ -1,9 +1,8 @@
 """Each identity sees the notices of what it may read."""
 
 from regroup.service.domain.identity import Identity, IdentityKind, Membership, Role
-from regroup.service.domain.notices import Topic
-from regroup.service.operations.changes.visibility import Visibility
-from regroup.service.store.notices.notice_rows import Notice
+from regroup.service.operations.streams.visibility import Visibility
+from regroup.service.store.notices.notice_rows import Notice, Topic
 
 NOTICES = [
     Notice(Topic.JOB, "state", 1.0, project="own"), Notice(Topic.JOB, "state", 1.0, project="other"),
