@@ -49,6 +49,7 @@ from regroup.api.web.routes import (
 )
 from regroup.api.web.routes.access import audit, identities, sessions, sign_in, tokens
 from regroup.api.web.routes.dependencies import TOKEN
+from regroup.api.web.routes.history import curves, diff
 from regroup.api.web.stream_access import StreamAccess
 from regroup.service.local.api_token import ApiToken
 from regroup.service.operations.access.sessions import Sessions
@@ -62,6 +63,8 @@ _ROUTERS = (
     evidence.router,
     streams.router,
     changes.router,
+    curves.router,
+    diff.router,
     exec.router,
     uploads.router,
     nodes.router,

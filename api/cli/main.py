@@ -12,6 +12,7 @@ from regroup.api.cli.commands import (
     apply,
     budget,
     chaos,
+    compare,
     drain,
     evidence,
     exec,
@@ -68,7 +69,8 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     (
         "History",
         (
-            inspect.curves,
+            compare.curves,
+            compare.diff,
             inspect.steps,
             inspect.events,
             watch.changes,

@@ -27,6 +27,7 @@ from regroup.api.client.connection.address import server_url
 from regroup.api.client.connection.conditions import Conditions
 from regroup.api.client.connection.connection_options import connection_options
 from regroup.api.client.connection.transport import AsyncTransport
+from regroup.api.client.history.async_curve_methods import AsyncCurveMethods
 from regroup.api.client.operations import job_control, job_queries, plans, server, uploads
 from regroup.api.client.restart_check import RestartVerdict
 from regroup.api.schemas import history
@@ -44,6 +45,7 @@ from regroup.service.spec.job import JobSpec
 class AsyncClient(
     AsyncAuditMethods,
     AsyncClusterMethods,
+    AsyncCurveMethods,
     AsyncHookMethods,
     AsyncIdentityMethods,
     AsyncPageMethods,
@@ -227,20 +229,6 @@ class AsyncClient(
     async def ledger(self, job: str, *, project: str = "default") -> history.Ledger:
         """Return the ledger, which proves that every committed step used each of its samples exactly once."""
         return await self._transport.run(job_queries.ledger(job, project))
-
-    async def curves(
-        self,
-        job: str,
-        *,
-        metrics: Sequence[str] = (),
-        points: int = 400,
-        from_step: int = 1,
-        to_step: int | None = None,
-        project: str = "default",
-    ) -> history.Curves:
-        """Return curves of metrics in at most `points` points each; the usual metrics by default."""
-        request = job_queries.curves(job, project, metrics, points, from_step, to_step)
-        return await self._transport.run(request)
 
     async def checkpoints(
         self, job: str, *, removed: bool = False, project: str = "default"

@@ -25,6 +25,7 @@ from regroup.api.client.connection.conditions import Conditions
 from regroup.api.client.connection.connection_options import connection_options
 from regroup.api.client.connection.contact import Contact
 from regroup.api.client.connection.transport import SyncTransport
+from regroup.api.client.history.curve_methods import CurveMethods
 from regroup.api.client.hook_methods import HookMethods
 from regroup.api.client.identity_methods import IdentityMethods
 from regroup.api.client.operations import job_control, job_queries, plans, server, uploads
@@ -47,7 +48,9 @@ DEFAULT_URL = "http://127.0.0.1:8500"
 PATIENCE_S = 15.0
 
 
-class Client(AuditMethods, ClusterMethods, HookMethods, IdentityMethods, PageMethods, SecretMethods, UsageMethods):
+class Client(
+    AuditMethods, ClusterMethods, CurveMethods, HookMethods, IdentityMethods, PageMethods, SecretMethods, UsageMethods
+):
     """One server.
 
     A job is given by its id or its name. A name means the live job of that name in `project`, else its newest.
@@ -229,20 +232,6 @@ class Client(AuditMethods, ClusterMethods, HookMethods, IdentityMethods, PageMet
     def ledger(self, job: str, *, project: str = "default") -> history.Ledger:
         """Return the ledger, which proves that every committed step used each of its samples exactly once."""
         return self._transport.run(job_queries.ledger(job, project))
-
-    def curves(
-        self,
-        job: str,
-        *,
-        metrics: Sequence[str] = (),
-        points: int = 400,
-        from_step: int = 1,
-        to_step: int | None = None,
-        project: str = "default",
-    ) -> history.Curves:
-        """Return curves of metrics in at most `points` points each; the usual metrics by default."""
-        request = job_queries.curves(job, project, metrics, points, from_step, to_step)
-        return self._transport.run(request)
 
     def checkpoints(self, job: str, *, removed: bool = False, project: str = "default") -> list[history.Checkpoint]:
         """List the checkpoints of a job by step; with `removed`, also those no longer in storage."""

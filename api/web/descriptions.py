@@ -15,6 +15,7 @@ TAGS: Mapping[str, str] = {
     "jobs": "Jobs: submit, list, explain, end, suspend, resize, and the checkpoints of a job.",
     "streams": "Events, steps and output of a job, as lists or as streams of server-sent events.",
     "changes": "Notices of changes in all jobs, nodes and projects.",
+    "curves": "Curves of metrics, in few points.",
     "exec": "Commands on the node of a rank, in its environment.",
     "plans": "The planner: layouts with their predicted step time and memory.",
     "probes": "Measurements of devices and links.",

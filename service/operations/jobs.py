@@ -18,7 +18,7 @@ from regroup.service.operations.placement_explanation import PlacementExplanatio
 from regroup.service.operations.streams.followers import Entry, Followers
 from regroup.service.operations.why import Why, explain
 from regroup.service.store.jobs.jobs import unknown_job
-from regroup.service.store.rows.curves import Curves, CurveSelection
+from regroup.service.store.rows.curves import Curves, CurveSelection, SampledStep
 from regroup.service.store.rows.records import (
     Checkpoint,
     Event,
@@ -89,6 +89,15 @@ class Jobs:
             raise unknown_job(reference, project)
         return found
 
+    async def get_many(self, references: Sequence[str], project: str, sender: Sender) -> list[JobRow]:
+        """Return the jobs with these ids or names, in this order. All ids are found with one query.
+
+        Raises:
+            NotFoundError: one of them does not exist, or the sender does not see its project.
+        """
+        by_id = {row.id: row for row in await self._store.jobs_with_ids(references) if sender.sees(row.project)}
+        return [by_id.get(each) or await self.get(each, project, sender) for each in references]
+
     async def detail(self, job: JobRow) -> JobDetail:
         """Return the job with its incidents and its newest generation."""
         if job.version == 1:  # the submission is the only event so far
@@ -151,6 +160,12 @@ class Jobs:
             and isinstance(value := predictions.get(each.number, {}).get(field), int | float)
         ]
         return await self._store.curves.read(job.id, selection), found
+
+    async def sample_curves(
+        self, jobs: Sequence[JobRow], metrics: Sequence[str], points: int
+    ) -> Mapping[str, Sequence[SampledStep]]:
+        """Return committed steps of each job at equal distances, by id."""
+        return await self._store.curves.sample([job.id for job in jobs], metrics, points)
 
     async def incidents(self, job: JobRow) -> list[Incident]:
         """Return the incidents, oldest first."""

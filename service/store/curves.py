@@ -1,12 +1,18 @@
-"""Curves of metrics, with few points for many steps: the database folds neighbouring steps."""
+"""Curves of metrics, with few points for many steps.
 
+Curves of one job fold neighbouring steps in the database. Curves of many jobs read single steps at equal distances, so
+that their cost does not grow with the number of steps.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from regroup.service.store.rows.curves import CurvePoint, Curves, CurveSelection, Spread
-from regroup.service.store.schema.tables import generations, steps
+from regroup.service.store.rows.curves import CurvePoint, Curves, CurveSelection, SampledStep, Spread
+from regroup.service.store.schema.tables import generations, jobs, steps
 from regroup.service.store.transactions.database import Database
 
 STEP_S = "step_s"
@@ -40,6 +46,22 @@ class CurveStore:
             rows = (await connection.execute(query)).all()
         return Curves(width, tuple(_point(row, selection) for row in rows))
 
+    async def sample(
+        self, job_ids: Sequence[str], metrics: Sequence[str], points: int
+    ) -> Mapping[str, Sequence[SampledStep]]:
+        """Return committed steps of many jobs at equal distances, with the first and the newest; two queries."""
+        found: dict[str, dict[int, SampledStep]] = {job_id: {} for job_id in job_ids}
+        async with self._database.read_snapshot() as connection:
+            places = _places((await connection.execute(_committed_ranges(job_ids))).all(), points)
+            if places:
+                query = _sample_query(connection.dialect.name, places, metrics)
+                for job_id, step, time_s, *values in await connection.execute(query):
+                    named = {
+                        name: float(value) for name, value in zip(metrics, values, strict=True) if value is not None
+                    }
+                    found[job_id][step] = SampledStep(int(step), float(time_s), named)
+        return {job_id: [of_job[step] for step in sorted(of_job)] for job_id, of_job in found.items()}
+
 
 async def _range(connection: AsyncConnection, job_id: str, selection: CurveSelection) -> tuple[int, int]:
     """Return the first and the last step of the selection that is stored; an empty range without steps."""
@@ -71,6 +93,52 @@ def _query(
         .order_by(line, place)
         .limit(selection.points * (1 + _REPEATED_LINES))
     )
+
+
+def _committed_ranges(job_ids: Sequence[str]) -> sa.Select[*tuple[Any, ...]]:
+    """Return id, first stored step and newest committed step of each job."""
+    first = sa.select(sa.func.min(steps.c.step)).where(steps.c.job_id == jobs.c.id).scalar_subquery()
+    return sa.select(jobs.c.id, first, jobs.c.step).where(jobs.c.id.in_(job_ids))
+
+
+def _places(ranges: Sequence[sa.Row[*tuple[Any, ...]]], points: int) -> list[tuple[str, int]]:
+    """Return pairs of a job and a step: up to `points` steps of each job, at equal distances."""
+    found = list[tuple[str, int]]()
+    for job_id, first, last in ranges:
+        if first is not None and first <= last:
+            count = min(points, last - first + 1)
+            distance = (last - first) / max(1, count - 1)
+            found += [(job_id, first + round(number * distance)) for number in range(count)]
+    return found
+
+
+def _sample_query(
+    dialect: str, places: Sequence[tuple[str, int]], metrics: Sequence[str]
+) -> sa.Select[*tuple[Any, ...]]:
+    # The newest committed step limits the places: of two rows of one step, the one of the later generation counts.
+    requested = _requested_rows(dialect, places)
+    values = [sa.cast(_value(dialect, name), sa.Double) for name in metrics]
+    return (
+        sa.select(steps.c.job_id, steps.c.step, steps.c.time_s, *values)
+        .select_from(
+            requested.join(steps, sa.and_(steps.c.job_id == requested.c.job_id, steps.c.step == requested.c.step))
+        )
+        .order_by(steps.c.generation)
+    )
+
+
+def _requested_rows(dialect: str, places: Sequence[tuple[str, int]]) -> sa.Subquery:
+    """Return the places as rows. All are in few parameters, because both databases limit the number of these."""
+    if dialect == "postgresql":
+        job_ids = sa.cast([job_id for job_id, _ in places], sa.ARRAY(sa.String))
+        numbers = sa.cast([step for _, step in places], sa.ARRAY(sa.BigInteger))
+        pairs = sa.func.unnest(job_ids, numbers).table_valued("job_id", "step").render_derived("pairs")
+        return sa.select(pairs.c.job_id, pairs.c.step).subquery()
+    pairs = sa.func.json_each(json.dumps(places)).table_valued("value")
+    parts = (
+        sa.func.json_extract(pairs.c.value, f"$[{index}]").label(name) for index, name in enumerate(("job_id", "step"))
+    )
+    return sa.select(*parts).subquery()
 
 
 def _value(dialect: str, name: str) -> sa.ColumnElement[Any]:

@@ -290,6 +290,11 @@ class Store:
         async with self._database.read() as connection:
             return await jobs.find(connection, reference, project)
 
+    async def jobs_with_ids(self, job_ids: Collection[str]) -> list[JobRow]:
+        """Return the jobs with these ids, in any order. Ids without a job are left out."""
+        async with self._database.read() as connection:
+            return await jobs.with_ids(connection, job_ids)
+
     async def page(self, job_filter: JobFilter, after: str | None, limit: int) -> Page:
         """Return jobs, the newest first, after the one with id `after`."""
         async with self._database.read() as connection:

@@ -1,4 +1,4 @@
-"""Read-only commands: jobs, get, why, stacks, curves, steps, events, checkpoints, export."""
+"""Read-only commands: jobs, get, why, stacks, steps, events, checkpoints, export."""
 
 import subprocess
 import sys
@@ -42,14 +42,6 @@ AfterStep = Annotated[
 ]
 Last = Annotated[int | None, typer.Option("--last", "-n", metavar="N", min=1, help="Print each of the last N steps.")]
 All = Annotated[bool, typer.Option("--all", help="Print every step.")]
-
-Metrics = Annotated[
-    list[str] | None,
-    typer.Option("--metric", metavar="NAME", help="Metric, such as loss; repeatable. Default: several."),
-]
-Points = Annotated[int, typer.Option("--points", metavar="N", min=2, max=2000, help="Largest number of lines.")]
-FromStep = Annotated[int, typer.Option("--from", metavar="STEP", min=1, help="First step.")]
-ToStep = Annotated[int | None, typer.Option("--to", metavar="STEP", min=1, help="Last step.")]
 
 Checkpointed = Annotated[
     str, typer.Argument(metavar="JOB[@STEP]", help="Job, and step of its checkpoint.  [default step: the newest]")
@@ -134,33 +126,6 @@ def stacks(
     for item in found:
         place = "" if item.phase is None else f", {item.phase} of step {item.step}"
         print(f"rank {item.rank} on {item.node} (process {item.pid}){place}\n{item.text.rstrip()}\n")
-
-
-def curves(
-    job: Job,
-    metric: Metrics = None,
-    points: Points = 20,
-    from_step: FromStep = 1,
-    to_step: ToStep = None,
-    project: Project = "default",
-    server: Server = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show metrics in few points, each the mean of several steps. With --json: also ranges and repeated steps."""
-    from regroup.api.cli.common.connection import connect
-    from regroup.api.cli.render.curves import render_curves
-
-    with connect(server) as client:
-        found = client.curves(
-            job, metrics=metric or (), points=points, from_step=from_step, to_step=to_step, project=project
-        )
-    if as_json:
-        print_json(found)
-        return
-    header, rows = render_curves(found)
-    print_table(header, rows)
-    if found.steps_per_point > 1:
-        print(f"\neach line is the mean of up to {found.steps_per_point} steps; --points N shows more")
 
 
 def steps(

@@ -10,6 +10,7 @@ from regroup.api.mcp.calls.caller import Caller
 from regroup.api.mcp.calls.parameters import Job, Project, Rank, Step
 from regroup.api.mcp.calls.tool import reads
 from regroup.api.schemas import history
+from regroup.api.schemas.comparison.spec_differences import FieldDifference
 from regroup.api.schemas.stacks import RankStack
 from regroup.api.schemas.wire import Wire
 
@@ -39,14 +40,6 @@ class Curve(Wire):
     job: str
     last_step: int
     points: list[Point]
-
-
-class FieldDifference(Wire):
-    """A field in which two specs differ; a missing value is null."""
-
-    path: str
-    first: Any
-    second: Any
 
 
 class CommonPoint(Wire):
@@ -127,9 +120,9 @@ async def compare_jobs(
     rows = await asyncio.gather(*(_sample(caller, each.id, 0, end, points) for each in (one, two)))
     by_step = [{each.step: each for each in found} for found in rows]
     names = ("state", "reason", "step", "loss", "validation_loss", "tokens_per_s", "mfu", "goodput", "generation")
-    specs = [{} if each.spec is None else each.spec.model_dump(mode="json") for each in (one, two)]
+    specs = await caller.client.diff(one.id, two.id)
     return Comparison(
-        differences=sorted(differences(specs[0], specs[1]), key=lambda each: each.path),
+        differences=specs.differences,
         totals={name: (getattr(one, name), getattr(two, name)) for name in names},
         points=[
             CommonPoint(
@@ -173,17 +166,6 @@ async def get_stacks(
     found = await caller.client.stacks(job, project=project)
     chosen = [each for each in found if each.rank in ranks] if ranks else found[:4]
     return Stacks(ranks=chosen, total=len(found))
-
-
-def differences(one: Any, two: Any, path: str = "") -> list[FieldDifference]:
-    """Return the leaves in which two documents differ."""
-    if isinstance(one, dict) and isinstance(two, dict):
-        return [
-            found
-            for name in {**one, **two}
-            for found in differences(one.get(name), two.get(name), f"{path}.{name}" if path else str(name))
-        ]
-    return [] if one == two else [FieldDifference(path=path, first=one, second=two)]
 
 
 async def _sample(caller: Caller, job: str, after: int, end: int, points: int) -> list[history.Step]:

@@ -10,13 +10,11 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from fastapi.sse import format_sse_event
-from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from regroup.api.schemas import history as schemas
-from regroup.api.schemas.history import Curves, Event, EventList, Step, StepList
-from regroup.api.web import presenters
+from regroup.api.schemas.history import Event, EventList, Step, StepList
 from regroup.api.web.event_stream import LastEventId, frames_of, resume_position, stream_events
 from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
@@ -24,14 +22,11 @@ from regroup.api.web.routes.dependencies import After, JobToRead, JobWithOutput,
 from regroup.service.operations.log_followers import LogSource
 from regroup.service.operations.logs import LogPiece, LogPosition, read_chunk, read_log
 from regroup.service.store.rows import records
-from regroup.service.store.rows.curves import CurveSelection
 
 _STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Entries"}
 router = APIRouter(route_class=OperationRoute, prefix="/v1/jobs/{job}", tags=["streams"], responses=responses())
 
 Follow = Annotated[bool, Query(description="Stream entries as server-sent events as they arrive")]
-MetricName = Annotated[str, Field(min_length=1, max_length=100, pattern=r'^[^"\\$\x00-\x1f\x7f]+$')]
-_CURVES = ("loss", "validation_loss", "grad_norm", "tokens_per_s", "step_s", "mfu", "peak_bytes")
 MAX_PART_BYTES = 2**20
 """Largest part of a rank's output in an answer that is not a stream."""
 
@@ -70,27 +65,6 @@ async def steps(
         items = jobs.follow_steps(job, resume_position(last_event_id, after))
         return stream_events(frames_of(items, lambda entry: entry.render(_step_frame)))
     return StepList(steps=[_step(row) for row in await jobs.steps(job, after, limit)])
-
-
-@router.get("/curves")
-async def curves(
-    job: JobToRead,
-    jobs: TheJobs,
-    metric: Annotated[
-        list[MetricName] | None,
-        Query(max_length=12, description="Metrics of steps: columns of `GET …/steps`, `step_s`, or names in `extra`"),
-    ] = None,
-    points: Annotated[int, Query(ge=2, le=2000, description="Largest number of points of a line")] = 400,
-    from_step: Annotated[int, Query(ge=1, lt=2**53, description="First step")] = 1,
-    to_step: Annotated[int | None, Query(ge=1, lt=2**53, description="Last step; the newest one if absent")] = None,
-) -> Curves:
-    """Get curves of metrics in few points: committed steps, repeated steps, and predictions.
-
-    A point stands for neighbouring steps: their mean, smallest and largest value.
-    """
-    names = list(dict.fromkeys(metric or _CURVES))
-    found, predicted = await jobs.curves(job, CurveSelection(names, points, from_step, to_step))
-    return presenters.curves(names, found, predicted)
 
 
 @router.get("/logs", response_class=StreamingResponse, responses={200: _STREAM | {"content": {"text/plain": {}}}})

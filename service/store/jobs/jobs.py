@@ -131,6 +131,12 @@ async def get(connection: AsyncConnection, job_id: str) -> JobRow:
     return job_row(row)
 
 
+async def with_ids(connection: AsyncConnection, job_ids: Collection[str]) -> list[JobRow]:
+    """Return the jobs with these ids, in any order. Ids without a job are left out."""
+    query = sa.select(*JOB_COLUMNS).where(jobs.c.id.in_(sorted(job_ids)))
+    return [job_row(row) for row in (await connection.execute(query)).mappings()]
+
+
 async def positions(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, JobPosition]:
     """Return how far these jobs are, by id."""
     columns = (jobs.c.id, jobs.c.state, jobs.c.version, jobs.c.step_rows)

@@ -41,6 +41,17 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
+class SampledStep:
+    """The metrics of one committed step."""
+
+    step: int
+    time_s: float
+    """Unix seconds of its commit."""
+    values: Mapping[str, float]
+    """Metric → its value. Metrics without a value in this step are absent."""
+
+
+@dataclass(frozen=True)
 class Curves:
     """The points of all lines: committed steps first, then repeated steps by generation, each in order."""
 

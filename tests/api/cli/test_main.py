@@ -178,6 +178,12 @@ def test_every_command_shows_a_job_with_an_incident(cli, server, story, job) -> 
     assert curves[-1] == "each line is the mean of up to 15 steps; --points N shows more"
     loss = cli("curves", job, "--json", "--metric", "loss", "--from", 140).json["curves"][0]
     assert loss["committed"]["steps"] == list(range(140, 151))
+    header, line, *_ = cli("curves", job, job, "--metric", "loss", "--points", 5).out.splitlines()
+    assert header.split() == ["JOB", "METRIC", "STEP", "FIRST", "LAST", "SMALLEST", "CURVE"]
+    assert line.split()[1:3] == ["loss", "150"] and re.fullmatch("[▁▂▃▄▅▆▇█]{5}", line.split()[-1])
+    assert cli("curves", job, job, "--json").json["jobs"][0]["job"] == job
+    refused = cli("curves", job, job, "--from", 3)
+    assert refused.code == 3 and "--from and --to need exactly one job" in refused.err
 
     events = [json.loads(line) for line in cli("events", job, "--json").out.splitlines()]
     assert [event["number"] for event in events] == list(range(1, len(events) + 1))

@@ -60,7 +60,7 @@ def test_the_list_of_commands() -> None:
         "serve", "down", "demo", "gateway", "submit", "run", "validate", "resize", "suspend", "resume", "budget",
         "cancel", "release",
         "jobs", "get", "why", "watch", "logs", "stacks", "exec",
-        "curves", "steps", "events", "changes", "evidence", "checkpoints", "export",
+        "curves", "diff", "steps", "events", "changes", "evidence", "checkpoints", "export",
         "nodes", "clusters", "cordon", "uncordon", "drain", "undrain", "topology",
         "plan", "simulate",
         "usage",

@@ -9,7 +9,6 @@ import pytest
 
 from regroup.api.mcp.calls.schema_text import shorten
 from regroup.api.mcp.tools.job_changes import with_changes
-from regroup.api.mcp.tools.metrics import differences
 from regroup.service.domain.errors import SpecError
 from regroup.service.domain.topology import DEFAULT_LABELS, Level, Node
 from tests.support.servers.mcp_agents import Agent, agent_over_http, mcp_over_http
@@ -48,13 +47,6 @@ def test_fields_of_a_spec_are_set_and_removed_by_path() -> None:
 def test_a_path_through_a_value_is_refused() -> None:
     with pytest.raises(SpecError, match="'name' is not a mapping"):
         with_changes({"name": "gpt"}, {"name.first": "x"})
-
-
-def test_differences_are_leaves_in_either_document() -> None:
-    one, two = {"a": {"b": 1, "c": [1]}, "d": 1}, {"a": {"b": 2, "c": [1]}, "e": None, "f": {"g": 3}}
-    assert [(each.path, each.first, each.second) for each in differences(one, two)] == [
-        ("a.b", 1, 2), ("d", 1, None), ("f", None, {"g": 3}),
-    ]  # fmt: skip
 
 
 def test_a_schema_loses_annotations_and_keeps_fields_of_their_names() -> None:

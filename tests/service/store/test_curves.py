@@ -96,3 +96,34 @@ async def test_a_long_history_costs_few_points(store: Store, queue):
     found = await store.curves.read(job_id, CurveSelection(["loss"], 150))
     assert len(found.points) <= 150 and found.points[-1].step == 20_000
     assert found.points[0].values["loss"] == Spread(67.5, 1.0, 134.0)
+
+
+async def test_samples_of_many_jobs_are_committed_steps_at_equal_distances(
+    store: Store, lease: Lease, queue, walk, emitter, make_emitter
+):
+    first, second, third = [await queue(name) for name in ("one", "two", "three")]
+    await walk(first, emitter)
+    await trained(store, lease, first, emitter)
+    other = make_emitter("boot-2")
+    await walk(second, other)
+    found = await store.curves.sample([first, second, third], ["loss", "mfu", "validation_loss"], 4)
+    one = found[first]
+    assert [(each.step, each.values["loss"]) for each in one] == [(1, 2.0), (5, 5.0), (8, 108.0), (12, 112.0)]
+    assert [each.values.get("mfu") for each in one] == [None, 0.05, None, None]
+    assert all("validation_loss" not in each.values for each in one)
+    assert [each.step for each in found[second]] == [1] and found[third] == []
+    everything = (await store.curves.sample([first], ["loss"], 100))[first]
+    committed = await store.committed_steps(first)
+    assert [(each.step, each.values["loss"], each.time_s) for each in everything] == [
+        (row.step, row.loss, row.time_s) for row in committed
+    ]
+
+
+async def test_steps_above_the_newest_committed_one_are_not_sampled(store: Store, lease: Lease, queue, walk, emitter):
+    job_id = await queue()
+    await walk(job_id, emitter)
+    rows = [emitter.step(1, step) for step in range(2, 11)]
+    await store.ingest(lease, job_id, emitter.boot_id, rows, {})
+    await store.ingest(lease, job_id, emitter.boot_id, [emitter.generation(2, 6)], {})
+    found = (await store.curves.sample([job_id], ["loss"], 100))[job_id]
+    assert [each.step for each in found] == [1, 2, 3, 4, 5, 6]

@@ -276,24 +276,3 @@ async def test_a_submission_obeys_settings_that_another_server_changed(live, mak
     await put()
     answer = await live.http.post("/v1/jobs", json=make_spec("fourth", priority="high"))
     assert answer.status_code == 201, answer.text
-
-
-async def test_curves_have_committed_and_repeated_steps_and_predictions(live, job_events):
-    formed, step = job_events.formed, job_events.step
-    job = await live.submit()
-    await live.run(job["id"])
-    await live.report(job["id"], *(step(1, number, loss=float(number)) for number in (2, 3, 4)))
-    await live.report(job["id"], formed(2, 2), step(2, 3, loss=30.0))
-    await live.store.predictions.put(live.lease, job["id"], 1, {"step_s": 0.25})
-    found = await live.client(lambda client: client.curves(job["id"], metrics=["loss", "step_s"]))
-    loss, step_s = found.curves
-    assert (found.steps_per_point, loss.metric, step_s.metric) == (1, "loss", "step_s")
-    assert loss.committed.steps == [1, 2, 3] and loss.committed.mean[1:] == [2.0, 30.0]
-    assert [(each.generation, each.points.steps, each.points.mean) for each in loss.repeated] == [
-        (1, [3, 4], [3.0, 4.0])
-    ]
-    assert [(each.generation, each.start_step, each.value) for each in step_s.predicted] == [(1, 0, 0.25)]
-    usual = (await live.http.get(f"/v1/jobs/{job['id']}/curves?points=2")).json()
-    assert usual["steps_per_point"] == 2 and len(usual["curves"]) == 7
-    for query in ("points=1", "points=2001", "metric=", "metric=a%22b", "from_step=0", "&".join(["metric=a"] * 13)):
-        assert (await live.http.get(f"/v1/jobs/{job['id']}/curves?{query}")).status_code == 422, query

@@ -1,0 +1,1 @@
+"""Methods of the clients that read what jobs did, for one job or for several."""

@@ -1,0 +1,1 @@
+"""Models that show several jobs side by side."""

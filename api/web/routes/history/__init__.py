@@ -1,0 +1,1 @@
+"""Routes that read what jobs did, for one job or for several."""
