@@ -1,4 +1,4 @@
-"""Examples in the OpenAPI document: a value for each part of a path, and a body for each operation that has one.
+"""Examples in the OpenAPI document: a value for each part of a path, for each required parameter, and a body.
 
 The page at `/docs` fills its forms with them. A test sends each of them to a server.
 """
@@ -30,6 +30,8 @@ PATHS: Mapping[str, str | int] = {
 """Name of a part of a path → its example."""
 PATHS_OF_TAGS: Mapping[tuple[str, str], str] = {("nodes", "name"): "gpu-17"}
 """Examples of parts whose meaning depends on the tag of the operation."""
+QUERIES: Mapping[tuple[str, str], Any] = {("curves_of_jobs", "job"): ["gpt"], ("diff_diff", "with"): "gpt"}
+"""Id of an operation and name of a parameter that it requires → its example."""
 BODIES: Mapping[str, Any] = {
     "jobs_create": _SPEC,
     "jobs_set_budget": {"device_hours": 500},
@@ -68,6 +70,8 @@ def add_examples(document: Mapping[str, Any]) -> None:
                 if parameter["in"] == "path":
                     tagged = (operation["tags"][0], parameter["name"])
                     parameter["example"] = PATHS_OF_TAGS.get(tagged, PATHS.get(parameter["name"]))
+                elif parameter.get("required"):
+                    parameter["example"] = QUERIES.get((operation["operationId"], parameter["name"]))
             content = operation.get("requestBody", {}).get("content", {})
             if "application/json" in content and operation["operationId"] in BODIES:
                 content["application/json"]["example"] = BODIES[operation["operationId"]]

@@ -24,6 +24,7 @@ _COLUMNS = {
     "learning_rate": steps.c.learning_rate,
     STEP_S: steps.c.duration_s,
     "stall_s": steps.c.stall_s,
+    "tokens": steps.c.tokens,
     TOKENS_PER_S: steps.c.tokens / sa.func.nullif(steps.c.duration_s, 0.0),
 }
 """Metric → its value in the row of a step. All others are in the column `extra`."""

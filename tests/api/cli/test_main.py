@@ -183,7 +183,7 @@ def test_every_command_shows_a_job_with_an_incident(cli, server, story, job) -> 
     assert line.split()[1:3] == ["loss", "150"] and re.fullmatch("[▁▂▃▄▅▆▇█]{5}", line.split()[-1])
     assert cli("curves", job, job, "--json").json["jobs"][0]["job"] == job
     refused = cli("curves", job, job, "--from", 3)
-    assert refused.code == 3 and "--from and --to need exactly one job" in refused.err
+    assert refused.code == 2 and "--from and --to need exactly one job" in refused.err
 
     events = [json.loads(line) for line in cli("events", job, "--json").out.splitlines()]
     assert [event["number"] for event in events] == list(range(1, len(events) + 1))

@@ -21,7 +21,8 @@ def test_every_part_of_a_path_and_every_body_has_an_example() -> None:
     for method, path, operation in operations():
         parts = [each for each in operation.get("parameters", ()) if each["in"] == "path"]
         assert {each["name"] for each in parts} == set(re.findall(r"{(\w+)}", path))
-        assert all(each["example"] is not None for each in parts), (method, path)
+        required = [each for each in operation.get("parameters", ()) if each.get("required")]
+        assert all(each["example"] is not None for each in (*parts, *required)), (method, path)
         if "application/json" in operation.get("requestBody", {}).get("content", {}):
             bodies.add(operation["operationId"])
             assert "example" in operation["requestBody"]["content"]["application/json"], (method, path)
@@ -36,7 +37,9 @@ async def test_a_server_understands_the_examples(live: Any) -> None:
         examples = {each["name"]: each["example"] for each in operation.get("parameters", ()) if each["in"] == "path"}
         body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
         accepts_trial = any(each["name"] == "dry_run" for each in operation.get("parameters", ()))
-        params = {"dry_run": True} if accepts_trial else {}
+        params: dict[str, Any] = {"dry_run": True} if accepts_trial else {}
+        required = [each for each in operation.get("parameters", ()) if each["in"] == "query" and each.get("required")]
+        params |= {each["name"]: each["example"] for each in required}
         if operation["operationId"] in ("exec_run", "uploads_create", "uploads_append") or operation["tags"] == ["ops"]:
             continue  # these would run or store something, or have no values
         answer = await live.http.request(method.upper(), path.format(**examples), json=body, params=params)

@@ -24,8 +24,9 @@ async def trained(store: Store, lease: Lease, job_id: str, emitter: Any) -> None
     """Commit steps 1 to 10 in generation 1, of which generation 2 repeats those above 6, and continue to 12."""
     rows = [emitter.step(1, step, loss=float(step), extra={"mfu": step / 100}) for step in range(2, 11)]
     await store.ingest(lease, job_id, emitter.boot_id, rows, {})
+    formed = emitter.generation(2, 6)
     rows = [emitter.step(2, step, loss=100.0 + step, extra={"mfu": None}) for step in range(7, 13)]
-    await store.ingest(lease, job_id, emitter.boot_id, [emitter.generation(2, 6), *rows], {})
+    await store.ingest(lease, job_id, emitter.boot_id, [formed, *rows], {})
 
 
 async def test_committed_and_repeated_steps_are_lines_of_their_own(store: Store, lease: Lease, queue, walk, emitter):
