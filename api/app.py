@@ -48,6 +48,7 @@ from regroup.api.web.routes import (
     usage,
 )
 from regroup.api.web.routes.access import audit, identities, sessions, sign_in, tokens
+from regroup.api.web.routes.capacity import queue, what_if
 from regroup.api.web.routes.dependencies import TOKEN
 from regroup.api.web.routes.history import curves, diff
 from regroup.api.web.stream_access import StreamAccess
@@ -81,6 +82,8 @@ _ROUTERS = (
     clusters.router,
     topology.router,
     plans.router,
+    queue.router,
+    what_if.router,
     probes.router,
     specs.router,
     reference.router,

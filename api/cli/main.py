@@ -24,6 +24,7 @@ from regroup.api.cli.commands import (
     plan,
     probe,
     projects,
+    queue,
     resize,
     run,
     secrets,
@@ -83,7 +84,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
         "Nodes",
         (nodes.nodes, nodes.clusters, nodes.cordon, nodes.uncordon, drain.drain, drain.undrain, topology.topology),
     ),
-    ("Plan", (plan.plan, simulate.simulate)),
+    ("Plan", (plan.plan, simulate.simulate, queue.queue, queue.what_if)),
     ("Usage", (usage.usage,)),
     ("Agents", (mcp.mcp,)),
     ("Access", (login.login, login.logout, sessions.console, identities.whoami, apply.apply)),
@@ -93,7 +94,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
 for _group, _verbs in VERBS:
     for _verb in _verbs:
         _class = run.RunCommand if _verb is run.run else None
-        app.command(_verb.__name__, cls=_class, rich_help_panel=_group)(_verb)
+        app.command(_verb.__name__.replace("_", "-"), cls=_class, rich_help_panel=_group)(_verb)
 
 GROUPS: tuple[tuple[str, str, typer.Typer], ...] = (
     ("Measure", "probe", probe.app),

@@ -1,11 +1,13 @@
 """Methods of the blocking client for nodes, projects and `apply`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regroup.api.client.connection.transport import SyncTransport
-from regroup.api.client.operations import apply, nodes, projects
+from regroup.api.client.operations import apply, capacity, nodes, projects
 from regroup.api.client.operations.apply_steps import ApplyStep
+from regroup.api.schemas.capacity.queue import Queue
+from regroup.api.schemas.capacity.what_if import WhatIf
 from regroup.api.schemas.drains import Drain
 from regroup.api.schemas.nodes import ClusterState, Node
 from regroup.api.schemas.projects import Project, ProjectSettings
@@ -38,15 +40,18 @@ class ClusterMethods:
         """End the cordon or quarantine of a node and clear its faults."""
         return self._transport.run(nodes.uncordon(node, reason))
 
-    def drain(self, node: str, *, deadline_s: float | str = 600.0, reason: str = "on request") -> Drain:
+    def drain(
+        self, node: str, *, deadline_s: float | str = 600.0, reason: str = "on request", also: Sequence[str] = ()
+    ) -> Drain:
         """Drain a node. Its jobs move to other nodes, or save their next step and queue.
 
         Args:
             node: Name or id of the node.
             deadline_s: Time until the node goes away, in seconds or as a text such as `15m`.
             reason: Text for people, shown with every job that is relocated.
+            also: Other nodes that leave at the same time. They are not drained; the predicted moves avoid them.
         """
-        return self._transport.run(nodes.drain(node, deadline_s, reason))
+        return self._transport.run(nodes.drain(node, deadline_s, reason, also))
 
     def undrain(self, node: str) -> None:
         """End the drain of a node, so that it accepts ranks again."""
@@ -59,6 +64,18 @@ class ClusterMethods:
     def wait_for_drain(self, node: str) -> Drain:
         """Wait until a draining node is empty or its deadline has passed: then `jobs` lists the jobs still on it."""
         return self._transport.run(nodes.wait_for_drain(node))
+
+    def queue(self, *, project: str | None = None, offset: int = 0, limit: int = 200) -> Queue:
+        """Return the queued jobs in scheduling order: why each waits, and its predicted start."""
+        return self._transport.run(capacity.queue(project, offset, limit))
+
+    def what_if(self, scenario: Mapping[str, Any]) -> WhatIf:
+        """Simulate the queue of now with and without a change. Changes nothing.
+
+        Args:
+            scenario: Fields of `WhatIfRequest` in the API: `add_nodes`, `drain`, `quotas`, `cancel`, `add_jobs`.
+        """
+        return self._transport.run(capacity.what_if(scenario))
 
     def projects(self) -> list[Project]:
         """List the projects that have settings or unfinished jobs."""

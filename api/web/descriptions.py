@@ -23,6 +23,7 @@ TAGS: Mapping[str, str] = {
     "drain": "Nodes that will leave.",
     "clusters": "Clusters that jobs can name.",
     "topology": "Domains of nodes and the links between them.",
+    "queue": "The queue in scheduling order, and forecasts of it.",
     "projects": "Quotas, limits, budgets and defaults of projects.",
     "identities": "People and service accounts, and their roles in projects.",
     "tokens": "Tokens of the API.",

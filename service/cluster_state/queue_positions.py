@@ -33,14 +33,26 @@ class QueuePositions:
         """
         if job.state is not JobState.QUEUED or job.damaged:
             return None
+        return (await self.all(job.id)).get(job.id)
+
+    async def all(self, wanted: str | None = None) -> Mapping[str, int]:
+        """Return job id → number of jobs ahead of it, for each queued job whose spec is valid.
+
+        Args:
+            wanted: id of a job that the result must contain if it is queued.
+
+        Raises:
+            UnavailableError: the database does not answer.
+        """
         async with self._one_at_a_time:
-            if job.id not in self._positions or time.monotonic() - self._computed_s > _VALID_S:
+            is_missing = wanted is not None and wanted not in self._positions
+            if is_missing or time.monotonic() - self._computed_s > _VALID_S:
                 queue, live = await self._store.queued_jobs(), await self._store.live_jobs()
                 rows, projects = await self._store.live_allocations(), await self._store.queue.projects()
                 # In a thread: the work grows with the queue.
                 self._positions = await asyncio.to_thread(self._compute, queue, live, rows, projects, self._clock())
                 self._computed_s = time.monotonic()
-            return self._positions.get(job.id)
+            return self._positions
 
     def _compute(
         self,

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regroup.service.cluster_state.allocations import (
@@ -13,12 +13,12 @@ from regroup.service.cluster_state.allocations import (
     node_assignment,
     reservation_of,
     slot_allocations,
-    without_allocated,
 )
+from regroup.service.cluster_state.substitutes import choose_substitutes
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.topology import Node
-from regroup.service.policy.placement.place import Placement, Unplaceable, place_replacements
+from regroup.service.policy.placement.place import Placement, Unplaceable
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.assignment import NodeAssignment
 from regroup.service.ports.cluster import ReservationRefusedError
@@ -41,18 +41,6 @@ class Substitution:
         return {member.node_id: member.name for member in members_of(rows)}
 
 
-@dataclass(frozen=True)
-class PromotedSpares:
-    """Spare nodes that replace nodes of their job."""
-
-    substitutes: dict[str, Member] = field(default_factory=dict[str, Member])
-    """Id of a node that leaves → the spare that replaces it."""
-    promoted: list[Allocation] = field(default_factory=list[Allocation])
-    """Rows of the spares, as reservations for ranks."""
-    released: set[str] = field(default_factory=set[str])
-    """Names of the rows before: those of `promoted`, and surplus reservations of their nodes."""
-
-
 async def substitute_nodes(
     leader: LeaderContext, job: JobRow, leaving: Sequence[Member], nodes: Sequence[Node], now: float
 ) -> Substitution | str:
@@ -67,17 +55,12 @@ async def substitute_nodes(
     rows = await leader.store.live_allocations()
     own = JobAllocations.select(rows, job.id)
     demand = demand_of(job.parsed_spec(), own.assignment.layout)
-    reserved = {row.node_id for row in own.rows if row.kind is AllocationKind.RESERVATION}
-    free = [node for node in without_allocated(nodes, rows) if node.id not in reserved]
-    left = {member.node_id for member in leaving}
-    spares = promote_spares(own.spares, leaving, nodes)
-    others = [member for member in leaving if member.node_id not in spares.substitutes]
-    staying = [member.domain for member in own.members if member.node_id not in left and member.domain]
-    found = place_replacements(demand, [member.ranks for member in others], free, staying) if others else Placement(())
+    found = choose_substitutes(rows, own, demand, leaving, nodes)
     if isinstance(found, Unplaceable):
         return found.message
+    spares, others = found.spares, found.placed
     numbers = [tuple(member.numbers) for member in others]
-    chosen = [replace(slot, rank_numbers=which) for slot, which in zip(found.slots, numbers, strict=True)]
+    chosen = [replace(slot, rank_numbers=which) for slot, which in zip(found.placement.slots, numbers, strict=True)]
     fresh = slot_allocations(job, demand, Placement(tuple(chosen)))
     placed = members_of(row for row in fresh if row.kind is AllocationKind.RESERVATION)
     placed_for = dict(zip((member.node_id for member in others), placed, strict=True))
@@ -94,28 +77,6 @@ async def substitute_nodes(
         with contextlib.suppress(UnavailableError):  # reservations without a row are reaped
             await leader.cluster.release_reservation(name)
     return Substitution(tuple(node_assignment(member, devices) for member in members), added)
-
-
-def promote_spares(spares: Sequence[Allocation], leaving: Sequence[Member], nodes: Sequence[Node]) -> PromotedSpares:
-    """Choose a usable spare for each of `leaving`, the largest first, as long as there are spares."""
-    usable = {node.id for node in nodes if node.alive and not node.is_draining and not node.closed_reason}
-    free = {spare.node_id: spare for spare in members_of(spares) if spare.node_id in usable}
-    found = PromotedSpares()
-    for member in sorted(leaving, key=lambda member: -member.ranks):
-        enough = [spare for spare in free.values() if spare.ranks >= member.ranks]
-        if not enough:
-            continue
-        spare = min(enough, key=lambda spare: spare.ranks)
-        slots, missing = list[Allocation](), member.ranks
-        for row in free.pop(spare.node_id).reservations:
-            if missing > 0:
-                data = {name: value for name, value in row.data.items() if name != "spare"}
-                slots.append(replace(row, data=data))
-                missing -= row.data["ranks"]
-        found.substitutes[member.node_id] = Member(tuple(slots), tuple(member.numbers))
-        found.promoted.extend(slots)
-        found.released.update(row.name for row in spare.reservations)
-    return found
 
 
 async def allocate_rows(

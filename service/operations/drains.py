@@ -1,10 +1,12 @@
 """Drains of nodes: requests, and their progress."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.topology import Node
+from regroup.service.operations.capacity.drain_moves import DrainPredictor, JobMove
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.rows.records import AllocationKind, DrainRow
 from regroup.service.store.store import Store
@@ -26,26 +28,43 @@ class NodeDrain:
     """Ids of the jobs that still have devices of the node."""
     etag: str | None = None
     """Entity tag of the request; None if Ray itself drains the node."""
+    moves: tuple[JobMove, ...] = ()
+    """Predicted moves of the jobs on the node, and on other nodes that leave with it."""
 
 
 async def drain_node(
-    store: Store, cluster: Cluster, reference: str, *, deadline_s: float, reason: str, now: float, author: Author
+    store: Store,
+    cluster: Cluster,
+    predictor: DrainPredictor,
+    reference: str,
+    *,
+    also: Sequence[str] = (),
+    deadline_s: float,
+    reason: str,
+    now: float,
+    author: Author,
 ) -> NodeDrain:
     """Drain a node within `deadline_s` seconds. A repeated request replaces the deadline and the reason.
+
+    Args:
+        also: names or ids of other nodes that leave at the same time. They only change the predicted moves.
 
     Raises:
         NotFoundError: the cluster has no such node.
         ConflictError: the name is ambiguous, or the node is a control node.
         UnavailableError: the cluster or the database does not answer.
     """
-    node = await _find_node(cluster, reference)
+    nodes = await cluster.nodes()
+    node, others = _node_named(nodes, reference), [_node_named(nodes, each) for each in also]
     if node.is_control:
         raise ConflictError(f"cannot drain node {node.name}: it is a control node and runs no ranks")
     row = DrainRow(node.id, node.name, reason, author.name, now, now + deadline_s)
-    return await _to_drain(store, node, await store.nodes.request_drain(row, now=now, author=author))
+    drain = await _to_drain(store, node, await store.nodes.request_drain(row, now=now, author=author))
+    moves = await predictor.predict({node.id, *(each.id for each in others)}, now)
+    return replace(drain, moves=tuple(moves))
 
 
-async def get_drain(store: Store, cluster: Cluster, reference: str) -> NodeDrain:
+async def get_drain(store: Store, cluster: Cluster, predictor: DrainPredictor, reference: str, now: float) -> NodeDrain:
     """Return the progress of a drain.
 
     Raises:
@@ -55,7 +74,8 @@ async def get_drain(store: Store, cluster: Cluster, reference: str) -> NodeDrain
     row = await _find_row(store, node)
     if row is None and not node.is_draining:
         raise NotFoundError(f"node {node.name} is not being drained")
-    return await _to_drain(store, node, row)
+    drain = await _to_drain(store, node, row)
+    return replace(drain, moves=tuple(await predictor.predict({node.id}, now))) if drain.jobs else drain
 
 
 async def undrain_node(store: Store, cluster: Cluster, reference: str, *, now: float, author: Author) -> None:
@@ -73,7 +93,10 @@ async def undrain_node(store: Store, cluster: Cluster, reference: str, *, now: f
 
 
 async def _find_node(cluster: Cluster, reference: str) -> Node:
-    nodes = await cluster.nodes()
+    return _node_named(await cluster.nodes(), reference)
+
+
+def _node_named(nodes: Sequence[Node], reference: str) -> Node:
     found = [node for node in nodes if node.id == reference] or [node for node in nodes if node.name == reference]
     if not found:
         names = ", ".join(sorted(node.name for node in nodes if not node.is_control)) or "none"

@@ -20,6 +20,8 @@ from regroup.service.operations.access.external_tokens import ExternalTokens
 from regroup.service.operations.access.identities import Identities
 from regroup.service.operations.access.token_review import TokenReview
 from regroup.service.operations.auto_layout import LayoutPlanner
+from regroup.service.operations.capacity.drain_moves import DrainPredictor
+from regroup.service.operations.capacity.what_if import Simulations
 from regroup.service.operations.hooks.hooks import Hooks, rules_of
 from regroup.service.operations.jobs import Jobs
 from regroup.service.operations.log_followers import LogFollowers
@@ -108,7 +110,8 @@ class Services:
         return Audit(self.store, self.clock)
 
     @cached_property
-    def _positions(self) -> QueuePositions:
+    def positions(self) -> QueuePositions:
+        """Positions of jobs in the queue."""
         return QueuePositions(self.store, self.clock, self.settings.ageing_s)
 
     @cached_property
@@ -129,7 +132,7 @@ class Services:
     @cached_property
     def jobs(self) -> Jobs:
         """Use cases of jobs."""
-        return Jobs(self.store, self.clock, self._positions, self.followers)
+        return Jobs(self.store, self.clock, self.positions, self.followers)
 
     @cached_property
     def submissions(self) -> Submissions:
@@ -159,6 +162,16 @@ class Services:
     def nodes(self) -> Nodes:
         """Use cases of nodes."""
         return Nodes(self.store, self.cluster, rule_of(self.settings), self.clock)
+
+    @property
+    def drain_predictor(self) -> DrainPredictor:
+        """Predictor of the moves that a drain causes."""
+        return DrainPredictor(self.store, self.cluster, rule_of(self.settings))
+
+    @property
+    def simulations(self) -> Simulations:
+        """Simulations of the queue."""
+        return Simulations(self.store, self.cluster, self.settings, self.clock)
 
     @cached_property
     def cluster_names(self) -> ClusterNames:

@@ -53,6 +53,10 @@ class Report:
     """Number of jobs that were suspended because a budget was used up."""
     project_device_hours: Mapping[str, float] = field(default_factory=dict[str, float])
     """Device-hours of each project that has a budget."""
+    starts_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Job id → its first start in the simulation."""
+    ends_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Job id → its end."""
 
 
 @dataclass
@@ -68,6 +72,8 @@ class Tally:
     budget_suspensions: int = 0
     failures: int = 0
     waits: list[Wait] = field(default_factory=list[Wait])
+    starts_s: dict[str, float] = field(default_factory=dict[str, float])
+    ends_s: dict[str, float] = field(default_factory=dict[str, float])
     _now_s: float = 0.0
     _allocated_device_s: float = 0.0
     _fragmentation_s: float = 0.0
@@ -109,6 +115,8 @@ class Tally:
             longest_waiting_s=max((wait_s for _, wait_s in waiting), default=0.0),
             waits={group: _waits(sorted(waits_s)) for group, waits_s in sorted(groups.items())},
             budget_suspensions=self.budget_suspensions,
+            starts_s=self.starts_s,
+            ends_s=self.ends_s,
         )
 
 

@@ -28,7 +28,8 @@ class Arrival:
 
     at_s: float
     job: WaitingJob
-    """Has `queued_s`; `pending_dependencies` are job ids."""
+    """A negative `queued_s` is the time since which it waits before the simulation; any other becomes the time of its
+    arrival. `pending_dependencies` are job ids."""
     work_s: float
     """Duration of the training at the requested size, in seconds."""
     budget: UsageBudget | None = None
@@ -38,6 +39,15 @@ class Arrival:
     def requested_size(self) -> Size:
         """The size at which the job takes `work_s`."""
         return self.job.sizes[-1]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A job that has devices at the begin of the simulation. The free resources of the nodes do not contain them."""
+
+    arrival: Arrival
+    """`work_s` is the remaining work at the requested size."""
+    running_job: RunningJob
 
 
 @dataclass(frozen=True)
@@ -100,11 +110,12 @@ def simulate(
     costs: Costs = Costs(),
     pass_interval_s: float = 10.0,
     observe: Observer | None = None,
+    started: Sequence[Started] = (),
 ) -> Report:
     """Simulate a cluster until `until_s`, and report its utilization and the waiting times.
 
     Args:
-        nodes: Nodes with all resources free.
+        nodes: Nodes with all resources free, except those of jobs in `started`.
         arrivals: Jobs of the trace.
         outages: Node failures of the trace.
         quotas: Quota of each project.
@@ -113,9 +124,10 @@ def simulate(
         rule: Scheduling policy.
         costs: Durations without training.
         pass_interval_s: Interval of scheduling passes. One pass handles all events of an interval.
-        observe: Called with the time, the nodes and the running jobs after each pass.
+        observe: Called with the time, the nodes and the running jobs after each pass. It may raise to end it.
+        started: Jobs that have devices at the begin.
     """
-    run = _Run(nodes, arrivals, outages, quotas or {}, budgets, rule, costs, until_s)
+    run = _Run(nodes, arrivals, outages, quotas or {}, budgets, rule, costs, until_s, started)
     while run.events and run.events[0][0] <= until_s:
         now_s = run.events[0][0]
         pass_s = min(until_s, (now_s // pass_interval_s + 1) * pass_interval_s)
@@ -140,6 +152,7 @@ class _Run:
     rule: SchedulingPolicy
     costs: Costs
     until_s: float
+    started: Sequence[Started]
     nodes: dict[str, Node] = field(init=False)
     events: list[_Event] = field(init=False)
     queue: dict[str, WaitingJob] = field(default_factory=dict[str, WaitingJob])
@@ -155,13 +168,16 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.nodes = {node.id: node for node in self.all_nodes}
-        self._by_id = {arrival.job.job_id: arrival for arrival in self.arrivals}
+        all_arrivals = [*self.arrivals, *(each.arrival for each in self.started)]
+        self._by_id = {arrival.job.job_id: arrival for arrival in all_arrivals}
         self.events = []
         self.tally = Tally(self.all_nodes)
-        own = {arrival.job.job_id: (arrival.job.project, arrival.budget) for arrival in self.arrivals}
+        own = {arrival.job.job_id: (arrival.job.project, arrival.budget) for arrival in all_arrivals}
         self.uses = BudgetUses(self.budgets, own)
         for arrival in self.arrivals:
             self._at(arrival.at_s, "arrives", arrival.job.job_id)
+        for each in self.started:
+            self._continue(each)
         for outage in self.outages:
             self._at(outage.at_s, "fails", outage.node_id)
             self._at(outage.at_s + outage.duration_s, "returns", outage.node_id)
@@ -213,12 +229,14 @@ class _Run:
     # ------------------------------------------------------------ events
 
     def _arrive(self, job_id: str, now_s: float) -> None:
-        self.queue[job_id] = replace(self._by_id[job_id].job, queued_s=now_s)
+        job = self._by_id[job_id].job
+        self.queue[job_id] = replace(job, queued_s=min(job.queued_s, 0.0) or now_s)
 
     def _end(self, job_id: str, now_s: float) -> None:
         live = self._stop(job_id, now_s)
         self.tally.useful += live.left_s * live.arrival.requested_size.ranks
         self._over.add(job_id)
+        self.tally.ends_s[job_id] = now_s
 
     def _leave(self, job_id: str, now_s: float) -> None:
         """Requeue a job, or suspend it at a budget; its work so far is saved."""
@@ -264,6 +282,14 @@ class _Run:
 
     # ------------------------------------------------------------ what is done
 
+    def _continue(self, started: Started) -> None:
+        """Let a job run that had its devices before the simulation."""
+        job_id, running_job = started.running_job.job_id, started.running_job
+        self.tally.allocated += running_job.demand.ranks
+        self.uses.set_devices(job_id, running_job.demand.ranks, 0.0)
+        live = self.live[job_id] = _Live(started.arrival, running_job, 0.0, started.arrival.work_s, 0)
+        self._renew(job_id, live)
+
     def _start(self, admission: Admission, now_s: float) -> None:
         job, arrival = self.queue.pop(admission.job_id), self._by_id[admission.job_id]
         slots = tuple((slot.node.id, slot.ranks) for slot in admission.placement.slots)
@@ -273,6 +299,7 @@ class _Run:
             job.job_id, job.name, admission.demand, slots, smaller, job.project, job.priority, job.preemptibility, now_s
         )
         left_s = self._left_s.pop(admission.job_id, arrival.work_s)
+        self.tally.starts_s.setdefault(admission.job_id, now_s)
         if admission.job_id not in self._lives:
             self.tally.waits.append(Wait(job.project, job.priority, now_s - arrival.at_s))
         self.uses.set_devices(admission.job_id, admission.demand.ranks, now_s)

@@ -38,7 +38,7 @@ def render() -> str:
     parts.append("`regroup exec` exits with its command's code: 124 after `--timeout`, and 128 + N after signal N.\n")
     for group, verbs in VERBS:
         parts.append(f"## {group}\n")
-        parts += [_verb(command, verb.__name__) for verb in verbs]
+        parts += [_verb(command, verb.__name__.replace("_", "-")) for verb in verbs]
     for group, name, _ in GROUPS:
         inner = command.commands[name]
         assert isinstance(inner, TyperGroup)

@@ -1,6 +1,7 @@
 """Requests about clusters and nodes, their topology and their drains."""
 
 import time
+from collections.abc import Sequence
 
 import httpx2
 
@@ -38,9 +39,9 @@ def uncordon(node: str, reason: str) -> Request[Node]:
     return Request("POST", url_path("nodes", node, "uncordon"), to_model(Node), body={"reason": reason})
 
 
-def drain(node: str, deadline_s: float | str, reason: str) -> Request[Drain]:
+def drain(node: str, deadline_s: float | str, reason: str, also: Sequence[str]) -> Request[Drain]:
     """Drain a node."""
-    body = {"deadline_s": deadline_s, "reason": reason}
+    body = {"deadline_s": deadline_s, "reason": reason, **({"also": list(also)} if also else {})}
     return Request("POST", url_path("nodes", node, "drain"), to_model(Drain), body=body)
 
 

@@ -5,7 +5,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from regroup.api.mcp.calls.caller import Caller
+from regroup.api.mcp.calls.parameters import Count
 from regroup.api.mcp.calls.tool import reads
+from regroup.api.schemas.capacity.queue import Queue
+from regroup.api.schemas.capacity.what_if import JobForecast, WaitForecast
 from regroup.api.schemas.nodes import ClusterState
 from regroup.api.schemas.wire import Wire
 from regroup.service.domain.errors import FieldIssue, SpecError
@@ -30,6 +33,18 @@ class PlanAnswer(Wire):
     """The fastest layouts, the best first, and the reasons against others."""
 
     report: dict[str, Any]
+
+
+class Forecast(Wire):
+    """The queue of now, simulated with and without a change."""
+
+    summary: str
+    jobs: list[JobForecast]
+    """The first queued jobs, and those that the change adds or cancels."""
+    left_out: int
+    """Number of queued jobs that are not in the list."""
+    waits: WaitForecast
+    projects: dict[str, WaitForecast]
 
 
 @reads("Show the health of the server")
@@ -58,3 +73,38 @@ async def plan_layout(
         raise SpecError([FieldIssue("self", "unknown field")])
     found = await caller.client.plan(**question)
     return PlanAnswer(report=found.model_dump(mode="json"))
+
+
+@reads("List the queue")
+async def list_queue(
+    caller: Caller,
+    limit: Count = 50,
+    after: Annotated[int, Field(ge=0, lt=2**31, description="Number of jobs to skip")] = 0,
+) -> Queue:
+    """List the queued jobs in scheduling order: why each waits, and its predicted start."""
+    return await caller.client.queue(offset=after, limit=limit)
+
+
+@reads("Simulate the queue with a change")
+async def simulate_queue(
+    caller: Caller,
+    scenario: Annotated[
+        dict[FieldName, Any],
+        Field(
+            max_length=10,
+            description="Fields of WhatIfRequest in the API: add_nodes {count, like}, drain [node or rack:r1], quotas "
+            "{project: {limit}}, cancel [job id], add_jobs [{name, ranks, duration_s}]",
+        ),
+    ],
+    limit: Count = 50,
+) -> Forecast:
+    """Predict the waits of the queue with other nodes, quotas or jobs. Changes nothing. Errors name wrong fields."""
+    found = await caller.client.what_if(scenario)
+    jobs = [job for job in found.jobs if not job.is_running or job.is_cancelled]
+    return Forecast(
+        summary=found.summary,
+        jobs=jobs[:limit],
+        left_out=max(0, len(jobs) - limit),
+        waits=found.waits,
+        projects=found.projects,
+    )

@@ -11,7 +11,7 @@ from regroup.api.mcp.calls.caller import Caller
 from regroup.api.mcp.calls.parameters import Count, Node, Reason, Seconds
 from regroup.api.mcp.calls.tool import changes, reads
 from regroup.api.schemas import nodes as schemas
-from regroup.api.schemas.drains import Drain
+from regroup.api.schemas.drains import Drain, JobMove
 from regroup.api.schemas.topology import Domain, Topology
 from regroup.api.schemas.wire import Wire
 from regroup.service.domain.errors import NotFoundError
@@ -82,6 +82,8 @@ class DomainDrain(Wire):
     drains: list[Drain]
     refused: dict[str, str]
     """Nodes whose drain was refused, with the reasons."""
+    moves: list[JobMove]
+    """What happens to the jobs on all nodes of the domain."""
 
 
 class Opened(Wire):
@@ -205,19 +207,22 @@ async def drain_domain(
     deadline_s: Seconds = 600.0,
     reason: Reason = "on request",
 ) -> DomainDrain:
-    """Drain all nodes of a domain, for example a rack, before a deadline. The preview shows the jobs on each node."""
+    """Drain all nodes of a domain, for example a rack, before a deadline. The preview shows where each job moves."""
     states = await _domain_states(caller, level, domain)
-    drains, refused = list[Drain](), dict[str, str]()
+    drains, refused, moves = list[Drain](), dict[str, str](), list[JobMove]()
     for name, state in states.items():
+        also = () if moves else tuple(other for other in states if other != name)
         try:
-            drains.append(await caller.for_part(name, state).drain(name, deadline_s=deadline_s, reason=reason))
+            drain = await caller.for_part(name, state).drain(name, deadline_s=deadline_s, reason=reason, also=also)
+            moves = moves or list(drain.moves)
+            drains.append(drain.model_copy(update={"moves": ()}))
         except ApiError as error:
             if error.problem.code in ("forbidden", "unauthorized", "invalid_request"):
                 raise
             refused[name] = error.problem.detail
         except ServerUnreachableError as error:  # the drains before this one have begun
             refused[name] = str(error)
-    return DomainDrain(drains=drains, refused=refused)
+    return DomainDrain(drains=drains, refused=refused, moves=moves)
 
 
 def _named(nodes: Sequence[schemas.Node], node: str) -> schemas.Node:

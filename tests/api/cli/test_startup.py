@@ -62,7 +62,7 @@ def test_the_list_of_commands() -> None:
         "jobs", "get", "why", "watch", "logs", "stacks", "exec",
         "curves", "diff", "steps", "events", "changes", "evidence", "checkpoints", "export",
         "nodes", "clusters", "cordon", "uncordon", "drain", "undrain", "topology",
-        "plan", "simulate",
+        "plan", "simulate", "queue", "what_if",
         "usage",
         "mcp",
         "login", "logout", "console", "whoami", "apply",

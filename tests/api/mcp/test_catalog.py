@@ -18,7 +18,7 @@ from tests.support.checks.schema_bounds import unbounded
 
 MAX_LIST_BYTES = 150_000
 """Largest list of tools: agents read all of it."""
-FREE_FORM = {"spec", "set_fields", "question"}
+FREE_FORM = {"spec", "set_fields", "question", "scenario"}
 """Parameters of plain data, whose bounds are those of the API."""
 each_tool = pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 

@@ -20,6 +20,7 @@ from regroup.service.domain.topology import DEFAULT_LABELS, Level, Node
 from regroup.service.local.secrets_key import KeySource
 from regroup.service.operations.hooks.delivery import HookDelivery
 from tests.support.inputs import held_devices
+from tests.support.inputs.placed_jobs import place_job
 from tests.support.servers.hook_receiver import running_receiver
 from tests.support.servers.mcp_agents import Agent, agent_over_http, agent_over_stdio, mcp_over_http
 
@@ -79,8 +80,12 @@ async def drain_a_rack(agent: Agent, live: Any, make: Any) -> None:
     racks = await agent.read("list_domains", level="rack")
     assert {each["name"]: each["nodes"] for each in racks["domains"]}["rack-a"] == names
     request = {"level": "rack", "domain": "rack-a", "deadline_s": "2h", "reason": "power at 17:00"}
+    job = (await live.submit(name="moves", layout={"dp": 4}))["id"]
+    await place_job(live, job, {names[0]: 2, names[1]: 2})
     preview = await agent.preview("drain_domain", **request)
     assert [each["node"] for each in preview["result"]["drains"]] == names
+    (move,) = preview["result"]["moves"]
+    assert (move["name"], move["effect"]) == ("moves", "waits"), "two nodes leave, and one is left"
     done = await agent.read("drain_domain", **request, confirm=preview["confirm"])
     assert done["result"]["refused"] == {}
     for name in names:
@@ -92,6 +97,11 @@ async def drain_a_rack(agent: Agent, live: Any, make: Any) -> None:
 @task
 async def raise_a_quota(agent: Agent, live: Any, make: Any) -> None:
     await live.http.put("/v1/projects/vision", json={"limit": 8, "weight": 2.0})
+    await live.submit(name="queued", project="vision")
+    queue = await agent.read("list_queue")
+    assert [(job["name"], job["project"]) for job in queue["jobs"]] == [("queued", "vision")]
+    forecast = await agent.read("simulate_queue", scenario={"quotas": {"vision": {"limit": 16}}})
+    assert forecast["summary"].startswith("With other quotas of vision") and forecast["left_out"] == 0
     preview = await agent.preview("set_project_quota", project="vision", guaranteed=4, limit=16)
     assert preview["result"]["limit"] == 16
     await agent.read("set_project_quota", project="vision", guaranteed=4, limit=16, confirm=preview["confirm"])

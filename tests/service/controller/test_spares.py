@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.cluster_state.allocations import JobAllocations, Member
-from regroup.service.controller.substitution import promote_spares, substitute_nodes
+from regroup.service.cluster_state.substitutes import promote_spares
+from regroup.service.controller.substitution import substitute_nodes
 from regroup.service.domain.states import JobState
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.projects import Projects

@@ -8,6 +8,7 @@ from regroup.api.cli.main import main
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.domain.topology import Node
 from regroup.service.store.rows.records import Allocation, AllocationKind
+from tests.support.inputs.placed_jobs import add_rack, place_job
 
 NODE = Node(id="a1" * 20, name="local-1", address="h", cpus=2, free_cpus=2)
 
@@ -113,3 +114,39 @@ async def test_the_command(live: Any, make_spec: Any, capsys: Any) -> None:
     assert await live.client(lambda _: typed("undrain", "local-1")) == 0
     assert capsys.readouterr().out == "local-1 accepts ranks again\n"
     assert await live.client(lambda _: typed("drain", "local-1", "--deadline", "soon")) == 3
+
+
+async def test_a_dry_run_shows_where_each_job_moves(live: Any) -> None:
+    add_rack(live, "a", 2)
+    add_rack(live, "b", 1)
+    fits = (await live.submit(name="fits", layout={"dp": 4}))["id"]
+    waits = (await live.submit(name="waits", layout={"dp": 4}))["id"]
+    await place_job(live, fits, {"a-0": 3, "a-1": 1})
+    await place_job(live, waits, {"a-0": 1, "a-1": 3})
+    request = {"deadline_s": "2h", "also": ["a-1"]}
+    moves = (await live.http.post("/v1/nodes/a-0/drain?dry_run=true", json=request)).json()["moves"]
+    assert [(move["name"], move["effect"]) for move in moves] == [("fits", "waits"), ("waits", "waits")]
+    assert moves[0]["why"].startswith("no other node has capacity for 1 of 4 ranks")
+    add_rack(live, "c", 1, cpus=2)
+    moves = (await live.http.post("/v1/nodes/a-0/drain?dry_run=true", json=request)).json()["moves"]
+    assert [(move["job_id"], move["effect"]) for move in moves] == [(fits, "moves"), (waits, "waits")]
+    assert moves[0]["nodes"] == [
+        {"source": "a-0", "target": "b-0", "ranks": 3}, {"source": "a-1", "target": "c-0", "ranks": 1}
+    ]  # fmt: skip
+    assert (await live.http.get("/v1/nodes/a-0/drain")).status_code == 404, "a dry run drains nothing"
+    alone = (await live.http.post("/v1/nodes/a-0/drain", json={"deadline_s": "2h"})).json()
+    assert [(move["effect"], move["nodes"][0]["target"]) for move in alone["moves"]] == [
+        ("moves", "b-0"), ("moves", "b-0")
+    ]  # fmt: skip
+    assert (await live.http.get("/v1/nodes/a-0/drain")).json()["moves"] == alone["moves"]
+
+
+async def test_a_job_that_can_shrink_may_continue_on_the_rest(live: Any) -> None:
+    add_rack(live, "a", 2)
+    job = (await live.submit(name="elastic", layout={"dp": {"min": 2, "target": 4, "max": 4}}))["id"]
+    await place_job(live, job, {"a-0": 2, "a-1": 2})
+    live.cluster.add_node(Node(id="b" * 40, name="small", address="h", cpus=1, free_cpus=1))
+    moves = (await live.http.post("/v1/nodes/a-0/drain?dry_run=true", json={})).json()["moves"]
+    assert [(move["effect"], move["nodes"]) for move in moves] == [("shrinks_or_waits", [])]
+    unknown = await live.http.post("/v1/nodes/a-0/drain?dry_run=true", json={"also": ["a-9"]})
+    assert unknown.status_code == 404 and "a-9" in unknown.json()["detail"]

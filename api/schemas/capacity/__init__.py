@@ -1,0 +1,1 @@
+"""Wire models about the queue and the capacity of the cluster."""

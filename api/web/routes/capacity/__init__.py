@@ -1,0 +1,1 @@
+"""Routes about the queue and the capacity of the cluster."""
