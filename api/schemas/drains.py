@@ -38,7 +38,7 @@ class NodeMove(BaseModel):
 
 
 class JobMove(BaseModel):
-    """What happens to a job when its nodes leave."""
+    """The predicted effect on a job when its nodes leave."""
 
     model_config = ConfigDict(from_attributes=True, frozen=True)
 
@@ -77,5 +77,5 @@ class Drain(BaseModel):
     etag: str | None
     """Entity tag of the request: `If-Match` compares it before a change. Null if Ray itself drains the node."""
     moves: tuple[JobMove, ...] = ()
-    """What happens to the jobs on the node and on those of `also`: a prediction with the placement of the controller
+    """The effect on the jobs on the node and on those of `also`: a prediction with the placement of the controller
     and the capacity of now. If capacity is scarce, another job may get the last free node."""

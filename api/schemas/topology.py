@@ -21,7 +21,9 @@ class LevelInfo(Wire):
     label: str
     """Label of Ray nodes that names their domain of this level; empty for nodes and devices."""
     link: Link
-    """Link out of a domain of this level."""
+    """Link out of a domain of this level, as placement uses it."""
+    nominal: Link
+    """The same link in the hardware table, which is used until a probe measures it."""
     measured_s: float | None
     """Time at which a probe measured the link, in Unix seconds; null if the value is from the hardware table."""
 

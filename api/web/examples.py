@@ -55,7 +55,7 @@ BODIES: Mapping[str, Any] = {
     "hooks_change": {"is_enabled": False},
     "hooks_rotate": {},
     "secrets_put": {"value": "hf_4hJQyA8sE2"},
-    "what_if_create": {"add_nodes": {"count": 8}, "quotas": {"vision": {"limit": 64}}},
+    "queue_simulate": {"add_nodes": {"count": 8}, "quotas": {"vision": {"limit": 64}}},
     "plans_create": {"model": "llama3-8b", "device": "H100", "gpus": 64, "global_batch": 512, "sequence": 8192},
     "probes_create": {},
     "spec_validate": _SPEC,

@@ -35,17 +35,17 @@ class QueuePositions:
             return None
         return (await self.all(job.id)).get(job.id)
 
-    async def all(self, wanted: str | None = None) -> Mapping[str, int]:
+    async def all(self, required: str | None = None) -> Mapping[str, int]:
         """Return job id → number of jobs ahead of it, for each queued job whose spec is valid.
 
         Args:
-            wanted: id of a job that the result must contain if it is queued.
+            required: id of a job that the result must contain if it is queued.
 
         Raises:
             UnavailableError: the database does not answer.
         """
         async with self._one_at_a_time:
-            is_missing = wanted is not None and wanted not in self._positions
+            is_missing = required is not None and required not in self._positions
             if is_missing or time.monotonic() - self._computed_s > _VALID_S:
                 queue, live = await self._store.queued_jobs(), await self._store.live_jobs()
                 rows, projects = await self._store.live_allocations(), await self._store.queue.projects()

@@ -28,6 +28,8 @@ class LevelInfo:
     """Label of Ray nodes that contains their domain; empty for nodes and devices."""
     link: LinkSpeed
     """Link out of a domain of this level, as placement uses it."""
+    nominal: LinkSpeed
+    """The same link in the hardware table."""
     measured_s: float | None = None
     """Time of the probe that measured the link, Unix seconds; None if it is a default value."""
 
@@ -75,11 +77,15 @@ class Topology:
         here = with_fabrics(located, fabrics_of(probes))
         kind = "cuda" if any(node.gpus for node in here) else "cpu"
         probe = next((probe for probe in probes if probe.kind == kind), None)
+        table = links_for(kind)
         speeds, when = (
-            measured_links(links_for(kind), probe),
+            measured_links(table, probe),
             {each.level: probe.time_s for each in probe.levels} if probe else {},
         )
-        levels = tuple(LevelInfo(level, self._labels.get(level, ""), speeds[level], when.get(level)) for level in Level)
+        levels = tuple(
+            LevelInfo(level, self._labels.get(level, ""), speeds[level], table[level], when.get(level))
+            for level in Level
+        )
         own_problems = self._own_problems()
         inside = {node.name: node.islands for each in probes for node in each.nodes}
         return TopologyState(

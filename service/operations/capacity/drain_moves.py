@@ -35,7 +35,7 @@ class NodeMove:
 
 @dataclass(frozen=True)
 class JobMove:
-    """What happens to a job when its nodes leave."""
+    """The predicted effect on a job when its nodes leave."""
 
     job_id: str
     name: str

@@ -32,7 +32,7 @@ class QueueJob:
     basis: Basis
     """Basis of `left_s`: its steps and their duration, its `max_duration`, an assumption, or the request."""
     parts: tuple[RunningJob, ...] = ()
-    """Its devices; empty if it waits."""
+    """Devices that it has; empty if it waits."""
 
     @property
     def id(self) -> str:

@@ -17,7 +17,7 @@ _RELEASE_S = 60.0
 
 @dataclass(frozen=True)
 class QueueRows:
-    """What the database has about the queue."""
+    """Rows of the database about the queue."""
 
     queue: Sequence[JobRow]
     live: Sequence[JobRow]

@@ -1,4 +1,4 @@
-"""A scenario: what would be different about the nodes, the projects and the jobs of now. Pure."""
+"""Scenarios: other nodes, quotas and jobs than those of now. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

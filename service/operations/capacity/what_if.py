@@ -1,4 +1,4 @@
-"""What other nodes, quotas or jobs would change: the queue of now, simulated with and without the change."""
+"""Simulations of the queue of now, with and without a change of its nodes, quotas or jobs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

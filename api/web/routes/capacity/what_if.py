@@ -24,7 +24,7 @@ router = APIRouter(
 
 @router.post("")
 @unconditional("calculates")
-async def create(request: WhatIfRequest, services: TheServices, sender: Reader) -> WhatIf:
+async def simulate(request: WhatIfRequest, services: TheServices, sender: Reader) -> WhatIf:
     """Simulate the queue of now with and without a change: added nodes, drained nodes, quotas, jobs.
 
     Stores and changes nothing. The simulator decides as the scheduler does. It assumes that the speed of a job is

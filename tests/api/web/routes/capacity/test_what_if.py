@@ -1,4 +1,4 @@
-"""What-if simulations with the API, the client and the command line."""
+"""Simulations of the queue with the API, the client and the command line."""
 
 import asyncio
 from typing import Any
@@ -66,8 +66,8 @@ async def test_a_drained_rack_moves_the_start_of_jobs(live: Any) -> None:
     runs, *_ = await queue_of_three(live)
     add_rack(live, "r2", 1)
     found = await post(live, drain=["rack:r1"], horizon_s=86_400)
-    (moved,) = [job for job in found["jobs"] if job["id"] == runs]
-    assert moved["start_after_s"] is None, "8 ranks do not fit on the node that is left"
+    (interrupted,) = [job for job in found["jobs"] if job["id"] == runs]
+    assert interrupted["start_after_s"] is None, "8 ranks do not fit on the node that is left"
     assert found["waits"]["never_after"] == 0 and found["waits"]["later"] >= 1
     unknown = await live.http.post("/v1/what-if", json={"drain": ["rack:r9"]})
     assert unknown.status_code == 422 and unknown.json()["errors"][0]["pointer"] == "/drain/0"
