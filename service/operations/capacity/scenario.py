@@ -33,7 +33,7 @@ class ChangedQuota(SpecModel):
     guaranteed: _Devices | None = None
     """Number of devices that the project always gets."""
     limit: _Devices | None = None
-    """Largest number of devices that the project may use."""
+    """Largest number of devices that the project may use; null for no limit."""
     weight: Annotated[Number, Field(ge=1e-6, le=1e6)] | None = None
     """Share of the project compared with other projects."""
 
@@ -100,7 +100,10 @@ def change_quotas(quotas: Mapping[str, Quota], request: WhatIfRequest) -> dict[s
     found = dict(quotas)
     for name, change in request.quotas.items():
         before = found.get(name, Quota())
-        found[name] = replace(before, **change.model_dump(exclude_none=True))
+        given = change.model_dump(exclude_unset=True)
+        found[name] = replace(
+            before, **{field: value for field, value in given.items() if field == "limit" or value is not None}
+        )
     return found
 
 
