@@ -114,8 +114,15 @@ def find_node() -> Node:
         sys.exit(
             f"console: {_PACKAGE} has no Node.js for this machine; install Node.js {NEEDED[0]}.{NEEDED[1]} or newer"
         )
+    # Its own command `npm` is a copy of a link, and finds none of its modules.
+    commands = Path(sys.prefix) / "node"
+    commands.mkdir(exist_ok=True)
     npm = folder / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    return Node([str(folder / "bin" / "node"), str(npm)], f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    npm.chmod(0o755)
+    for name, target in (("node", folder / "bin" / "node"), ("npm", npm)):
+        (commands / name).unlink(missing_ok=True)
+        (commands / name).symlink_to(target)
+    return Node([str(commands / "node"), str(npm)], f"{commands}{os.pathsep}{os.environ['PATH']}")
 
 
 def is_new_enough(version: str) -> bool:
