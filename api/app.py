@@ -50,6 +50,7 @@ from regroup.api.web.routes import (
 from regroup.api.web.routes.access import audit, identities, sessions, sign_in, tokens
 from regroup.api.web.routes.capacity import queue, what_if
 from regroup.api.web.routes.dependencies import TOKEN
+from regroup.api.web.routes.reports import reliability, server_settings
 from regroup.api.web.routes.history import curves, diff
 from regroup.api.web.stream_access import StreamAccess
 from regroup.service.local.api_token import ApiToken
@@ -77,6 +78,7 @@ _ROUTERS = (
     audit.router,
     budgets.router,
     usage.router,
+    reliability.router,
     hooks.router,
     secrets.router,
     clusters.router,
@@ -89,6 +91,7 @@ _ROUTERS = (
     reference.router,
     sign_in.router,
     ops.router,
+    server_settings.router,
 )
 
 

@@ -1,10 +1,10 @@
 """Settings of a control plane, read from flags or `REGROUP_*` environment variables."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -39,6 +39,11 @@ class Settings(BaseSettings):
     """Settings of one control plane. Each field is also an environment variable, for example `REGROUP_PORT=8500`."""
 
     model_config = SettingsConfigDict(env_prefix="REGROUP_", frozen=True, extra="forbid")
+    _flags: frozenset[str] = PrivateAttr(frozenset())
+
+    def __init__(self, **flags: Any) -> None:
+        super().__init__(**flags)
+        self._flags = frozenset(flags)
 
     state_dir: Path = Path("~/.regroup")
     """Folder of the database, the tokens, the process records and the default storage. Private to the user."""
@@ -369,6 +374,10 @@ class Settings(BaseSettings):
         if not self.blob_uri:
             object.__setattr__(self, "blob_uri", (self.state_dir / "blobs").as_uri())
         return self
+
+    def source_of(self, name: str) -> Literal["flag", "environment", "default"]:
+        """Return where the value of a setting comes from."""
+        return "flag" if name in self._flags else "environment" if name in self.model_fields_set else "default"
 
     @property
     def has_tls(self) -> bool:

@@ -37,6 +37,7 @@ from regroup.api.cli.commands import (
     watch,
 )
 from regroup.api.cli.commands.access import audit, identities, login, sessions, tokens
+from regroup.api.cli.commands.reports import reliability, settings
 from regroup.api.cli.common import environment, exit_codes, groups, output
 from regroup.api.cli.common.dry_run import report_dry_run, request_dry_run
 
@@ -84,8 +85,8 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
         "Nodes",
         (nodes.nodes, nodes.clusters, nodes.cordon, nodes.uncordon, drain.drain, drain.undrain, topology.topology),
     ),
+    ("Reports", (usage.usage, reliability.reliability, settings.settings)),
     ("Plan", (plan.plan, simulate.simulate, queue.queue, queue.what_if)),
-    ("Usage", (usage.usage,)),
     ("Agents", (mcp.mcp,)),
     ("Access", (login.login, login.logout, sessions.console, identities.whoami, apply.apply)),
 )

@@ -20,6 +20,7 @@ from regroup.api.client.async_cluster_methods import AsyncClusterMethods
 from regroup.api.client.async_hook_methods import AsyncHookMethods
 from regroup.api.client.async_identity_methods import AsyncIdentityMethods
 from regroup.api.client.async_page_methods import AsyncPageMethods
+from regroup.api.client.async_report_methods import AsyncReportMethods
 from regroup.api.client.async_secret_methods import AsyncSecretMethods
 from regroup.api.client.async_usage_methods import AsyncUsageMethods
 from regroup.api.client.client import DEFAULT_URL, PATIENCE_S
@@ -49,6 +50,7 @@ class AsyncClient(
     AsyncHookMethods,
     AsyncIdentityMethods,
     AsyncPageMethods,
+    AsyncReportMethods,
     AsyncSecretMethods,
     AsyncUsageMethods,
 ):

@@ -30,6 +30,7 @@ from regroup.api.client.hook_methods import HookMethods
 from regroup.api.client.identity_methods import IdentityMethods
 from regroup.api.client.operations import job_control, job_queries, plans, server, uploads
 from regroup.api.client.page_methods import PageMethods
+from regroup.api.client.report_methods import ReportMethods
 from regroup.api.client.restart_check import RestartVerdict
 from regroup.api.client.secret_methods import SecretMethods
 from regroup.api.client.usage_methods import UsageMethods
@@ -49,6 +50,14 @@ PATIENCE_S = 15.0
 
 
 class Client(
+    AuditMethods,
+    ClusterMethods,
+    HookMethods,
+    IdentityMethods,
+    PageMethods,
+    ReportMethods,
+    SecretMethods,
+    UsageMethods,
     AuditMethods, ClusterMethods, CurveMethods, HookMethods, IdentityMethods, PageMethods, SecretMethods, UsageMethods
 ):
     """One server.

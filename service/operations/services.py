@@ -28,6 +28,7 @@ from regroup.service.operations.log_followers import LogFollowers
 from regroup.service.operations.nodes import Nodes
 from regroup.service.operations.probes import Probes
 from regroup.service.operations.projects import Projects
+from regroup.service.operations.reports.reliability import Reliability
 from regroup.service.operations.secrets import Secrets
 from regroup.service.operations.streams.change_stream import ChangeStream
 from regroup.service.operations.streams.followers import Followers
@@ -205,6 +206,11 @@ class Services:
     def usage(self) -> Usage:
         """Use cases of usage."""
         return Usage(self.store, self.prices, self.clock)
+
+    @property
+    def reliability(self) -> Reliability:
+        """Use cases of the reliability report."""
+        return Reliability(self.store, self.clock)
 
     @property
     def prices(self) -> PriceTable | None:

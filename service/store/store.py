@@ -34,6 +34,7 @@ from regroup.service.store.nodes import NodeStore
 from regroup.service.store.notices.notice_store import NoticeStore
 from regroup.service.store.predictions import PredictionStore
 from regroup.service.store.projects import QueueStore
+from regroup.service.store.reliability import ReliabilityStore
 from regroup.service.store.retention import RetentionStore
 from regroup.service.store.rows.records import (
     Allocation,
@@ -82,6 +83,7 @@ class Store:
         self.retention = RetentionStore(database)
         self.idempotency = IdempotencyStore(database, idempotency_kept_s)
         self.usage = UsageStore(database)
+        self.reliability = ReliabilityStore(database)
         self.submissions = SubmissionStore(database, self.changes, self.idempotency)
 
     @classmethod

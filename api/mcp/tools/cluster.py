@@ -5,11 +5,14 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from regroup.api.mcp.calls.caller import Caller
+from regroup.api.mcp.calls.parameters import InProject, Time
 from regroup.api.mcp.calls.parameters import Count
 from regroup.api.mcp.calls.tool import reads
 from regroup.api.schemas.capacity.queue import Queue
 from regroup.api.schemas.capacity.what_if import JobForecast, WaitForecast
 from regroup.api.schemas.nodes import ClusterState
+from regroup.api.schemas.reports.reliability import Reliability
+from regroup.api.schemas.reports.server_settings import ServerSetting
 from regroup.api.schemas.wire import Wire
 from regroup.service.domain.errors import FieldIssue, SpecError
 
@@ -27,6 +30,12 @@ class Clusters(Wire):
     """Clusters, the default one first."""
 
     clusters: list[ClusterState]
+
+
+class ServerSettings(Wire):
+    """Effective settings of the server that answered."""
+
+    settings: list[ServerSetting]
 
 
 class PlanAnswer(Wire):
@@ -52,6 +61,24 @@ async def show_server(caller: Caller) -> ServerState:
     """Return the versions of the server and the health of its components."""
     version, health = await caller.client.version(), await caller.client.health()
     return ServerState(version=version.model_dump(mode="json"), health=health.model_dump(mode="json"))
+
+
+@reads("Show the settings of the server")
+async def list_server_settings(
+    caller: Caller,
+    changed_only: Annotated[bool, Field(description="Only settings whose value is not the default")] = True,
+) -> ServerSettings:
+    """List the effective settings with the source of each value. Secrets are not shown. Only operators may do so."""
+    found = await caller.client.server_settings()
+    return ServerSettings(settings=[each for each in found if not changed_only or each.source != "default"])
+
+
+@reads("Report reliability")
+async def report_reliability(
+    caller: Caller, from_s: Time = None, to_s: Time = None, project: InProject = None
+) -> Reliability:
+    """Report interruptions of all jobs in a window: time of each phase, causes, lost device-hours, nodes, goodput."""
+    return await caller.client.reliability(from_s=from_s, to_s=to_s, project=project)
 
 
 @reads("List clusters")

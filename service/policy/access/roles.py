@@ -58,6 +58,8 @@ class ClusterPermission(StrEnum):
     """Create, disable and delete users, and make them operators."""
     KEYS_WRITE = "keys:write"
     """Encrypt the stored secrets of all projects with the current key of the server."""
+    SETTINGS_READ = "settings:read"
+    """See the effective settings of the server, without secrets."""
     AUDIT_VERIFY = "audit:verify"
     """See the ends of the chain of audit records."""
     METRICS = "metrics"

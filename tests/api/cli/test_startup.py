@@ -62,8 +62,8 @@ def test_the_list_of_commands() -> None:
         "jobs", "get", "why", "watch", "logs", "stacks", "exec",
         "curves", "diff", "steps", "events", "changes", "evidence", "checkpoints", "export",
         "nodes", "clusters", "cordon", "uncordon", "drain", "undrain", "topology",
+        "usage", "reliability", "settings",
         "plan", "simulate", "queue", "what_if",
-        "usage",
         "mcp",
         "login", "logout", "console", "whoami", "apply",
     ]  # fmt: skip

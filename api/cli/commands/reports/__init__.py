@@ -1,0 +1,1 @@
+"""Commands that show reports over all jobs and over the server."""

@@ -1,0 +1,28 @@
+"""Methods of the blocking client for reports over all jobs and over the server."""
+
+from regroup.api.client.connection.transport import SyncTransport
+from regroup.api.client.operations import reports
+from regroup.api.schemas.reports.reliability import Reliability
+from regroup.api.schemas.reports.server_settings import ServerSetting
+
+
+class ReportMethods:
+    """The part of the client for reports."""
+
+    _transport: SyncTransport
+
+    def reliability(
+        self, *, from_s: float | None = None, to_s: float | None = None, project: str | None = None
+    ) -> Reliability:
+        """Report how often jobs were interrupted in a window of time, for how long, why, and what it cost.
+
+        Args:
+            from_s: Start of the window, in Unix seconds. Default: 30 days before its end.
+            to_s: End of the window, in Unix seconds. Default: now.
+            project: Jobs of this project. Default: all that you see.
+        """
+        return self._transport.run(reports.reliability(from_s, to_s, project))
+
+    def server_settings(self) -> list[ServerSetting]:
+        """List the effective settings of the server that answers, without secrets. Only operators may do so."""
+        return self._transport.run(reports.server_settings())

@@ -1,0 +1,1 @@
+"""Routes of reports over all jobs and over the server."""

@@ -1,0 +1,1 @@
+"""Reports over all jobs and over the server."""
