@@ -30,6 +30,7 @@ TAGS: Mapping[str, str] = {
     "sessions": "Sessions of browsers, and the links that begin them.",
     "audit": "Records of changes: who changed what.",
     "usage": "Device-hours of projects, users, accelerators and jobs, and their cost.",
+    "reports": "Interruptions of jobs, their causes and their cost.",
     "hooks": "Notifications of a project's events: over HTTP, to Slack and Teams, and by e-mail.",
     "secrets": "Secrets of projects, which jobs get as variables. No answer contains a value.",
     "spec": "The format of job specs.",

@@ -35,7 +35,7 @@ export function Causes({ report }: { report: Schema<"Reliability"> }) {
           { id: "mean", label: "Mean", isNumber: true, cell: (row) => durationText(row.recovery?.mean_s) },
           { id: "p95", label: "95 %", isNumber: true, cell: (row) => durationText(row.recovery?.p95_s) },
           { id: "steps", label: "Steps lost", isNumber: true, cell: (row) => numberText(row.steps_lost, 12) },
-          { id: "hours", label: "Lost device-hours", isNumber: true, cell: (row) => numberText(row.lost_device_hours) },
+          { id: "hours", label: "Lost hours", isNumber: true, cell: (row) => numberText(row.lost_device_hours) },
         ]}
       />
     </section>

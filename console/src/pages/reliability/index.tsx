@@ -17,7 +17,7 @@ import { query } from "../../state/router";
 import { countText, numberText, percentText } from "../../text/numbers";
 import { dayText, durationText, timeText } from "../../text/time";
 import { windowOf, windowText } from "../../text/window";
-import { Causes } from "./causes";
+import { Causes, wordsOf } from "./causes";
 import { NewestIncidents } from "./incidents";
 import { Nodes } from "./nodes";
 import { Phases } from "./phases";
@@ -91,7 +91,10 @@ function ReportView({ report }: { report: Report }) {
             <h2>Incidents over time</h2>
             <StackedBars
               label="Incidents over time by cause; the table of causes has the sums"
-              bars={report.bins.map((bin) => ({ label: binText(bin.start_s, report.bin_s), values: bin.incidents }))}
+              bars={report.bins.map((bin) => ({
+                label: binText(bin.start_s, report.bin_s),
+                values: inWords(bin.incidents),
+              }))}
               text={(value) => numberText(value, 12)}
             />
           </section>
@@ -105,6 +108,10 @@ function ReportView({ report }: { report: Report }) {
       {report.newest.length > 0 && <NewestIncidents report={report} />}
     </>
   );
+}
+
+function inWords(counts: Readonly<Record<string, number>>): Record<string, number> {
+  return Object.fromEntries(Object.entries(counts).map(([reason, count]) => [wordsOf(reason), count]));
 }
 
 function binText(start_s: number, size_s: number): string {
