@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from generators import metrics_page, processes_page, python_page, settings_page, states_page, watch_picture
+from generators import metrics_page, operator_tasks_page, processes_page, python_page, settings_page, states_page, watch_picture
 from regroup.api.app import openapi
 from regroup.api.cli.docs import cli_reference, spec_reference
 from regroup.service.chaos.faults_page import render_faults_page
@@ -47,6 +47,7 @@ def main() -> int:
         ROOT / "docs" / "reference" / "exit-codes.md": metrics_page.render_exit_codes(),
         ROOT / "docs" / "reference" / "python-client.md": python_page.render_client(),
         ROOT / "docs" / "reference" / "context.md": python_page.render_context(),
+        ROOT / "docs" / "operations" / "operator-tasks.md": operator_tasks_page.render(),
         ROOT / "docs" / "architecture" / "processes.md": processes,
         ROOT / "docs" / "architecture" / "processes.svg": picture,
         ROOT / "docs" / "watch.svg": watch_picture.render(),

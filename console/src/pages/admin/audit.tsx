@@ -158,14 +158,14 @@ function DifferenceList({ differences, isKnown }: { differences: readonly Differ
   return (
     <dl class="admin-difference">
       {differences.map(({ path, before, after }) => (
-        <>
+        <div key={path}>
           <dt>{path}</dt>
           <dd>
             {before !== undefined && <del>{before}</del>}
             {(isKnown || (before !== undefined && after !== undefined)) && " → "}
             {after !== undefined ? <ins>{after}</ins> : isKnown && "removed"}
           </dd>
-        </>
+        </div>
       ))}
     </dl>
   );

@@ -17,3 +17,8 @@ test("an object that is new or gone has all its fields", () => {
   expect(differencesOf({ role: "viewer" }, null)).toEqual([{ path: "role", before: "viewer", after: undefined }]);
   expect(differencesOf({ a: { b: [{ c: 1 }] } }, { a: { b: [{ c: 1 }] } })).toEqual([]);
 });
+
+test("times are those of the browser", () => {
+  const at_s = new Date(2026, 0, 2, 3, 4, 5).getTime() / 1000;
+  expect(differencesOf(null, { created_at: at_s })[0]?.after).toBe("2026-01-02 03:04:05");
+});

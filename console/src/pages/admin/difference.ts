@@ -1,5 +1,7 @@
 /** What differs between two states of an object, field by field. */
 
+import { timeText } from "../../text/time";
+
 export interface Difference {
   /** Place of the field, for example `budget.device_hours`; empty for the whole object. */
   path: string;
@@ -25,9 +27,14 @@ function flat(value: unknown, path = "", found = new Map<string, string>()): Map
   } else if (typeof value === "object") {
     for (const [name, each] of Object.entries(value)) flat(each, path === "" ? name : `${path}.${name}`, found);
   } else {
-    found.set(path, textOf(value));
+    found.set(path, isTime(path, value) ? timeText(value as number) : textOf(value));
   }
   return found;
+}
+
+/** Times have names such as `created_at`, and are seconds since 1970. */
+function isTime(path: string, value: unknown): boolean {
+  return /_(at|until)$/.test(path) && typeof value === "number" && value > 0;
 }
 
 function textOf(value: unknown): string {
