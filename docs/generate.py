@@ -6,7 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from generators import metrics_page, operator_tasks_page, processes_page, python_page, settings_page, states_page, watch_picture
+from generators import (
+    metrics_page,
+    operator_tasks_page,
+    processes_page,
+    python_page,
+    settings_page,
+    states_page,
+    watch_picture,
+)
 from regroup.api.app import openapi
 from regroup.api.cli.docs import cli_reference, spec_reference
 from regroup.service.chaos.faults_page import render_faults_page

@@ -15,12 +15,13 @@ _CALLS = frozenset({"read", "change", "preview", "refused"})
 """Methods of the agent in the tests that call a tool."""
 _HEAD = """# Tasks of operators
 
-{count} tasks that an operator does often. The console does each in at most three interactions after its page has opened: a click, a field that is filled, or
-a choice. A task with two halves, such as to create and to revoke, has at most three for each half. An agent does the same with the tools of
-[`regroup mcp`](agents.md), and a script with the `regroup` command. Words in capitals stand for your own names.
+{count} tasks that an operator does often. The console does each in at most three interactions after its page has
+opened: a click, a field that is filled, or a choice. A task with two halves, such as to create and to revoke, has at
+most three for each half. An agent does the same with the tools of [`regroup mcp`](agents.md), and a script with the
+`regroup` command. Words in capitals stand for your own names.
 
-`make docs` writes this page from `docs/generators/operator_tasks.toml`. Tests do each task in Chromium (`tests/console/tasks`) and over MCP
-(`tests/api/mcp/test_operator_tasks.py`), and check the result through the API.
+`make docs` writes this page from `docs/generators/operator_tasks.toml`. Tests do each task in Chromium
+(`tests/console/tasks`) and over MCP (`tests/api/mcp/test_operator_tasks.py`), and check the result through the API.
 
 | task | page of the console | interactions | command | tools of MCP |
 |---|---|---|---|---|

@@ -224,6 +224,7 @@ incidents = sa.Table(
     sa.Column("time_s", sa.Double, nullable=False),
     sa.Column("data", StoredJson, nullable=False),
     sa.UniqueConstraint("job_id", "number"),
+    sa.Index(None, "time_s"),
 )
 
 checkpoints = sa.Table(

@@ -39,7 +39,7 @@ export default function Audit() {
   const [pages, setPages] = useState(1);
   const records = useResource((signal) => loadRecords(filter, pages, signal), [JSON.stringify(filter), pages]);
   const [problem, setProblem] = useState<Problem>();
-  useChanges((change) => change.kind === "audit", records.refresh);
+  useChanges((change) => !change.job, records.refresh);
   const save = () => {
     setProblem(undefined);
     const name = `audit-${dayText(Date.now() / 1000)}.jsonl`;

@@ -24,7 +24,7 @@ const TONES: Record<Health["status"], Tone> = {
 
 export function Nodes({ faults }: { faults: readonly Faults[] }) {
   const nodes = useResource((signal) => get("/v1/nodes", { signal }), []);
-  useChanges((change) => change.kind.startsWith("node"), nodes.refresh);
+  useChanges((change) => !change.job, nodes.refresh);
   const health = new Map((nodes.data.value?.nodes ?? []).map((each) => [each.name, each.health]));
   return (
     <section class="card" aria-labelledby="nodes">
