@@ -58,7 +58,14 @@ class Client(
     ReportMethods,
     SecretMethods,
     UsageMethods,
-    AuditMethods, ClusterMethods, CurveMethods, HookMethods, IdentityMethods, PageMethods, SecretMethods, UsageMethods
+    AuditMethods,
+    ClusterMethods,
+    CurveMethods,
+    HookMethods,
+    IdentityMethods,
+    PageMethods,
+    SecretMethods,
+    UsageMethods,
 ):
     """One server.
 

@@ -5,8 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from regroup.api.mcp.calls.caller import Caller
-from regroup.api.mcp.calls.parameters import InProject, Time
-from regroup.api.mcp.calls.parameters import Count
+from regroup.api.mcp.calls.parameters import Count, InProject, Time
 from regroup.api.mcp.calls.tool import reads
 from regroup.api.schemas.capacity.queue import Queue
 from regroup.api.schemas.capacity.what_if import JobForecast, WaitForecast
