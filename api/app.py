@@ -50,6 +50,7 @@ from regroup.api.web.routes import (
 from regroup.api.web.routes.access import audit, identities, sessions, sign_in, tokens
 from regroup.api.web.routes.capacity import queue, what_if
 from regroup.api.web.routes.dependencies import TOKEN
+from regroup.api.web.routes.inspection import logs, ranks
 from regroup.api.web.routes.history import curves, diff
 from regroup.api.web.routes.reports import reliability, server_settings
 from regroup.api.web.stream_access import StreamAccess
@@ -63,6 +64,8 @@ _ROUTERS = (
     suspend.router,
     job_plan.router,
     evidence.router,
+    ranks.router,
+    logs.router,
     streams.router,
     changes.router,
     curves.router,

@@ -24,6 +24,7 @@ from regroup.api.cli.commands import (
     plan,
     probe,
     projects,
+    ranks,
     queue,
     resize,
     run,
@@ -67,7 +68,10 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
             submit.release,
         ),
     ),
-    ("Inspect", (inspect.jobs, inspect.get, inspect.why, watch.watch, watch.logs, inspect.stacks, exec.exec)),
+    (
+        "Inspect",
+        (inspect.jobs, inspect.get, inspect.why, watch.watch, watch.logs, ranks.ranks, inspect.stacks, exec.exec),
+    ),
     (
         "History",
         (

@@ -4,10 +4,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from regroup.api.client.connection.requests import Page
 from regroup.api.client.connection.transport import AsyncTransport
-from regroup.api.client.operations import audit, changes, hooks, job_queries, usage
+from regroup.api.client.operations import audit, changes, hooks, job_queries, rank_queries, usage
 from regroup.api.schemas.audit import AuditRecord
+from regroup.api.schemas.history import Event, LogPart, LogPiece
 from regroup.api.schemas.history import Event, LogPart, Notice, NoticeList
 from regroup.api.schemas.hooks import Delivery
+from regroup.api.schemas.inspection.logs import LogMatches
+from regroup.api.schemas.inspection.ranks import RankViewList
 from regroup.api.schemas.jobs import JobSummary
 from regroup.api.schemas.usage import UsageRow
 
@@ -51,6 +54,44 @@ class AsyncPageMethods:
         """Return up to `limit` bytes of the output of a rank in one generation (None: the newest), from `offset`."""
         request = job_queries.log_part(job, project, rank, generation, stream, offset, limit)
         return await self._transport.run(request)
+
+    async def ranks(self, job: str, *, first: int = 0, limit: int = 1024, project: str = "default") -> RankViewList:
+        """Return the ranks of the newest generation from number `first`: where each runs, and what it does now."""
+        return await self._transport.run(rank_queries.ranks(job, project, first, limit))
+
+    async def search_log(
+        self,
+        job: str,
+        text: str,
+        *,
+        rank: int | None = None,
+        generation: int | None = None,
+        stream: str | None = None,
+        is_case_sensitive: bool = False,
+        limit: int = 100,
+        cursor: str | None = None,
+        project: str = "default",
+    ) -> LogMatches:
+        """Return lines of output with a text, of all ranks, generations and outputs that are not given."""
+        request = rank_queries.search_log(
+            job, text, project, rank, generation, stream, is_case_sensitive, limit, cursor
+        )
+        return await self._transport.run(request)
+
+    async def follow_logs(
+        self,
+        job: str,
+        *,
+        ranks: Sequence[int] = (),
+        streams: Sequence[str] = (),
+        generation: int | None = None,
+        tail_bytes: int = 8192,
+        project: str = "default",
+    ) -> AsyncIterator[LogPiece]:
+        """Yield the output of several ranks as it arrives (none given: the first 32), from near its end to its end."""
+        request = rank_queries.follow_logs(job, project, ranks, streams, generation, tail_bytes)
+        async for piece in self._transport.follow(request):
+            yield piece
 
     async def audit_page(
         self,

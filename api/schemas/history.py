@@ -228,6 +228,10 @@ COMPLETE = "Log-Complete"
 """Header of the same answer: `true` if the rank has ended and nothing follows."""
 
 
+SIZE = "Log-Size"
+"""Header of the same answer: the number of bytes that the output has now."""
+
+
 class LogPart(Wire):
     """A part of a rank's output, as a client reads it with a limit."""
 
@@ -237,6 +241,8 @@ class LogPart(Wire):
     """Offset of the next part. It equals the requested offset if there is no more output yet."""
     is_complete: bool
     """True if the rank has ended and nothing follows."""
+    size_bytes: int = 0
+    """Number of bytes that the output has now; 0 if the server is too old to say it."""
 
 
 class LogPiece(Wire):

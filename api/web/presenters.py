@@ -52,7 +52,7 @@ def job_detail(detail: JobDetail, spec: JobSpec | None = None) -> Job:
             "conditions": job.conditions,
             "phase": job.phase,
             "intents": job.intents,
-            "rank_phases": job.rank_phases,
+            "rank_phases": {rank: _place(report) for rank, report in job.rank_phases.items()},
             "incidents": incidents(detail.incidents),
             "prediction": detail.comparison,
             "placement": detail.generation.ranks if detail.generation else [],
@@ -61,6 +61,11 @@ def job_detail(detail: JobDetail, spec: JobSpec | None = None) -> Job:
             "spec": None if "spec" in job.damaged else spec or job.spec,
         },
     )
+
+
+def _place(report: Any) -> Any:
+    """Return step and phase of a rank, without the times that follow them."""
+    return report[:2] if isinstance(report, list) else report
 
 
 def incidents(found: Sequence[Incident]) -> list[jobs.Incident]:

@@ -13,6 +13,7 @@ from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.domain.author import Author
 from regroup.service.operations.access.authorization import Sender
+from regroup.service.operations.inspection.ranks import RankViews, view_ranks
 from regroup.service.operations.job_plan import JobPlan, PredictionComparison, compare_generations, get_job_plan
 from regroup.service.operations.placement_explanation import PlacementExplanation, explain_placement
 from regroup.service.operations.streams.followers import Entry, Followers
@@ -20,6 +21,7 @@ from regroup.service.operations.why import Why, explain
 from regroup.service.store.jobs.jobs import unknown_job
 from regroup.service.store.rows.curves import Curves, CurveSelection, SampledStep
 from regroup.service.store.rows.records import (
+    EVEN_PACE,
     Checkpoint,
     Event,
     Generation,
@@ -36,6 +38,8 @@ _PREDICTED: Mapping[str, str] = {"step_s": "step_s", "peak_bytes": "peak_bytes",
 """Metric → name of its prediction."""
 _RECENT_STEPS = 100
 _RETAINED_ACCOUNTS = 200
+_STRAGGLER_EVENTS = 1000
+"""Number of the newest events in which the report of slow ranks is looked up."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,19 @@ class Jobs:
         newest, incidents = await self._store.newest_generation_and_incidents(job.id)
         comparisons = await compare_generations(self._store, job.id, [newest] if newest else [])
         return JobDetail(job, incidents, newest, comparisons[0] if comparisons else None)
+
+    async def ranks(self, job: JobRow) -> RankViews:
+        """Return the ranks of the newest generation, and what they do."""
+        newest, _ = await self._store.newest_generation_and_incidents(job.id)
+        if newest is None:
+            return RankViews(0, (), None, None)
+        reported = dict[int, bool]()
+        if any(each.type == EVEN_PACE and not each.status for each in job.conditions):
+            events = await self._store.events(job.id, max(0, job.version - _STRAGGLER_EVENTS), _STRAGGLER_EVENTS)
+            changed = next((each for each in reversed(events) if each.type == "stragglers"), None)
+            if changed is not None and changed.generation == newest.number:
+                reported = {int(each["rank"]): bool(each.get("is_crowded")) for each in changed.data["ranks"]}
+        return view_ranks(newest.number, newest.ranks, job.rank_phases, reported, job.step_duration_s)
 
     async def plan(self, job: JobRow) -> JobPlan:
         """Return the plan of a job, and its result."""

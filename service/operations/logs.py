@@ -170,14 +170,16 @@ def _read_archive(uri: str, offset: int, limit: int) -> tuple[bytes, int, int]:
 
     fs, path = url_to_fs(checked_uri(uri))
     size = int(fs.info(path)["size"])
-    if offset + limit < size or size < _SPLIT_BYTES:
-        data = fs.cat_file(path, start=offset, end=min(size, offset + limit)) if offset < size else b""
-        return data, offset, size
-    for last in fs.glob(f"{path}.from-*"):
+    lasts = fs.glob(f"{path}.from-*") if size >= _SPLIT_BYTES else []
+    for last in lasts:
         begin = int(last.rpartition("-")[2])
         whole = begin + int(fs.info(last)["size"])
+        if offset >= whole:
+            return b"", offset, whole
+        if offset + limit < size:
+            return fs.cat_file(path, start=offset, end=offset + limit), offset, whole
         if offset >= size:
             start = max(offset, begin)
             return fs.cat_file(last, start=start - begin, end=min(whole, start + limit) - begin), start, whole
         return fs.cat_file(path, start=offset, end=size), offset, whole
-    return fs.cat_file(path, start=min(offset, size), end=size), offset, size
+    return fs.cat_file(path, start=offset, end=min(size, offset + limit)) if offset < size else b"", offset, size

@@ -5,7 +5,7 @@ Every call is bounded in time and raises `ClusterUnavailableError` when the clus
 
 import codecs
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from regroup.service.domain.errors import RegroupError, UnavailableError
@@ -97,6 +97,8 @@ class LogChunk:
     """Byte offset of the next chunk."""
     complete: bool
     """The rank has ended and nothing follows `next_offset`."""
+    size: int = field(default=0, compare=False)
+    """Bytes that the stream has now; 0 from a server of an earlier version."""
 
     @classmethod
     def of(
@@ -117,12 +119,15 @@ class LogChunk:
             text, used = codecs.utf_8_decode(data, "replace", True)  # the limit is smaller than one character
         if requested_offset is not None and offset > requested_offset:
             text = f"\n[{(offset - requested_offset) / 2**20:.1f} MiB of output are not kept]\n{text}"
-        return cls(text, offset, offset + used, is_ended and at_end)
+        return cls(text, offset, offset + used, is_ended and at_end, size)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "LogChunk":
         """Decode a chunk from plain data."""
-        return cls(str(data["data"]), int(data["offset"]), int(data["next_offset"]), bool(data["complete"]))
+        return cls(
+            str(data["data"]), int(data["offset"]), int(data["next_offset"]), bool(data["complete"]),
+            int(data.get("size", 0)),
+        )  # fmt: skip
 
 
 class Cluster(Protocol):

@@ -127,6 +127,8 @@ class SupervisorStatus:
     generation: int = 0
     ranks: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
     """Rank → step and phase, as the agents last saw it."""
+    times: dict[str, tuple[float, float, float]] = field(default_factory=dict[str, tuple[float, float, float]])
+    """Rank → seconds of a step in which it computes and waits for a processor, and seconds since it moved on."""
     lost: tuple[str, ...] = ()
     """Ids of the nodes that it waits for."""
     nodes: tuple[str, ...] = ()

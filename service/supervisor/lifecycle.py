@@ -147,6 +147,7 @@ class Lifecycle:
             step=monitor.step if monitor else 0,
             generation=monitor.generation.number if monitor else 0,
             ranks=self.rank_phases,
+            times=self._hang_detector.times(monitor.generation.number) if monitor else {},
             lost=tuple(sorted(self._setup.lost_nodes())),
             nodes=tuple(sorted(self.gang.configs)),
             ranks_by_node=self.payload.ranks_by_node,

@@ -22,16 +22,35 @@ if TYPE_CHECKING:
     from regroup.api.schemas.jobs import Job as JobModel
 
 StreamName = Literal["stdout", "stderr"]
-Rank = Annotated[int, typer.Option("--rank", "-r", metavar="N", min=0, help="Rank whose log is printed.")]
+Rank = Annotated[
+    int | None,
+    typer.Option(
+        "--rank", "-r", metavar="N", min=0, help="Rank whose log is printed or searched.  [default: 0; --search: all]"
+    ),
+]
 Generation = Annotated[
     int | None, typer.Option("--generation", metavar="N", min=1, help="Generation of the rank.  [default: the newest]")
 ]
-Stream = Annotated[StreamName, typer.Option("--stream", metavar="NAME", case_sensitive=False, help="stdout or stderr.")]
+Stream = Annotated[
+    StreamName | None,
+    typer.Option(
+        "--stream",
+        metavar="NAME",
+        case_sensitive=False,
+        help="stdout or stderr.  [default: stdout; --search, --all-ranks: both]",
+    ),
+]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Continue until the job ends.")]
 AfterNumber = Annotated[
     int | None, typer.Option("--after", metavar="N", min=0, help="Only notices with a higher number.")
 ]
 FollowAll = Annotated[bool, typer.Option("--follow", "-f", help="Continue with new notices, until interrupted.")]
+Search = Annotated[
+    str | None, typer.Option("--search", metavar="TEXT", help="Print the lines with this text, of all generations.")
+]
+AllRanks = Annotated[
+    bool, typer.Option("--all-ranks", help="Follow all ranks, at most 32, from near the end of their output.")
+]
 _QUIET_S = 3.0
 """Time without output after which `logs -f` states that there is none yet."""
 
@@ -82,16 +101,33 @@ def first_view(job: "JobModel") -> "JobView":
 
 def logs(
     job: Job,
-    rank: Rank = 0,
+    rank: Rank = None,
     generation: Generation = None,
-    stream: Stream = "stdout",
+    stream: Stream = None,
     follow: Follow = False,
+    search: Search = None,
+    all_ranks: AllRanks = False,
     project: Project = "default",
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the output of a rank."""
+    """Print the output of a rank, or follow or search that of all ranks."""
+    from regroup.api.cli.commands.ranks import print_matches, print_merged
     from regroup.api.cli.common.connection import connect
+
+    if search is not None or all_ranks:
+        with connect(server, patient=search is None) as client, stating("interrupted; jobs continue"):
+            found = client.get(job, project=project)
+            if search is not None:
+                print_matches(
+                    client, found.id, search, rank=rank, generation=generation, stream=stream, as_json=as_json
+                )
+                return
+            streams = () if stream is None else (stream,)
+            with continuing(found):
+                print_merged(client, found.id, streams=streams, generation=generation, as_json=as_json)
+        return
+    rank, stream = rank or 0, stream or "stdout"
 
     with connect(server, patient=follow) as client, stating("interrupted; jobs continue"):
         found = client.get(job, project=project)

@@ -161,7 +161,10 @@ def log_part(
 
     def parse(response: httpx2.Response) -> history.LogPart:
         following, is_complete = (response.headers[name] for name in (history.NEXT_OFFSET, history.COMPLETE))
-        return history.LogPart(text=response.text, next_offset=int(following), is_complete=is_complete == "true")
+        size = int(response.headers.get(history.SIZE, "0"))
+        return history.LogPart(
+            text=response.text, next_offset=int(following), is_complete=is_complete == "true", size_bytes=size
+        )
 
     params: Params = {**_log_params(project, rank, generation, stream), "offset": offset, "limit": limit}
     return Request("GET", url_path("jobs", job, "logs"), parse, params=params)

@@ -85,8 +85,8 @@ async def logs(
 ) -> Response:
     """Get a rank's output as plain text, or as a stream across generations.
 
-    With `limit`, the header `Log-Next-Offset` has the offset of the next part, and `Log-Complete` is `true` if the rank
-    has ended and nothing follows.
+    With `limit`, the header `Log-Next-Offset` has the offset of the next part, and `Log-Size` the number of bytes that
+    the output has now. `Log-Complete` is `true` if the rank has ended and nothing follows.
     """
     newest = max(1, job.generation)
     position = LogPosition(generation or newest, offset)
@@ -98,7 +98,10 @@ async def logs(
         return stream_events(frames_of(pieces, partial(_log_frame, rank, stream)))
     if limit is not None:
         part = await read_chunk(services.cluster, job, position, rank, stream, limit)
-        headers = {schemas.NEXT_OFFSET: str(part.next_offset), schemas.COMPLETE: str(part.complete).lower()}
+        headers = {
+            schemas.NEXT_OFFSET: str(part.next_offset), schemas.COMPLETE: str(part.complete).lower(),
+            schemas.SIZE: str(part.size),
+        }  # fmt: skip
         return PlainTextResponse(part.data, headers=headers)
     await read_chunk(services.cluster, job, position, rank, stream, 1)  # 404 before the first byte
     pieces = read_log(services.store, services.cluster, job, rank, stream, position)

@@ -74,7 +74,7 @@ async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], 
     goodput = number(status, "goodput")
     if goodput is not None and goodput != writer.job.goodput:
         changes["goodput"] = goodput
-    phases = plain(status.get("ranks") or {}) if writer.job.state.has_allocations else {}
+    phases = _rank_reports(status) if writer.job.state.has_allocations else {}
     if phases != writer.job.rank_phases:
         changes["rank_phases"] = phases
     newest = max((event.seq for event in fresh), default=acked)
@@ -85,6 +85,12 @@ async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], 
         changes["reported_at"] = reported_s
     if changes:
         await writer.set(**changes)
+
+
+def _rank_reports(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return rank → step, phase and, if they were measured, its times."""
+    times = status.get("times") or {}
+    return {rank: [*place, *times.get(rank, ())] for rank, place in plain(status.get("ranks") or {}).items()}
 
 
 def _decode(event: Reported) -> JobEvent | MalformedEventError:

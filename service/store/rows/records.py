@@ -113,7 +113,8 @@ class JobRow:
     goodput: float | None
     result: dict[str, Any] | None
     rank_phases: dict[str, Any]
-    """Rank → (step, phase) in the supervisor's newest report; empty if no rank runs."""
+    """Rank → step and phase in the supervisor's newest report; empty if no rank runs. If they were measured, the
+    seconds of a step in which it computes and waits for a processor, and the seconds since it moved on, follow."""
     supervisor_boot_id: str
     """Incarnation of the supervisor that `acked_seq` belongs to."""
     acked_seq: int

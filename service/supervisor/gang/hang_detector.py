@@ -49,6 +49,13 @@ class HangDetector:
         """Return the newest activity of each rank of a generation."""
         return self._activity.get(generation, {})
 
+    def times(self, generation: int) -> dict[str, tuple[float, float, float]]:
+        """Return rank → seconds of a step in which it computes and waits for a processor, and since it moved on."""
+        return {
+            str(rank): (round(each.work_s, 4), round(each.ready_s, 4), round(each.stalled_s, 1))
+            for rank, each in self.activity(generation).items()
+        }
+
     async def poll(self, monitor: GenerationMonitor) -> Cause | None:
         """Return the hang of this generation with its evidence, or None if there is none or training resumed."""
         if self._find(monitor) is None:

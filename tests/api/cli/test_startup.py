@@ -59,7 +59,7 @@ def test_the_list_of_commands() -> None:
     assert [verb.__name__ for _, verbs in VERBS for verb in verbs] == [
         "serve", "down", "demo", "gateway", "submit", "run", "validate", "resize", "suspend", "resume", "budget",
         "cancel", "release",
-        "jobs", "get", "why", "watch", "logs", "stacks", "exec",
+        "jobs", "get", "why", "watch", "logs", "ranks", "stacks", "exec",
         "curves", "diff", "steps", "events", "changes", "evidence", "checkpoints", "export",
         "nodes", "clusters", "cordon", "uncordon", "drain", "undrain", "topology",
         "usage", "reliability", "settings",

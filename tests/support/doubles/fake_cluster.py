@@ -239,8 +239,8 @@ class FakeCluster:
         text = self.logs.get((job_id, generation, rank, stream))
         if text is None:
             raise NotFoundError(f"job {job_id} has no {stream} of rank {rank} in generation {generation}")
-        data = text.encode()[offset : offset + limit]
-        return LogChunk(data.decode(errors="replace"), offset, offset + len(data), offset + len(data) >= len(text))
+        whole = text.encode()
+        return LogChunk.of(whole[offset : offset + limit], offset, len(whole), is_ended=True)
 
     async def stacks(self, job_id: str) -> Mapping[int, RankStack]:
         self._reach()

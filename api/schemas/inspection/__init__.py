@@ -1,0 +1,1 @@
+"""Wire models of the ranks of a job and of their output."""

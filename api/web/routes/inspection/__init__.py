@@ -1,0 +1,1 @@
+"""Routes of the ranks of a job and of their output."""

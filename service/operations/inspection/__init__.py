@@ -1,0 +1,1 @@
+"""State and output of the ranks of a job."""
