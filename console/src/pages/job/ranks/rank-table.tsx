@@ -1,0 +1,85 @@
+/** All ranks as a table that can be sorted. */
+
+import { useMemo } from "preact/hooks";
+import { Badge } from "../../../components/badge";
+import { type Column, DataTable } from "../../../components/data-table";
+import { query, setQuery } from "../../../state/router";
+import { numberText } from "../../../text/numbers";
+import { durationText } from "../../../text/time";
+import { type RankView, type SortKey, STATES, sortRanks } from "./rank-state";
+
+const SORTS: Record<SortKey, string> = {
+  rank: "Rank",
+  state: "State, slow ranks first",
+  work: "Work, longest first",
+  wait: "Wait, longest first",
+  factor: "Factor, largest first",
+  node: "Node",
+};
+
+export function RankTable(props: {
+  ranks: readonly RankView[];
+  generation: number;
+  selected: ReadonlySet<number>;
+  onSelect: (ranks: readonly number[]) => void;
+}) {
+  const chosen = query.value.get("sort") ?? "rank";
+  const key: SortKey = chosen in SORTS ? (chosen as SortKey) : "rank";
+  const rows = useMemo(() => sortRanks(props.ranks, key), [props.ranks, key]);
+  const toggle = (rank: number) => {
+    const next = new Set(props.selected);
+    if (!next.delete(rank)) next.add(rank);
+    props.onSelect([...next]);
+  };
+  const columns: Column<RankView>[] = [
+    {
+      id: "rank",
+      label: "Rank",
+      width: 6,
+      cell: (each) => (
+        <label class="check">
+          <input type="checkbox" checked={props.selected.has(each.rank)} onChange={() => toggle(each.rank)} />
+          {each.rank}
+        </label>
+      ),
+    },
+    {
+      id: "state",
+      label: "State",
+      width: 7,
+      cell: (each) => <Badge tone={STATES[each.state].tone}>{STATES[each.state].label}</Badge>,
+    },
+    { id: "node", label: "Node", cell: (each) => each.node },
+    { id: "device", label: "Device", width: 5, cell: (each) => each.device || "–" },
+    { id: "phase", label: "Phase", width: 8, cell: (each) => each.phase ?? "–" },
+    { id: "step", label: "Step", width: 6, isNumber: true, cell: (each) => numberText(each.step, 12) },
+    { id: "work", label: "Work", width: 6, isNumber: true, cell: (each) => durationText(each.work_s) },
+    { id: "wait", label: "Wait", width: 6, isNumber: true, cell: (each) => durationText(each.wait_s) },
+    {
+      id: "factor",
+      label: "× median",
+      width: 6,
+      isNumber: true,
+      cell: (each) => numberText(each.factor === null ? null : Number(each.factor.toFixed(2))),
+    },
+    { id: "since", label: "In phase for", width: 7, isNumber: true, cell: (each) => durationText(each.stalled_s) },
+  ];
+  return (
+    <section class="ranks-table" aria-labelledby="ranks-table">
+      <div class="row">
+        <h2 id="ranks-table">Generation {props.generation}</h2>
+        <label class="ranks-sort">
+          Sort by
+          <select value={key} onChange={(event) => setQuery({ sort: event.currentTarget.value })}>
+            {Object.entries(SORTS).map(([id, label]) => (
+              <option key={id} value={id}>
+                {label}
+              </option>
+            ))}
+          </select>
+        </label>
+      </div>
+      <DataTable label="Table of ranks" columns={columns} rows={rows} rowKey={(each) => `${each.rank}`} />
+    </section>
+  );
+}
