@@ -15,6 +15,7 @@ pytest_plugins = [
     "tests.support.servers.s3",
     "tests.support.servers.live_server",
     "tests.support.console.signed_in_page",
+    "tests.support.console.killed_server",
     "tests.support.console.task_report",
     "tests.support.servers.token",
     "tests.support.packages.wheel",

@@ -47,7 +47,7 @@ async def test_a_place_is_a_link(console: Console, live: Any) -> None:
 async def test_a_search_finds_all_ranks_and_generations(console: Console, live: Any) -> None:
     job = await talking_job(live)
     await console.open(f"jobs/{job}/logs?rank=all")
-    await console.page.get_by_label("Search").fill("nan")
+    await console.page.get_by_label("Search", exact=True).fill("nan")
     await console.page.keyboard.press("Enter")
     found = console.page.get_by_role("region", name="Lines found")
     await expect(found).to_contain_text("2 lines with")

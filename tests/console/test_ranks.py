@@ -50,23 +50,23 @@ async def test_a_command_runs_next_to_a_rank(console: Console, live: Any) -> Non
     job = await job_with_ranks(live)
     live.cluster.outputs = [("stdout", b"<b>ok</b>\n"), ("stderr", "wörd\n".encode()), {"code": 3, "why": "exited"}]
     await console.open(f"jobs/{job}/ranks?ranks=2&view=terminal")
-    await console.page.get_by_label("Command").fill("sh -c 'exit 3'")
-    await console.page.get_by_label("Command").press("Enter")
+    await console.page.get_by_label("Command", exact=True).fill("sh -c 'exit 3'")
+    await console.page.get_by_label("Command", exact=True).press("Enter")
     screen = console.page.get_by_role("log", name="Output of commands")
     await expect(screen).to_contain_text("exit code 3")
     await expect(screen).to_contain_text("<b>ok</b>")
     await expect(screen.locator(".ranks-stderr")).to_have_text("wörd\n")
     (order,) = live.cluster.orders
     assert (order["command"], order["rank"]) == (["sh", "-c", "exit 3"], 2)
-    await console.page.get_by_label("Command").press("ArrowUp")
-    await expect(console.page.get_by_label("Command")).to_have_value("sh -c 'exit 3'")
+    await console.page.get_by_label("Command", exact=True).press("ArrowUp")
+    await expect(console.page.get_by_label("Command", exact=True)).to_have_value("sh -c 'exit 3'")
 
 
 async def test_a_command_is_stopped(console: Console, live: Any) -> None:
     job = await job_with_ranks(live)
     live.cluster.outputs = [("stdout", b"begins\n")]
     await console.open(f"jobs/{job}/ranks?view=terminal")
-    await console.page.get_by_label("Command").fill("sleep 100")
+    await console.page.get_by_label("Command", exact=True).fill("sleep 100")
     await console.page.get_by_role("button", name="Run", exact=True).click()
     screen = console.page.get_by_role("log", name="Output of commands")
     await expect(screen).to_contain_text("begins")
@@ -78,8 +78,8 @@ async def test_a_refused_command_says_why(console: Console, live: Any) -> None:
     job = await job_with_ranks(live)
     await console.open(f"jobs/{job}/ranks?view=terminal")
     await console.page.get_by_label("On rank").fill("9")
-    await console.page.get_by_label("Command").fill("ls")
-    await console.page.get_by_label("Command").press("Enter")
+    await console.page.get_by_label("Command", exact=True).fill("ls")
+    await console.page.get_by_label("Command", exact=True).press("Enter")
     await expect(console.page.get_by_role("log", name="Output of commands")).to_contain_text("has no rank 9")
 
 
