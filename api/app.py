@@ -50,8 +50,8 @@ from regroup.api.web.routes import (
 from regroup.api.web.routes.access import audit, identities, sessions, sign_in, tokens
 from regroup.api.web.routes.capacity import queue, what_if
 from regroup.api.web.routes.dependencies import TOKEN
-from regroup.api.web.routes.inspection import logs, ranks
 from regroup.api.web.routes.history import curves, diff
+from regroup.api.web.routes.inspection import logs, ranks
 from regroup.api.web.routes.reports import reliability, server_settings
 from regroup.api.web.stream_access import StreamAccess
 from regroup.service.local.api_token import ApiToken

@@ -6,8 +6,7 @@ from regroup.api.client.connection.requests import Page
 from regroup.api.client.connection.transport import SyncTransport
 from regroup.api.client.operations import audit, changes, hooks, job_queries, rank_queries, usage
 from regroup.api.schemas.audit import AuditRecord
-from regroup.api.schemas.history import Event, LogPart, LogPiece
-from regroup.api.schemas.history import Event, LogPart, Notice, NoticeList
+from regroup.api.schemas.history import Event, LogPart, LogPiece, Notice, NoticeList
 from regroup.api.schemas.hooks import Delivery
 from regroup.api.schemas.inspection.logs import LogMatches
 from regroup.api.schemas.inspection.ranks import RankViewList

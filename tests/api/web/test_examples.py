@@ -37,15 +37,12 @@ async def test_a_server_understands_the_examples(live: Any) -> None:
         examples = {each["name"]: each["example"] for each in operation.get("parameters", ()) if each["in"] == "path"}
         body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
         accepts_trial = any(each["name"] == "dry_run" for each in operation.get("parameters", ()))
-        params = {
+        params: dict[str, Any] = {
             each["name"]: each["example"]
             for each in operation.get("parameters", ())
             if each["in"] == "query" and "example" in each
         }
         params |= {"dry_run": True} if accepts_trial else {}
-        params: dict[str, Any] = {"dry_run": True} if accepts_trial else {}
-        required = [each for each in operation.get("parameters", ()) if each["in"] == "query" and each.get("required")]
-        params |= {each["name"]: each["example"] for each in required}
         if operation["operationId"] in ("exec_run", "uploads_create", "uploads_append") or operation["tags"] == ["ops"]:
             continue  # these would run or store something, or have no values
         answer = await live.http.request(method.upper(), path.format(**examples), json=body, params=params)
