@@ -114,7 +114,7 @@ def find_node() -> Node:
         sys.exit(
             f"console: {_PACKAGE} has no Node.js for this machine; install Node.js {NEEDED[0]}.{NEEDED[1]} or newer"
         )
-    # Its own command `npm` is a copy of a link, and finds none of its modules.
+    # The command `npm` of the package is a copy of a link, and finds none of its modules.
     commands = Path(sys.prefix) / "node"
     commands.mkdir(exist_ok=True)
     npm = folder / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
