@@ -32,7 +32,7 @@ QUERIES: Mapping[str, Any] = {"text": "out of memory"}
 """Name of a required parameter of a query → its example."""
 PATHS_OF_TAGS: Mapping[tuple[str, str], str] = {("nodes", "name"): "gpu-17"}
 """Examples of parts whose meaning depends on the tag of the operation."""
-QUERIES: Mapping[tuple[str, str], Any] = {("curves_of_jobs", "job"): ["gpt"], ("diff_diff", "with"): "gpt"}
+QUERIES: Mapping[tuple[str, str], Any] = {("curves_of_jobs", "job"): ["gpt"], ("jobs_diff", "with"): "gpt"}
 """Id of an operation and name of a parameter that it requires → its example."""
 BODIES: Mapping[str, Any] = {
     "jobs_create": _SPEC,
