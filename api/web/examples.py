@@ -75,7 +75,7 @@ def add_examples(document: Mapping[str, Any]) -> None:
                 if parameter["in"] == "path":
                     tagged = (operation["tags"][0], parameter["name"])
                     parameter["example"] = PATHS_OF_TAGS.get(tagged, PATHS.get(parameter["name"]))
-                elif parameter.get("required"):
+                elif parameter["in"] == "query" and parameter.get("required"):
                     parameter["example"] = QUERIES.get((operation["operationId"], parameter["name"]))
             content = operation.get("requestBody", {}).get("content", {})
             if "application/json" in content and operation["operationId"] in BODIES:
