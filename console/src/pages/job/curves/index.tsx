@@ -1,7 +1,9 @@
 /** Curves of a job's metrics: committed steps, repeated steps, predictions, incidents. */
 
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { get } from "../../../api/client";
+import { follow } from "../../../api/event-stream";
 import type { Schema } from "../../../api/types";
 import { ResourceView } from "../../../components/resource-view";
 import { EmptyState } from "../../../components/states";
@@ -24,6 +26,8 @@ const LIVE_MS = 1000;
 interface Loaded {
   /** Names of the metrics that the newest step has in `extra`. */
   extra: readonly string[];
+  /** Number of the newest step row; 0 before the first one. */
+  newest: number;
   curves: Schema<"Curves">;
   tokens: Schema<"Curve"> | undefined;
   generations: readonly Schema<"Generation">[];
@@ -40,6 +44,12 @@ export default function CurvesTab() {
   );
   const refresh = useThrottled(loaded.refresh, LIVE_MS);
   useChanges((change) => change.job === job.id, refresh);
+  const newest = loaded.data.value?.newest;
+  useEffect(() => {
+    // Steps are no changes of the job: they have a stream of their own. It ends with the job.
+    if (newest === undefined || job.finished_at !== null) return;
+    return follow(`/v1/jobs/${job.id}/steps?follow=true&after=${newest}`, { onEvent: refresh });
+  }, [job.id, newest === undefined, job.finished_at]);
   return (
     <ResourceView resource={loaded} label="Loading curves">
       {(data) => {
@@ -95,6 +105,7 @@ async function load(
   ]);
   const shown = curves.curves.filter((curve) => metrics.includes(curve.metric));
   return {
+    newest: newest.steps[0]?.number ?? 0,
     extra: Object.keys(newest.steps[0]?.extra ?? {}),
     curves: { ...curves, curves: shown },
     tokens: curves.curves.find((curve) => curve.metric === "tokens"),
