@@ -74,7 +74,7 @@ async def test_a_command_is_stopped(console: Console, live: Any) -> None:
     await expect(screen).to_contain_text("stopped")
 
 
-async def test_a_refused_command_says_why(console: Console, live: Any) -> None:
+async def test_a_refused_command_shows_the_reason(console: Console, live: Any) -> None:
     job = await job_with_ranks(live)
     await console.open(f"jobs/{job}/ranks?view=terminal")
     await console.page.get_by_label("On rank").fill("9")

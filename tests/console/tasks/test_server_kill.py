@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.support.console.killed_server import KilledServer
-from tests.support.console.signed_in_page import Console
+from tests.support.console.signed_in_page import WAIT_MS, Console
 
 pytestmark = pytest.mark.browser
 
@@ -26,7 +26,7 @@ async def find_why_a_job_waits(console: Console, server: KilledServer) -> None:
     await console.page.locator(".why-sentence").wait_for()
     await server.replace()
     await hands.click("button", "Check again")
-    await expect(console.page.locator(".why-sentence")).to_contain_text("needs 4")
+    await expect(console.page.locator(".why-sentence")).to_contain_text("needs 4", timeout=WAIT_MS)
     why = await server.request("GET", f"/v1/jobs/{job}/why")
     advice = console.page.get_by_role("list", name="What to do").get_by_role("listitem")
     await expect(advice).to_have_count(len(why["advice"]))
@@ -40,17 +40,17 @@ async def read_the_log_of_a_rank(console: Console, server: KilledServer) -> None
     server.write_output(job, 1, text)
     hands = await console.open(f"jobs/{job}/logs")
     await hands.select("Rank", "1")
-    await expect(console.page.locator(".logs-line").last).to_contain_text("line 2999")
+    await expect(console.page.locator(".logs-line").last).to_contain_text("line 2999", timeout=WAIT_MS)
     await server.replace()
     await hands.fill("Search", "line 1234")
     await hands.press("Enter")
     found = console.page.get_by_role("region", name="Lines found")
-    await expect(found.get_by_role("link")).to_have_count(1)
+    await expect(found.get_by_role("link")).to_have_count(1, timeout=WAIT_MS)
     matches = (await server.request("GET", f"/v1/jobs/{job}/logs/search?text=line+1234"))["matches"]
     href = await found.get_by_role("link").get_attribute("href")
     assert href is not None and f"offset={matches[0]['offset']}" in href
     server.write_output(job, 1, text + "after the other server\n")
-    await expect(console.page.locator(".logs-line").last).to_contain_text("after the other server")
+    await expect(console.page.locator(".logs-line").last).to_contain_text("after the other server", timeout=WAIT_MS)
 
 
 @pytest.mark.parametrize("each", TASKS, ids=lambda each: each.__name__)

@@ -73,6 +73,7 @@ function Controls(props: { ranks: number; generations: number; source: Source; i
       <label>
         Rank
         <select
+          aria-label="Rank"
           value={isMerged ? ALL : `${source.rank}`}
           onChange={(event) => choose("rank", event.currentTarget.value)}
         >
@@ -87,6 +88,7 @@ function Controls(props: { ranks: number; generations: number; source: Source; i
       <label>
         Output
         <select
+          aria-label="Output"
           value={source.stream}
           disabled={isMerged}
           onChange={(event) => choose("stream", event.currentTarget.value)}
@@ -97,7 +99,11 @@ function Controls(props: { ranks: number; generations: number; source: Source; i
       </label>
       <label>
         Generation
-        <select value={`${source.generation}`} onChange={(event) => choose("generation", event.currentTarget.value)}>
+        <select
+          aria-label="Generation"
+          value={`${source.generation}`}
+          onChange={(event) => choose("generation", event.currentTarget.value)}
+        >
           {Array.from({ length: props.generations }, (_, index) => (
             <option key={index} value={`${index + 1}`}>
               {index + 1}
@@ -131,7 +137,7 @@ function Controls(props: { ranks: number; generations: number; source: Source; i
 
 function OneRank({ source }: { source: Source }) {
   const { job } = useJob();
-  const model = useMemo(() => new LogModel(job.id, source), []);
+  const model = useMemo(() => new LogModel(job.id, source, source.generation >= job.generation), []);
   const offsetText = query.value.get("offset");
   const offset = offsetText === null || !/^\d{1,15}$/.test(offsetText) ? undefined : Number(offsetText);
   useEffect(() => () => model.close(), []);

@@ -96,7 +96,7 @@ function Line(props: { line: LogLine; base: string; text: string; isMerged: bool
       <a
         href={href(props.base, values)}
         tabIndex={-1}
-        aria-label={`Link to the line at byte ${line.offset} of rank ${line.rank}`}
+        title={`Link to the line at byte ${line.offset} of rank ${line.rank}`}
       >
         {place}
       </a>

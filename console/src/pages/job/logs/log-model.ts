@@ -30,6 +30,8 @@ export class LogModel {
   constructor(
     private readonly job: string,
     private readonly source: Source,
+    /** True for the newest generation: later ones continue its output. */
+    private readonly isNewest: boolean,
   ) {}
 
   /** Show the end of the output, and follow it. */
@@ -97,7 +99,8 @@ export class LogModel {
   }
 
   private follow(): void {
-    const path = logPath(this.job, this.source, { offset: this.next, follow: true });
+    const generation = this.isNewest ? undefined : this.source.generation;
+    const path = logPath(this.job, this.source, { generation, offset: this.next, follow: true });
     this.isFollowing.value = true;
     this.stopFollowing = follow(path, {
       onEvent: (event) => {

@@ -58,12 +58,12 @@ export function RankGrid(props: {
                 data-rank={each.rank}
                 tabIndex={each.rank === focused ? 0 : -1}
                 aria-pressed={selected.has(each.rank)}
-                aria-label={cellLabel(each)}
-                title={cellLabel(each)}
+                title={`Rank ${each.rank}: ${cellLabel(each)}`}
                 onClick={(event) => choose(each.rank, event.shiftKey)}
               >
                 <b>{STATES[each.state].letter}</b>
                 <span>{each.rank}</span>
+                <span class="visually-hidden">{cellLabel(each)}</span>
               </button>
             ))}
           </div>
@@ -74,7 +74,7 @@ export function RankGrid(props: {
 }
 
 function cellLabel(each: RankView): string {
-  const parts = [`Rank ${each.rank}: ${STATES[each.state].label}`];
+  const parts = [`${STATES[each.state].label}`];
   if (each.phase !== null) parts.push(`${each.phase} of step ${each.step}`);
   if (each.work_s !== null) parts.push(`works ${durationText(each.work_s)} in a step`);
   if (each.factor !== null) parts.push(`${numberText(each.factor, 3)} × the median`);

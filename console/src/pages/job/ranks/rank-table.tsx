@@ -35,7 +35,7 @@ export function RankTable(props: {
     {
       id: "rank",
       label: "Rank",
-      width: 6,
+      width: 5,
       cell: (each) => (
         <label class="check">
           <input type="checkbox" checked={props.selected.has(each.rank)} onChange={() => toggle(each.rank)} />
@@ -49,7 +49,7 @@ export function RankTable(props: {
       width: 7,
       cell: (each) => <Badge tone={STATES[each.state].tone}>{STATES[each.state].label}</Badge>,
     },
-    { id: "node", label: "Node", cell: (each) => each.node },
+    { id: "node", label: "Node", width: 9, cell: (each) => each.node },
     { id: "device", label: "Device", width: 5, cell: (each) => each.device || "–" },
     { id: "phase", label: "Phase", width: 8, cell: (each) => each.phase ?? "–" },
     { id: "step", label: "Step", width: 6, isNumber: true, cell: (each) => numberText(each.step, 12) },

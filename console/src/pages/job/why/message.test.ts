@@ -2,11 +2,11 @@ import { expect, test } from "vitest";
 import { groupedItems, messageItems, textParts } from "./message";
 
 test("commands and jobs in a text", () => {
-  expect(textParts("run `regroup why j` after j_4k2m9qxa ends")).toEqual([
+  expect(textParts("run `regroup why j` after job_4k2m9qxa ends")).toEqual([
     { kind: "text", text: "run " },
     { kind: "code", text: "regroup why j" },
     { kind: "text", text: " after " },
-    { kind: "job", text: "j_4k2m9qxa" },
+    { kind: "job", text: "job_4k2m9qxa" },
     { kind: "text", text: " ends" },
   ]);
   expect(textParts("")).toEqual([]);

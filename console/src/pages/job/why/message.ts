@@ -6,7 +6,7 @@ export type Part = { kind: "text" | "code" | "job"; text: string };
 export function textParts(text: string): Part[] {
   const found: Part[] = [];
   let end = 0;
-  for (const match of text.matchAll(/`([^`]+)`|\bj_[0-9a-z]{6,40}\b/g)) {
+  for (const match of text.matchAll(/`([^`]+)`|\bjob_[0-9a-z]{6,40}\b/g)) {
     if (match.index > end) found.push({ kind: "text", text: text.slice(end, match.index) });
     found.push(match[1] === undefined ? { kind: "job", text: match[0] } : { kind: "code", text: match[1] });
     end = match.index + match[0].length;
