@@ -77,7 +77,7 @@ class Interruption:
 
 @dataclass(frozen=True)
 class Spread:
-    """How long something took, over several times that it happened."""
+    """Durations of something that happened several times."""
 
     count: int
     mean_s: float
@@ -122,7 +122,7 @@ class NodeFaults:
 
 @dataclass(frozen=True)
 class IncidentReport:
-    """What the incidents of a window have in common."""
+    """Summary of the incidents of a window."""
 
     failures: int
     """Incidents that were not planned."""
@@ -140,7 +140,7 @@ class IncidentReport:
 
 
 def report_incidents(found: Sequence[Interruption], from_s: float, to_s: float, newest: int = 50) -> IncidentReport:
-    """Return what these incidents have in common.
+    """Return the summary of these incidents.
 
     Args:
         found: incidents in the window, newest first.
@@ -198,14 +198,14 @@ def rank_nodes(faults: Iterable[tuple[str, str, float]], most: int) -> list[Node
 
 
 def mean_goodput(jobs: Iterable[tuple[float, float | None]]) -> float | None:
-    """Return the goodput of several jobs together; None if that of none is known.
+    """Return the goodput of several jobs together; None if that of none is measured.
 
     Args:
         jobs: device-seconds and goodput of each job.
     """
-    known = [(seconds, value) for seconds, value in jobs if value is not None and seconds > 0]
-    total_s = math.fsum(seconds for seconds, _ in known)
-    return math.fsum(seconds * value for seconds, value in known) / total_s if known else None
+    measured = [(seconds, value) for seconds, value in jobs if value is not None and seconds > 0]
+    total_s = math.fsum(seconds for seconds, _ in measured)
+    return math.fsum(seconds * value for seconds, value in measured) / total_s if measured else None
 
 
 def _report_cause(reason: str, some: Sequence[Interruption]) -> CauseReport:

@@ -158,7 +158,7 @@ async def test_a_session_that_ends_signs_the_browser_out(console: Console, live:
     assert (await live.http.get("/v1/sessions")).json()["sessions"] == []
 
 
-async def test_a_refusal_says_why(console: Console) -> None:
+async def test_a_refusal_shows_its_reason(console: Console) -> None:
     problem = {"type": "about:blank", "title": "Forbidden", "status": 403, "code": "forbidden", "detail": "kim may not"}
 
     async def refuse(route: Route) -> None:
@@ -182,7 +182,7 @@ async def test_each_tab_is_accessible_and_fits_a_phone(console: Console, filled:
         assert await console.page.evaluate("document.documentElement.scrollWidth") <= 390, tab
 
 
-async def test_empty_tabs_say_what_to_do_and_a_dialog_works_with_the_keyboard(console: Console) -> None:
+async def test_empty_tabs_are_accessible_and_a_dialog_works_with_the_keyboard(console: Console) -> None:
     for tab, text in (
         ("tokens", "No tokens"),
         ("hooks", "default has no hooks"),

@@ -81,7 +81,7 @@ async def test_a_project_and_a_window_are_in_the_address(console: Console, incid
     assert "project=nobody" in console.page.url
 
 
-async def test_an_empty_window_and_an_error_say_what_to_do(console: Console) -> None:
+async def test_an_empty_window_and_an_error_show_the_next_action(console: Console) -> None:
     await console.open("reliability")
     await expect(console.page.get_by_text("regroup chaos run --all")).to_be_visible()
     await expect(console.page.get_by_role("heading", name="No incident in this window")).to_be_visible()

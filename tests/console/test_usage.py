@@ -92,7 +92,7 @@ async def test_budgets_have_their_state(console: Console, live: Any, used: None)
     assert (used_of["vision"], used_of["speech"]) == (pytest.approx(5), pytest.approx(2))
 
 
-async def test_an_empty_window_and_an_error_say_what_to_do(console: Console) -> None:
+async def test_an_empty_window_and_an_error_show_the_next_action(console: Console) -> None:
     await console.open("usage")
     await expect(console.page.get_by_role("link", name="Submit a job")).to_be_visible()
     assert await console.violations() == []

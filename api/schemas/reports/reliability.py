@@ -4,7 +4,7 @@ from regroup.api.schemas.wire import Wire
 
 
 class Spread(Wire):
-    """How long something took, over all times that it happened."""
+    """Durations of something that happened several times."""
 
     count: int
     """Number of times."""

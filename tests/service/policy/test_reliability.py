@@ -33,7 +33,7 @@ def test_a_spread_has_the_mean_the_median_and_the_95th_percentile() -> None:
     assert spread_of([]) is None
 
 
-def test_planned_changes_are_no_failures() -> None:
+def test_planned_changes_do_not_count_as_failures() -> None:
     found = report_incidents([recovered(10, 8), recovered(20, 4, "resized"), recovered(30, 4, "drained")], 0, 60)
     assert found.failures == 1 and found.recovery is not None and found.recovery.mean_s == 8
     assert {each.reason: each.is_planned for each in found.causes} == {
@@ -70,7 +70,7 @@ def test_a_window_has_at_most_60_parts_that_contain_each_incident_once() -> None
     assert bin_size_s(0, 86_400) == 3600 and bin_size_s(0, 31 * 86_400) == 86_400
 
 
-def test_a_damaged_record_has_no_numbers() -> None:
+def test_a_damaged_record_counts_as_zero() -> None:
     for durations in (None, [1], {"total": "soon"}, {"total": float("nan")}, {"total": True}):
         broken = incident(0, durations=durations, steps_lost="many", times=7)
         assert (broken.total_s, broken.steps_lost, broken.lost_device_hours) == (None, 0, 0)
