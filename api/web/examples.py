@@ -28,11 +28,13 @@ PATHS: Mapping[str, str | int] = {
     "upload": f"{_DIGEST}-10240",
 }
 """Name of a part of a path → its example."""
-QUERIES: Mapping[str, Any] = {"text": "out of memory"}
-"""Name of a required parameter of a query → its example."""
 PATHS_OF_TAGS: Mapping[tuple[str, str], str] = {("nodes", "name"): "gpu-17"}
 """Examples of parts whose meaning depends on the tag of the operation."""
-QUERIES: Mapping[tuple[str, str], Any] = {("curves_of_jobs", "job"): ["gpt"], ("jobs_diff", "with"): "gpt"}
+QUERIES: Mapping[tuple[str, str], Any] = {
+    ("curves_of_jobs", "job"): ["gpt"],
+    ("jobs_diff", "with"): "gpt",
+    ("streams_search", "text"): "out of memory",
+}
 """Id of an operation and name of a parameter that it requires → its example."""
 BODIES: Mapping[str, Any] = {
     "jobs_create": _SPEC,
@@ -70,8 +72,6 @@ def add_examples(document: Mapping[str, Any]) -> None:
     for operations in document["paths"].values():
         for operation in operations.values():
             for parameter in operation.get("parameters", ()):
-                if parameter["in"] == "query" and parameter["required"] and parameter["name"] in QUERIES:
-                    parameter["example"] = QUERIES[parameter["name"]]
                 if parameter["in"] == "path":
                     tagged = (operation["tags"][0], parameter["name"])
                     parameter["example"] = PATHS_OF_TAGS.get(tagged, PATHS.get(parameter["name"]))
