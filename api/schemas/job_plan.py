@@ -43,8 +43,8 @@ class Trial(Wire):
 
     layout: Layout
     """Layout of the candidate."""
-    predicted_s: float
-    """Predicted time of a step."""
+    predicted_s: float | None
+    """Predicted time of a step; null if it is unknown."""
     measured_s: float | None
     """Median time of a step; null if the candidate could not be tried."""
     generation: int

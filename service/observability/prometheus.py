@@ -34,6 +34,7 @@ from regroup.service.observability import metric_names as names
 from regroup.service.observability.job_accounts import JobAccounts
 from regroup.service.observability.job_totals import NOTES_COUNTED, bound_label, sum_name
 from regroup.service.observability.metric_names import Metric
+from regroup.service.planner.stored_values import read_number
 from regroup.service.policy.accounting import goodput
 from regroup.service.policy.detection.node_quarantine import NodeHealth, QuarantinePolicy, assess_nodes
 from regroup.service.policy.measurements.results import ProbeResult
@@ -277,7 +278,7 @@ _PREDICTED = {
 def _of_predictions(live: Sequence[JobRow], predictions: Mapping[str, Mapping[str, Any]]) -> Iterable[Family]:
     """Yield the predictions of live jobs that have some."""
     for metric, figure in _PREDICTED.items():
-        found = [(job, predictions.get(job.id, {}).get(figure)) for job in live]
+        found = [(job, read_number(predictions.get(job.id, {}), figure)) for job in live]
         yield _gauge(metric, [((job.id, job.name, job.project), value) for job, value in found if value is not None])
 
 

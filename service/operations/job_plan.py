@@ -8,6 +8,13 @@ from regroup.service.domain.errors import SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.from_spec import work_of
 from regroup.service.planner.predictions import SHOWN_STEPS, StepMetrics, measure_steps, relative_error
+from regroup.service.planner.stored_values import (
+    read_layout,
+    read_mapping,
+    read_number,
+    read_text,
+    read_texts,
+)
 from regroup.service.store.rows.records import Generation, JobRow
 from regroup.service.store.store import Store
 
@@ -21,7 +28,7 @@ class PredictionComparison:
     generation: int
     ranks: int
     device: str
-    """Device type of the prediction."""
+    """Device type of the prediction; empty if the record lacks it."""
     probe_job_id: str | None
     """Probe whose measured values the prediction uses; None if it uses only the hardware table."""
     predicted: StepMetrics
@@ -35,8 +42,8 @@ class Trial:
     """A candidate layout that ran for a few steps."""
 
     layout: Layout
-    predicted_s: float
-    """Predicted seconds per step."""
+    predicted_s: float | None
+    """Predicted seconds per step; None if the record lacks it."""
     measured_s: float | None
     """Median seconds per step; None if the layout could not be tried."""
     generation: int
@@ -87,15 +94,15 @@ async def get_job_plan(store: Store, job: JobRow) -> JobPlan:
     predictions = await store.predictions.of_job(job.id)
     trials = [each.data for each in await store.predictions.trials(job.id)]
     end = next((each for each in trials if "kept" in each), None)
-    why_not = predictions.get(job.generation, {}).get("why_not") or _why_not(job)
+    why_not = read_text(predictions.get(job.generation, {}), "why_not") or _why_not(job)
     return JobPlan(
-        requested=plan.get("requested"),
-        given=tuple(plan.get("given", ())),
-        planned_s=plan.get("planned_s"),
-        report=plan.get("report"),
-        trials=tuple(_trial(each) for each in trials if "layout" in each),
-        kept=Layout(**end["kept"]) if end and end["kept"] else None,
-        kept_why=end["why"] if end else "",
+        requested=read_mapping(plan, "requested"),
+        given=read_texts(plan, "given"),
+        planned_s=read_number(plan, "planned_s"),
+        report=read_mapping(plan, "report"),
+        trials=tuple(found for each in trials if "layout" in each and (found := _trial(each)) is not None),
+        kept=read_layout(end.get("kept")) if end else None,
+        kept_why=read_text(end, "why") if end else "",
         generations=tuple(comparisons),
         why_not=why_not,
     )
@@ -103,19 +110,24 @@ async def get_job_plan(store: Store, job: JobRow) -> JobPlan:
 
 async def _compare(store: Store, job_id: str, generation: Generation, data: Mapping[str, Any]) -> PredictionComparison:
     rows = await store.predictions.steps(job_id, generation.number, SHOWN_STEPS)
-    predicted = StepMetrics(**{name: data[name] for name in _METRICS})
+    predicted = StepMetrics(**{name: read_number(data, name) for name in _METRICS})
     measured = measure_steps(rows, generation.start_step)
     error = StepMetrics(
         **{name: relative_error(getattr(predicted, name), getattr(measured, name)) for name in _METRICS}
     )
+    ranks = int(read_number(data, "ranks") or generation.world_size)
     return PredictionComparison(
-        generation.number, data["ranks"], data["device"], data.get("probe_job_id"), predicted, measured, error
-    )
+        generation.number, ranks, read_text(data, "device"), read_text(data, "probe_job_id") or None, predicted,
+        measured, error,
+    )  # fmt: skip
 
 
-def _trial(data: Mapping[str, Any]) -> Trial:
-    layout = Layout(**data["layout"])
-    return Trial(layout, data["predicted_s"], data["measured_s"], data["generation"], data.get("why", ""))
+def _trial(data: Mapping[str, Any]) -> Trial | None:
+    layout = read_layout(data.get("layout"))
+    if layout is None:
+        return None
+    predicted_s, measured_s = read_number(data, "predicted_s"), read_number(data, "measured_s")
+    return Trial(layout, predicted_s, measured_s, int(read_number(data, "generation") or 0), read_text(data, "why"))
 
 
 def _why_not(job: JobRow) -> str:

@@ -88,13 +88,17 @@ def _print_trials(plan: "JobPlan") -> None:
     if not plan.trials:
         return
     rows = [
-        (str(each.layout), f"{each.predicted_s:.3g} s", f"{each.measured_s:.3g} s" if each.measured_s else each.why)
+        (str(each.layout), _seconds(each.predicted_s), _seconds(each.measured_s) if each.measured_s else each.why)
         for each in plan.trials
     ]
     print_table(("TRIED", "PREDICTED", "MEASURED"), rows)
     if plan.kept_why:
         print(f"{'chosen: ' + str(plan.kept) if plan.kept else 'stopped'}: {plan.kept_why}")
     print()
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g} s"
 
 
 def _requested(requested: Mapping[str, Any]) -> str:

@@ -1,8 +1,13 @@
 """/v1/jobs/{job}/plan: the planner's choice for a job, and the error of its predictions."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from fastapi import APIRouter
+from pydantic import ValidationError
 
 from regroup.api.schemas.job_plan import JobPlan
+from regroup.api.schemas.plans import PlanReport
 from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import JobToRead, TheJobs
@@ -17,4 +22,13 @@ async def plan(job: JobToRead, jobs: TheJobs) -> JobPlan:
     The choice exists only for a job whose spec did not set its layout. Predictions of step time, memory and bubble
     exist for every generation that the planner can model.
     """
-    return JobPlan.model_validate(await jobs.plan(job))
+    found = await jobs.plan(job)
+    return JobPlan.model_validate({**vars(found), "report": _report(found.report)})
+
+
+def _report(stored: Mapping[str, Any] | None) -> PlanReport | None:
+    """Return the planner's report; None if the record is damaged, or of another version."""
+    try:
+        return None if stored is None else PlanReport.model_validate(stored)
+    except ValidationError:
+        return None

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from regroup.api.cli.main import main
 from tests.support.inputs.auto_layout_specs import LLAMA_7B, auto, auto_json, cpu_nodes, gpu_nodes
@@ -160,3 +161,54 @@ async def test_a_parsed_spec_is_sent_without_its_defaults(live: Any) -> None:
     assert job.spec.layout.auto is None
     checked = await live.client(lambda client: client.validate(spec))
     assert checked.ladder
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"step_s": 0.4},
+        {"step_s": None, "device": "cpu"},
+        {"step_s": "fast", "peak_bytes": [], "bubble": True, "device": 7, "ranks": "two", "probe_job_id": 3},
+    ],
+)
+async def test_a_prediction_that_lacks_fields_is_shown_without_them(live: Any, record: dict[str, Any]) -> None:
+    job_id = (await live.submit())["id"]
+    await live.run(job_id)
+    await live.store.predictions.put(live.lease, job_id, 1, record)
+    for path in ("", "/plan", "/why", "/curves"):
+        answer = await live.http.get(f"/v1/jobs/{job_id}{path}")
+        assert answer.status_code == 200, (path, answer.text)
+    found = (await live.http.get(f"/v1/jobs/{job_id}")).json()["prediction"]
+    step_s = record["step_s"] if isinstance(record["step_s"], float) else None
+    assert found["predicted"] == {"step_s": step_s, "peak_bytes": None, "bubble": None}
+    assert (found["ranks"], found["measured"]["step_s"]) == (1, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("trial", "shown"),
+    [
+        ({"layout": {"dp_shard": 2}}, 1),
+        ({"layout": {"dp_shard": "wide"}, "predicted_s": 1.0}, 0),
+        ({"layout": {"dp_shard": 2}, "predicted_s": "slow", "generation": None}, 1),
+        ({"kept": {"dp_shard": "wide"}}, 0),
+        ({"kept": {"dp_shard": 2}}, 0),
+    ],
+)
+async def test_a_trial_that_lacks_fields_is_shown_without_them(live: Any, trial: dict[str, Any], shown: int) -> None:
+    job_id = (await live.submit())["id"]
+    await live.store.predictions.note_trial(live.lease, job_id, trial, now=1.0)
+    answer = await live.http.get(f"/v1/jobs/{job_id}/plan")
+    assert answer.status_code == 200, answer.text
+    assert len(answer.json()["trials"]) == shown
+
+
+async def test_a_plan_with_a_damaged_report_is_shown_without_it(live: Any) -> None:
+    job_id = (await live.submit())["id"]
+    damaged = '{"requested": 4, "given": 1, "planned_s": "now", "report": {"question": "?"}}'
+    async with live.store._database.write() as connection:
+        values = {"id": job_id, "data": damaged}
+        await connection.execute(sa.text("INSERT INTO plans (job_id, data) VALUES (:id, :data)"), values)
+    answer = await live.http.get(f"/v1/jobs/{job_id}/plan")
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert (found["requested"], found["given"], found["planned_s"], found["report"]) == (None, [], None, None)
