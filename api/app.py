@@ -49,6 +49,7 @@ from regroup.api.web.routes import (
 )
 from regroup.api.web.routes.access import audit, identities, sessions, sign_in, tokens
 from regroup.api.web.routes.capacity import queue, what_if
+from regroup.api.web.routes.checkpoints import checkpoints
 from regroup.api.web.routes.dependencies import TOKEN
 from regroup.api.web.routes.history import curves, diff
 from regroup.api.web.routes.inspection import logs, ranks
@@ -60,6 +61,7 @@ from regroup.service.operations.services import Services
 
 _ROUTERS = (
     jobs.router,
+    checkpoints.router,
     resize.router,
     suspend.router,
     job_plan.router,

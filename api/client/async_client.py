@@ -16,6 +16,7 @@ import httpx2
 
 from regroup.api.client import restart_check
 from regroup.api.client.async_audit_methods import AsyncAuditMethods
+from regroup.api.client.async_checkpoint_methods import AsyncCheckpointMethods
 from regroup.api.client.async_cluster_methods import AsyncClusterMethods
 from regroup.api.client.async_hook_methods import AsyncHookMethods
 from regroup.api.client.async_identity_methods import AsyncIdentityMethods
@@ -37,6 +38,7 @@ from regroup.api.schemas.exec import ExecEvent
 from regroup.api.schemas.job_plan import JobPlan
 from regroup.api.schemas.plans import PlanReport
 from regroup.api.schemas.probes import Probe
+from regroup.api.schemas.resize import JobSizes
 from regroup.api.schemas.server import Health, SignIn, Version
 from regroup.api.schemas.stacks import RankStack
 from regroup.service.domain.layout import Layout
@@ -45,6 +47,7 @@ from regroup.service.spec.job import JobSpec
 
 class AsyncClient(
     AsyncAuditMethods,
+    AsyncCheckpointMethods,
     AsyncClusterMethods,
     AsyncCurveMethods,
     AsyncHookMethods,
@@ -232,19 +235,9 @@ class AsyncClient(
         """Return the ledger, which proves that every committed step used each of its samples exactly once."""
         return await self._transport.run(job_queries.ledger(job, project))
 
-    async def checkpoints(
-        self, job: str, *, removed: bool = False, project: str = "default"
-    ) -> list[history.Checkpoint]:
-        """List the checkpoints of a job by step; with `removed`, also those no longer in storage."""
-        return await self._transport.run(job_queries.checkpoints(job, project, removed=removed))
-
-    async def pin_checkpoint(self, job: str, step: int, *, project: str = "default") -> history.Checkpoint:
-        """Exempt a checkpoint from the retention policy."""
-        return await self._transport.run(job_queries.pin_checkpoint(job, step, project))
-
-    async def unpin_checkpoint(self, job: str, step: int, *, project: str = "default") -> history.Checkpoint:
-        """Make a checkpoint subject to the retention policy again."""
-        return await self._transport.run(job_queries.unpin_checkpoint(job, step, project))
+    async def job_sizes(self, job: str, *, project: str = "default") -> JobSizes:
+        """Return the sizes that a job can have, with their expected speed and the gap of a resize."""
+        return await self._transport.run(job_queries.job_sizes(job, project))
 
     async def job_plan(self, job: str, *, project: str = "default") -> JobPlan:
         """Return the planner's choice for a job, and its predictions next to the measured values."""

@@ -19,6 +19,7 @@ import httpx2
 
 from regroup.api.client import restart_check
 from regroup.api.client.audit_methods import AuditMethods
+from regroup.api.client.checkpoint_methods import CheckpointMethods
 from regroup.api.client.cluster_methods import ClusterMethods
 from regroup.api.client.connection.address import server_url
 from regroup.api.client.connection.conditions import Conditions
@@ -40,6 +41,7 @@ from regroup.api.schemas.exec import ExecEvent
 from regroup.api.schemas.job_plan import JobPlan
 from regroup.api.schemas.plans import PlanReport
 from regroup.api.schemas.probes import Probe
+from regroup.api.schemas.resize import JobSizes
 from regroup.api.schemas.server import Health, SignIn, Version
 from regroup.api.schemas.stacks import RankStack
 from regroup.service.domain.layout import Layout
@@ -51,6 +53,7 @@ PATIENCE_S = 15.0
 
 class Client(
     AuditMethods,
+    CheckpointMethods,
     ClusterMethods,
     CurveMethods,
     HookMethods,
@@ -242,17 +245,9 @@ class Client(
         """Return the ledger, which proves that every committed step used each of its samples exactly once."""
         return self._transport.run(job_queries.ledger(job, project))
 
-    def checkpoints(self, job: str, *, removed: bool = False, project: str = "default") -> list[history.Checkpoint]:
-        """List the checkpoints of a job by step; with `removed`, also those no longer in storage."""
-        return self._transport.run(job_queries.checkpoints(job, project, removed=removed))
-
-    def pin_checkpoint(self, job: str, step: int, *, project: str = "default") -> history.Checkpoint:
-        """Exempt a checkpoint from the retention policy."""
-        return self._transport.run(job_queries.pin_checkpoint(job, step, project))
-
-    def unpin_checkpoint(self, job: str, step: int, *, project: str = "default") -> history.Checkpoint:
-        """Make a checkpoint subject to the retention policy again."""
-        return self._transport.run(job_queries.unpin_checkpoint(job, step, project))
+    def job_sizes(self, job: str, *, project: str = "default") -> JobSizes:
+        """Return the sizes that a job can have, with their expected speed and the gap of a resize."""
+        return self._transport.run(job_queries.job_sizes(job, project))
 
     def job_plan(self, job: str, *, project: str = "default") -> JobPlan:
         """Return the planner's choice for a job, and its predictions next to the measured values."""

@@ -205,6 +205,68 @@ class CheckpointList(Wire):
     """The checkpoints."""
 
 
+class CheckpointFile(Wire):
+    """A file of a checkpoint."""
+
+    name: str
+    """Path of the file below the folder of the checkpoint."""
+    size_bytes: int
+    """Size of the file."""
+    crc32: int
+    """CRC-32 of its content."""
+
+
+class CheckpointFiles(Wire):
+    """A checkpoint with the files that its manifest lists, and commands that copy it and read it."""
+
+    checkpoint: Checkpoint
+    """The checkpoint."""
+    files: list[CheckpointFile]
+    """Files in the order of the manifest."""
+    size_bytes: int
+    """Size of all files."""
+    copy_command: str
+    """Shell command that copies the folder to the working folder."""
+    export_command: str
+    """Shell command that writes the parameters as one safetensors file."""
+    load_code: str
+    """Python code that loads the checkpoint with `torch.distributed.checkpoint`."""
+
+
+class CheckpointFault(Wire):
+    """A file of a checkpoint that is not as the manifest says."""
+
+    name: str
+    """Path of the file below the folder of the checkpoint."""
+    problem: str
+    """Difference, for people."""
+
+
+class CheckpointVerification(Wire):
+    """Result of a part of a verification."""
+
+    step: int
+    """Step of the checkpoint."""
+    generation: int
+    """Generation that saved it."""
+    uri: str
+    """Folder of the checkpoint."""
+    files: int
+    """Number of files in the manifest."""
+    size_bytes: int
+    """Size of all files, as the manifest says."""
+    verified_files: int
+    """Number of files whose content was compared, in all parts together."""
+    verified_bytes: int
+    """Number of bytes that were compared, in all parts together."""
+    faults: list[CheckpointFault]
+    """Faults that this part found. A client adds those of all parts."""
+    position: str
+    """Position for the next part; empty if this was the last one."""
+    is_complete: bool
+    """True if nothing follows."""
+
+
 class Ledger(Wire):
     """The ledger of a job's samples, summed over its committed steps."""
 

@@ -40,6 +40,7 @@ BODIES: Mapping[str, Any] = {
     "jobs_create": _SPEC,
     "jobs_set_budget": {"device_hours": 500},
     "jobs_resize": {"dp": 16, "reason": "more nodes arrived"},
+    "jobs_verify_checkpoint": {"contents": False},
     "jobs_suspend": {"reason": "another job needs the nodes"},
     "exec_run": {"command": ["nvidia-smi"], "rank": 0},
     "uploads_create": {"sha256": _DIGEST, "size_bytes": 10_240},

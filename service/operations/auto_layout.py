@@ -47,7 +47,7 @@ class LayoutPlanner:
             UnavailableError: the cluster or the database does not answer.
         """
         # In a thread: the search takes seconds for thousands of ranks.
-        chosen = await CALCULATIONS.run(choose_layout, spec, await self._capacity(spec), max_ranks)
+        chosen = await CALCULATIONS.run(choose_layout, spec, await self.capacity(spec), max_ranks)
         return PlannedSpec(chosen.spec, _to_record(spec, chosen, self._clock()))
 
     async def split(self, spec: JobSpec, ranks: int) -> Layout:
@@ -61,14 +61,20 @@ class LayoutPlanner:
         if not dp.min * each <= ranks <= dp.max * each:
             message = f"out of range: this job can have {dp.min * each} to {dp.max * each} ranks"
             raise SpecError([FieldIssue("ranks", message, ranks)])
-        found = await CALCULATIONS.run(list_layouts, spec, ranks, await self._capacity(spec))
+        found = await CALCULATIONS.run(list_layouts, spec, ranks, await self.capacity(spec))
         if not found:
             raise SpecError(
                 [FieldIssue("ranks", "no layout with this number of ranks is legal and fits in memory", ranks)]
             )
         return found[0][0]
 
-    async def _capacity(self, spec: JobSpec) -> JobCapacity:
+    async def capacity(self, spec: JobSpec) -> JobCapacity:
+        """Return the capacity of all open nodes for the ranks of a job, as if the nodes were idle.
+
+        Raises:
+            SpecError: no node fits a rank, or a device type is unknown.
+            UnavailableError: the cluster or the database does not answer.
+        """
         nodes = await nodes_to_use(self._store, self._cluster)
         nodes = closed(nodes, await self._store.nodes.events(), self._clock(), self._rule)
         return find_capacity(demand_of(spec, Layout()), nodes, await self._probes.newest(self._store))

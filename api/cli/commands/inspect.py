@@ -1,10 +1,7 @@
-"""Read-only commands: jobs, get, why, stacks, steps, events, checkpoints, export."""
+"""Read-only commands: jobs, get, why, stacks, steps, events, ledger."""
 
-import subprocess
-import sys
 import time
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,11 +39,6 @@ AfterStep = Annotated[
 ]
 Last = Annotated[int | None, typer.Option("--last", "-n", metavar="N", min=1, help="Print each of the last N steps.")]
 All = Annotated[bool, typer.Option("--all", help="Print every step.")]
-
-Checkpointed = Annotated[
-    str, typer.Argument(metavar="JOB[@STEP]", help="Job, and step of its checkpoint.  [default step: the newest]")
-]
-Target = Annotated[Path, typer.Argument(metavar="FILE", help="File to write, e.g. model.safetensors.")]
 
 
 def jobs(
@@ -191,59 +183,19 @@ def events(
             print(fit_to_terminal(f"{event.number:5d}  {when}  g{event.generation}  {event.type:<12}  {about}"))
 
 
-def checkpoints(job: Job, project: Project = "default", server: Server = None, as_json: AsJson = False) -> None:
-    """List a job's checkpoints."""
+def ledger(job: Job, project: Project = "default", server: Server = None, as_json: AsJson = False) -> None:
+    """Show whether every committed step used each of its samples exactly once."""
     from regroup.api.cli.common.connection import connect
-    from regroup.api.live.formatting import ago, size
 
     with connect(server) as client:
-        found = client.checkpoints(job, project=project)
+        found = client.ledger(job, project=project)
     if as_json:
         print_json(found)
         return
-    now = time.time()
-    rows = [
-        (str(c.step), str(c.generation), size(c.size_bytes), _loss(c.validation_loss), ago(c.created_at, now), c.uri)
-        for c in found
-    ]
-    print_table(("STEP", "GENERATION", "SIZE", "HELD-OUT", "SAVED", "URI"), rows)
-
-
-def export(
-    job: Checkpointed, path: Target, project: Project = "default", server: Server = None, as_json: AsJson = False
-) -> None:
-    """Save the parameters of a checkpoint as one safetensors file, checked against its manifest.
-
-    Needs torch on this machine.
-    """
-    from regroup.api.cli.common.connection import connect
-    from regroup.api.live.formatting import size
-    from regroup.service.domain.errors import NotFoundError, RegroupError
-
-    reference, _, step = job.partition("@")
-    with connect(server) as client:
-        found = [c for c in client.checkpoints(reference, project=project) if step in ("", "latest", str(c.step))]
-    if not found:
-        raise NotFoundError(
-            f"job {reference} has no checkpoint{f' of step {step}' if step else ''}; `regroup checkpoints` lists them"
-        )
-    newest = found[-1]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # The API layer does not import the workers, so code that needs torch runs in another process.
-    command = [sys.executable, "-m", "regroup.workers.state.export", newest.uri, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RegroupError(f"cannot export: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
-    written = {
-        "path": str(path),
-        "step": newest.step,
-        "generation": newest.generation,
-        "size_bytes": path.stat().st_size,
-    }
-    if as_json:
-        print_json(written)
-    else:
-        print(f"{path}: step {newest.step}, {size(path.stat().st_size)}")
+    verdict = "exact: each sample of each step was used once" if found.exact else "not exact"
+    print(f"{verdict}; {found.steps} steps, {found.samples} samples, digest {found.samples_hash}")
+    for problem in found.problems:
+        print(f"  {problem}")
 
 
 def _progress(job: "JobSummary") -> str:

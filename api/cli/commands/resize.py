@@ -1,4 +1,4 @@
-"""The command resize."""
+"""The commands resize and sizes."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -6,6 +6,7 @@ import typer
 
 from regroup.api.cli.common.action import run_action
 from regroup.api.cli.common.options import AsJson, Job, Project, Server
+from regroup.api.cli.common.output import print_json, print_table
 
 if TYPE_CHECKING:
     from regroup.api.client.client import Client
@@ -76,3 +77,27 @@ def resize(
     target = requested_layout(requested[0])
     if wait and target is not None and found.layout != target:
         raise RegroupError(f"job {found.name} was not resized to {target}: see `regroup why {found.name}`")
+
+
+def sizes(job: Job, project: Project = "default", server: Server = None, as_json: AsJson = False) -> None:
+    """List the sizes that a job can have, with their expected speed, and the gap of a resize."""
+    from regroup.api.cli.common.connection import connect
+    from regroup.api.live.formatting import size as bytes_text
+
+    with connect(server) as client:
+        found = client.job_sizes(job, project=project)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            f"{each.ranks}{' *' if each.layout == found.current else ''}", str(each.layout),
+            "-" if each.expected_step_s is None else f"{each.expected_step_s:.3g} s",
+            "-" if each.prediction is None else bytes_text(each.prediction.peak_bytes), each.basis,
+        )
+        for each in found.sizes
+    ]  # fmt: skip
+    print_table(("RANKS", "LAYOUT", "STEP", "MEMORY", "BASIS"), rows)
+    print(f"a resize takes about {found.gap.seconds:.3g} s without steps ({found.gap.basis})")
+    if found.why_not:
+        print(f"no predictions: {found.why_not}")

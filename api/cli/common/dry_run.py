@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 VERBS = frozenset(
     {
         "submit", "cancel", "release", "resize", "suspend", "resume", "cordon", "uncordon", "drain", "undrain",
-        "budget", "projects", "identities", "members", "token", "sessions", "hooks", "apply",
+        "budget", "pin", "unpin", "projects", "identities", "members", "token", "sessions", "hooks", "apply",
         "secret",
     }
 )  # fmt: skip

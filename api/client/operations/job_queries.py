@@ -5,10 +5,20 @@ from collections.abc import Mapping, Sequence
 
 import httpx2
 
-from regroup.api.client.connection.requests import Listing, Page, Params, Request, to_model, url_path
+from regroup.api.client.connection.requests import (
+    Listing,
+    Operation,
+    Page,
+    Params,
+    Request,
+    send,
+    to_model,
+    url_path,
+)
 from regroup.api.client.connection.streams import EventStream, ExecCall
 from regroup.api.schemas import history
 from regroup.api.schemas import jobs as schemas
+from regroup.api.schemas.resize import JobSizes
 from regroup.api.schemas.stacks import RankStack, Stacks
 
 
@@ -98,6 +108,32 @@ def unpin_checkpoint(job: str, step: int, project: str) -> Request[history.Check
     """Make a checkpoint subject to retention."""
     path = url_path("jobs", job, "checkpoints", step, "pin")
     return Request("DELETE", path, to_model(history.Checkpoint), params={"project": project})
+
+
+def checkpoint_files(job: str, step: int, project: str) -> Request[history.CheckpointFiles]:
+    """List the files of a checkpoint."""
+    path = url_path("jobs", job, "checkpoints", step, "files")
+    return Request("GET", path, to_model(history.CheckpointFiles), params={"project": project})
+
+
+def verify_checkpoint(
+    job: str, step: int, project: str, *, contents: bool
+) -> Operation[history.CheckpointVerification]:
+    """Verify a checkpoint, part by part, and return the result of all parts together."""
+    path, faults, position = url_path("jobs", job, "checkpoints", step, "verify"), list[history.CheckpointFault](), ""
+    while True:
+        body = {"contents": contents, "position": position}
+        parse, params = to_model(history.CheckpointVerification), {"project": project}
+        part = yield from send(Request("POST", path, parse, params=params, body=body, is_conditional=False))
+        faults += part.faults
+        position = part.position
+        if part.is_complete:
+            return part.model_copy(update={"faults": faults})
+
+
+def job_sizes(job: str, project: str) -> Request[JobSizes]:
+    """List the sizes that a job can have."""
+    return Request("GET", url_path("jobs", job, "sizes"), to_model(JobSizes), params={"project": project})
 
 
 def events(job: str, project: str, after: int) -> Listing[history.Event]:

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from regroup.api.mcp.calls.bounds import fits
 from regroup.api.mcp.calls.caller import Caller
-from regroup.api.mcp.calls.parameters import Count, IncidentNumber, InProject, Job, Offset, Project, Seconds
+from regroup.api.mcp.calls.parameters import Count, IncidentNumber, InProject, Job, Offset, Project, Seconds, Step
 from regroup.api.mcp.calls.tool import reads
-from regroup.api.schemas.history import Checkpoint, Event, Ledger
+from regroup.api.schemas.history import Checkpoint, CheckpointVerification, Event, Ledger
 from regroup.api.schemas.jobs import Incident
 from regroup.api.schemas.wire import Wire
 from regroup.service.domain.errors import NotFoundError
@@ -212,6 +212,18 @@ async def list_checkpoints(
     """List the checkpoints of a job, newest first. `resubmit_job` continues from one with `resume_from_step`."""
     found = await caller.client.checkpoints(job, removed=removed, project=project)
     return Checkpoints(checkpoints=found[::-1][:limit], total=len(found))
+
+
+@reads("Verify a checkpoint")
+async def verify_checkpoint(
+    caller: Caller,
+    job: Job,
+    step: Step,
+    contents: Annotated[bool, Field(description="Compare the contents, too; false: only the sizes of files")] = False,
+    project: Project = "default",
+) -> CheckpointVerification:
+    """Compare the files of a checkpoint with its manifest. `faults` lists what is missing or damaged."""
+    return await caller.client.verify_checkpoint(job, step, contents=contents, project=project)
 
 
 @reads("Verify the samples of a job")

@@ -9,6 +9,7 @@ from regroup.api.mcp.calls.caller import Caller
 from regroup.api.mcp.calls.parameters import Count, Cursor, Generation, InProject, Job, Offset, Project, Rank
 from regroup.api.mcp.calls.tool import reads
 from regroup.api.schemas.jobs import Condition, Phase, Why
+from regroup.api.schemas.resize import JobSizes
 from regroup.api.schemas.wire import Wire
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
@@ -152,6 +153,12 @@ class LogText(Wire):
     """Offset of the next part."""
     is_complete: bool
     """True if the rank has ended and nothing follows."""
+
+
+@reads("List the sizes of a job")
+async def list_sizes(caller: Caller, job: Job, project: Project = "default") -> JobSizes:
+    """List the sizes that `resize_job` accepts, with their expected step time, and the gap of a resize."""
+    return await caller.client.job_sizes(job, project=project)
 
 
 @reads("Read the output of a rank")

@@ -1,14 +1,15 @@
-"""/v1/jobs/{job}/resize: resize a queued or running job."""
+"""/v1/jobs/{job}/resize: resize a queued or running job; /v1/jobs/{job}/sizes: the sizes that it can have."""
 
 from fastapi import APIRouter
 
 from regroup.api.schemas.jobs import Job
-from regroup.api.schemas.resize import ResizeRequest
+from regroup.api.schemas.resize import JobSize, JobSizes, ResizeRequest
 from regroup.api.web.operation import OperationRoute
 from regroup.api.web.presenters import job_detail
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import JobToChange, TheJobs, TheSender, TheServices
+from regroup.api.web.routes.dependencies import JobToChange, JobToRead, TheJobs, TheSender, TheServices
 from regroup.service.operations import resize as resize_operations
+from regroup.service.operations.layouts.sizes import find_sizes
 
 router = APIRouter(route_class=OperationRoute, prefix="/v1/jobs", tags=["jobs"])
 
@@ -32,3 +33,16 @@ async def resize(
         services.store, job, layout, why=request.reason, now=now, author=sender.author
     )
     return job_detail(await jobs.detail(resized))
+
+
+@router.get("/{job}/sizes", responses=responses())
+async def sizes(job: JobToRead, services: TheServices) -> JobSizes:
+    """List the sizes that a job can have, with the expected speed of each.
+
+    Each size also has its memory and its traffic. The expected step time of a size is measured if the job had that
+    size. Otherwise the planner predicts it, or it is estimated from the sizes that the job had. The gap of a resize is
+    as of the job's earlier resizes, if it had any.
+    """
+    found = await find_sizes(services.store, services.planner, job)
+    listed = [JobSize.model_validate({**vars(each), "ranks": each.layout.world_size}) for each in found.sizes]
+    return JobSizes.model_validate({**vars(found), "sizes": listed})

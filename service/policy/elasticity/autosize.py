@@ -9,7 +9,7 @@ CAPACITY_SETTLED_S = 10.0
 """Time for which capacity must have been available before it counts."""
 _WORTH = 3.0
 """Factor by which the saved time must exceed the cost: rates are estimates."""
-_PRICE_S = 5.0
+ASSUMED_COST_S = 5.0
 """Cost of a resize if the job has not been resized before."""
 _LEAST_EFFICIENCY = 0.5
 """Smallest efficiency of added devices: below it other jobs use them better."""
@@ -48,7 +48,7 @@ def choose_growth(job: TrainingProgress, ladder: Sequence[int], capacity: int) -
     if job.since_resize_s < MIN_RESIZE_INTERVAL_S or job.since_capacity_s < CAPACITY_SETTLED_S:
         return None
     rate = job.rates[job.degree]
-    price_s = sorted(job.resize_costs_s)[len(job.resize_costs_s) // 2] if job.resize_costs_s else _PRICE_S
+    price_s = sorted(job.resize_costs_s)[len(job.resize_costs_s) // 2] if job.resize_costs_s else ASSUMED_COST_S
     best: tuple[float, int] | None = None
     for degree in ladder:
         if not job.degree < degree <= capacity:

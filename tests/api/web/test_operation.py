@@ -18,6 +18,7 @@ from regroup.service.local.api_token import user_name
 
 UNCONDITIONAL = {
     "POST /v1/jobs/{job}/exec": "runs a command and streams its output",
+    "POST /v1/jobs/{job}/checkpoints/{step}/verify": "reads",
     "POST /v1/plans": "calculates",
     "POST /v1/session-links": "creates a secret in memory, which is shown once",
     "POST /v1/spec/validate": "validates",

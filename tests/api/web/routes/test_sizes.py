@@ -1,0 +1,101 @@
+"""The sizes that a job can have: with the API, the client and the command line."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from regroup.api.cli.main import main
+from regroup.service.domain.layout import Layout
+from regroup.service.planner.capacity import find_capacity
+from regroup.service.planner.predictions import predict_step
+from regroup.service.policy.placement.demand import Demand
+from regroup.service.policy.placement.traffic import axes_of_spec
+from regroup.service.spec.job import parse_spec
+from tests.support.inputs.auto_layout_specs import auto_json, cpu_nodes
+
+ELASTIC = {"dp": {"min": 1, "target": 2, "max": 4}}
+
+
+@pytest.fixture
+async def job(live: Any) -> dict[str, Any]:
+    """A running job of a model that the planner knows, on two nodes of two cores."""
+    for node in cpu_nodes(2, 2):
+        live.cluster.add_node(node)
+    answer = await live.http.post("/v1/jobs", json=auto_json(ELASTIC, micro_batch=4))
+    assert answer.status_code == 201, answer.text
+    await live.run(answer.json()["id"])
+    return answer.json()
+
+
+async def sizes(live: Any, job: dict[str, Any]) -> Any:
+    answer = await live.http.get(f"/v1/jobs/{job['id']}/sizes")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_each_legal_size_has_the_prediction_of_the_planner(live: Any, job: dict[str, Any]) -> None:
+    found, spec = await sizes(live, job), parse_spec(job["spec"])
+    assert [each["ranks"] for each in found["sizes"]] == [layout.world_size for layout in spec.ladder] == [1, 2, 3, 4]
+    capacity = find_capacity(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2))
+    for each, layout in zip(found["sizes"], spec.ladder, strict=True):
+        expected = predict_step(spec, layout, capacity.cluster(layout.world_size), capacity.constants)
+        told = each["prediction"]
+        assert (told["step_s"], told["peak_bytes"]) == (expected.step_s, expected.peak_bytes)
+        assert sum(told["memory_parts_bytes"].values()) == pytest.approx(told["peak_bytes"])
+        traffic = {axis.name: axis.wire_bytes for axis in axes_of_spec(spec, layout) if axis.degree > 1}
+        assert {axis["name"]: axis["wire_bytes"] for axis in each["axes"]} == traffic
+    assert (found["open_ranks"], found["why_not"], found["requested"]) == (4, "", None)
+
+
+async def test_a_measured_size_replaces_its_prediction(live: Any, job: dict[str, Any]) -> None:
+    small, middle, *_ = (await sizes(live, job))["sizes"]
+    assert (small["expected_step_s"], small["is_measured"]) == (0.5, True), "the job runs with one rank"
+    assert small["basis"] == "measured in generation 1" and small["tokens_per_s"] == 16 * 64 / 0.5
+    assert middle["basis"] == "predicted by the planner" and not middle["is_measured"]
+    assert middle["expected_step_s"] == middle["prediction"]["step_s"]
+
+
+async def test_the_gap_is_that_of_earlier_resizes(live: Any, job: dict[str, Any]) -> None:
+    assert (await sizes(live, job))["gap"] == {
+        "seconds": 5.0, "basis": "assumed: this job had no resize and no recovery yet",
+    }  # fmt: skip
+    await live.report(job["id"], incident("i1", "rank_exit", 9.0))
+    assert (await sizes(live, job))["gap"]["seconds"] == 9.0
+    await live.report(job["id"], incident("i2", "resized", 2.0), incident("i3", "resized", 4.0))
+    assert (await sizes(live, job))["gap"] == {"seconds": 3.0, "basis": "median of 2 resizes of this job"}
+
+
+def incident(name: str, reason: str, total_s: float) -> tuple[str, int, dict[str, Any]]:
+    data = {"id": name, "cause": name, "reason": reason, "generation": 1, "at_step": 1, "times": {}}
+    return "incident", 1, {**data, "durations": {"total": total_s}}
+
+
+async def test_a_program_has_sizes_that_are_estimated_from_those_that_it_had(live: Any) -> None:
+    script = {"name": "s", "workload": {"kind": "script", "entrypoint": "/x.py"}, "layout": ELASTIC}
+    made = (await live.http.post("/v1/jobs", json=script)).json()
+    await live.run(made["id"])
+    found = await sizes(live, made)
+    assert "the planner cannot model user code" in found["why_not"] or found["why_not"]
+    told = {each["ranks"]: (each["basis"], each["prediction"], each["axes"]) for each in found["sizes"]}
+    assert told[1] == ("measured in generation 1", None, [])
+    assert told[2] == ("estimated from 1 measured size", None, [])
+    assert found["sizes"][1]["expected_step_s"] < 0.5
+
+
+async def test_a_pending_resize_is_shown_and_the_commands_agree(live: Any, job: dict[str, Any], capsys: Any) -> None:
+    await live.http.post(f"/v1/jobs/{job['id']}/resize", json={"dp": 2})
+    found = await live.client(lambda client: client.job_sizes(job["id"]))
+    assert (found.current, found.requested) == (Layout(), Layout(dp_shard=2))
+    with pytest.raises(SystemExit) as left:
+        await asyncio.to_thread(main, ["sizes", job["id"], "--server", live.url])
+    assert left.value.code in (0, None)
+    text = capsys.readouterr().out
+    assert "1 *" in text and "dp_shard=4" in text and "a resize takes about 5 s without steps" in text
+
+
+async def test_an_unavailable_cluster_leaves_the_sizes_without_predictions(live: Any, job: dict[str, Any]) -> None:
+    live.cluster.reachable = False
+    found = await sizes(live, job)
+    assert found["why_not"] and [each["prediction"] for each in found["sizes"]] == [None] * 4
+    assert (found["sizes"][0]["expected_step_s"], found["open_ranks"]) == (0.5, None)
