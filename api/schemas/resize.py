@@ -44,8 +44,8 @@ class JobSize(Wire):
     ranks: int
     """Number of ranks."""
     expected_step_s: float | None
-    """Expected time of a step, in seconds: measured if the job had this size, else predicted or estimated; null if
-    there is no basis."""
+    """Expected time of a step, in seconds: measured if the job had this size, else predicted, and scaled by the
+    error at the present size, or estimated; null if there is no basis."""
     basis: str
     """Origin of that value, for people; empty without one."""
     is_measured: bool

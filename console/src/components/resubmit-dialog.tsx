@@ -1,6 +1,6 @@
 /** Submit the spec of a job again: with another name, changed fields, and a checkpoint to start from. */
 
-import { useState } from "preact/hooks";
+import { useId, useState } from "preact/hooks";
 import { change } from "../api/client";
 import type { Schema } from "../api/types";
 import { navigate } from "../state/router";
@@ -17,6 +17,7 @@ export function ResubmitDialog(props: {
   onClose: () => void;
 }) {
   const { job, spec, step, onClose } = props;
+  const hint = useId();
   const [name, setName] = useState(newName(job.name, step));
   const [text, setText] = useState("");
   const own: FieldChange[] = [{ path: "name", value: name }];
@@ -70,13 +71,16 @@ export function ResubmitDialog(props: {
         Changed fields
         <textarea
           rows={3}
+          aria-describedby={hint}
           value={text}
           spellcheck={false}
           placeholder={"training.global_batch=8\nrecovery.max_failures=3"}
           onInput={(event) => setText(event.currentTarget.value)}
         />
-        <span>One on each line: the path of the field, =, and its value. The value null removes a field.</span>
       </label>
+      <p id={hint} class="quiet">
+        One on each line: the path of the field, =, and its value. The value null removes a field.
+      </p>
     </ActionDialog>
   );
 }

@@ -81,7 +81,7 @@ async def find_sizes(store: Store, planner: LayoutPlanner, job: JobRow) -> JobSi
             why_not = error.issues[0].message
     measured = await _measure(store, job)
     current = read_layout(job.layout)
-    sizes = tuple(_size(spec, layout, current, measured, predictions.get(layout)) for layout in spec.ladder)
+    sizes = tuple(_size(spec, layout, current, measured, predictions) for layout in spec.ladder)
     requested = job.intents.get("resize") or {}
     gap = find_gap(await store.incidents(job.id))
     total = None if capacity is None else capacity.total
@@ -133,27 +133,33 @@ def _size(
     layout: Layout,
     current: Layout | None,
     measured: Mapping[Layout, tuple[int, float]],
-    prediction: SizePrediction | None,
+    predictions: Mapping[Layout, SizePrediction],
 ) -> JobSize:
-    step_s, basis = _expect(layout, current, measured, prediction)
+    step_s, basis = _expect(layout, current, measured, predictions)
     samples, sequence = spec.samples_per_step(layout), spec.training.sequence if spec.training else None
     tokens_s = samples * sequence / step_s if step_s and samples and sequence else None
     axes = find_axes(spec, layout)
-    return JobSize(layout, step_s, basis, layout in measured, tokens_s, prediction, axes)
+    return JobSize(layout, step_s, basis, layout in measured, tokens_s, predictions.get(layout), axes)
 
 
 def _expect(
     layout: Layout,
     current: Layout | None,
     measured: Mapping[Layout, tuple[int, float]],
-    prediction: SizePrediction | None,
+    predictions: Mapping[Layout, SizePrediction],
 ) -> tuple[float | None, str]:
     """Return the expected seconds per step, and their origin."""
     if layout in measured:
         number, step_s = measured[layout]
         return step_s, f"measured in generation {number}"
-    if prediction is not None:
-        return prediction.step_s, "predicted by the planner"
+    told, now = predictions.get(layout), None if current is None else predictions.get(current)
+    if told is not None and now is not None and current is not None and current in measured:
+        # The error of a prediction is mostly the same for all sizes: a comparison with the present size needs that.
+        _, step_s = measured[current]
+        basis = f"predicted, and scaled by the present size: {step_s:.3g} s measured, {now.step_s:.3g} s predicted"
+        return told.step_s * step_s / now.step_s, basis
+    if told is not None:
+        return told.step_s, "predicted by the planner"
     if current is not None and current in measured:
         degrees = {each.data_degree: 1 / step_s for each, (_, step_s) in measured.items()}
         count = _count(len(degrees), "measured size")

@@ -15,19 +15,21 @@ FILES: Mapping[str, bytes] = {
 }
 
 
-def write_checkpoint(storage_uri: str, step: int, files: Mapping[str, bytes] = FILES) -> dict[str, Any]:
+def write_checkpoint(
+    storage_uri: str, step: int, files: Mapping[str, bytes] = FILES, generation: int = 1
+) -> dict[str, Any]:
     """Write a checkpoint below the storage of a job; return the data of the supervisor's event about it."""
-    uri = f"{storage_uri}/checkpoints/step-{step}.gen-1"
+    uri = f"{storage_uri}/checkpoints/step-{step}.gen-{generation}"
     folder = folder_of(uri)
     folder.mkdir(parents=True)
     entries: list[dict[str, Any]] = []
     for name, content in files.items():
         (folder / name).write_bytes(content)
         entries.append({"name": name, "size_bytes": len(content), "crc32": zlib.crc32(content)})
-    (folder / "manifest.json").write_text(json.dumps({"step": step, "generation": 1, "files": entries}))
+    (folder / "manifest.json").write_text(json.dumps({"step": step, "generation": generation, "files": entries}))
     size_bytes = sum(map(len, files.values()))
     about = {"uri": uri, "size_bytes": size_bytes, "files": len(files), "duration_s": 1.5, "stall_s": 0.02}
-    return {"step": step, "generation": 1, **about}
+    return {"step": step, "generation": generation, **about}
 
 
 def folder_of(uri: str) -> Path:

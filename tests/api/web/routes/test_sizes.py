@@ -52,8 +52,20 @@ async def test_a_measured_size_replaces_its_prediction(live: Any, job: dict[str,
     small, middle, *_ = (await sizes(live, job))["sizes"]
     assert (small["expected_step_s"], small["is_measured"]) == (0.5, True), "the job runs with one rank"
     assert small["basis"] == "measured in generation 1" and small["tokens_per_s"] == 16 * 64 / 0.5
-    assert middle["basis"] == "predicted by the planner" and not middle["is_measured"]
-    assert middle["expected_step_s"] == middle["prediction"]["step_s"]
+    assert middle["basis"].startswith("predicted, and scaled by the present size: 0.5 s measured")
+    assert not middle["is_measured"]
+    error = 0.5 / small["prediction"]["step_s"]
+    assert middle["expected_step_s"] == pytest.approx(error * middle["prediction"]["step_s"])
+
+
+async def test_a_job_without_steps_has_predictions_only(live: Any) -> None:
+    for node in cpu_nodes(2, 2):
+        live.cluster.add_node(node)
+    made = (await live.http.post("/v1/jobs", json=auto_json(ELASTIC, micro_batch=4))).json()
+    found = await sizes(live, made)
+    assert found["current"] is None
+    assert {each["basis"] for each in found["sizes"]} == {"predicted by the planner"}
+    assert all(each["expected_step_s"] == each["prediction"]["step_s"] for each in found["sizes"])
 
 
 async def test_the_gap_is_that_of_earlier_resizes(live: Any, job: dict[str, Any]) -> None:

@@ -16,22 +16,32 @@ import { VerifyDialog } from "./verify-dialog";
 type Checkpoint = Schema<"Checkpoint">;
 type Opened = { kind: "verify" | "pin" | "export" | "start"; checkpoint: Checkpoint };
 
-export function Checkpoints(props: { list: readonly Checkpoint[]; isAll: boolean; refresh: () => void }) {
+export function Checkpoints(props: {
+  list: readonly Checkpoint[];
+  generations: readonly Schema<"Generation">[];
+  isAll: boolean;
+  refresh: () => void;
+}) {
   const { list, isAll, refresh } = props;
   const { job } = useJob();
   const [opened, setOpened] = useState<Opened>();
   const close = () => setOpened(undefined);
   const columns: Column<Checkpoint>[] = [
     { id: "step", label: "Step", isNumber: true, width: 6, cell: (row) => numberText(row.step, 15) },
-    { id: "state", label: "State", width: 8, cell: stateText },
+    { id: "state", label: "State", width: 9.5, cell: (row) => stateText(row, isUsable(row, props.generations)) },
+    {
+      id: "actions",
+      label: "Actions",
+      width: 16,
+      cell: (row) => <Actions row={row} canStart={isUsable(row, props.generations)} open={setOpened} />,
+    },
     { id: "saved", label: "Saved", width: 8, cell: (row) => agoText(row.created_at) },
     { id: "size", label: "Size", isNumber: true, width: 6, cell: (row) => bytesText(row.size_bytes) },
     { id: "files", label: "Files", isNumber: true, width: 4.5, cell: (row) => numberText(row.files, 9) },
     { id: "took", label: "Took", isNumber: true, width: 5.5, cell: (row) => durationText(row.duration_s) },
     { id: "stall", label: "Stall", isNumber: true, width: 5.5, cell: (row) => durationText(row.stall_s) },
-    { id: "loss", label: "Held-out loss", isNumber: true, width: 7.5, cell: (row) => numberText(row.validation_loss) },
+    { id: "loss", label: "Held-out loss", isNumber: true, width: 8.5, cell: (row) => numberText(row.validation_loss) },
     { id: "uri", label: "Where", cell: (row) => <span title={row.uri}>{row.uri}</span> },
-    { id: "actions", label: "Actions", width: 17, cell: (row) => <Actions row={row} open={setOpened} /> },
   ];
   const kept = list.filter((each) => each.removed_at === null);
   return (
@@ -74,7 +84,8 @@ export function Checkpoints(props: { list: readonly Checkpoint[]; isAll: boolean
   );
 }
 
-function Actions({ row, open }: { row: Checkpoint; open: (opened: Opened) => void }) {
+function Actions(props: { row: Checkpoint; canStart: boolean; open: (opened: Opened) => void }) {
+  const { row, canStart, open } = props;
   const { job } = useJob();
   if (row.removed_at !== null) return <span class="quiet">–</span>;
   const of = `step ${row.step}`;
@@ -88,12 +99,18 @@ function Actions({ row, open }: { row: Checkpoint; open: (opened: Opened) => voi
       {button("verify", "Verify")}
       {button("pin", row.pinned ? "Unpin" : "Pin")}
       {button("export", "Export")}
-      {job.spec !== null && button("start", "Start from")}
+      {job.spec !== null && canStart && button("start", "Start from")}
     </span>
   );
 }
 
-function stateText(row: Checkpoint): string {
+/** Return whether jobs can start from a checkpoint: the steps before it were not repeated later. */
+export function isUsable(row: Checkpoint, generations: readonly Schema<"Generation">[]): boolean {
+  return generations.every((each) => each.number <= row.generation || each.start_step >= row.step);
+}
+
+function stateText(row: Checkpoint, canStart: boolean): string {
   if (row.removed_at !== null) return `removed ${agoText(row.removed_at)}`;
-  return row.pinned ? "pinned" : "stored";
+  if (!canStart) return "repeated later";
+  return row.pinned ? "loadable, pinned" : "loadable";
 }

@@ -5,6 +5,7 @@ import { get } from "../../../api/client";
 import type { Schema } from "../../../api/types";
 import { Dialog } from "../../../components/dialog";
 import { ResourceView } from "../../../components/resource-view";
+import { ScrollBox } from "../../../components/scroll-box";
 import { useResource } from "../../../state/resource";
 import { bytesText, countText } from "../../../text/numbers";
 import { useJob } from "../job-context";
@@ -34,7 +35,7 @@ export function ExportDialog(props: { checkpoint: Schema<"Checkpoint">; onClose:
             <Copied label="Load it without regroup" text={found.load_code} />
             <details>
               <summary>Files</summary>
-              <div class="data-scroll">
+              <ScrollBox label="Files">
                 <table>
                   <thead>
                     <tr>
@@ -57,7 +58,7 @@ export function ExportDialog(props: { checkpoint: Schema<"Checkpoint">; onClose:
                     ))}
                   </tbody>
                 </table>
-              </div>
+              </ScrollBox>
               {found.files.length > MOST_LISTED && <p>and {found.files.length - MOST_LISTED} more</p>}
             </details>
           </>

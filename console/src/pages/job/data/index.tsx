@@ -34,7 +34,14 @@ export default function DataTab() {
         {(found) => <Samples ledger={found} generations={generations.data.value?.generations ?? []} job={job} />}
       </ResourceView>
       <ResourceView resource={checkpoints} label="Loading the checkpoints">
-        {(found) => <Checkpoints list={found.checkpoints} isAll={isAll} refresh={checkpoints.refresh} />}
+        {(found) => (
+          <Checkpoints
+            list={found.checkpoints}
+            generations={generations.data.value?.generations ?? []}
+            isAll={isAll}
+            refresh={checkpoints.refresh}
+          />
+        )}
       </ResourceView>
     </div>
   );

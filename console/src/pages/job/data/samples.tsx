@@ -1,6 +1,7 @@
 /** The ledger of samples as numbers, with a verdict in one sentence. */
 
 import type { Schema } from "../../../api/types";
+import { ScrollBox } from "../../../components/scroll-box";
 import { Stat } from "../../../components/stat";
 import { countText, numberText } from "../../../text/numbers";
 
@@ -47,7 +48,7 @@ export function Samples(props: {
       {ranges.length > 0 && (
         <details>
           <summary>Steps by generation</summary>
-          <div class="data-scroll">
+          <ScrollBox label="Steps by generation">
             <table>
               <thead>
                 <tr>
@@ -70,7 +71,7 @@ export function Samples(props: {
                 ))}
               </tbody>
             </table>
-          </div>
+          </ScrollBox>
         </details>
       )}
       <p class="quiet">

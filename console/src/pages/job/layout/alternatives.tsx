@@ -1,7 +1,7 @@
 /** Why this layout: the plans that were compared, why others lost, trials, and other places that were considered. */
 
-import type { ComponentChildren } from "preact";
 import type { Schema } from "../../../api/types";
+import { ScrollBox } from "../../../components/scroll-box";
 import { bytesText, numberText, percentText } from "../../../text/numbers";
 import { durationText, timeText } from "../../../text/time";
 import { layoutText } from "./mesh";
@@ -34,45 +34,47 @@ export function Alternatives(props: { plan: Schema<"JobPlan">; choice: Schema<"C
 
 function PlanTable({ report }: { report: Schema<"PlanReport"> }) {
   return (
-    <Scroll label="Plans, the fastest first">
-      <thead>
-        <tr>
-          <th scope="col">Layout</th>
-          <th scope="col">Settings</th>
-          <th scope="col" class="number">
-            Step
-          </th>
-          <th scope="col" class="number">
-            MFU
-          </th>
-          <th scope="col" class="number">
-            Memory
-          </th>
-          <th scope="col" class="number">
-            Cost
-          </th>
-          <th scope="col">Why</th>
-        </tr>
-      </thead>
-      <tbody>
-        {report.plans.map((plan, index) => (
-          <tr key={`${index}`} aria-current={index === 0 ? "true" : undefined}>
-            <td>{layoutText(plan.layout)}</td>
-            <td>
-              {plan.sharding}, micro-batch {plan.micro_batch}, recompute {plan.checkpointing}
-              {plan.layout.pp > 1 && `, ${plan.schedule}`}
-            </td>
-            <td class="number">{durationText(plan.step_s)}</td>
-            <td class="number">{percentText(plan.mfu)}</td>
-            <td class="number">
-              {bytesText(plan.peak_bytes)} of {bytesText(plan.capacity_bytes)}
-            </td>
-            <td class="number">{costText(plan)}</td>
-            <td class="long">{plan.why}</td>
+    <ScrollBox label="Plans, the fastest first">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Layout</th>
+            <th scope="col">Settings</th>
+            <th scope="col" class="number">
+              Step
+            </th>
+            <th scope="col" class="number">
+              MFU
+            </th>
+            <th scope="col" class="number">
+              Memory
+            </th>
+            <th scope="col" class="number">
+              Cost
+            </th>
+            <th scope="col">Why</th>
           </tr>
-        ))}
-      </tbody>
-    </Scroll>
+        </thead>
+        <tbody>
+          {report.plans.map((plan, index) => (
+            <tr key={`${index}`} aria-current={index === 0 ? "true" : undefined}>
+              <td>{layoutText(plan.layout)}</td>
+              <td>
+                {plan.sharding}, micro-batch {plan.micro_batch}, recompute {plan.checkpointing}
+                {plan.layout.pp > 1 && `, ${plan.schedule}`}
+              </td>
+              <td class="number">{durationText(plan.step_s)}</td>
+              <td class="number">{percentText(plan.mfu)}</td>
+              <td class="number">
+                {bytesText(plan.peak_bytes)} of {bytesText(plan.capacity_bytes)}
+              </td>
+              <td class="number">{costText(plan)}</td>
+              <td class="long">{plan.why}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </ScrollBox>
   );
 }
 
@@ -80,32 +82,34 @@ function LostTable({ report }: { report: Schema<"PlanReport"> }) {
   return (
     <>
       <h3 class="layout-second">Other kinds of layouts, and why they lost</h3>
-      <Scroll label="Other kinds of layouts">
-        <thead>
-          <tr>
-            <th scope="col">Kind</th>
-            <th scope="col">Layout</th>
-            <th scope="col" class="number">
-              Step
-            </th>
-            <th scope="col" class="number">
-              Memory
-            </th>
-            <th scope="col">Why</th>
-          </tr>
-        </thead>
-        <tbody>
-          {report.lost.map((each) => (
-            <tr key={each.kind}>
-              <td>{each.kind}</td>
-              <td>{layoutText(each.layout)}</td>
-              <td class="number">{each.fits ? durationText(each.step_s) : "does not fit"}</td>
-              <td class="number">{bytesText(each.peak_bytes)}</td>
-              <td class="long">{each.why}</td>
+      <ScrollBox label="Other kinds of layouts">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Kind</th>
+              <th scope="col">Layout</th>
+              <th scope="col" class="number">
+                Step
+              </th>
+              <th scope="col" class="number">
+                Memory
+              </th>
+              <th scope="col">Why</th>
             </tr>
-          ))}
-        </tbody>
-      </Scroll>
+          </thead>
+          <tbody>
+            {report.lost.map((each) => (
+              <tr key={each.kind}>
+                <td>{each.kind}</td>
+                <td>{layoutText(each.layout)}</td>
+                <td class="number">{each.fits ? durationText(each.step_s) : "does not fit"}</td>
+                <td class="number">{bytesText(each.peak_bytes)}</td>
+                <td class="long">{each.why}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </ScrollBox>
     </>
   );
 }
@@ -114,28 +118,30 @@ function Trials({ plan }: { plan: Schema<"JobPlan"> }) {
   return (
     <>
       <h3 class="layout-second">Layouts that ran for some steps</h3>
-      <Scroll label="Trials">
-        <thead>
-          <tr>
-            <th scope="col">Layout</th>
-            <th scope="col" class="number">
-              Predicted
-            </th>
-            <th scope="col" class="number">
-              Measured
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {plan.trials.map((each, index) => (
-            <tr key={`${index}`}>
-              <td>{layoutText(each.layout)}</td>
-              <td class="number">{durationText(each.predicted_s)}</td>
-              <td class="number">{each.measured_s === null ? each.why : durationText(each.measured_s)}</td>
+      <ScrollBox label="Trials">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Layout</th>
+              <th scope="col" class="number">
+                Predicted
+              </th>
+              <th scope="col" class="number">
+                Measured
+              </th>
             </tr>
-          ))}
-        </tbody>
-      </Scroll>
+          </thead>
+          <tbody>
+            {plan.trials.map((each, index) => (
+              <tr key={`${index}`}>
+                <td>{layoutText(each.layout)}</td>
+                <td class="number">{durationText(each.predicted_s)}</td>
+                <td class="number">{each.measured_s === null ? each.why : durationText(each.measured_s)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </ScrollBox>
       {plan.kept_why && <p>{plan.kept_why}</p>}
     </>
   );
@@ -158,15 +164,6 @@ function Places({ choice }: { choice: Schema<"Choice"> }) {
         </ul>
       )}
     </>
-  );
-}
-
-function Scroll({ label, children }: { label: string; children: ComponentChildren }) {
-  return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a wide table scrolls with the keyboard
-    <section class="layout-scroll" tabIndex={0} aria-label={label}>
-      <table>{children}</table>
-    </section>
   );
 }
 

@@ -1,6 +1,7 @@
 /** Bytes that ranks send along each axis in a step, and the time that they take at the present placement. */
 
 import type { Schema } from "../../../api/types";
+import { ScrollBox } from "../../../components/scroll-box";
 import { bytesText } from "../../../text/numbers";
 import { durationText } from "../../../text/time";
 import { AXIS_NAMES, type Axis } from "./mesh";
@@ -16,7 +17,7 @@ export function Axes(props: { sizes: Schema<"JobSizes">; choice: Schema<"Choice"
       {axes.length === 0 ? (
         <p class="quiet">{emptyText(sizes)}</p>
       ) : (
-        <div class="layout-scroll">
+        <ScrollBox label="Traffic of a step">
           <table>
             <thead>
               <tr>
@@ -47,7 +48,7 @@ export function Axes(props: { sizes: Schema<"JobSizes">; choice: Schema<"Choice"
               ))}
             </tbody>
           </table>
-        </div>
+        </ScrollBox>
       )}
       {choice && choice.communication_s !== null && (
         <p class="quiet">

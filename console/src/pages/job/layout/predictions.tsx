@@ -1,6 +1,7 @@
 /** Predicted beside measured values of each generation. */
 
 import type { Schema } from "../../../api/types";
+import { ScrollBox } from "../../../components/scroll-box";
 import { bytesText, percentText } from "../../../text/numbers";
 import { durationText } from "../../../text/time";
 
@@ -13,7 +14,7 @@ export function Predictions({ plan }: { plan: Schema<"JobPlan"> }) {
           {plan.why_not ? `No prediction: ${plan.why_not}.` : "A prediction appears when the job has ranks."}
         </p>
       ) : (
-        <div class="layout-scroll">
+        <ScrollBox label="Predicted and measured">
           <table>
             <thead>
               <tr>
@@ -50,7 +51,7 @@ export function Predictions({ plan }: { plan: Schema<"JobPlan"> }) {
               ))}
             </tbody>
           </table>
-        </div>
+        </ScrollBox>
       )}
     </section>
   );
@@ -65,11 +66,13 @@ function Pair(props: {
   const error = of.relative_error[name];
   return (
     <td class="number">
-      {text(of.measured[name])}{" "}
-      <span class="quiet">
-        {text(of.predicted[name])} predicted
-        {error !== null && ` (${error > 0 ? "+" : ""}${percentText(error)})`}
-      </span>
+      {text(of.measured[name])}
+      {of.predicted[name] !== null && (
+        <span class="quiet layout-predicted">
+          {text(of.predicted[name])} predicted
+          {error !== null && ` (${error > 0 ? "+" : ""}${percentText(error)})`}
+        </span>
+      )}
     </td>
   );
 }

@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { change } from "../../../api/client";
 import type { Schema } from "../../../api/types";
 import { ActionDialog } from "../../../components/action-dialog";
+import { ScrollBox } from "../../../components/scroll-box";
 import { Stat } from "../../../components/stat";
 import { commandText } from "../../../text/commands";
 import { countText, numberText } from "../../../text/numbers";
@@ -29,9 +30,10 @@ export function Sizes({ sizes }: { sizes: Schema<"JobSizes"> }) {
     <section class="card layout-sizes" aria-labelledby="layout-sizes-title">
       <h2 id="layout-sizes-title">Size</h2>
       <div class="layout-slider">
-        <label class="grow">
-          Number of ranks
+        <div class="grow">
+          <label for="layout-size">Number of ranks</label>
           <input
+            id="layout-size"
             type="range"
             min={0}
             max={sizes.sizes.length - 1}
@@ -51,7 +53,7 @@ export function Sizes({ sizes }: { sizes: Schema<"JobSizes"> }) {
             <span>{sizes.sizes[0]?.ranks}</span>
             <span>{sizes.sizes.at(-1)?.ranks}</span>
           </span>
-        </label>
+        </div>
         <button type="button" class="primary" disabled={isEnded || index === start} onClick={() => setOpen(true)}>
           Resize
         </button>
@@ -103,7 +105,7 @@ function SizeTable({ sizes, current }: { sizes: Schema<"JobSizes">; current: num
   return (
     <details>
       <summary>All {sizes.sizes.length} legal sizes</summary>
-      <div class="layout-scroll">
+      <ScrollBox label="Legal sizes">
         <table>
           <thead>
             <tr>
@@ -137,7 +139,7 @@ function SizeTable({ sizes, current }: { sizes: Schema<"JobSizes">; current: num
             ))}
           </tbody>
         </table>
-      </div>
+      </ScrollBox>
     </details>
   );
 }

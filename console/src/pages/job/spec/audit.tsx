@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { get } from "../../../api/client";
 import type { Schema } from "../../../api/types";
 import { ResourceView } from "../../../components/resource-view";
+import { ScrollBox } from "../../../components/scroll-box";
 import { useResource } from "../../../state/resource";
 import { href } from "../../../state/router";
 import { timeText } from "../../../text/time";
@@ -37,7 +38,7 @@ function Records({ job }: { job: Schema<"Job"> }) {
         records.length === 0 ? (
           <p class="quiet">No request has changed this job.</p>
         ) : (
-          <div class="spec-scroll">
+          <ScrollBox label="Requests that changed the job">
             <table>
               <thead>
                 <tr>
@@ -61,7 +62,7 @@ function Records({ job }: { job: Schema<"Job"> }) {
               </tbody>
             </table>
             {records.length === SHOWN && <a href={href("admin/audit", { object: job.id })}>All records</a>}
-          </div>
+          </ScrollBox>
         )
       }
     </ResourceView>

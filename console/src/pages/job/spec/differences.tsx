@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { get } from "../../../api/client";
 import type { Schema } from "../../../api/types";
 import { ResourceView } from "../../../components/resource-view";
+import { ScrollBox } from "../../../components/scroll-box";
 import { useResource } from "../../../state/resource";
 import { href, query, setQuery } from "../../../state/router";
 import { countText } from "../../../text/numbers";
@@ -64,7 +65,7 @@ function Found({ job, other }: { job: Schema<"Job">; other: string }) {
         differences.length === 0 ? (
           <p class="notice">The specs are equal.</p>
         ) : (
-          <div class="spec-scroll">
+          <ScrollBox label="Fields that differ">
             <p class="quiet">{countText(differences.length, "field")} differ</p>
             <table>
               <thead>
@@ -90,7 +91,7 @@ function Found({ job, other }: { job: Schema<"Job">; other: string }) {
                 ))}
               </tbody>
             </table>
-          </div>
+          </ScrollBox>
         )
       }
     </ResourceView>

@@ -58,14 +58,14 @@ function Table(props: { events: readonly Event[]; isFollowing: boolean; onFollow
     .filter((each) => wanted === "" || `${each.about} ${each.actor} ${each.type}`.toLowerCase().includes(wanted))
     .reverse();
   const columns: Column<Event & { about: string }>[] = [
-    { id: "number", label: "Number", isNumber: true, width: 5, cell: (row) => row.number },
-    { id: "time", label: "Time", width: 11, cell: (row) => timeText(row.time_s) },
+    { id: "number", label: "Number", isNumber: true, width: 5.5, cell: (row) => row.number },
+    { id: "time", label: "Time", width: 12.5, cell: (row) => timeText(row.time_s) },
     { id: "kind", label: "Kind", width: 9, cell: (row) => row.type.replaceAll("_", " ") },
     {
       id: "generation",
       label: "Generation",
       isNumber: true,
-      width: 6.5,
+      width: 7.5,
       cell: (row) => (row.generation === 0 ? "–" : row.generation),
     },
     { id: "actor", label: "By", width: 9, cell: (row) => row.actor },
@@ -73,37 +73,39 @@ function Table(props: { events: readonly Event[]; isFollowing: boolean; onFollow
   ];
   return (
     <>
-      <header class="row spec-header">
+      <header class="row spec-events-header">
         <h2 id="spec-events-title">Events</h2>
         <span class="quiet">
           {rows.length === props.events.length
             ? countText(rows.length, "event")
             : `${rows.length} of ${countText(props.events.length, "event")}`}
         </span>
-        <label>
-          Kind
-          <select value={kind} onChange={(event) => setQuery({ kind: event.currentTarget.value })}>
-            <option value="">all kinds</option>
-            {kinds.map((each) => (
-              <option key={each} value={each}>
-                {each.replaceAll("_", " ")}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label>
-          Search
-          <input
-            type="search"
-            data-filter
-            value={text}
-            onInput={(event) => setQuery({ search: event.currentTarget.value })}
-          />
-        </label>
-        <label class="check">
-          <input type="checkbox" checked={props.isFollowing} onChange={props.onFollow} />
-          Follow
-        </label>
+        <span class="row spec-filters">
+          <label>
+            Kind
+            <select value={kind} onChange={(event) => setQuery({ kind: event.currentTarget.value })}>
+              <option value="">all kinds</option>
+              {kinds.map((each) => (
+                <option key={each} value={each}>
+                  {each.replaceAll("_", " ")}
+                </option>
+              ))}
+            </select>
+          </label>
+          <label>
+            Search
+            <input
+              type="search"
+              data-filter
+              value={text}
+              onInput={(event) => setQuery({ search: event.currentTarget.value })}
+            />
+          </label>
+          <label class="check">
+            <input type="checkbox" checked={props.isFollowing} onChange={props.onFollow} />
+            Follow
+          </label>
+        </span>
       </header>
       {rows.length === 0 ? (
         <EmptyState title="No events match">
