@@ -64,7 +64,7 @@ async def test_the_differences_from_another_job_are_those_of_the_api(job: Any, l
     other = (await live.submit(**changed))["id"]
     found = (await live.http.get(f"/v1/jobs/{job['id']}/diff", params={"with": other})).json()["differences"]
     assert {each["path"] for each in found} >= {"seed", "name"}
-    await console.page.get_by_label("Other job").fill(other)
+    await console.page.get_by_role("combobox", name="Other job").fill(other)
     await console.page.get_by_role("button", name="Compare", exact=True).click()
     rows = console.page.get_by_role("region", name="Fields that differ").get_by_role("row")
     await expect(rows).to_have_count(len(found) + 1)

@@ -9,6 +9,7 @@ it("writes mappings, lists and words", () => {
 });
 
 it("quotes what would be read as another value", () => {
+  expect(toYaml({ eps: 1e-8, large: 2e21, half: 0.5 })).toBe("eps: 1.0e-8\nlarge: 2.0e+21\nhalf: 0.5\n");
   expect(toYaml({ a: "no", b: "1", c: "x: y", d: "" })).toBe('a: "no"\nb: "1"\nc: "x: y"\nd: ""\n');
 });
 

@@ -10,6 +10,8 @@ export function toYaml(value: unknown): string {
 
 /** Return a value as one word or as JSON, which is YAML, too. */
 export function scalarText(value: unknown): string {
+  // YAML 1.1 reads 1e-8 as text, and 1.0e-8 as a number.
+  if (typeof value === "number") return String(value).replace(/^(-?\d+)e/, "$1.0e");
   if (typeof value !== "string") return JSON.stringify(value);
   return PLAIN.test(value) && !WORDS.has(value.toLowerCase()) ? value : JSON.stringify(value);
 }

@@ -18,7 +18,7 @@ export function RawJob({ job }: { job: Schema<"Job"> }) {
         <>
           <p class="row">
             <code>{commandText("regroup", "get", job.id, "--json")}</code>
-            <button type="button" class="link" onClick={() => void copy()}>
+            <button type="button" onClick={() => void copy()}>
               {isCopied ? "Copied" : "Copy the JSON"}
             </button>
           </p>

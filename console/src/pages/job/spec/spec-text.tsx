@@ -24,7 +24,7 @@ export function SpecText({ spec }: { spec: Schema<"JobSpec"> }) {
           <input type="checkbox" checked={isAll} onChange={() => setQuery({ defaults: isAll ? undefined : "true" })} />
           Show defaults
         </label>
-        <button type="button" class="link" onClick={() => void copy()}>
+        <button type="button" onClick={() => void copy()}>
           {isCopied ? "Copied" : "Copy as YAML"}
         </button>
       </div>
