@@ -67,11 +67,11 @@ async def test_traffic_and_predictions_are_those_of_the_api(job: Any, live: Any,
         megabytes = float(f"{axis['wire_bytes'] / 1e6:.3g}")
         await expect(row).to_contain_text(axis["name"])
         await expect(row).to_contain_text(f"{megabytes:g} MB")
-    told = console.page.get_by_role("region", name="Predicted and measured").get_by_role("row").nth(1)
-    await expect(told).to_contain_text("500 ms")
-    await expect(told).to_contain_text("400 ms predicted (-20 %)")
-    await expect(told).to_contain_text("1.6 GB")
-    await expect(told).to_contain_text("2 GB predicted (+25 %)")
+    shown = console.page.get_by_role("region", name="Predicted and measured").get_by_role("row").nth(1)
+    await expect(shown).to_contain_text("500 ms")
+    await expect(shown).to_contain_text("400 ms predicted (-20 %)")
+    await expect(shown).to_contain_text("1.6 GB")
+    await expect(shown).to_contain_text("2 GB predicted (+25 %)")
 
 
 async def test_a_job_of_an_automatic_layout_explains_the_choice(live: Any, console: Console) -> None:

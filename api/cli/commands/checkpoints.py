@@ -91,10 +91,10 @@ def verify(
     reference, _, step = job.partition("@")
     with connect(server) as client:
         if step in ("", "latest"):
-            known = client.checkpoints(reference, project=project)
-            if not known:
+            saved = client.checkpoints(reference, project=project)
+            if not saved:
                 raise NotFoundError(f"job {reference} has no checkpoint")
-            step = str(known[-1].step)
+            step = str(saved[-1].step)
         found = client.verify_checkpoint(reference, _step_number(step), contents=not sizes, project=project)
     if as_json:
         print_json(found)

@@ -152,14 +152,14 @@ def _expect(
     if layout in measured:
         number, step_s = measured[layout]
         return step_s, f"measured in generation {number}"
-    told, now = predictions.get(layout), None if current is None else predictions.get(current)
-    if told is not None and now is not None and current is not None and current in measured:
+    predicted, now = predictions.get(layout), None if current is None else predictions.get(current)
+    if predicted is not None and now is not None and current is not None and current in measured:
         # The error of a prediction is mostly the same for all sizes: a comparison with the present size needs that.
         _, step_s = measured[current]
         basis = f"predicted, and scaled by the present size: {step_s:.3g} s measured, {now.step_s:.3g} s predicted"
-        return told.step_s * step_s / now.step_s, basis
-    if told is not None:
-        return told.step_s, "predicted by the planner"
+        return predicted.step_s * step_s / now.step_s, basis
+    if predicted is not None:
+        return predicted.step_s, "predicted by the planner"
     if current is not None and current in measured:
         degrees = {each.data_degree: 1 / step_s for each, (_, step_s) in measured.items()}
         count = _count(len(degrees), "measured size")

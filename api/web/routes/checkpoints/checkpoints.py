@@ -52,9 +52,9 @@ async def verify_checkpoint(
     A part takes some seconds. Repeat the request with `position` of the answer until `is_complete`; any server can
     continue. A damaged file is one of `faults`.
     """
-    asked = request or VerificationRequest()
-    position = verification.parse_position(asked.position)
-    found = await verification.verify_part(services.store, job, step, position, reads_contents=asked.contents)
+    requested = request or VerificationRequest()
+    position = verification.parse_position(requested.position)
+    found = await verification.verify_part(services.store, job, step, position, reads_contents=requested.contents)
     at = found.checkpoint
     return CheckpointVerification.model_validate(
         {

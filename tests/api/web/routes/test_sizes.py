@@ -40,9 +40,9 @@ async def test_each_legal_size_has_the_prediction_of_the_planner(live: Any, job:
     capacity = find_capacity(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2))
     for each, layout in zip(found["sizes"], spec.ladder, strict=True):
         expected = predict_step(spec, layout, capacity.cluster(layout.world_size), capacity.constants)
-        told = each["prediction"]
-        assert (told["step_s"], told["peak_bytes"]) == (expected.step_s, expected.peak_bytes)
-        assert sum(told["memory_parts_bytes"].values()) == pytest.approx(told["peak_bytes"])
+        predicted = each["prediction"]
+        assert (predicted["step_s"], predicted["peak_bytes"]) == (expected.step_s, expected.peak_bytes)
+        assert sum(predicted["memory_parts_bytes"].values()) == pytest.approx(predicted["peak_bytes"])
         traffic = {axis.name: axis.wire_bytes for axis in axes_of_spec(spec, layout) if axis.degree > 1}
         assert {axis["name"]: axis["wire_bytes"] for axis in each["axes"]} == traffic
     assert (found["open_ranks"], found["why_not"], found["requested"]) == (4, "", None)
@@ -89,9 +89,9 @@ async def test_a_program_has_sizes_that_are_estimated_from_those_that_it_had(liv
     await live.run(made["id"])
     found = await sizes(live, made)
     assert "the planner cannot model user code" in found["why_not"] or found["why_not"]
-    told = {each["ranks"]: (each["basis"], each["prediction"], each["axes"]) for each in found["sizes"]}
-    assert told[1] == ("measured in generation 1", None, [])
-    assert told[2] == ("estimated from 1 measured size", None, [])
+    predicted = {each["ranks"]: (each["basis"], each["prediction"], each["axes"]) for each in found["sizes"]}
+    assert predicted[1] == ("measured in generation 1", None, [])
+    assert predicted[2] == ("estimated from 1 measured size", None, [])
     assert found["sizes"][1]["expected_step_s"] < 0.5
 
 
