@@ -7,6 +7,7 @@ from typing import Literal
 import structlog
 
 from regroup.service.cluster_state.allocations import without_allocated
+from regroup.service.cluster_state.drain_notices import nodes_to_use
 from regroup.service.cluster_state.shared_spares import shared_spare_nodes
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import NotFoundError
@@ -87,7 +88,7 @@ class Nodes:
             UnavailableError: the cluster or the database does not answer.
         """
         rows = await self._store.live_allocations()
-        present = without_allocated(await self._cluster.nodes(), rows)
+        present = without_allocated(await nodes_to_use(self._store, self._cluster), rows)
         events = await self._store.nodes.events()
         healths, orders = assess_nodes(events, self._clock(), self._rule), _newest_orders(events)
         jobs = await self._jobs(rows)

@@ -1,6 +1,7 @@
 """Jobs that have devices of the live server's cluster, with the rows that its controller would write."""
 
 from collections.abc import Mapping
+from hashlib import sha1
 from typing import Any
 
 from regroup.service.cluster_state.allocations import allocate
@@ -16,8 +17,8 @@ def add_rack(live: Any, rack: str, count: int, cpus: int = 4) -> list[str]:
     names = [f"{rack}-{number}" for number in range(count)]
     for name in names:
         labels = {DEFAULT_LABELS[Level.RACK]: rack}
-        node = Node(f"{name:0<40}", name, "10.0.0.1", labels=labels, cpus=cpus, free_cpus=cpus, memory_bytes=2**36,
-                    free_memory_bytes=2**36)  # fmt: skip
+        node_id, free = sha1(name.encode()).hexdigest(), {"free_cpus": cpus, "free_memory_bytes": 2**36}
+        node = Node(node_id, name, "10.0.0.1", labels=labels, cpus=cpus, memory_bytes=2**36, **free)
         live.cluster.add_node(node)
     return names
 

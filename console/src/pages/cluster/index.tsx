@@ -129,7 +129,7 @@ function Summary({ nodes, shown }: { nodes: readonly Schema<"Node">[]; shown: nu
             key={status}
             type="button"
             class="link"
-            aria-label={`Show only nodes that are ${status}`}
+            title={`Show only nodes that are ${status}`}
             onClick={() => setQuery({ filter: `status:${status}` })}
           >
             {count} {status}

@@ -19,7 +19,7 @@ export function JobLegend({ nodes, marks }: { nodes: readonly Node[]; marks: Mar
           <button
             type="button"
             class="link"
-            aria-label={`Show only nodes of ${names.get(id)}`}
+            aria-label={`filter: only nodes of ${names.get(id)}`}
             onClick={() => setQuery({ filter: `job:${id}` })}
           >
             filter

@@ -58,7 +58,6 @@ function Box(props: {
       <button
         type="button"
         class="cluster-head"
-        aria-label={placeText(place)}
         aria-pressed={selected === place.key}
         onClick={() => setQuery({ select: selected === place.key ? undefined : place.key })}
       >

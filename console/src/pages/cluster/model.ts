@@ -32,6 +32,8 @@ export const STATUSES: readonly Status[] = [
   "lost",
 ];
 
+const BY_NUMBER = new Intl.Collator("en", { numeric: true });
+
 /** Return the status that a person sees first. A node that left the cluster is lost. */
 export function statusOf(node: Node): Status {
   if (node.node_id === null) return "lost";
@@ -50,6 +52,7 @@ export function placesOf(topology: Schema<"Topology">, nodes: readonly Node[]): 
   const byName = new Map(nodes.map((node) => [node.node_name ?? node.name, node]));
   const placed = new Set<Node>();
   const found = topology.domains.flatMap((domain) => toPlaces(domain, byName, placed));
+  found.sort((a, b) => BY_NUMBER.compare(a.name, b.name));
   const others = nodes.filter((node) => !placed.has(node));
   if (others.length > 0) {
     found.push({ level: "other", name: "not in the topology", key: "other:", nodes: others, children: [] });
@@ -65,6 +68,7 @@ function toPlaces(domain: Schema<"Domain">, byName: Map<string, Node>, placed: S
     return [{ level: "node", name: node.name, key: `node:${node.name}`, nodes: [node], children: [] }];
   }
   const children = domain.children.flatMap((child) => toPlaces(child, byName, placed));
+  children.sort((a, b) => BY_NUMBER.compare(a.name, b.name));
   const nodes = children.flatMap((child) => child.nodes);
   return [{ level: domain.level, name: domain.name, key: `${domain.level}:${domain.name}`, nodes, children }];
 }

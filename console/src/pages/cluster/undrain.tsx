@@ -26,6 +26,7 @@ export function UndrainPanel({ nodes, onDone }: { nodes: readonly Node[]; onDone
         commands: names.map((node) => commandText("regroup", "undrain", node)),
         run: async (isDryRun) => {
           for (const node of references) await change("delete", PATH, { path: { node }, query: { dry_run: isDryRun } });
+          return references.length;
         },
         done: `${countText(nodes.length, "node")} accept${nodes.length === 1 ? "s" : ""} ranks again`,
       }}

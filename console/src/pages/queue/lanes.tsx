@@ -81,7 +81,7 @@ function Row({ lane, scale, isSelected }: { lane: Lane; scale: number; isSelecte
           type="button"
           class="link"
           aria-pressed={isSelected}
-          aria-label={`Show waiting jobs of ${lane.name}`}
+          title={`Show only waiting jobs of ${lane.name}`}
           onClick={() => setQuery({ project: isSelected ? undefined : lane.name })}
         >
           {lane.name}

@@ -26,7 +26,7 @@ export function WaitingTable(props: { jobs: readonly Job[]; total: number; onNea
     { id: "waits", label: "Waits", isNumber: true, width: 7, cell: (job) => durationText(now_s - job.queued_at_s) },
     {
       id: "start",
-      label: `Predicted start, from now to ${timeText(end_s)}`,
+      label: "Predicted start",
       width: 17,
       cell: (job) => <Start at_s={job.estimated_start_s} now_s={now_s} end_s={end_s} />,
     },

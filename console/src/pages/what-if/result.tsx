@@ -5,7 +5,7 @@ import { type Column, DataTable } from "../../components/data-table";
 import { EmptyState } from "../../components/states";
 import { href, setQuery } from "../../state/router";
 import { countText, percentText } from "../../text/numbers";
-import { durationText, timeText } from "../../text/time";
+import { durationText } from "../../text/time";
 import { toggled } from "./scenario";
 
 type Job = Schema<"JobForecast">;
@@ -114,14 +114,14 @@ function JobTable({ jobs, result, cancelled }: { jobs: readonly Job[]; result: W
       width: 9,
       cell: (job) => startText(job.start_before_s, job, result),
     },
-    { id: "after", label: "With the change", isNumber: true, width: 9, cell: (job) => afterText(job, result) },
+    { id: "after", label: "With the change", isNumber: true, width: 10, cell: (job) => afterText(job, result) },
     {
       id: "axis",
-      label: `○ now, ● with the change, until ${timeText(end_s)}`,
+      label: "○ now, ● with the change",
       width: 18,
       cell: (job) => <Axis job={job} begin_s={result.now_s} end_s={end_s} />,
     },
-    { id: "basis", label: "Remaining time from", width: 10, cell: (job) => BASIS[job.basis] },
+    { id: "basis", label: "Remaining time from", width: 11, cell: (job) => BASIS[job.basis] },
     {
       id: "cancel",
       label: "",
@@ -130,7 +130,7 @@ function JobTable({ jobs, result, cancelled }: { jobs: readonly Job[]; result: W
           <button
             type="button"
             class="link"
-            aria-label={`${job.is_cancelled ? "Keep" : "Cancel"} ${job.name} in the scenario`}
+            aria-label={`${job.is_cancelled ? "keep" : "cancel"} ${job.name} in the scenario`}
             onClick={() => setQuery({ cancel: toggled(cancelled, job.id) })}
           >
             {job.is_cancelled ? "keep" : "cancel"}

@@ -32,6 +32,7 @@ async def test_a_node_is_drained_inspected_and_undrained(live: Any, make_spec: A
     drain = answer.json()
     assert (drain["node"], drain["by"], drain["reason"], drain["jobs"]) == ("local-1", "request", "disks", [job])
     assert before + 119 < drain["deadline_at"] < time.time() + 121
+    assert [node["is_draining"] for node in (await live.http.get("/v1/nodes")).json()["nodes"]] == [True]
     again = await live.http.post(f"/v1/nodes/{NODE.id}/drain", json={"deadline_s": 5})
     assert again.json()["requested_at"] == drain["requested_at"]
     assert again.json()["deadline_at"] < drain["deadline_at"]
