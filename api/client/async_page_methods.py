@@ -27,11 +27,12 @@ class AsyncPageMethods:
         name: str | None = None,
         author: str | None = None,
         labels: Mapping[str, str] | None = None,
+        ids: Sequence[str] = (),
         cursor: str | None = None,
         size: int | None = None,
     ) -> Page[JobSummary]:
         """Return a page of `jobs`."""
-        return await self._transport.run(job_queries.jobs(state, project, name, author, labels).page(cursor, size))
+        return await self._transport.run(job_queries.jobs(state, project, name, author, labels, ids).page(cursor, size))
 
     async def event_page(
         self, job: str, *, after: int = 0, size: int | None = None, project: str = "default"

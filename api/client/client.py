@@ -196,9 +196,10 @@ class Client(
         name: str | None = None,
         author: str | None = None,
         labels: Mapping[str, str] | None = None,
+        ids: Sequence[str] = (),
     ) -> Iterator[schemas.JobSummary]:
         """List jobs, newest first, page by page. The author `me` is the identity of this client."""
-        return self._transport.pages(job_queries.jobs(state, project, name, author, labels))
+        return self._transport.pages(job_queries.jobs(state, project, name, author, labels, ids))
 
     def get(self, job: str, *, project: str = "default") -> schemas.Job:
         """Return a job."""

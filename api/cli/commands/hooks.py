@@ -1,7 +1,6 @@
 """Commands of `regroup hooks`: notifications of a project's events, and the log of their deliveries."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 from regroup.api.cli.common.action import run_action
 from regroup.api.cli.common.completion import complete_project
 from regroup.api.cli.common.groups import GroupedCommands
+from regroup.api.cli.common.labels import parse_labels
 from regroup.api.cli.common.options import AsJson, Server
 from regroup.api.cli.common.output import print_json, print_message, print_table
 from regroup.api.cli.common.secret_input import read_secret
@@ -83,7 +83,7 @@ def hooks_create(
         raise SpecError(
             [FieldIssue("--url", "give one of --url, --slack, --teams and --email", ", ".join(given) or None)]
         )
-    selected = _parse_labels(labels or ())
+    selected = parse_labels(labels or ())
     secret = _read_secret(secret_file)
     issued = run_action(
         server,
@@ -195,16 +195,6 @@ def hooks_redeliver(
         wait=lambda client, added: client.wait_for_delivery(project, hook, added.id),
     )  # fmt: skip
     _exit(found)
-
-
-def _parse_labels(given: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for each in given:
-        key, separator, value = each.partition("=")
-        if not separator or not key:
-            raise SpecError([FieldIssue("--label", "must be KEY=VALUE", each)])
-        found[key] = value
-    return found
 
 
 def _read_secret(file: Path | None) -> str | None:

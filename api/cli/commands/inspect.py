@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regroup.api.cli.common.completion import complete_project, complete_state
+from regroup.api.cli.common.labels import parse_labels
 from regroup.api.cli.common.options import AsJson, Job, Project, Server
 from regroup.api.cli.common.output import fit_to_terminal, print_json, print_json_lines, print_table, to_json
 
@@ -27,6 +28,10 @@ Author = Annotated[
     typer.Option("--author", metavar="NAME", help="Only jobs that this identity submitted; `me` for your own."),
 ]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only jobs of this name.")]
+Label = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Only jobs with this label; repeatable.")
+]
+Id = Annotated[list[str] | None, typer.Option("--id", metavar="JOB", help="Only the job with this id; repeatable.")]
 OnlyProject = Annotated[
     str | None,
     typer.Option("--project", metavar="NAME", autocompletion=complete_project, help="Only jobs of this project."),
@@ -46,6 +51,8 @@ def jobs(
     name: Name = None,
     author: Author = None,
     project: OnlyProject = None,
+    label: Label = None,
+    id: Id = None,
     limit: Limit = 50,
     server: Server = None,
     as_json: AsJson = False,
@@ -56,7 +63,8 @@ def jobs(
 
     states = [_state(state)] if state else []
     with connect(server) as client:
-        found = client.jobs(state=states, name=name, author=author, project=project)
+        labels, ids = parse_labels(label or ()), id or ()
+        found = client.jobs(state=states, name=name, author=author, project=project, labels=labels, ids=ids)
         newest = list(islice(found, limit))
     if as_json:
         print_json(newest)

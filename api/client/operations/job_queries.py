@@ -23,11 +23,16 @@ from regroup.api.schemas.stacks import RankStack, Stacks
 
 
 def jobs(
-    state: Sequence[str], project: str | None, name: str | None, author: str | None, labels: Mapping[str, str] | None
+    state: Sequence[str],
+    project: str | None,
+    name: str | None,
+    author: str | None,
+    labels: Mapping[str, str] | None,
+    ids: Sequence[str] = (),
 ) -> Listing[schemas.JobSummary]:
     """List jobs, newest first."""
     label = [f"{key}={value}" for key, value in (labels or {}).items()]
-    filters: Params = {"state": state, "project": project, "name": name, "author": author, "label": label}
+    filters: Params = {"state": state, "project": project, "name": name, "author": author, "label": label, "id": ids}
 
     def parse(response: httpx2.Response) -> Page[schemas.JobSummary]:
         found = to_model(schemas.JobList)(response)

@@ -34,6 +34,7 @@ from regroup.service.store.rows.records import JobFilter
 
 CheckpointStep = Annotated[int, Path(ge=0, lt=2**53, description="Step of the checkpoint")]
 Label = Annotated[str, Field(max_length=400, json_schema_extra={"pattern": r"^[^=]+=[\s\S]*$"})]
+JobId = Annotated[str, Field(min_length=1, max_length=64)]
 Submitter = Annotated[Sender, Depends(ForEveryone("needs permissions in the project of the spec"))]
 Lister = Annotated[Sender, Depends(ForEveryone("lists the jobs of projects that the sender sees"))]
 router = APIRouter(route_class=OperationRoute, prefix="/v1/jobs", tags=["jobs"], responses=responses("conflict"))
@@ -71,15 +72,22 @@ async def list_(
     label: Annotated[
         list[Label] | None, Query(description="KEY=VALUE; jobs with all of these labels", max_length=20)
     ] = None,
+    ids: Annotated[
+        list[JobId] | None, Query(alias="id", description="Jobs with any of these ids", max_length=100)
+    ] = None,
     page_size: Annotated[int, Query(ge=1, le=200, description="Maximum number of jobs on a page")] = 50,
     page_token: Annotated[str, Query(max_length=500, description="`next_page_token` of the previous page")] = "",
 ) -> JobList:
     """List jobs, newest first. A page token is valid only with the same filters."""
     by = sender.name if author == ME else author
-    job_filter = JobFilter(frozenset(state or ()), sender.visible(project), name, by, _labels(label or []))
+    job_filter = JobFilter(
+        frozenset(state or ()), sender.visible(project), name, by, _labels(label or []), frozenset(ids or ())
+    )
     filters = {"state": state or [], "project": [project or ""], "name": [name or ""], "label": label or []}
     if by is not None:
         filters["author"] = [by]
+    if ids:
+        filters["id"] = ids
     after = tokens.read(page_token, filters) if page_token else None
     page = await jobs.page(job_filter, after, page_size)
     next_page_token = "" if page.next_after is None else tokens.make(page.next_after, filters)

@@ -186,7 +186,10 @@ async def page(connection: AsyncConnection, job_filter: JobFilter, after: str | 
     """
     if job_filter.projects is not None and not job_filter.projects:
         return Page((), None)
-    if job_filter.labels:
+    if job_filter.ids:
+        inspected = sorted((each for each in job_filter.ids if after is None or each < after), reverse=True)
+        ids, next_after = await _matching_ids(connection, job_filter, inspected, limit)
+    elif job_filter.labels:
         inspected = await _labelled_ids(connection, job_filter, after)
         ids, next_after = await _matching_ids(connection, job_filter, inspected, limit)
     elif job_filter.name is not None and job_filter.author is not None:

@@ -369,6 +369,8 @@ class JobFilter:
     author: str | None = None
     """Jobs that this identity submitted."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    ids: frozenset[str] = frozenset()
+    """Only these jobs; all if it is empty."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,14 @@ def test_jobs_of_one_author_are_listed(cli: Cli) -> None:
     assert len(cli("jobs", "--author", "me").out.splitlines()) == 1
 
 
+def test_jobs_are_listed_by_ids_and_labels(cli: Cli) -> None:
+    _, row = cli("jobs", "--id", "job_two", "--id", "job_three").out.splitlines()
+    assert row.split()[0] == "job_two"
+    assert len(cli("jobs", "--id", "job_two", "--label", "team=nlp").out.splitlines()) == 1
+    refused = cli("jobs", "--label", "team")
+    assert refused.code != 0 and "must be KEY=VALUE" in refused.err and "'team'" in refused.err
+
+
 def test_a_job_shows_its_author(cli: Cli) -> None:
     shown = dict(line.split(maxsplit=1) for line in cli("get", "job_two").out.splitlines() if len(line.split()) > 1)
     assert shown["author"] == "bob"

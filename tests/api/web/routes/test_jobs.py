@@ -124,6 +124,28 @@ async def test_listing(live):
     assert (await live.http.get("/v1/jobs?state=SLEEPING")).json()["errors"][0]["pointer"] == "state"
 
 
+async def test_jobs_are_listed_by_their_ids(live):
+    ids = [(await live.submit(name=f"job-{number}", labels={"n": str(number % 2)}))["id"] for number in range(4)]
+    await live.http.post(f"/v1/jobs/{ids[0]}/cancel")
+
+    async def listed(**params):
+        answer = await live.http.get("/v1/jobs", params=params)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    assert [job["id"] for job in (await listed(id=[ids[0], ids[2], "no-such-job"]))["jobs"]] == [ids[2], ids[0]]
+    assert [job["id"] for job in (await listed(id=ids, state="QUEUED", label="n=0"))["jobs"]] == [ids[2]]
+    page = await listed(id=ids, page_size=3)
+    assert [job["id"] for job in page["jobs"]] == ids[:0:-1]
+    rest = await listed(id=ids, page_size=3, page_token=page["next_page_token"])
+    assert ([job["id"] for job in rest["jobs"]], rest["next_page_token"]) == ([ids[0]], "")
+    other = await live.http.get("/v1/jobs", params={"id": ids[:2], "page_token": page["next_page_token"]})
+    assert (other.status_code, other.json()["code"]) == (400, "bad_request")
+    many = await live.http.get("/v1/jobs", params={"id": ["j"] * 101})
+    assert (many.status_code, many.json()["errors"][0]["pointer"]) == (422, "id")
+    assert await live.client(lambda client: [job.id for job in client.jobs(ids=ids[:1])]) == ids[:1]
+
+
 async def test_a_job_shows_its_author_and_lists_can_be_limited_to_one(live, make_spec):
     owner = (await live.http.get("/v1/me")).json()["subject"]
     mine = await live.submit(name="mine", owner="the team")
