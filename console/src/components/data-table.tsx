@@ -7,9 +7,13 @@ export interface Column<T> {
   id: string;
   label: string;
   cell: (row: T) => ComponentChildren;
+  /** Head of the column in place of its label, for example a box that selects all rows. */
+  head?: () => ComponentChildren;
   isNumber?: boolean;
   /** Width in `rem`; a column without one takes what is left. */
   width?: number;
+  /** Left out on a narrow screen. */
+  isExtra?: boolean;
 }
 
 const ROW_HEIGHT_PX = 34;
@@ -30,8 +34,12 @@ export function DataTable<T>(props: {
   current?: string | undefined;
   onNearEnd?: () => void;
   total?: number;
+  isSelected?: (row: T) => boolean;
+  onRowClick?: (row: T) => void;
+  /** Called with the rows that are in the document, whenever they change. */
+  onView?: (rows: readonly T[]) => void;
 }) {
-  const { columns, rows, rowKey, current, onNearEnd } = props;
+  const { columns, rows, rowKey, current, onNearEnd, onView } = props;
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, height: 800 });
   const measure = () => {
@@ -49,6 +57,7 @@ export function DataTable<T>(props: {
   useEffect(() => {
     if (last >= rows.length) onNearEnd?.();
   }, [last, rows.length]);
+  useEffect(() => onView?.(rows.slice(first, last)), [first, last, rows]);
   useEffect(() => {
     const index = current === undefined ? -1 : rows.findIndex((row) => rowKey(row) === current);
     const element = box.current;
@@ -65,14 +74,18 @@ export function DataTable<T>(props: {
       <table aria-rowcount={(props.total ?? rows.length) + 1}>
         <colgroup>
           {columns.map((column) => (
-            <col key={column.id} style={column.width === undefined ? {} : { width: `${column.width}rem` }} />
+            <col
+              key={column.id}
+              class={column.isExtra ? "extra" : ""}
+              style={column.width === undefined ? {} : { width: `${column.width}rem` }}
+            />
           ))}
         </colgroup>
         <thead>
           <tr>
             {columns.map((column) => (
-              <th key={column.id} scope="col" class={column.isNumber ? "number" : ""}>
-                {column.label}
+              <th key={column.id} scope="col" class={cellClass(column)}>
+                {column.head ? column.head() : column.label}
               </th>
             ))}
           </tr>
@@ -84,10 +97,12 @@ export function DataTable<T>(props: {
               key={rowKey(row)}
               aria-rowindex={first + index + 2}
               aria-current={rowKey(row) === current ? "true" : undefined}
+              class={props.isSelected?.(row) ? "selected" : ""}
+              onClick={() => props.onRowClick?.(row)}
               style={{ height: `${ROW_HEIGHT_PX}px` }}
             >
               {columns.map((column) => (
-                <td key={column.id} class={column.isNumber ? "number" : ""}>
+                <td key={column.id} class={cellClass(column)}>
                   {column.cell(row)}
                 </td>
               ))}
@@ -98,6 +113,10 @@ export function DataTable<T>(props: {
       </table>
     </section>
   );
+}
+
+function cellClass<T>(column: Column<T>): string {
+  return `${column.isNumber ? "number" : ""} ${column.isExtra ? "extra" : ""}`.trim();
 }
 
 function Spacer({ rows, columns }: { rows: number; columns: number }) {

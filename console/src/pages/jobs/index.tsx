@@ -1,5 +1,158 @@
+/** All jobs: filter, saved views, a table that loads as it scrolls, and actions on several jobs. */
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { get } from "../../api/client";
+import { DataTable } from "../../components/data-table";
 import { PageHeader } from "../../components/page-header";
+import { EmptyState, ErrorState, Loading, StaleNotice } from "../../components/states";
+import { useChanges } from "../../state/changes";
+import { useKeys } from "../../state/keys";
+import { useResource } from "../../state/resource";
+import { href, navigate, query, setQuery } from "../../state/router";
+import { countText } from "../../text/numbers";
+import { jobColumns } from "./columns";
+import { type KnownValues, parseFilter } from "./filter";
+import { FilterField } from "./filter-field";
+import { JobRows } from "./job-rows";
+import "./jobs.css";
+import type { Row } from "./rows";
+import { selectColumn, useSelection } from "./select-rows";
+import { SelectionBar } from "./selection";
+import { ViewChips } from "./view-chips";
+
+/** Steps cause no notice, so what runs is loaded again at this interval. */
+const PROGRESS_MS = 5_000;
+const STILL: readonly Row["state"][] = ["SUCCEEDED", "FAILED", "CANCELLED", "QUEUED", "SUSPENDED"];
 
 export default function JobsPage() {
-  return <PageHeader title="Jobs" />;
+  const filter = query.value.get("q") ?? "";
+  const [attempt, setAttempt] = useState(0);
+  const jobs = useMemo(() => new JobRows(parseFilter(filter).filters), [filter, attempt]);
+  const inView = useRef<readonly Row[]>([]);
+  const [current, setCurrent] = useState<string>();
+  const rows = jobs.rows.value?.list ?? [];
+  const selection = useSelection(rows);
+  useEffect(() => {
+    void jobs.loadMore();
+    return () => jobs.stop();
+  }, [jobs]);
+  useChanges(
+    (change) => change.job != null || change.kind === "missed",
+    (changes) => {
+      if (changes.some((change) => change.kind === "missed")) setAttempt(attempt + 1);
+      else jobs.update(changes.flatMap((change) => change.job ?? []));
+    },
+  );
+  useEffect(() => {
+    const timer = setInterval(() => {
+      if (document.hidden) return;
+      jobs.update(inView.current.filter((job) => !STILL.includes(job.state)).map((job) => job.id));
+    }, PROGRESS_MS);
+    return () => clearInterval(timer);
+  }, [jobs]);
+  const move = (step: number) => {
+    const index = rows.findIndex((job) => job.id === current);
+    setCurrent(rows[Math.max(0, Math.min(rows.length - 1, index + step))]?.id);
+  };
+  useKeys([
+    { key: "j", label: "Next job", run: () => move(1) },
+    { key: "k", label: "Previous job", run: () => move(-1) },
+    { key: "x", label: "Select the job", run: () => current && selection.toggle(current) },
+    { key: "Enter", label: "Open the job", run: () => current && navigate(href(`jobs/${current}`)) },
+    { key: "Escape", label: "Clear the selection", run: selection.clear },
+  ]);
+  const columns = useMemo(() => [selectColumn(selection), ...jobColumns()], [selection]);
+  return (
+    <>
+      <PageHeader title="Jobs" subtitle={<Count jobs={jobs} />}>
+        <a class="button" href={href("submit")}>
+          Submit a job
+        </a>
+      </PageHeader>
+      <div class="jobs-tools">
+        <FilterField value={filter} known={useKnownValues(rows)} onChange={(q) => setQuery({ q })} />
+        <ViewChips filter={filter} />
+      </div>
+      <SelectionBar jobs={selection.jobs} onClear={selection.clear} onDone={(ids) => jobs.update(ids)} />
+      {jobs.problem.value && jobs.rows.value && (
+        <StaleNotice problem={jobs.problem.value} onRetry={() => void jobs.loadMore()} />
+      )}
+      <Body jobs={jobs} filter={filter} onRetry={() => setAttempt(attempt + 1)}>
+        <DataTable
+          label="Jobs"
+          columns={columns}
+          rows={rows}
+          rowKey={rowKey}
+          current={current}
+          isSelected={(job) => selection.ids.has(job.id)}
+          onRowClick={(job) => setCurrent(job.id)}
+          onNearEnd={() => void jobs.loadMore()}
+          onView={(shown) => {
+            inView.current = shown;
+            jobs.show(shown.map(rowKey));
+          }}
+        />
+      </Body>
+    </>
+  );
+}
+
+function Body(props: { jobs: JobRows; filter: string; onRetry: () => void; children: preact.ComponentChildren }) {
+  const { jobs, filter, onRetry } = props;
+  const rows = jobs.rows.value;
+  if (rows === undefined) {
+    const problem = jobs.problem.value;
+    return problem === undefined ? (
+      <Loading label="Loading jobs" />
+    ) : (
+      <ErrorState problem={problem} onRetry={onRetry} />
+    );
+  }
+  if (rows.list.length > 0 || !rows.isComplete) return <>{props.children}</>;
+  if (filter === "") {
+    return (
+      <EmptyState title="There is no job yet">
+        <p>
+          <a href={href("submit")}>Submit a job</a>, or run <code>regroup submit SPEC</code>.
+        </p>
+      </EmptyState>
+    );
+  }
+  return (
+    <EmptyState title="No job matches the filter">
+      <p>
+        Change the filter, or <a href={href("jobs")}>show all jobs</a>.
+      </p>
+    </EmptyState>
+  );
+}
+
+function Count({ jobs }: { jobs: JobRows }) {
+  const rows = jobs.rows.value;
+  if (rows === undefined) return <span>…</span>;
+  return (
+    <>
+      {countText(rows.list.length, "job")}
+      {rows.isComplete ? "" : " loaded; more load as you scroll"}
+    </>
+  );
+}
+
+function useKnownValues(rows: readonly Row[]): KnownValues {
+  const projects = useResource((signal) => get("/v1/projects", { signal }), []);
+  const found = projects.data.value?.projects.map((project) => project.name) ?? [];
+  return useMemo(() => {
+    const some = rows.slice(0, 1_000);
+    const distinct = (values: string[]) => [...new Set(values)].sort();
+    return {
+      project: distinct([...found, ...some.map((job) => job.project)]),
+      author: ["me", ...distinct(some.map((job) => job.author ?? "").filter((author) => author !== ""))],
+      name: distinct(some.map((job) => job.name)),
+      label: distinct(some.flatMap((job) => Object.entries(job.labels).map(([key, value]) => `${key}=${value}`))),
+    };
+  }, [rows, projects.data.value]);
+}
+
+function rowKey(job: Row): string {
+  return job.id;
 }
