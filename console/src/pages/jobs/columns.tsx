@@ -10,11 +10,11 @@ import type { Row } from "./rows";
 /** Return the columns after the one that selects rows. */
 export function jobColumns(): Column<Row>[] {
   return [
-    { id: "state", label: "State", width: 8, cell: (job) => <JobStateBadge state={job.state} /> },
+    { id: "state", label: "State", width: 7.6, cell: (job) => <JobStateBadge state={job.state} /> },
     { id: "name", label: "Name", cell: (job) => <NameCell job={job} /> },
     { id: "project", label: "Project", width: 7, isExtra: true, cell: (job) => job.project },
-    { id: "progress", label: "Progress", width: 9.5, cell: (job) => <Progress job={job} /> },
-    { id: "loss", label: "Loss", width: 5, isNumber: true, cell: (job) => numberText(job.loss) },
+    { id: "progress", label: "Progress", width: 8.5, cell: (job) => <Progress job={job} /> },
+    { id: "loss", label: "Loss", width: 5, isNumber: true, isExtra: true, cell: (job) => numberText(job.loss) },
     {
       id: "speed",
       label: "Tokens/s",

@@ -4,10 +4,13 @@ import { useId, useRef, useState } from "preact/hooks";
 import { completeFilter, type KnownValues, parseFilter } from "./filter";
 
 const MOST_SHOWN = 12;
+/** Pause in the input after which the filter takes effect. */
+const PAUSE_MS = 250;
 
 export function FilterField(props: { value: string; known: KnownValues; onChange: (value: string) => void }) {
   const { value, known, onChange } = props;
   const field = useRef<HTMLInputElement>(null);
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   const list = useId();
   const [text, setText] = useState(value);
   const [given, setGiven] = useState(value);
@@ -26,6 +29,11 @@ export function FilterField(props: { value: string; known: KnownValues; onChange
     setCaret(at);
     setChosen(-1);
     setOpen(true);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => apply(next), PAUSE_MS);
+  };
+  const apply = (next: string) => {
+    clearTimeout(timer.current);
     setGiven(next.trim());
     onChange(next.trim());
   };
@@ -39,7 +47,10 @@ export function FilterField(props: { value: string; known: KnownValues; onChange
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step !== undefined && options.length > 0) setChosen((chosen + step + options.length) % options.length);
     else if (event.key === "Enter" && chosen >= 0) complete(chosen);
-    else if (event.key === "Enter" || (event.key === "Escape" && !isOpen)) field.current?.blur();
+    else if (event.key === "Enter") {
+      apply(text);
+      field.current?.blur();
+    } else if (event.key === "Escape" && !isOpen) field.current?.blur();
     else if (event.key === "Escape") setOpen(false);
     else return;
     event.preventDefault();
@@ -51,8 +62,9 @@ export function FilterField(props: { value: string; known: KnownValues; onChange
         <span class="visually-hidden">Filter</span>
         <input
           ref={field}
-          type="search"
+          type="text"
           data-filter
+          // biome-ignore lint/a11y/noRedundantRoles: only with a list of the browser has it this role by itself
           role="combobox"
           list={undefined}
           aria-label="Filter"

@@ -1,19 +1,18 @@
 /** All jobs: filter, saved views, a table that loads as it scrolls, and actions on several jobs. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get } from "../../api/client";
 import { DataTable } from "../../components/data-table";
 import { PageHeader } from "../../components/page-header";
 import { EmptyState, ErrorState, Loading, StaleNotice } from "../../components/states";
 import { useChanges } from "../../state/changes";
 import { useKeys } from "../../state/keys";
-import { useResource } from "../../state/resource";
 import { href, navigate, query, setQuery } from "../../state/router";
 import { countText } from "../../text/numbers";
 import { jobColumns } from "./columns";
-import { type KnownValues, parseFilter } from "./filter";
+import { parseFilter } from "./filter";
 import { FilterField } from "./filter-field";
 import { JobRows } from "./job-rows";
+import { useKnownValues } from "./known-values";
 import "./jobs.css";
 import type { Row } from "./rows";
 import { selectColumn, useSelection } from "./select-rows";
@@ -136,21 +135,6 @@ function Count({ jobs }: { jobs: JobRows }) {
       {rows.isComplete ? "" : " loaded; more load as you scroll"}
     </>
   );
-}
-
-function useKnownValues(rows: readonly Row[]): KnownValues {
-  const projects = useResource((signal) => get("/v1/projects", { signal }), []);
-  const found = projects.data.value?.projects.map((project) => project.name) ?? [];
-  return useMemo(() => {
-    const some = rows.slice(0, 1_000);
-    const distinct = (values: string[]) => [...new Set(values)].sort();
-    return {
-      project: distinct([...found, ...some.map((job) => job.project)]),
-      author: ["me", ...distinct(some.map((job) => job.author ?? "").filter((author) => author !== ""))],
-      name: distinct(some.map((job) => job.name)),
-      label: distinct(some.flatMap((job) => Object.entries(job.labels).map(([key, value]) => `${key}=${value}`))),
-    };
-  }, [rows, projects.data.value]);
 }
 
 function rowKey(job: Row): string {
