@@ -54,12 +54,14 @@ from regroup.api.web.routes.dependencies import TOKEN
 from regroup.api.web.routes.history import curves, diff
 from regroup.api.web.routes.inspection import logs, ranks
 from regroup.api.web.routes.reports import reliability, server_settings
+from regroup.api.web.routes.summaries import overview
 from regroup.api.web.stream_access import StreamAccess
 from regroup.service.local.api_token import ApiToken
 from regroup.service.operations.access.sessions import Sessions
 from regroup.service.operations.services import Services
 
 _ROUTERS = (
+    overview.router,
     jobs.router,
     checkpoints.router,
     resize.router,

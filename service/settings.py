@@ -17,6 +17,7 @@ from regroup.workers.os.user_range import parse_user_range
 _MIB = 2**20
 _MAX_SIZE_BYTES = 2**50
 _MAX_COUNT = 1_000_000
+_LINK = r"^(https?://[^\s<>\"]+)?$"
 _MAX_S = 10 * 365 * 86400.0
 """Longest time: ten years. It keeps every time that is computed from a setting within the range of the databases."""
 _Seconds = Annotated[float, Field(ge=0, le=_MAX_S, allow_inf_nan=False)]
@@ -81,6 +82,10 @@ class Settings(BaseSettings):
     the cluster."""
     kubernetes_operator_groups: Texts = ()
     """Groups of Kubernetes whose service accounts are operators of the cluster, separated by commas."""
+    grafana_url: str = Field(default="", max_length=2000, pattern=_LINK)
+    """Address of the dashboards in Grafana, to which the console links; empty for none."""
+    ray_dashboard_url: str = Field(default="", max_length=2000, pattern=_LINK)
+    """Address of the dashboard of Ray, to which the console links; empty for none."""
     public_hosts: Texts = ()
     """Host names under which clients reach the server, separated by commas. Others are refused, except loopback."""
     session_s: float = Field(default=12 * 3600.0, ge=60, le=30 * 86400.0)

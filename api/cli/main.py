@@ -22,6 +22,7 @@ from regroup.api.cli.commands import (
     inspect,
     mcp,
     nodes,
+    overview,
     plan,
     probe,
     projects,
@@ -72,7 +73,17 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ),
     (
         "Inspect",
-        (inspect.jobs, inspect.get, inspect.why, watch.watch, watch.logs, ranks.ranks, inspect.stacks, exec.exec),
+        (
+            overview.overview,
+            inspect.jobs,
+            inspect.get,
+            inspect.why,
+            watch.watch,
+            watch.logs,
+            ranks.ranks,
+            inspect.stacks,
+            exec.exec,
+        ),  # fmt: skip
     ),
     (
         "History",

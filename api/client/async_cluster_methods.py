@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regroup.api.client.connection.transport import AsyncTransport
-from regroup.api.client.operations import apply, capacity, nodes, projects
+from regroup.api.client.operations import apply, capacity, nodes, projects, server
 from regroup.api.client.operations.apply_steps import ApplyStep
 from regroup.api.schemas.capacity.queue import Queue
 from regroup.api.schemas.capacity.what_if import WhatIf
@@ -12,6 +12,7 @@ from regroup.api.schemas.drains import Drain
 from regroup.api.schemas.nodes import ClusterState, Node
 from regroup.api.schemas.projects import Project, ProjectSettings
 from regroup.api.schemas.setup import Setup
+from regroup.api.schemas.summaries.overview import Overview
 from regroup.api.schemas.topology import Topology
 
 
@@ -19,6 +20,10 @@ class AsyncClusterMethods:
     """The part of the client for what belongs to no job."""
 
     _transport: AsyncTransport
+
+    async def overview(self) -> Overview:
+        """Return what runs, what waits and why, what needs a person, and the incidents of the last day."""
+        return await self._transport.run(server.overview())
 
     async def nodes(self) -> list[Node]:
         """List the nodes: free capacity, jobs, health."""

@@ -26,6 +26,7 @@ from regroup.service.operations.hooks.hooks import Hooks, rules_of
 from regroup.service.operations.jobs import Jobs
 from regroup.service.operations.log_followers import LogFollowers
 from regroup.service.operations.nodes import Nodes
+from regroup.service.operations.overview.overview import Overviews
 from regroup.service.operations.probes import Probes
 from regroup.service.operations.projects import Projects
 from regroup.service.operations.reports.reliability import Reliability
@@ -182,6 +183,11 @@ class Services:
     async def clusters(self) -> list[ClusterState]:
         """Return all clusters of this server, the default one first."""
         return await list_clusters(self.cluster, self.cluster_names)
+
+    @cached_property
+    def overviews(self) -> Overviews:
+        """Use case of the overview."""
+        return Overviews(self.store, lambda: self.nodes, self.clusters, self.clock)
 
     @property
     def probes(self) -> Probes:

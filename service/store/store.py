@@ -32,6 +32,7 @@ from regroup.service.store.jobs.totals import TotalsStore
 from regroup.service.store.ledger import ledger_of
 from regroup.service.store.nodes import NodeStore
 from regroup.service.store.notices.notice_store import NoticeStore
+from regroup.service.store.overview import OverviewStore
 from regroup.service.store.predictions import PredictionStore
 from regroup.service.store.projects import QueueStore
 from regroup.service.store.reliability import ReliabilityStore
@@ -84,6 +85,7 @@ class Store:
         self.idempotency = IdempotencyStore(database, idempotency_kept_s)
         self.usage = UsageStore(database)
         self.reliability = ReliabilityStore(database)
+        self.overview = OverviewStore(database)
         self.submissions = SubmissionStore(database, self.changes, self.idempotency)
 
     @classmethod

@@ -85,7 +85,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class _JobSpan:
+class JobSpan:
     """Devices that a job spans, with the values by which they are grouped."""
 
     project: str
@@ -118,7 +118,7 @@ class UsageStore:
         within = _overlaps(selection)
         columns = [_COLUMNS[group] for group in selection.groups]
         async with self._database.read_snapshot() as connection:
-            held = await _open_spans(connection, selection)
+            held = await open_spans(connection, selection)
             held = [each for each in held if each.span.device_seconds(selection.from_s, selection.to_s) > 0]
             keys = {each.key(selection.groups) for each in held}
             if columns:
@@ -153,7 +153,7 @@ class UsageStore:
             stored = sa.select(metric_totals).where(metric_totals.c.metric == _PROJECT_SECONDS)
             for row in await connection.execute(stored):
                 seconds[_project_of(row.labels)] += float(row.value)
-            for each in await _open_spans(connection, UsageSelection(0.0, now)):
+            for each in await open_spans(connection, UsageSelection(0.0, now)):
                 seconds[each.project] += each.span.device_seconds(0.0, now)
         return dict(seconds)
 
@@ -169,7 +169,7 @@ class UsageStore:
         async with self._database.read_snapshot() as connection:
             summed = sa.select(usage.c.accelerator, _clipped_seconds(selection)).where(*_overlaps(selection))
             stored = (await connection.execute(summed.group_by(usage.c.accelerator))).all()
-            held = await _open_spans(connection, selection)
+            held = await open_spans(connection, selection)
         use = _use_of([each.span for each in held], from_s, now)
         seconds = defaultdict[str, float](float, use.seconds)
         for accelerator, used_s in stored:
@@ -230,7 +230,7 @@ def _use_of(spans: Sequence[DeviceSpan], from_s: float, to_s: float) -> Use:
     return Use(dict(seconds), dict(held))
 
 
-async def _open_spans(connection: AsyncConnection, selection: UsageSelection) -> list[_JobSpan]:
+async def open_spans(connection: AsyncConnection, selection: UsageSelection) -> list[JobSpan]:
     """Return the devices that jobs held in the window whose use is not folded."""
     # Without the subquery and the empty text, SQLite would read all allocations, or all jobs of a project.
     query = _HELD.where(
@@ -243,14 +243,14 @@ async def _open_spans(connection: AsyncConnection, selection: UsageSelection) ->
     return await _read_spans(connection, query)
 
 
-async def _read_spans(connection: AsyncConnection, query: sa.Select[*tuple[Any, ...]]) -> list[_JobSpan]:
+async def _read_spans(connection: AsyncConnection, query: sa.Select[*tuple[Any, ...]]) -> list[JobSpan]:
     rows = (await connection.execute(query)).all()
     records = [row.data if isinstance(row.data, dict) else {} for row in rows]
     # Reservations of earlier versions do not name their accelerator.
     unnamed = {row.id for row, data in zip(rows, records, strict=True) if ACCELERATOR not in data}
     requested = await _requested_accelerators(connection, unnamed)
     return [
-        _JobSpan(
+        JobSpan(
             row.project, row.author, row.id, row.name,
             span_of(data, requested.get(row.id), row.created_at, row.released_at),
         )

@@ -12,6 +12,7 @@ from regroup.api.schemas.capacity.what_if import JobForecast, WaitForecast
 from regroup.api.schemas.nodes import ClusterState
 from regroup.api.schemas.reports.reliability import Reliability
 from regroup.api.schemas.reports.server_settings import ServerSetting
+from regroup.api.schemas.summaries.overview import Overview
 from regroup.api.schemas.wire import Wire
 from regroup.service.domain.errors import FieldIssue, SpecError
 
@@ -78,6 +79,12 @@ async def report_reliability(
 ) -> Reliability:
     """Report interruptions of all jobs in a window: time of each phase, causes, lost device-hours, nodes, goodput."""
     return await caller.client.reliability(from_s=from_s, to_s=to_s, project=project)
+
+
+@reads("Show the overview")
+async def show_overview(caller: Caller) -> Overview:
+    """Return what runs, what waits and why, what needs a person, and the incidents of the last day. Start with it."""
+    return await caller.client.overview()
 
 
 @reads("List clusters")

@@ -57,9 +57,9 @@ def run(*arguments: str) -> int | str | None:
 
 def test_the_list_of_commands() -> None:
     assert [verb.__name__ for _, verbs in VERBS for verb in verbs] == [
+        "overview", "jobs", "get", "why", "watch", "logs", "ranks", "stacks", "exec",
         "serve", "down", "demo", "gateway", "submit", "run", "validate", "resize", "sizes", "suspend", "resume",
         "budget", "cancel", "release",
-        "jobs", "get", "why", "watch", "logs", "ranks", "stacks", "exec",
         "curves", "diff", "steps", "events", "ledger", "changes", "evidence",
         "checkpoints", "verify", "pin", "unpin", "export",
         "nodes", "clusters", "cordon", "uncordon", "drain", "undrain", "topology",

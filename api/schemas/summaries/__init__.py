@@ -1,0 +1,1 @@
+"""Wire models of summaries of many objects."""

@@ -1,0 +1,1 @@
+"""Routes that summarize many objects in one answer."""
