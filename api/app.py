@@ -56,6 +56,7 @@ from regroup.api.web.routes.inspection import logs, ranks
 from regroup.api.web.routes.reports import reliability, server_settings
 from regroup.api.web.routes.summaries import overview
 from regroup.api.web.stream_access import StreamAccess
+from regroup.api.web.yaml_bodies import YamlBodies
 from regroup.service.local.api_token import ApiToken
 from regroup.service.operations.access.sessions import Sessions
 from regroup.service.operations.services import Services
@@ -114,6 +115,7 @@ def create_app(services: Services, token: ApiToken) -> FastAPI:
 
     app = _create_app(lifespan)
     app.add_middleware(JsonBodies)
+    app.add_middleware(YamlBodies)
     app.add_middleware(StreamAccess)
     app.add_middleware(RequestLimits, settings=services.settings, refusals=services.refusals)
     settings, external = services.settings, services.external_tokens

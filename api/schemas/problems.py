@@ -14,6 +14,10 @@ class InvalidField(Wire):
     """Description of the error, with the valid values."""
     value: Any = None
     """The invalid value, shortened; null if it may be a secret."""
+    line: int | None = None
+    """Line of the field in a YAML body, from 1; null for a JSON body."""
+    column: int | None = None
+    """Column of the field in a YAML body, from 1."""
 
 
 class Problem(Wire):

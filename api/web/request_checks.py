@@ -34,7 +34,7 @@ class JsonBodies:
             return
         path = str(scope["path"])
         try:
-            body = await _read(receive)
+            body = await read_body(receive)
             refusal = await _find_refusal(body, Headers(scope=scope).get("content-type"), path)
         except HTTPException as error:  # the body is too large, or did not arrive
             refusal, body = problem(CODE_BY_STATUS[error.status_code], error.detail, path), b""
@@ -53,7 +53,8 @@ class JsonBodies:
         await self._app(scope, replay, send)
 
 
-async def _read(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
+    """Return the whole body of a request."""
     pieces: list[bytes] = []
     while True:
         message = await receive()

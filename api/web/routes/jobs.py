@@ -25,6 +25,7 @@ from regroup.api.web.routes.dependencies import (
     TheSubmissions,
     TheTokens,
 )
+from regroup.api.web.yaml_bodies import YAML_BODY
 from regroup.service.domain.reserved_names import ME
 from regroup.service.domain.states import JobState
 from regroup.service.operations.access.authorization import Sender
@@ -40,7 +41,12 @@ Lister = Annotated[Sender, Depends(ForEveryone("lists the jobs of projects that 
 router = APIRouter(route_class=OperationRoute, prefix="/v1/jobs", tags=["jobs"], responses=responses("conflict"))
 
 
-@router.post("", status_code=201, responses=responses("conflict", "body_too_large", "malformed_json"))
+@router.post(
+    "",
+    status_code=201,
+    responses=responses("conflict", "body_too_large", "malformed_json"),
+    openapi_extra=YAML_BODY,
+)
 async def create(
     spec: JobSpec,
     response: Response,

@@ -11,6 +11,7 @@ from regroup.api.web.descriptions import describe_properties
 from regroup.api.web.operation import OperationRoute, unconditional
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForEveryone, TheSubmissions
+from regroup.api.web.yaml_bodies import YAML_BODY
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.spec.job import JobSpec
 
@@ -38,7 +39,7 @@ async def schema(sender: Reader) -> dict[str, Any]:
     return await asyncio.to_thread(spec_schema)
 
 
-@router.post("/validate")
+@router.post("/validate", openapi_extra=YAML_BODY)
 @unconditional("validates")
 async def validate(spec: JobSpec, submissions: TheSubmissions, sender: Checker) -> ValidatedSpec:
     """Validate a spec as a submission does, and return it with its defaults and its layout. Submits nothing.
