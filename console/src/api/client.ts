@@ -64,6 +64,9 @@ async function send(method: Method, path: string, request: Request<keyof paths, 
   if (request.body !== undefined) {
     headers["Content-Type"] = "application/json";
     init.body = JSON.stringify(request.body);
+  } else if (request.yaml !== undefined) {
+    headers["Content-Type"] = "application/yaml";
+    init.body = request.yaml;
   }
   if (method === "post") headers["Idempotency-Key"] ??= crypto.randomUUID();
   const address = target(path, request.path as Values, request.query as Values);

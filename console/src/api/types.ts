@@ -32,6 +32,8 @@ export interface Request<P extends keyof paths, M extends Method> {
   path?: { [K in keyof Part<Operation<P, M>, "path">]: string | number };
   query?: Part<Operation<P, M>, "query">;
   body?: Body<Operation<P, M>>;
+  /** Body as YAML text, for routes that accept it. */
+  yaml?: string;
   headers?: Record<string, string>;
   signal?: AbortSignal;
 }

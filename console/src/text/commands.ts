@@ -9,6 +9,8 @@ export interface CurlRequest {
   values?: Record<string, unknown> | undefined;
   query?: Record<string, unknown> | undefined;
   body?: unknown;
+  /** Name of a YAML file with the body. */
+  yamlFile?: string;
 }
 
 /** Return a word as a shell reads it. */
@@ -32,6 +34,9 @@ export function curlText(request: CurlRequest): string {
   parts.push('-H "Authorization: Bearer $REGROUP_TOKEN"');
   if (request.body !== undefined) {
     parts.push("-H 'Content-Type: application/json'", `-d ${quoted(JSON.stringify(request.body))}`);
+  }
+  if (request.yamlFile !== undefined) {
+    parts.push("-H 'Content-Type: application/yaml'", `--data-binary @${quoted(request.yamlFile)}`);
   }
   return [...parts, quoted(url)].join(" ");
 }
