@@ -5,6 +5,7 @@ import { PageHeader } from "../../components/page-header";
 import { ResourceView } from "../../components/resource-view";
 import { useResource } from "../../state/resource";
 import { query } from "../../state/router";
+import { storeDraft } from "./draft";
 import { type EditorHandle, YamlEditor } from "./editor";
 import { type Beginning, loadBeginning } from "./prefill";
 import { fieldHelp } from "./schema";
@@ -80,7 +81,10 @@ function SubmitForm({ beginning }: { beginning: Beginning }) {
             initial={beginning.text}
             schema={beginning.schema}
             invalid={invalid}
-            onChange={setText}
+            onChange={(next) => {
+              setText(next);
+              storeDraft(next);
+            }}
             onLine={setLine}
             onSubmit={() => setSubmitting(true)}
             handle={editor}

@@ -1,6 +1,7 @@
-/** The text with which the page begins: a template, or the spec of a job. */
+/** The text with which the page begins: the draft of this browser, a template, or the spec of a job. */
 
 import { get } from "../../api/client";
+import { storedDraft } from "./draft";
 import type { SchemaNode } from "./schema";
 import { TEMPLATES } from "./templates";
 import { withoutDefaults, yamlText } from "./yaml-text";
@@ -17,7 +18,7 @@ export interface Beginning {
  */
 export async function loadBeginning(from: string, step: string, signal: AbortSignal): Promise<Beginning> {
   const schema = (await get("/v1/spec/schema", { signal })) as SchemaNode;
-  if (from === "") return { schema, text: TEMPLATES[0].text };
+  if (from === "") return { schema, text: storedDraft() ?? TEMPLATES[0].text };
   const job = await get("/v1/jobs/{job}", { path: { job: from }, signal });
   if (job.spec === null) return { schema, text: `# The stored spec of ${job.name} is damaged.\n` };
   const spec = withoutDefaults(schema, job.spec) as Record<string, unknown>;

@@ -5,6 +5,7 @@ import type { Schema } from "../../api/types";
 import { type Action, ActionDialog } from "../../components/action-dialog";
 import { href, navigate } from "../../state/router";
 import { countText } from "../../text/numbers";
+import { storeDraft } from "./draft";
 
 interface Outcome {
   job: Schema<"Job">;
@@ -29,7 +30,10 @@ export function SubmitDialog({ text, name, onClose }: { text: string; name: stri
       action={action}
       effect={(preview) => <Effect {...preview} />}
       onClose={onClose}
-      onDone={({ job }) => navigate(href(`jobs/${job.id}/why`))}
+      onDone={({ job }) => {
+        storeDraft(undefined);
+        navigate(href(`jobs/${job.id}/why`));
+      }}
     />
   );
 }
