@@ -82,6 +82,7 @@ export function YamlEditor(props: {
       ],
     });
     view.current = editor;
+    editor.scrollDOM.tabIndex = 0; // what scrolls must be reachable with the keyboard
     props.handle.current = {
       text: () => editor.state.doc.toString(),
       replace: (text) => editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: text } }),

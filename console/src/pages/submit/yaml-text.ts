@@ -3,6 +3,8 @@
 import { alternatives, type SchemaNode } from "./schema";
 
 const PLAIN = /^[A-Za-z_/][\w./@+-]*$/;
+/** Fields that a spec must name, even if they have their default. */
+const NAMED = new Set(["micro_batch"]);
 const WORDS = /^(?:y|n|yes|no|on|off|true|false|null|~)$/i;
 
 /** Return a spec without fields that have their default. */
@@ -17,7 +19,7 @@ export function withoutDefaults(root: SchemaNode, value: unknown, node: SchemaNo
     if (each === null || each === undefined) continue;
     const kept = child === undefined ? each : withoutDefaults(root, each, child);
     const isConstant = child !== undefined && alternatives(root, child).some((option) => option.const !== undefined);
-    if (!isConstant && child?.default !== undefined && isSame(each, child.default)) continue;
+    if (!isConstant && !NAMED.has(name) && child?.default !== undefined && isSame(each, child.default)) continue;
     if (isMapping(kept) && Object.keys(kept).length === 0 && child?.default !== undefined) continue;
     if (Array.isArray(kept) && kept.length === 0) continue;
     found[name] = kept;
