@@ -2,23 +2,39 @@
 
 import { JobStateBadge } from "../../components/badge";
 import type { Column } from "../../components/data-table";
+import { Sparkline } from "../../components/sparkline";
 import { href } from "../../state/router";
 import { compactText, numberText, percentText } from "../../text/numbers";
 import { agoText, durationText, timeText } from "../../text/time";
+import type { RowCurves } from "./row-curves";
 import type { Row } from "./rows";
 
 /** Return the columns after the one that selects rows. */
-export function jobColumns(): Column<Row>[] {
+export function jobColumns(curves: RowCurves): Column<Row>[] {
   return [
-    { id: "state", label: "State", width: 7.6, cell: (job) => <JobStateBadge state={job.state} /> },
+    { id: "state", label: "State", width: 7.5, cell: (job) => <JobStateBadge state={job.state} /> },
     { id: "name", label: "Name", cell: (job) => <NameCell job={job} /> },
-    { id: "project", label: "Project", width: 7, isExtra: true, cell: (job) => job.project },
-    { id: "progress", label: "Progress", width: 8.5, cell: (job) => <Progress job={job} /> },
-    { id: "loss", label: "Loss", width: 5, isNumber: true, isExtra: true, cell: (job) => numberText(job.loss) },
+    { id: "project", label: "Project", width: 5.6, isExtra: true, cell: (job) => job.project },
+    { id: "progress", label: "Progress", width: 7.5, cell: (job) => <Progress job={job} /> },
+    { id: "loss", label: "Loss", width: 4.8, isNumber: true, isExtra: true, cell: (job) => numberText(job.loss) },
+    {
+      id: "losses",
+      label: "Loss trend",
+      width: 7.8,
+      isExtra: true,
+      cell: (job) => <Trend {...{ curves, job }} metric="loss" />,
+    },
+    {
+      id: "durations",
+      label: "Step time",
+      width: 7.8,
+      isExtra: true,
+      cell: (job) => <Trend {...{ curves, job }} metric="stepS" />,
+    },
     {
       id: "speed",
       label: "Tokens/s",
-      width: 5.5,
+      width: 5.1,
       isNumber: true,
       isExtra: true,
       cell: (job) => compactText(job.tokens_per_s),
@@ -26,13 +42,13 @@ export function jobColumns(): Column<Row>[] {
     {
       id: "goodput",
       label: "Goodput",
-      width: 5.5,
+      width: 5.1,
       isNumber: true,
       isExtra: true,
       cell: (job) => percentText(job.goodput),
     },
-    { id: "eta", label: "Left", width: 6.5, isNumber: true, isExtra: true, cell: (job) => durationText(job.eta_s) },
-    { id: "age", label: "Age", width: 6.5, isNumber: true, isExtra: true, cell: (job) => <Age job={job} /> },
+    { id: "eta", label: "Left", width: 5.8, isNumber: true, isExtra: true, cell: (job) => durationText(job.eta_s) },
+    { id: "age", label: "Age", width: 5.8, isNumber: true, isExtra: true, cell: (job) => <Age job={job} /> },
   ];
 }
 
@@ -44,6 +60,12 @@ function NameCell({ job }: { job: Row }) {
       <a href={href(`jobs/${job.id}`)}>{job.name}</a> <span class="quiet">{note}</span>
     </span>
   );
+}
+
+function Trend({ curves, job, metric }: { curves: RowCurves; job: Row; metric: "loss" | "stepS" }) {
+  const values = curves.byJob.value.get(job.id)?.[metric] ?? [];
+  if (metric === "loss") return <Sparkline label={`loss of ${job.name}`} values={values} />;
+  return <Sparkline label={`step time of ${job.name}`} values={values} format={durationText} />;
 }
 
 function Progress({ job }: { job: Row }) {

@@ -14,6 +14,7 @@ import { FilterField } from "./filter-field";
 import { JobRows } from "./job-rows";
 import { useKnownValues } from "./known-values";
 import "./jobs.css";
+import { RowCurves } from "./row-curves";
 import type { Row } from "./rows";
 import { selectColumn, useSelection } from "./select-rows";
 import { SelectionBar } from "./selection";
@@ -27,6 +28,8 @@ export default function JobsPage() {
   const filter = query.value.get("q") ?? "";
   const [attempt, setAttempt] = useState(0);
   const jobs = useMemo(() => new JobRows(parseFilter(filter).filters), [filter, attempt]);
+  const curves = useMemo(() => new RowCurves(), []);
+  useEffect(() => () => curves.stop(), []);
   const inView = useRef<readonly Row[]>([]);
   const [current, setCurrent] = useState<string>();
   const rows = jobs.rows.value?.list ?? [];
@@ -60,7 +63,7 @@ export default function JobsPage() {
     { key: "Enter", label: "Open the job", run: () => current && navigate(href(`jobs/${current}`)) },
     { key: "Escape", label: "Clear the selection", run: selection.clear },
   ]);
-  const columns = useMemo(() => [selectColumn(selection), ...jobColumns()], [selection]);
+  const columns = useMemo(() => [selectColumn(selection), ...jobColumns(curves)], [selection, curves]);
   return (
     <>
       <PageHeader title="Jobs" subtitle={<Count jobs={jobs} />}>
@@ -89,6 +92,7 @@ export default function JobsPage() {
           onView={(shown) => {
             inView.current = shown;
             jobs.show(shown.map(rowKey));
+            curves.show(shown);
           }}
         />
       </Body>
