@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from regroup.service.domain import setting_values
 from regroup.service.domain.loopback import is_loopback_host
+from regroup.service.domain.setting_values import invalid_setting as _invalid
 from regroup.service.domain.topology import DOMAIN_LEVELS
 from regroup.workers.contract.storage_uri import find_uri_problem
 from regroup.workers.os.user_range import parse_user_range
@@ -26,11 +27,6 @@ _PositiveSeconds = Annotated[float, Field(gt=0, le=_MAX_S, allow_inf_nan=False)]
 
 def _split(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
-
-
-def _invalid(field: str, value: object, problem: str) -> PydanticCustomError:
-    """Return the error of a setting that contradicts others."""
-    return PydanticCustomError("setting", "{problem}", {"problem": problem, "field": field, "value": value})
 
 
 Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), Field(max_length=100)]
@@ -109,7 +105,6 @@ class Settings(BaseSettings):
     """Time after its last use at which a code archive is removed."""
     allow_faults: bool = False
     """Accept specs with `faults` or `disable_detectors`."""
-
     ray_address: str = ""
     """Ray cluster to join, as `host:port`. Default: start a local Ray cluster."""
     gateway_url: str = Field(default="", max_length=2000)

@@ -83,7 +83,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
             ranks.ranks,
             inspect.stacks,
             exec.exec,
-        ),  # fmt: skip
+        ),
     ),
     (
         "History",

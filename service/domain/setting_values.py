@@ -5,10 +5,17 @@ import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
+from pydantic_core import PydanticCustomError
+
 from regroup.service.domain.loopback import is_loopback_host
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 _MAX_PORT = 65535
+
+
+def invalid_setting(field: str, value: object, problem: str) -> PydanticCustomError:
+    """Return the error of a setting that contradicts others."""
+    return PydanticCustomError("setting", "{problem}", {"problem": problem, "field": field, "value": value})
 
 
 def check_host_names(setting: str, names: Sequence[str]) -> None:
