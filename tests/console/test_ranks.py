@@ -17,9 +17,9 @@ async def test_the_slow_rank_is_named_first_with_its_stacks(console: Console, li
     summary = console.page.get_by_role("list", name="Ranks that delay the others")
     await expect(summary).to_contain_text("Rank 3 on node-1 works longer than the others")
     await summary.get_by_role("button", name="Stacks of rank 3").click()
-    odd = console.page.get_by_role("region", name="Stacks of 3", exact=True)
-    await expect(odd).to_contain_text("Differs")
-    await expect(odd.locator(".ranks-different")).to_have_text("≠   File tokens.py, line 12, in read\n")
+    outlier = console.page.get_by_role("region", name="Stacks of 3", exact=True)
+    await expect(outlier).to_contain_text("Differs")
+    await expect(outlier.locator(".ranks-different")).to_have_text("≠   File tokens.py, line 12, in read\n")
     await expect(console.page.get_by_role("region", name="Stacks of 0-2")).to_contain_text("all_reduce")
     assert "ranks=3" in console.page.url and "view=stacks" in console.page.url
 

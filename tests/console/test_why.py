@@ -31,7 +31,7 @@ async def test_a_failed_job_shows_its_error_and_leads_to_its_log(console: Consol
     await console.open(f"jobs/{job}/why")
     await expect(console.page.get_by_role("heading", name="ValueError", exact=True)).to_be_visible()
     await expect(console.page.get_by_label("Traceback").locator("pre")).to_contain_text("line 7, in <module>")
-    advice = console.page.get_by_role("list", name="What to do").get_by_role("listitem")
+    advice = console.page.get_by_role("list", name="Remedies").get_by_role("listitem")
     await expect(advice).to_have_count(len((await why_of(live, job))["advice"]))
     await console.page.get_by_role("link", name="Log of rank 1").click()
     await console.page.wait_for_url(f"**/jobs/{job}/logs?rank=1&stream=stderr")

@@ -47,8 +47,8 @@ async def test_find_the_slow_rank(console: Console, live: Any) -> None:
     job = await job_with_ranks(live)
     hands = await console.open(f"jobs/{job}/ranks")
     await hands.click("button", "Stacks of rank 3")
-    odd = console.page.get_by_role("region", name="Stacks of 3", exact=True)
-    await expect(odd).to_contain_text("tokens.py, line 12")
+    outlier = console.page.get_by_role("region", name="Stacks of 3", exact=True)
+    await expect(outlier).to_contain_text("tokens.py, line 12")
     found = await get(live, f"/v1/jobs/{job}/ranks")
     assert [each["rank"] for each in found["ranks"] if each["state"] == "slow"] == [3]
 

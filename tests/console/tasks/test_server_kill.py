@@ -1,4 +1,4 @@
-"""Tasks of operators that go on after a SIGKILL of the server in the middle: the page has opened, and is not done."""
+"""Tasks of operators that continue after a SIGKILL of the server: the page is open, and the task is not done."""
 
 from collections.abc import Awaitable, Callable
 
@@ -28,7 +28,7 @@ async def find_why_a_job_waits(console: Console, server: KilledServer) -> None:
     await hands.click("button", "Check again")
     await expect(console.page.locator(".why-sentence")).to_contain_text("needs 4", timeout=WAIT_MS)
     why = await server.request("GET", f"/v1/jobs/{job}/why")
-    advice = console.page.get_by_role("list", name="What to do").get_by_role("listitem")
+    advice = console.page.get_by_role("list", name="Remedies").get_by_role("listitem")
     await expect(advice).to_have_count(len(why["advice"]))
 
 

@@ -22,7 +22,7 @@ _PLACE = {"node_id": "1" * 40, "node_name": "local-0", "address": "127.0.0.1"}
 
 
 class OutputCluster(FakeCluster):
-    """A cluster in memory whose jobs run until they are told to end, with the output of ranks in files."""
+    """A cluster in memory whose jobs run until they are cancelled, with the output of ranks in files."""
 
     def __init__(self, outputs: Path) -> None:
         super().__init__(NODES, on_start=self._begin)

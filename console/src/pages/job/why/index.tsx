@@ -63,8 +63,8 @@ function Answer({ why, onRefresh }: { why: Schema<"Why">; onRefresh: () => void 
       {why.state === "QUEUED" && <Start why={why} queuedFor_s={Date.now() / 1000 - job.created_at} />}
       {why.advice.length > 0 && (
         <>
-          <h3>What to do</h3>
-          <ol class="why-advice" aria-label="What to do">
+          <h3>Remedies</h3>
+          <ol class="why-advice" aria-label="Remedies">
             {why.advice.map((text) => (
               <li key={text}>
                 <MessageText text={text} />
