@@ -49,6 +49,7 @@ from regroup.api.web.routes import (
 )
 from regroup.api.web.routes.access import audit, identities, sessions, sign_in, tokens
 from regroup.api.web.routes.dependencies import TOKEN
+from regroup.api.web.routes.story import story
 from regroup.api.web.stream_access import StreamAccess
 from regroup.service.local.api_token import ApiToken
 from regroup.service.operations.access.sessions import Sessions
@@ -60,6 +61,7 @@ _ROUTERS = (
     suspend.router,
     job_plan.router,
     evidence.router,
+    story.router,
     streams.router,
     changes.router,
     exec.router,

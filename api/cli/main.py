@@ -72,6 +72,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
             inspect.steps,
             inspect.events,
             watch.changes,
+            evidence.story,
             evidence.evidence,
             inspect.checkpoints,
             inspect.export,

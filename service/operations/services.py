@@ -29,6 +29,7 @@ from regroup.service.operations.nodes import Nodes
 from regroup.service.operations.probes import Probes
 from regroup.service.operations.projects import Projects
 from regroup.service.operations.secrets import Secrets
+from regroup.service.operations.story.stories import Stories
 from regroup.service.operations.submissions import Submissions
 from regroup.service.operations.usage import Usage
 from regroup.service.policy.access.external import ClaimRules
@@ -130,6 +131,11 @@ class Services:
     def jobs(self) -> Jobs:
         """Use cases of jobs."""
         return Jobs(self.store, self.clock, self._positions, self.followers)
+
+    @cached_property
+    def stories(self) -> Stories:
+        """Use cases of stories of jobs."""
+        return Stories(self.store, self.clock)
 
     @cached_property
     def submissions(self) -> Submissions:

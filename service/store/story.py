@@ -1,4 +1,4 @@
-"""Records of the course of a job. The cost grows with generations, events and repeated steps, not with all steps."""
+"""Records of the course of a job. The cost grows with generations and events, not with steps."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -9,7 +9,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from regroup.service.domain.job_events import EventType
 from regroup.service.store import history
 from regroup.service.store.jobs import jobs
-from regroup.service.store.jobs.generation_progress import progress_of
 from regroup.service.store.rows.records import Event
 from regroup.service.store.rows.story import GenerationHead, StepMark, StoryRecords
 from regroup.service.store.schema.tables import events, generations, steps
@@ -50,7 +49,8 @@ class StoryStore:
             generations.c.job_id == job_id, generations.c.number.in_(sorted(numbers))
         )
         async with self._database.read() as connection:
-            return {number: ranks for number, ranks in await connection.execute(query)}
+            rows = await connection.execute(query)
+            return {row.number: row.ranks for row in rows}
 
 
 async def _newest(
@@ -63,21 +63,23 @@ async def _newest(
 
 
 async def _heads(connection: AsyncConnection, job_id: str) -> list[GenerationHead]:
+    """Return the generations, each with its first and last step: three rows that an index finds."""
     mine = sa.and_(steps.c.job_id == generations.c.job_id, steps.c.generation == generations.c.number)
-    last = sa.select(steps.c.step).where(mine).order_by(steps.c.step.desc()).limit(1)
-    names = ("layout", "world_size", "start_step", "restore", "cause")
+
+    def of_step(value: sa.Column[Any], order: sa.ColumnElement[Any], name: str) -> sa.Label[Any]:
+        row = sa.select(value).where(mine).order_by(order).limit(1)
+        return row.correlate(generations).scalar_subquery().label(name)
+
     query = sa.select(
         generations.c.number,
         generations.c.time_s.label("formed_s"),
-        *(generations.c[name] for name in names),
-        last.correlate(generations).scalar_subquery().label("last_step"),
+        *(generations.c[name] for name in ("layout", "world_size", "start_step", "restore", "cause")),
+        of_step(steps.c.time_s, steps.c.step.asc(), "first_step_s"),
+        of_step(steps.c.step, steps.c.step.desc(), "last_step"),
+        of_step(steps.c.time_s, steps.c.step.desc(), "last_step_s"),
     ).where(generations.c.job_id == job_id)
-    rows = (await connection.execute(query.order_by(generations.c.number))).mappings().all()
-    progress = {each.number: each for each in await progress_of(connection, job_id)}
-    measured = ("first_step_s", "last_step_s", "repeated", "repeated_s")
-    return [
-        GenerationHead(**row, **{name: getattr(progress[row["number"]], name) for name in measured}) for row in rows
-    ]
+    rows = await connection.execute(query.order_by(generations.c.number))
+    return [GenerationHead(**row) for row in rows.mappings()]
 
 
 async def _sample(connection: AsyncConnection, job_id: str, rows: int, points: int) -> list[StepMark]:

@@ -93,9 +93,7 @@ async def read_file(records: IncidentRecords, file: str, offset: int, limit: int
     raise NotFoundError(f"the evidence has no file {file!r}; files: {', '.join(sorted(names)[:50])}")
 
 
-def examine(
-    records: IncidentRecords, nodes: Sequence[Mapping[str, Any]], missing: Mapping[str, str]
-) -> Findings:
+def examine(records: IncidentRecords, nodes: Sequence[Mapping[str, Any]], missing: Mapping[str, str]) -> Findings:
     """Return what the evidence of nodes shows. Pure."""
     entries = {int(rank): (node, entry) for node in nodes for rank, entry in node["ranks"].items()}
     texts = {rank: entry["stacks"] for rank, (_, entry) in entries.items() if entry.get("stacks")}
@@ -124,9 +122,7 @@ async def _read_nodes(records: IncidentRecords) -> tuple[list[dict[str, Any]], d
 
     found = await asyncio.gather(*(read(*node) for node in names.items()))
     nodes = [each for each in found if not isinstance(each, str)]
-    missing = {
-        name: each for name, each in zip(names.values(), found, strict=True) if isinstance(each, str)
-    }
+    missing = {name: each for name, each in zip(names.values(), found, strict=True) if isinstance(each, str)}
     return nodes, missing
 
 

@@ -135,10 +135,15 @@ def account_for(number: int, incident: Incident, course: JobCourse, now_s: float
         restored_step=following.start_step if following else None,
         has_evidence=bool(data.get("evidence_bytes")),
         summary=_summary(data, ended, following),
-        remedy=_REMEDIES.get(reason or "") or ADVICE_BY_REASON.get(reason or "", ""),
+        remedy=_remedy(reason),
         cost=_cost(ended, data.get("steps_lost") or 0, (until_s or now_s) - from_s),
         without_memory=_without_memory(ended, following, course, from_s),
     )
+
+
+def _remedy(reason: str | None) -> str:
+    known = {**{str(name): text for name, text in ADVICE_BY_REASON.items()}, **_REMEDIES}
+    return known.get(reason or "", "")
 
 
 def _cost(ended: GenerationSpan | None, lost: int, waited_s: float) -> Cost | None:

@@ -62,7 +62,10 @@ def _describe(event: Event) -> tuple[MarkKind, str] | None:
         case "stragglers":
             return MarkKind.STRAGGLER, _stragglers(data.get("ranks") or ())
         case "pin":
-            return MarkKind.CHECKPOINT, f"checkpoint of step {data.get('step')} {'' if data.get('pinned') else 'un'}pinned"
+            return (
+                MarkKind.CHECKPOINT,
+                f"checkpoint of step {data.get('step')} {'' if data.get('pinned') else 'un'}pinned",
+            )
         case "note" if data.get("kind") in _OWN_KINDS or "launcher" in data:
             return None
         case "note":

@@ -1,16 +1,15 @@
 """Which ranks ran on which node in which generations, in few rows. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 Ranges = tuple[tuple[int, int], ...]
 """Ranks as pairs of the first and the last of neighbours."""
 
 
-@dataclass(frozen=True)
-class NodeRanks:
-    """Ranks of one generation on one node."""
+class NodeRanks(NamedTuple):
+    """Ranks of one generation on one node. A tuple, because large jobs compare many of them."""
 
     node_id: str
     name: str
@@ -56,33 +55,32 @@ def to_ranges(numbers: Iterable[int]) -> Ranges:
     return tuple(found)
 
 
-def node_rows(placements: Mapping[int, Sequence[NodeRanks]], limit: int) -> tuple[tuple[NodeRow, ...], int]:
+def node_rows(placements: Mapping[int, Collection[NodeRanks]], limit: int) -> tuple[tuple[NodeRow, ...], int]:
     """Return the nodes in the order of their first ranks, and the first generation that the rows cover.
 
     Args:
         placements: generation → its nodes.
         limit: largest number of places. Generations before the newest ones that fit are left out.
     """
-    places: dict[str, list[Place]] = {}
-    names = dict[str, str]()
-    count, first = 0, max(placements, default=0)
+    ended: list[tuple[NodeRanks, Place]] = []
+    last_of: dict[NodeRanks, int] = {}
+    count, first = 0, 0
     for number in sorted(placements, reverse=True):
-        before = {node.node_id: node for node in placements[number]}
-        new = [node for node in before.values() if not _continues(places.get(node.node_id), number, node.ranks)]
-        if count + len(new) > limit:
+        nodes = frozenset(placements[number])
+        begun = nodes - last_of.keys()
+        count += len(begun)
+        if count > limit:
             break
-        count, first = count + len(new), number
-        for node in before.values():
-            names.setdefault(node.node_id, node.name)
-            of_node = places.setdefault(node.node_id, [])
-            if _continues(of_node, number, node.ranks):
-                of_node[-1] = replace(of_node[-1], first_generation=number)
-            else:
-                of_node.append(Place(number, number, node.ranks))
-    rows = [NodeRow(node_id, names[node_id], tuple(of_node[::-1])) for node_id, of_node in places.items()]
+        for node in last_of.keys() - nodes:
+            ended.append((node, Place(first, last_of.pop(node), node.ranks)))
+        last_of.update(dict.fromkeys(begun, number))
+        first = number
+    ended += [(node, Place(first, last, node.ranks)) for node, last in last_of.items()]
+    places: dict[tuple[str, str], list[Place]] = {}
+    for node, place in ended:
+        places.setdefault((node.node_id, node.name), []).append(place)
+    rows = [
+        NodeRow(node_id, name, tuple(sorted(of_node, key=lambda place: place.first_generation)))
+        for (node_id, name), of_node in places.items()
+    ]
     return tuple(sorted(rows, key=lambda row: (row.places[0].ranks, row.places[0].first_generation))), first
-
-
-def _continues(places: Sequence[Place] | None, number: int, ranks: Ranges) -> bool:
-    """Return True if the oldest place so far follows generation `number` directly, with the same ranks."""
-    return bool(places) and places[-1].first_generation == number + 1 and places[-1].ranks == ranks

@@ -97,7 +97,6 @@ def generation_spans(
     found: list[GenerationSpan] = []
     next_formed_s = over_s
     for head in reversed(heads):
-        repeats = kept is not None and head.last_step is not None and head.last_step > kept
         found.append(
             GenerationSpan(
                 number=head.number,
@@ -106,8 +105,8 @@ def generation_spans(
                 first_step_s=head.first_step_s,
                 last_step=head.last_step,
                 last_step_s=head.last_step_s,
-                kept_until_step=kept if repeats else None,
-                repeated=head.repeated,
+                kept_until_step=kept if _repeated(head, kept) else None,
+                repeated=_repeated(head, kept),
                 world_size=head.world_size,
                 layout=_layout(head.layout),
                 start_step=head.start_step,
@@ -128,6 +127,13 @@ def restored_from(restore: Mapping[str, Any]) -> RestoredFrom:
     if kind != "memory":
         return RestoredFrom.NOTHING
     return RestoredFrom.MIRROR if restore.get("fetch") and not restore.get("world_size") else RestoredFrom.MEMORY
+
+
+def _repeated(head: GenerationHead, kept: int | None) -> int:
+    """Return the number of steps of a generation above the last one that counts."""
+    if kept is None or head.last_step is None:
+        return 0
+    return max(0, head.last_step - max(kept, head.start_step))
 
 
 def _end(head: GenerationHead, ended_s: float | None, next_formed_s: float | None) -> float | None:

@@ -1,7 +1,7 @@
 """Use cases of stories: the course of a job, and one incident of it with the findings of its evidence."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from regroup.service.domain.errors import NotFoundError
 from regroup.service.operations.story.incident_account import IncidentAccount
@@ -25,7 +25,7 @@ class Stories:
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
-        self._placements: dict[str, dict[int, Sequence[NodeRanks]]] = {}
+        self._placements: dict[str, dict[int, Collection[NodeRanks]]] = {}
         """Job → generation → nodes. The places of a generation never change. The job that was read last is last."""
 
     async def tell(self, job: JobRow, points: int) -> Story:
@@ -41,7 +41,7 @@ class Stories:
             raise NotFoundError(f"the story of job {job.id} has no incident {number}; it has the newest ones")
         return found
 
-    async def _placements_of(self, records: StoryRecords) -> Mapping[int, Sequence[NodeRanks]]:
+    async def _placements_of(self, records: StoryRecords) -> Mapping[int, Collection[NodeRanks]]:
         job_id, ranks, shown = records.job.id, 0, list[int]()
         for head in reversed(records.generations):
             ranks += head.world_size
@@ -53,7 +53,7 @@ class Stories:
         if missing:
             read = await self._store.stories.ranks(job_id, missing)
             known = known | await asyncio.to_thread(
-                lambda: {number: ranks_by_node(places) for number, places in read.items()}
+                lambda: {number: frozenset(ranks_by_node(places)) for number, places in read.items()}
             )
         self._placements[job_id] = known
         if len(self._placements) > _RETAINED_JOBS:

@@ -1,6 +1,6 @@
 """The story of a job in few points: states, generations, nodes, incidents, checkpoints, marks and progress. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from regroup.service.domain.states import JobState
@@ -43,7 +43,7 @@ class Story:
     """Number of generations, incidents and checkpoints that the job had in all."""
 
 
-def tell_story(records: StoryRecords, placements: Mapping[int, Sequence[NodeRanks]], now_s: float) -> Story:
+def tell_story(records: StoryRecords, placements: Mapping[int, Collection[NodeRanks]], now_s: float) -> Story:
     """Return the story of a job.
 
     Args:

@@ -23,10 +23,6 @@ class GenerationHead:
     """Time of its first step; None: it committed none, or its steps were removed."""
     last_step: int | None = None
     last_step_s: float | None = None
-    repeated: int = 0
-    """Number of its steps that later generations repeated."""
-    repeated_s: float = 0.0
-    """Duration of those steps."""
 
 
 @dataclass(frozen=True)
