@@ -60,11 +60,7 @@ def test_the_list_of_commands() -> None:
         "serve", "down", "demo", "gateway", "submit", "run", "validate", "resize", "suspend", "resume", "budget",
         "cancel", "release",
         "jobs", "get", "why", "watch", "logs", "stacks", "exec",
-<<<<<<< HEAD
-        "curves", "steps", "events", "changes", "evidence", "checkpoints", "export",
-=======
-        "curves", "steps", "events", "story", "evidence", "checkpoints", "export",
->>>>>>> fa69d9bd (api: tell the story of a job, and what an incident shows)
+        "curves", "steps", "events", "changes", "story", "evidence", "checkpoints", "export",
         "nodes", "clusters", "cordon", "uncordon", "drain", "undrain", "topology",
         "plan", "simulate",
         "usage",
