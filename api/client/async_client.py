@@ -21,6 +21,7 @@ from regroup.api.client.async_hook_methods import AsyncHookMethods
 from regroup.api.client.async_identity_methods import AsyncIdentityMethods
 from regroup.api.client.async_page_methods import AsyncPageMethods
 from regroup.api.client.async_secret_methods import AsyncSecretMethods
+from regroup.api.client.async_story_methods import AsyncStoryMethods
 from regroup.api.client.async_usage_methods import AsyncUsageMethods
 from regroup.api.client.client import DEFAULT_URL, PATIENCE_S
 from regroup.api.client.connection.address import server_url
@@ -37,8 +38,6 @@ from regroup.api.schemas.plans import PlanReport
 from regroup.api.schemas.probes import Probe
 from regroup.api.schemas.server import Health, SignIn, Version
 from regroup.api.schemas.stacks import RankStack
-from regroup.api.schemas.story.incident import EvidencePart, IncidentDetail
-from regroup.api.schemas.story.story import Story
 from regroup.service.domain.layout import Layout
 from regroup.service.spec.job import JobSpec
 
@@ -50,6 +49,7 @@ class AsyncClient(
     AsyncIdentityMethods,
     AsyncPageMethods,
     AsyncSecretMethods,
+    AsyncStoryMethods,
     AsyncUsageMethods,
 ):
     """One server.
@@ -217,21 +217,6 @@ class AsyncClient(
     async def incidents(self, job: str, *, project: str = "default") -> list[schemas.Incident]:
         """List the incidents of a job, oldest first."""
         return await self._transport.run(job_queries.incidents(job, project))
-
-    async def story(self, job: str, *, points: int = 400, project: str = "default") -> Story:
-        """Return the course of a job over time, with at most `points` steps."""
-        return await self._transport.run(job_queries.story(job, project, points))
-
-    async def incident(self, job: str, number: int, *, project: str = "default") -> IncidentDetail:
-        """Return incident `number` (the oldest is 1): its course in words, its cost, and what its evidence shows."""
-        return await self._transport.run(job_queries.incident(job, number, project))
-
-    async def evidence_file(
-        self, job: str, number: int, name: str, *, offset: int = 0, limit: int | None = None, project: str = "default"
-    ) -> EvidencePart:
-        """Return a part of one file of the evidence of an incident."""
-        request = job_queries.evidence_file(job, number, name, project, offset=offset, limit=limit)
-        return await self._transport.run(request)
 
     async def evidence(self, job: str, number: int, *, project: str = "default") -> bytes:
         """Return the evidence of incident `number` (the oldest is 1): a zip file with a `summary.txt`."""

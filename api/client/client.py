@@ -31,6 +31,7 @@ from regroup.api.client.operations import job_control, job_queries, plans, serve
 from regroup.api.client.page_methods import PageMethods
 from regroup.api.client.restart_check import RestartVerdict
 from regroup.api.client.secret_methods import SecretMethods
+from regroup.api.client.story_methods import StoryMethods
 from regroup.api.client.usage_methods import UsageMethods
 from regroup.api.schemas import history
 from regroup.api.schemas import jobs as schemas
@@ -40,8 +41,6 @@ from regroup.api.schemas.plans import PlanReport
 from regroup.api.schemas.probes import Probe
 from regroup.api.schemas.server import Health, SignIn, Version
 from regroup.api.schemas.stacks import RankStack
-from regroup.api.schemas.story.incident import EvidencePart, IncidentDetail
-from regroup.api.schemas.story.story import Story
 from regroup.service.domain.layout import Layout
 from regroup.service.spec.job import JobSpec
 
@@ -49,7 +48,9 @@ DEFAULT_URL = "http://127.0.0.1:8500"
 PATIENCE_S = 15.0
 
 
-class Client(AuditMethods, ClusterMethods, HookMethods, IdentityMethods, PageMethods, SecretMethods, UsageMethods):
+class Client(
+    AuditMethods, ClusterMethods, HookMethods, IdentityMethods, PageMethods, SecretMethods, StoryMethods, UsageMethods
+):
     """One server.
 
     A job is given by its id or its name. A name means the live job of that name in `project`, else its newest.
@@ -219,21 +220,6 @@ class Client(AuditMethods, ClusterMethods, HookMethods, IdentityMethods, PageMet
     def incidents(self, job: str, *, project: str = "default") -> list[schemas.Incident]:
         """List the incidents of a job, oldest first."""
         return self._transport.run(job_queries.incidents(job, project))
-
-    def story(self, job: str, *, points: int = 400, project: str = "default") -> Story:
-        """Return the course of a job over time, with at most `points` steps."""
-        return self._transport.run(job_queries.story(job, project, points))
-
-    def incident(self, job: str, number: int, *, project: str = "default") -> IncidentDetail:
-        """Return incident `number` (the oldest is 1): its course in words, its cost, and what its evidence shows."""
-        return self._transport.run(job_queries.incident(job, number, project))
-
-    def evidence_file(
-        self, job: str, number: int, name: str, *, offset: int = 0, limit: int | None = None, project: str = "default"
-    ) -> EvidencePart:
-        """Return a part of one file of the evidence of an incident."""
-        request = job_queries.evidence_file(job, number, name, project, offset=offset, limit=limit)
-        return self._transport.run(request)
 
     def evidence(self, job: str, number: int, *, project: str = "default") -> bytes:
         """Return the evidence of incident `number` (the oldest is 1): a zip file with a `summary.txt`."""
