@@ -69,8 +69,7 @@ export function Timeline(props: {
       <svg
         role="group"
         aria-label="Time axis of the job. Arrow keys move, plus and minus zoom, 0 shows all."
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: keys move the visible part
-        tabIndex={0}
+        tabindex={0}
         width={width}
         height={y}
         {...drag}

@@ -158,7 +158,7 @@ export function GenerationRow({ view, height }: { view: View; height: number }) 
             key={each.number}
             class={`story-generation ${each.restored_from}${isSelected ? " selected" : ""}`}
             role="button"
-            tabIndex={place.width > NARROW_PX ? 0 : -1}
+            tabindex={place.width > NARROW_PX ? 0 : -1}
             aria-pressed={isSelected}
             aria-label={generationText(each)}
             onClick={select}
@@ -200,7 +200,7 @@ export function IncidentRow({ view, height }: { view: View; height: number }) {
             key={each.number}
             class={`story-incident${isSelected ? " selected" : ""}`}
             role="button"
-            tabIndex={0}
+            tabindex={0}
             aria-pressed={isSelected}
             aria-label={`Incident ${each.number}: ${each.cause}`}
             onClick={select}
