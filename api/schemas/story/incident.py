@@ -98,7 +98,7 @@ class RankFinding(Wire):
     node: str
     """Name of its node."""
     step: int
-    """Its step."""
+    """Step in which it was."""
     phase: str
     """Its phase, for example `forward`."""
     stalled_s: float
