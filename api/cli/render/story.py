@@ -33,16 +33,18 @@ def render_incident(detail: IncidentDetail) -> list[str]:
         lines.append(f"without snapshots in memory: {saved.more_steps} more steps{more}; {saved.basis}")
     lines += [found.verdict] if found.verdict else []
     lines += [f"→ {account.remedy}"] if account.remedy else []
-    for rank in [each for each in found.ranks if each.is_odd] + [each for each in found.ranks if not each.is_odd]:
+    for rank in [each for each in found.ranks if each.is_outlier] + [
+        each for each in found.ranks if not each.is_outlier
+    ]:
         if len(lines) > _MAX_RANKS + 5:
             lines.append(f"… {len(found.ranks)} ranks in all")
             break
         end = f", {rank.end}" if rank.end else ""
-        mark = "  ← odd" if rank.is_odd else ""
+        mark = "  ← odd" if rank.is_outlier else ""
         lines.append(f"  rank {rank.rank} on {rank.node}: {rank.phase} of step {rank.step}{end}{mark}")
     for group in found.stacks:
         named = ", ".join(str(rank) for rank in group.ranks[:_MAX_RANKS])
-        lines.append(f"  stack of rank {named}{' (odd)' if group.is_odd else ''}:")
+        lines.append(f"  stack of rank {named}{' (odd)' if group.is_outlier else ''}:")
         lines += [f"    {line}" for line in group.text.splitlines()[:_MAX_STACK_LINES]]
     lines += [f"  missing: node {name}: {why}" for name, why in found.missing.items()]
     return lines

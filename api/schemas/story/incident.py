@@ -82,7 +82,7 @@ class StackGroup(Wire):
 
     ranks: list[int]
     """The ranks."""
-    is_odd: bool
+    is_outlier: bool
     """True if fewer ranks are in this place than in another, or if it has the rank at fault."""
     place: str
     """Newest call of the main thread; empty if the ranks did not answer."""
@@ -107,7 +107,7 @@ class RankFinding(Wire):
     """Exit code, signal or error; empty if it ran until the recovery ended it."""
     last_collective: str
     """Newest collective; empty if the rank was not inspected."""
-    is_odd: bool
+    is_outlier: bool
     """True if it is probably the cause."""
 
 

@@ -38,7 +38,7 @@ class RankFinding:
     """Exit code, signal or error; empty if it ran until the recovery ended it."""
     last_collective: str
     """Newest collective; empty if the rank was not inspected."""
-    is_odd: bool
+    is_outlier: bool
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def examine(records: IncidentRecords, nodes: Sequence[Mapping[str, Any]], missin
     rank_at_fault = records.incident.data.get("rank")
     outliers = _outliers(records.incident.data.get("evidence"))
     stacks = group_stacks(texts, outliers or ([] if rank_at_fault is None else [rank_at_fault]))
-    odd = {rank for group in stacks if group.is_odd for rank in group.ranks} or set(outliers)
+    odd = {rank for group in stacks if group.is_outlier for rank in group.ranks} or set(outliers)
     if rank_at_fault is not None:
         odd = odd or {rank_at_fault}
     return Findings(
@@ -144,7 +144,7 @@ def _outliers(evidence: Any) -> list[int]:
     return [int(rank) for rank in found or ()]
 
 
-def _rank(rank: int, node: Mapping[str, Any], entry: Mapping[str, Any], is_odd: bool) -> RankFinding:
+def _rank(rank: int, node: Mapping[str, Any], entry: Mapping[str, Any], is_outlier: bool) -> RankFinding:
     was_asked = entry.get("was_inspected") or entry.get("collectives")
     return RankFinding(
         rank=rank,
@@ -154,7 +154,7 @@ def _rank(rank: int, node: Mapping[str, Any], entry: Mapping[str, Any], is_odd: 
         stalled_s=float(entry["stalled_s"]),
         end=_end(entry),
         last_collective=describe_newest(entry.get("collectives")) if was_asked else "",
-        is_odd=is_odd,
+        is_outlier=is_outlier,
     )
 
 
@@ -175,8 +175,8 @@ def _verdicts(
     for found in (find_desync(entered), find_missing_ranks(entered)):
         if found is not None:
             yield f"{found.summary[:1].upper()}{found.summary[1:]}."
-    odd = [group for group in stacks if group.is_odd]
-    rest = [group for group in stacks if not group.is_odd]
+    odd = [group for group in stacks if group.is_outlier]
+    rest = [group for group in stacks if not group.is_outlier]
     if odd and rest:
         usual = max(rest, key=lambda group: len(group.ranks))
         for group in odd[:3]:

@@ -14,7 +14,7 @@ class StackGroup:
     """Ranks whose main threads have the same stack."""
 
     ranks: tuple[int, ...]
-    is_odd: bool
+    is_outlier: bool
     """True if fewer ranks are in this place than in another, or if it has the rank at fault."""
     place: str
     """Newest call of the main thread; empty if the rank did not answer."""
@@ -36,13 +36,13 @@ def group_stacks(texts: Mapping[int, str], at_fault: Collection[int] = ()) -> tu
     groups = [
         StackGroup(
             tuple(ranks),
-            _is_odd(ranks, sizes, at_fault),
+            _is_outlier(ranks, sizes, at_fault),
             _newest_call(stack),
             texts[ranks[0]][-MAX_CHARACTERS:],
         )
         for stack, ranks in by_stack.items()
     ]
-    return tuple(sorted(groups, key=lambda each: (not each.is_odd, -len(each.ranks), each.ranks))[:MAX_GROUPS])
+    return tuple(sorted(groups, key=lambda each: (not each.is_outlier, -len(each.ranks), each.ranks))[:MAX_GROUPS])
 
 
 def main_stack(text: str) -> str:
@@ -51,7 +51,7 @@ def main_stack(text: str) -> str:
     return _ADDRESS.sub("0x", parts[-1]).strip()
 
 
-def _is_odd(ranks: Collection[int], sizes: Collection[int], at_fault: Collection[int]) -> bool:
+def _is_outlier(ranks: Collection[int], sizes: Collection[int], at_fault: Collection[int]) -> bool:
     if len(sizes) < 2:
         return False
     if min(sizes) < max(sizes):

@@ -14,7 +14,7 @@ from tests.support.inputs.job_events import event_data
 NODES = ("a", "b", "c", "d")
 HANG, KILL = 1, 2
 """Numbers of the incidents."""
-ODD_RANK = 3
+OUTLIER_RANK = 3
 LAST_STEP = 70
 _WAITING = """Thread 0x00007f{0:04x}aa (most recent call first):
   File "/usr/lib/python3.12/threading.py", line 359 in wait
@@ -54,13 +54,13 @@ class EventfulJob:
     async def hang(self) -> None:
         """Rank 3 hangs; generation 2 continues at step 18 from mirrors, and trains to step 40."""
         times = {"fault_s": 9.2, "seen_s": 12.2, "dead_s": 12.5, "decided_s": 12.6}
-        evidence = {"kind": "hang", "outlier_ranks": [ODD_RANK], "ranks": {}}
+        evidence = {"kind": "hang", "outlier_ranks": [OUTLIER_RANK], "ranks": {}}
         cause = {
             "id": "i1",
             "cause": "no rank moved on for 3 s",
             "reason": "hang",
             "evidence": evidence,
-            "rank": ODD_RANK,
+            "rank": OUTLIER_RANK,
         }
         base = {**cause, "node_id": "n1", "generation": 1, "at_step": 20}
         await self.incident(12.2, 1, base, times)
@@ -182,13 +182,13 @@ def generation(number: int, ranks: int, start_step: int, restore: dict[str, Any]
 
 
 def _seen(rank: int) -> dict[str, Any]:
-    is_odd = rank == ODD_RANK
+    is_outlier = rank == OUTLIER_RANK
     call = {
-        "group": "world", "first_rank": 0, "title": "data", "name": "all_reduce", "sequence": 40 if is_odd else 41,
-        "shapes": [[1024]], "types": ["float32"], "is_over": is_odd,
+        "group": "world", "first_rank": 0, "title": "data", "name": "all_reduce", "sequence": 40 if is_outlier else 41,
+        "shapes": [[1024]], "types": ["float32"], "is_over": is_outlier,
     }  # fmt: skip
     return {
-        "step": 20, "phase": "data" if is_odd else "backward", "stalled_s": 3.0, "exit_code": None, "error": None,
-        "uses": {}, "was_inspected": True, "stacks": (_READING if is_odd else _WAITING).format(rank), "pid": 100 + rank,
+        "step": 20, "phase": "data" if is_outlier else "backward", "stalled_s": 3.0, "exit_code": None, "error": None,
+        "uses": {}, "was_inspected": True, "stacks": (_READING if is_outlier else _WAITING).format(rank), "pid": 100 + rank,
         "usual_s": 0.2, "collectives": [call], "stdout": f"hello from {rank}\n", "stderr": "",
     }  # fmt: skip

@@ -13,12 +13,12 @@ async def test_the_story_is_a_bar_and_one_line_for_each_event(live: Any) -> None
     bar, legend, *entries = lines
     assert len(bar) == 63 and "".join(sign for sign, _ in groupby(bar)) == "·▒█✖█↕█✖█"
     assert "✖ RECOVERING" in legend and legend.endswith("32 s in all")
-    texts = [line.split("  ", 1)[1].strip() for line in entries]
+    texts = [line.strip().split("  ", 1)[1] for line in entries]
     assert texts[0].startswith("QUEUED (submitted)") and texts[-1] == "SUCCEEDED (completed)"
     expected = "generation 1: dp_shard=4 from step 0, to step 20, of which 2 were repeated later"
     assert expected in texts
     assert "generation 2: dp_shard=4 from step 18, state from mirror, to step 40" in texts
-    assert "checkpoint of step 50, 5.0 MB" in texts
+    assert any(text.startswith("checkpoint of step 50, ") for text in texts)
     assert any(text.startswith("incident 2: Rank 1 was killed by signal 9, after step 60") for text in texts)
     assert any(text.startswith("resize requested to dp_shard=8: more nodes arrived (by ") for text in texts)
 

@@ -49,10 +49,10 @@ function Stacks({ groups }: { groups: Findings["stacks"] }) {
       <h3>Stacks, ranks in the same place together</h3>
       <div class="story-stacks">
         {groups.map((group) => (
-          <figure key={group.ranks.join()} class={group.is_odd ? "odd" : ""}>
+          <figure key={group.ranks.join()} class={group.is_outlier ? "odd" : ""}>
             <figcaption>
               <b>{rankText(group.ranks)}</b>
-              {group.is_odd && <Badge tone="bad">odd one out</Badge>}
+              {group.is_outlier && <Badge tone="bad">odd one out</Badge>}
               <span class="quiet">{group.place || "did not answer"}</span>
             </figcaption>
             {/* biome-ignore lint/a11y/noNoninteractiveTabindex: long stacks scroll with the keyboard */}
@@ -85,9 +85,9 @@ function Ranks({ ranks }: { ranks: Findings["ranks"] }) {
           </thead>
           <tbody>
             {ranks.slice(0, SHOWN_RANKS).map((each) => (
-              <tr key={each.rank} aria-current={each.is_odd ? "true" : undefined}>
+              <tr key={each.rank} aria-current={each.is_outlier ? "true" : undefined}>
                 <td>
-                  {each.rank} {each.is_odd && <Badge tone="bad">odd</Badge>}
+                  {each.rank} {each.is_outlier && <Badge tone="bad">odd</Badge>}
                 </td>
                 <td>{each.node}</td>
                 <td>

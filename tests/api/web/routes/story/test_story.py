@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.inputs.eventful_job import HANG, KILL, LAST_STEP, NODES, ODD_RANK, run_eventful_job
+from tests.support.inputs.eventful_job import HANG, KILL, LAST_STEP, NODES, OUTLIER_RANK, run_eventful_job
 
 
 async def get(live: Any, path: str, status: int = 200) -> Any:
@@ -64,11 +64,11 @@ async def test_the_evidence_of_an_incident_names_the_odd_rank(live: Any) -> None
     job = await run_eventful_job(live)
     found = (await get(live, f"/v1/jobs/{job.id}/incidents/{HANG}"))["findings"]
     odd, rest = found["stacks"]
-    assert (odd["ranks"], odd["is_odd"], odd["place"]) == ([ODD_RANK], True, "read_batch (data.py:31)")
-    assert (rest["ranks"], rest["is_odd"]) == ([0, 1, 2], False), "addresses do not make stacks different"
+    assert (odd["ranks"], odd["is_outlier"], odd["place"]) == ([OUTLIER_RANK], True, "read_batch (data.py:31)")
+    assert (rest["ranks"], rest["is_outlier"]) == ([0, 1, 2], False), "addresses do not make stacks different"
     assert found["verdict"].startswith("Rank 3 did not enter all_reduce of 1024 float32, collective 41 of group data.")
     assert found["verdict"].endswith("ranks 0-2 are in all_reduce (distributed_c10d.py:2806).")
-    assert [(each["rank"], each["node"], each["is_odd"]) for each in found["ranks"]] == [
+    assert [(each["rank"], each["node"], each["is_outlier"]) for each in found["ranks"]] == [
         (0, "a", False), (1, "a", False), (2, "b", False), (3, "b", True),
     ]  # fmt: skip
     assert {"summary.txt", "ranks/3/stacks.txt", "nodes/a.json", "incident.json"} <= found["files"].keys()
@@ -101,6 +101,6 @@ async def test_the_clients_read_the_same(live: Any) -> None:
     story = await live.client(lambda client: client.story(job.id, points=10))
     assert len(story.progress) <= 10 and story.generations[1].restored_from == "mirror"
     detail = await live.client(lambda client: client.incident(job.id, HANG))
-    assert detail.findings.stacks[0].ranks == [ODD_RANK]
+    assert detail.findings.stacks[0].ranks == [OUTLIER_RANK]
     part = await live.client(lambda client: client.evidence_file(job.id, HANG, "summary.txt", limit=10))
     assert part.text == "incident 1" and part.next_offset == 10
