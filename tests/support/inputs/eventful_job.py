@@ -189,6 +189,6 @@ def _seen(rank: int) -> dict[str, Any]:
     }  # fmt: skip
     return {
         "step": 20, "phase": "data" if is_outlier else "backward", "stalled_s": 3.0, "exit_code": None, "error": None,
-        "uses": {}, "was_inspected": True, "stacks": (_READING if is_outlier else _WAITING).format(rank), "pid": 100 + rank,
-        "usual_s": 0.2, "collectives": [call], "stdout": f"hello from {rank}\n", "stderr": "",
+        "uses": {}, "was_inspected": True, "stacks": (_READING if is_outlier else _WAITING).format(rank),
+        "pid": 100 + rank, "usual_s": 0.2, "collectives": [call], "stdout": f"hello from {rank}\n", "stderr": "",
     }  # fmt: skip
