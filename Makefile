@@ -6,7 +6,7 @@ CONSOLE := console/dist/index.html
 CONSOLE_SOURCES := $(shell find console -type f -not -path '*/node_modules/*' -not -path 'console/dist/*' -not -name schema.ts)
 READY := $(STAMP) $(CONSOLE)
 
-.PHONY: help setup demo test test-more test-all test-alone test-waiting fuzz contract mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-api bench-resize bench-console bench-prediction gpu gpu-bundle clean
+.PHONY: help setup demo screenshots test test-more test-all test-alone test-waiting fuzz contract mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-api bench-resize bench-console bench-prediction gpu gpu-bundle clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -21,6 +21,9 @@ $(CONSOLE): $(CONSOLE_SOURCES) docs/openapi.json | $(STAMP)
 
 demo: $(READY) ## train on text, kill a rank half-way, compare with an undisturbed run (3 minutes)
 	@$(BIN)/python -m regroup.api.cli demo
+
+screenshots: $(READY) ## pictures of the console for README and docs, from a run with a killed rank; needs Chromium (2 minutes)
+	@$(BIN)/python -m docs.generators.screenshots
 
 # The processes of tests read compiled modules, as those of an installed package do.
 export PYTHONDONTWRITEBYTECODE :=

@@ -54,6 +54,7 @@ from regroup.api.web.routes.dependencies import TOKEN
 from regroup.api.web.routes.history import curves, diff
 from regroup.api.web.routes.inspection import logs, ranks
 from regroup.api.web.routes.reports import reliability, server_settings
+from regroup.api.web.routes.story import story
 from regroup.api.web.routes.summaries import overview
 from regroup.api.web.stream_access import StreamAccess
 from regroup.api.web.yaml_bodies import YamlBodies
@@ -69,6 +70,7 @@ _ROUTERS = (
     suspend.router,
     job_plan.router,
     evidence.router,
+    story.router,
     ranks.router,
     logs.router,
     streams.router,

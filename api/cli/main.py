@@ -94,6 +94,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
             inspect.events,
             inspect.ledger,
             watch.changes,
+            evidence.story,
             evidence.evidence,
         ),
     ),

@@ -23,6 +23,7 @@ from regroup.api.client.async_identity_methods import AsyncIdentityMethods
 from regroup.api.client.async_page_methods import AsyncPageMethods
 from regroup.api.client.async_report_methods import AsyncReportMethods
 from regroup.api.client.async_secret_methods import AsyncSecretMethods
+from regroup.api.client.async_story_methods import AsyncStoryMethods
 from regroup.api.client.async_usage_methods import AsyncUsageMethods
 from regroup.api.client.client import DEFAULT_URL, PATIENCE_S
 from regroup.api.client.connection.address import server_url
@@ -55,6 +56,7 @@ class AsyncClient(
     AsyncPageMethods,
     AsyncReportMethods,
     AsyncSecretMethods,
+    AsyncStoryMethods,
     AsyncUsageMethods,
 ):
     """One server.

@@ -34,6 +34,7 @@ from regroup.api.client.page_methods import PageMethods
 from regroup.api.client.report_methods import ReportMethods
 from regroup.api.client.restart_check import RestartVerdict
 from regroup.api.client.secret_methods import SecretMethods
+from regroup.api.client.story_methods import StoryMethods
 from regroup.api.client.usage_methods import UsageMethods
 from regroup.api.schemas import history
 from regroup.api.schemas import jobs as schemas
@@ -61,6 +62,7 @@ class Client(
     PageMethods,
     ReportMethods,
     SecretMethods,
+    StoryMethods,
     UsageMethods,
 ):
     """One server.

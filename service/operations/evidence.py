@@ -53,40 +53,41 @@ async def find_incident(store: Store, job: JobRow, number: int) -> IncidentRecor
 
 async def stream_bundle(records: IncidentRecords) -> AsyncGenerator[bytes]:
     """Yield the zip in pieces, one per node. Its `summary.txt` lists the files that are missing."""
-    data = records.incident.data
     stream = _Stream()
     nodes: list[Mapping[str, Any]] = []
-    missing = dict(data.get("evidence_missing") or {})
+    missing = dict[str, str]()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        await asyncio.to_thread(_add_files, archive, _documents(records))  # compression grows with the ranks
-        for node_id, node_name in _node_names(records).items():
-            if node_name in missing:
+        await asyncio.to_thread(_add_files, archive, document_files(records))  # compression grows with the ranks
+        for node in node_names(records).items():
+            evidence = await read_node(records, *node)
+            if isinstance(evidence, str):
+                missing[node[1]] = evidence
                 continue
-            if data.get("evidence_bytes") is None:
-                missing[node_name] = _PENDING
-                continue
-            uri = posixpath.join(records.job.storage_uri, "evidence", records.incident.id, f"{node_id}.json")
-            try:
-                evidence = await asyncio.to_thread(_read, uri)
-            except FileNotFoundError:
-                missing[node_name] = f"{uri} does not exist"
-                continue
-            except (OSError, ImportError, ValueError) as error:
-                missing[node_name] = f"the server cannot read {uri}: {type(error).__name__}: {error}"
-                continue
-            await asyncio.to_thread(_add_files, archive, _files(evidence))
-            nodes.append(_without(evidence, *_TEXTS))
+            await asyncio.to_thread(_add_files, archive, node_files(evidence))
+            nodes.append(without_texts(evidence))
             yield stream.read_pieces()
-        archive.writestr("summary.txt", summary_text(records.number, data, nodes, missing))
+        archive.writestr("summary.txt", summary_text(records.number, records.incident.data, nodes, missing))
     yield stream.read_pieces()
 
 
-def _add_files(archive: zipfile.ZipFile, files: Iterator[tuple[str, str]]) -> None:
-    for name, text in files:
-        archive.writestr(name, text)
+async def read_node(records: IncidentRecords, node_id: str, node_name: str) -> dict[str, Any] | str:
+    """Return the evidence of a node, or the reason why it is missing."""
+    data = records.incident.data
+    if reason := (data.get("evidence_missing") or {}).get(node_name):
+        return str(reason)
+    if data.get("evidence_bytes") is None:
+        return _PENDING
+    uri = posixpath.join(records.job.storage_uri, "evidence", records.incident.id, f"{node_id}.json")
+    try:
+        return await asyncio.to_thread(_read, uri)
+    except FileNotFoundError:
+        return f"{uri} does not exist"
+    except (OSError, ImportError, ValueError) as error:
+        return f"the server cannot read {uri}: {type(error).__name__}: {error}"
 
 
-def _documents(records: IncidentRecords) -> Iterator[tuple[str, str]]:
+def document_files(records: IncidentRecords) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each file from the database."""
     yield "incident.json", json.dumps({**records.incident.data, "number": records.number}, indent=1)
     yield "spec.json", json.dumps(records.job.spec, indent=1)
     for generation in records.generations:
@@ -94,29 +95,38 @@ def _documents(records: IncidentRecords) -> Iterator[tuple[str, str]]:
     yield "events.jsonl", "".join(json.dumps(asdict(event)) + "\n" for event in records.events)
 
 
-def _node_names(records: IncidentRecords) -> dict[str, str]:
-    """Return the nodes of the generation that the incident ended, as id → name."""
-    ended = records.incident.data.get("generation")
-    ranks = [rank for generation in records.generations if generation.number == ended for rank in generation.ranks]
-    return {rank["node_id"]: rank["node_name"] for rank in ranks}
-
-
-def _files(evidence: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def node_files(evidence: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each file of a node."""
     for rank, entry in evidence["ranks"].items():
         for kind in _TEXTS:
             if entry.get(kind):
                 yield f"ranks/{rank}/{kind}.txt", entry[kind]
         if entry.get("collectives"):
             yield f"ranks/{rank}/collectives.jsonl", "".join(json.dumps(each) + "\n" for each in entry["collectives"])
-    yield f"nodes/{evidence['node']}.json", json.dumps(_without(evidence, *_TEXTS, "collectives"), indent=1)
+    yield f"nodes/{evidence['node']}.json", json.dumps(without_texts(evidence, "collectives"), indent=1)
 
 
-def _without(evidence: Mapping[str, Any], *excluded: str) -> dict[str, Any]:
-    """Return a node's evidence without these fields of each rank."""
+def node_names(records: IncidentRecords) -> dict[str, str]:
+    """Return the nodes of the generation that the incident ended, as id → name."""
+    ended = records.incident.data.get("generation")
+    ranks = [rank for generation in records.generations if generation.number == ended for rank in generation.ranks]
+    names = {rank["node_id"]: rank["node_name"] for rank in ranks}
+    missing = records.incident.data.get("evidence_missing") or {}
+    return names | {name: name for name in missing if name not in names.values()}
+
+
+def without_texts(evidence: Mapping[str, Any], *others: str) -> dict[str, Any]:
+    """Return a node's evidence without the texts and these other fields of each rank."""
+    excluded = (*_TEXTS, *others)
     ranks = {
         rank: {key: entry[key] for key in entry if key not in excluded} for rank, entry in evidence["ranks"].items()
     }
     return {**evidence, "ranks": ranks}
+
+
+def _add_files(archive: zipfile.ZipFile, files: Iterator[tuple[str, str]]) -> None:
+    for name, text in files:
+        archive.writestr(name, text)
 
 
 def _read(uri: str) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from regroup.service.operations.probes import Probes
 from regroup.service.operations.projects import Projects
 from regroup.service.operations.reports.reliability import Reliability
 from regroup.service.operations.secrets import Secrets
+from regroup.service.operations.story.stories import Stories
 from regroup.service.operations.streams.change_stream import ChangeStream
 from regroup.service.operations.streams.followers import Followers
 from regroup.service.operations.submissions import Submissions
@@ -135,6 +136,11 @@ class Services:
     def jobs(self) -> Jobs:
         """Use cases of jobs."""
         return Jobs(self.store, self.clock, self.positions, self.followers)
+
+    @cached_property
+    def stories(self) -> Stories:
+        """Use cases of stories of jobs."""
+        return Stories(self.store, self.clock)
 
     @cached_property
     def submissions(self) -> Submissions:

@@ -26,7 +26,7 @@ _LOST_CLASSES = (TimeClass.RECOVERING, TimeClass.RECOMPUTE, TimeClass.DETECTING,
 _HIGH_STALL = 0.02  # the budget of snapshots and checkpoints together
 _SLOW = 1.5
 
-_ADVICE_BY_REASON = {
+ADVICE_BY_REASON = {
     Reason.USER_ERROR: "The training code raised an exception; the traceback is in `error`. Fix the code and resubmit.",
     Reason.DESYNC: "Ranks of one group called different collectives. Find a branch near the calls in the message that "
     "not all ranks execute. The stacks in the incident's evidence show the position of each rank.",
@@ -56,6 +56,7 @@ _ADVICE_BY_REASON = {
     Reason.CANCELLED_BY_USER: "A user cancelled the job. Resubmit with `resume_from` to continue from its last "
     "checkpoint.",
 }
+"""Reason for the end of a job → what to do."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ def _advice(
             f"`regroup release {job.id}` releases its nodes.",
         ]
     if job.state.is_terminal or job.is_held:
-        return advice + [text for reason, text in _ADVICE_BY_REASON.items() if job.reason == reason]
+        return advice + [text for reason, text in ADVICE_BY_REASON.items() if job.reason == reason]
     lost_s = sum(seconds[kind] for kind in _LOST_CLASSES)
     if incidents and lost_s > _HIGH_LOSS * allocated_s(seconds):
         causes = ", ".join(sorted({item.cause for item in incidents}))

@@ -55,6 +55,7 @@ from regroup.service.store.rows.records import (
 from regroup.service.store.rows.reported_conditions import Reported
 from regroup.service.store.schema.tables import allocations, checkpoints
 from regroup.service.store.secrets.secret_store import SecretStore
+from regroup.service.store.story import StoryStore
 from regroup.service.store.submissions import SubmissionStore
 from regroup.service.store.transactions import leases
 from regroup.service.store.transactions.change_notifier import Changes
@@ -75,6 +76,7 @@ class Store:
         self.nodes = NodeStore(database, self.changes)
         self.notices = NoticeStore(database)
         self.curves = CurveStore(database)
+        self.stories = StoryStore(database)
         self.predictions = PredictionStore(database, self.changes)
         self.identities = IdentityStore(database)
         self.audit = AuditStore(database)

@@ -16,6 +16,8 @@ from typing import Any
 
 from regroup.api.cli.demo.report import Run, summary, unigram_entropy, write
 from regroup.api.cli.spec_input.spec_file import read_spec
+from regroup.api.client.client import Client
+from regroup.api.client.console_link import console_link
 from regroup.api.client.discovery import connect, feed
 from regroup.api.live.display import Lines, Screen, display
 from regroup.api.live.follow import follow
@@ -95,7 +97,7 @@ def _run_twice(specs: Plan, server: "subprocess.Popen[bytes]", state: Path, dire
             server, state, _view(specs.disturbed, f"starting Ray with {_NODES} local nodes, and the server"), out
         )
         served = time.monotonic() - started_s
-        disturbed = _run(url, own_token(state), specs.disturbed, out)
+        disturbed = _run(url, own_token(state), specs.disturbed, out, shows_story=True)
         control = _run(url, own_token(state), specs.control, out)
     data = specs.disturbed["workload"]["data"]
     entropy = unigram_entropy(data["train"], data["validation"])
@@ -105,12 +107,19 @@ def _run_twice(specs: Plan, server: "subprocess.Popen[bytes]", state: Path, dire
     return figures
 
 
-def _run(url: str, token: str, spec: Mapping[str, Any], out: Screen | Lines) -> Run:
+def _run(url: str, token: str, spec: Mapping[str, Any], out: Screen | Lines, *, shows_story: bool = False) -> Run:
     started_s = time.monotonic()
     with connect(url, token=token, patient=True) as client:
         job = client.submit(dict(spec))
+        if shows_story:
+            print(f"its story, in a browser while this runs: {story_link(client, job.id)}", flush=True)
         view = follow(feed(client, job.id), _view(spec, ""), out)
         return Run(client.get(job.id).model_dump(mode="json"), view, time.monotonic() - started_s)
+
+
+def story_link(client: Client, job_id: str) -> str:
+    """Return the address of the story of a job. It signs a browser in, once, within ten minutes."""
+    return console_link(client.url, client.session_link(), f"jobs/{job_id}/story")
 
 
 def _view(spec: Mapping[str, Any], activity: str) -> JobView:

@@ -20,6 +20,8 @@ from regroup.api.schemas import history
 from regroup.api.schemas import jobs as schemas
 from regroup.api.schemas.resize import JobSizes
 from regroup.api.schemas.stacks import RankStack, Stacks
+from regroup.api.schemas.story.incident import EvidencePart, IncidentDetail
+from regroup.api.schemas.story.story import Story
 
 
 def jobs(
@@ -62,6 +64,27 @@ def incidents(job: str, project: str) -> Request[list[schemas.Incident]]:
         return to_model(history.IncidentList)(response).incidents
 
     return Request("GET", url_path("jobs", job, "incidents"), parse, params={"project": project})
+
+
+def story(job: str, project: str, points: int) -> Request[Story]:
+    """Get the course of a job."""
+    params: Params = {"project": project, "points": points}
+    return Request("GET", url_path("jobs", job, "story"), to_model(Story), params=params)
+
+
+def incident(job: str, number: int, project: str) -> Request[IncidentDetail]:
+    """Get an incident of a job."""
+    path = url_path("jobs", job, "incidents", number)
+    return Request("GET", path, to_model(IncidentDetail), params={"project": project})
+
+
+def evidence_file(
+    job: str, number: int, name: str, project: str, *, offset: int, limit: int | None
+) -> Request[EvidencePart]:
+    """Get a part of a file of the evidence of an incident."""
+    path = url_path("jobs", job, "incidents", number, "file")
+    params: Params = {"project": project, "name": name, "offset": offset, "limit": limit}
+    return Request("GET", path, to_model(EvidencePart), params=params)
 
 
 def evidence(job: str, number: int, project: str) -> Request[bytes]:

@@ -1,9 +1,8 @@
 """Tools that read the history of a job: events, steps, incidents, evidence, generations, checkpoints."""
 
 import asyncio
-import io
 import time
-import zipfile
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -14,8 +13,9 @@ from regroup.api.mcp.calls.parameters import Count, IncidentNumber, InProject, J
 from regroup.api.mcp.calls.tool import reads
 from regroup.api.schemas.history import Checkpoint, CheckpointVerification, Event, Ledger
 from regroup.api.schemas.jobs import Incident
+from regroup.api.schemas.story.incident import IncidentDetail
+from regroup.api.schemas.story.story import GenerationSpan, Mark, StateSpan
 from regroup.api.schemas.wire import Wire
-from regroup.service.domain.errors import NotFoundError
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
 
@@ -76,6 +76,22 @@ class Evidence(Wire):
     """Offset of the next part; the size of the file at its end."""
     resource: str
     """Resource with the whole zip file."""
+
+
+class StoryOfJob(Wire):
+    """Course of a job over time, the oldest entries first."""
+
+    from_s: float
+    until_s: float
+    is_over: bool
+    states: list[StateSpan]
+    generations: list[GenerationSpan]
+    incidents: list[str]
+    """Course of each incident in words."""
+    marks: list[Mark]
+    """Requests, changes of nodes and observations."""
+    counts: dict[str, int]
+    """Number of `generations`, `incidents` and `checkpoints` in all."""
 
 
 class GenerationLine(Wire):
@@ -177,19 +193,34 @@ async def read_evidence(
     project: Project = "default",
 ) -> Evidence:
     """Read a file of the evidence of an incident: stacks, output, exit codes. `files` lists what there is."""
-    data = await caller.client.evidence(job, number, project=project)
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        files = {each.filename: each.file_size for each in archive.infolist() if not each.is_dir()}
-        if file not in files:
-            raise NotFoundError(f"the evidence has no file {file!r}; files: {', '.join(sorted(files)[:50])}")
-        with archive.open(file) as opened:
-            opened.seek(min(offset, files[file]))
-            part = opened.read(_EVIDENCE_BYTES)
-    while not fits(part.decode(errors="replace")):
-        part = part[: len(part) // 2]
+    detail = await caller.client.incident(job, number, project=project)
+    limit = _EVIDENCE_BYTES
+    read = partial(caller.client.evidence_file, job, number, file, offset=offset, project=project)
+    while not fits((part := await read(limit=limit)).text):
+        limit //= 2
     return Evidence(
-        files=files, file=file, text=part.decode(errors="replace"), offset=offset, next_offset=offset + len(part),
+        files=detail.findings.files, file=file, text=part.text, offset=offset, next_offset=part.next_offset,
         resource=f"regroup://jobs/{job}/incidents/{number}/evidence",
+    )  # fmt: skip
+
+
+@reads("Explain an incident")
+async def explain_incident(
+    caller: Caller, job: Job, number: IncidentNumber, project: Project = "default"
+) -> IncidentDetail:
+    """Explain an incident: its course, its cost, the remedy, the ranks by equal stacks, and the odd one."""
+    return await caller.client.incident(job, number, project=project)
+
+
+@reads("Tell the story of a job")
+async def get_story(caller: Caller, job: Job, limit: Count = 50, project: Project = "default") -> StoryOfJob:
+    """Return the course of a job over time: states, generations, incidents and requests, the newest ones."""
+    found = await caller.client.story(job, points=2, project=project)
+    return StoryOfJob(
+        from_s=found.from_s, until_s=found.until_s, is_over=found.is_over,
+        states=found.states[-limit:], generations=found.generations[-limit:],
+        incidents=[each.summary for each in found.incidents[-limit:]], marks=found.marks[-limit:],
+        counts=found.counts,
     )  # fmt: skip
 
 

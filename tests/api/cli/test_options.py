@@ -32,6 +32,7 @@ IN_A_PROJECT = [
     "events",
     "checkpoints",
     "evidence",
+    "story",
     "stacks",
     "cancel",
 ]

@@ -57,10 +57,10 @@ def run(*arguments: str) -> int | str | None:
 
 def test_the_list_of_commands() -> None:
     assert [verb.__name__ for _, verbs in VERBS for verb in verbs] == [
-        "overview", "jobs", "get", "why", "watch", "logs", "ranks", "stacks", "exec",
         "serve", "down", "demo", "gateway", "submit", "run", "validate", "resize", "sizes", "suspend", "resume",
         "budget", "cancel", "release",
-        "curves", "diff", "steps", "events", "ledger", "changes", "evidence",
+        "overview", "jobs", "get", "why", "watch", "logs", "ranks", "stacks", "exec",
+        "curves", "diff", "steps", "events", "ledger", "changes", "story", "evidence",
         "checkpoints", "verify", "pin", "unpin", "export",
         "nodes", "clusters", "cordon", "uncordon", "drain", "undrain", "topology",
         "usage", "reliability", "settings",

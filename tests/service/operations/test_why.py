@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
-from regroup.service.operations.why import _ADVICE_BY_REASON, Why
+from regroup.service.operations.why import ADVICE_BY_REASON, Why
 from regroup.service.operations.why import explain as explain_whole
 from regroup.service.policy.accounting import StateMark, TimeClass, seconds_by_class
 from regroup.service.store.rows.records import STEPS_COUNTED, Condition, Incident, JobRow, Step
@@ -83,7 +83,7 @@ def test_a_job_that_became_slow_gets_advice():
 
 
 def test_every_failure_reason_has_advice():
-    assert set(_ADVICE_BY_REASON) == {
+    assert set(ADVICE_BY_REASON) == {
         reason for reason, state in TERMINAL_BY_REASON.items() if state is not JobState.SUCCEEDED
     }
 

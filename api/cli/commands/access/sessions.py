@@ -33,19 +33,17 @@ SessionId = Annotated[
 def console(page: Page = "", no_browser: NoBrowser = False, server: Server = None, as_json: AsJson = False) -> None:
     """Open the console in a browser and sign in, with a link that is valid once and for ten minutes."""
     import webbrowser
-    from urllib.parse import quote
 
     from regroup.api.cli.common.connection import connect
     from regroup.api.client.connection.address import socket_path
+    from regroup.api.client.console_link import console_link
     from regroup.service.domain.errors import ForbiddenError
 
     with connect(server) as client:
         if socket_path(client.url) is not None:
             raise ForbiddenError(f"browsers cannot connect to {client.url}; let the server listen on an address")
         link = client.session_link()
-    url = f"{client.url}{link.path}"
-    if page:
-        url += f"&page={quote(page.removeprefix('/console').lstrip('/'), safe='')}"
+    url = console_link(client.url, link, page)
     if as_json:
         print_json({"url": url, "expires_at": link.expires_at})
         return

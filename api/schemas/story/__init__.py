@@ -1,0 +1,1 @@
+"""Wire models of the story of a job and of its incidents."""

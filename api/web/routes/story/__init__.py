@@ -1,0 +1,1 @@
+"""Routes of the story of a job and of its incidents."""
