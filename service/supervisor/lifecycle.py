@@ -12,6 +12,7 @@ import traceback
 
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.job_events import StateChanged, SupervisorPhase, decoded, encode
+from regroup.service.domain.rank_map import RankMap
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.recovery.budget import RecoveryDecision
 from regroup.service.policy.recovery.classify import ZYGOTE_RANK
@@ -251,7 +252,7 @@ class Lifecycle:
     async def _next_generation(self, cause: str, source: RestoreSource) -> GenerationMonitor:
         """Write the record of the next generation, then form its ranks."""
         generation = await self._generations.create(
-            Generation(0, self.payload.layout, self.payload.places(), source, cause)
+            Generation(0, self.payload.layout, RankMap.of(self.payload.places()), source, cause)
         )
         self._state.enter_phase(SupervisorPhase.FORMING, None, "forming ranks", generation.number)
         monitor = self._monitor = GenerationMonitor(

@@ -253,7 +253,7 @@ class RecoveryRun:
 
     def _nodes_of(self, generation: int) -> dict[str, str]:
         formed = (each for each in self._generations.past if each.number == generation)
-        return {place.node_id: place.node_name for each in formed for place in each.ranks}
+        return {node.node_id: node.node_name for each in formed for node in each.ranks.nodes}
 
     async def _scan_briefly(self) -> AgentError | None:
         """Scan durable storage for a short time, because state in memory must not wait for it. Return its error."""

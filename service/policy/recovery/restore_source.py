@@ -63,16 +63,24 @@ class RestoreSource:
         """The recovery action that this source implies."""
         return RecoveryAction.RESPAWN if self.kind is RestoreKind.MEMORY else RecoveryAction.DISK
 
-    def shards_to_fetch(self, node_id: str, ranks: Sequence[int] | None = None) -> dict[int, str]:
-        """Return rank → node from which its shard must be copied to `node_id`.
+    def shards_to_fetch(self, ranks_on: Mapping[str, Sequence[int]]) -> dict[str, dict[int, str]]:
+        """Return node → rank → node from which the shard of that rank must be copied to the first node.
 
         Args:
-            ranks: ranks that will run there; all if None.
+            ranks_on: node → ranks that will run there.
         """
+        holders = dict(self.fetch)
         if not self.world_size:
-            return {rank: node for rank, node in self.fetch if ranks is None or rank in ranks}
-        here = {rank for rank, node in self.fetch if node == node_id}
-        return {rank: node for rank, node in self.fetch if rank not in here}
+            return {
+                node: {rank: holders[rank] for rank in ranks if rank in holders} for node, ranks in ranks_on.items()
+            }
+        here: dict[str, set[int]] = {}
+        for rank, node in self.fetch:
+            here.setdefault(node, set()).add(rank)
+        return {
+            node: {rank: holder for rank, holder in holders.items() if rank not in here.get(node, ())}
+            for node in ranks_on
+        }
 
 
 def choose_recovery_action(

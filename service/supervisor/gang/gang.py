@@ -152,10 +152,12 @@ class Gang:
             AgentLostError, AgentError: a node could not start its ranks.
         """
         nodes, source = generation.nodes, generation.source
+        ranks_on = {node: [place.rank for place in generation.on(node)] for node in nodes}
+        fetched = source.shards_to_fetch(ranks_on)
         restore = Restore(source.kind, source.step, source.generation, source.uri, source.world_size)
         address, addresses = await gather_all((
             self.agents.agent(nodes[0], timeout_s=FORM_TIMEOUT_S).start_store(generation.number),
-            self.transfer_addresses(holder for node in nodes for holder in source.shards_to_fetch(node).values()),
+            self.transfer_addresses({holder for of_node in fetched.values() for holder in of_node.values()}),
         ))  # fmt: skip
         common = replace(
             join,
@@ -184,8 +186,7 @@ class Gang:
                 )
                 for place in places
             ]
-            ranks = [place.rank for place in places]
-            mine = {rank: addresses[holder] for rank, holder in source.shards_to_fetch(node, ranks).items()}
+            mine = {rank: addresses[holder] for rank, holder in fetched[node].items()}
             timeout_s = RESTORE_TIMEOUT_S if source.kind is RestoreKind.CHECKPOINT or mine else FORM_TIMEOUT_S
             await self._send_secrets(node)
             await self.agents.agent(node, timeout_s=timeout_s).form_ranks(joins, devices, mine)

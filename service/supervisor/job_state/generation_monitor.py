@@ -172,7 +172,7 @@ class GenerationMonitor:
 
     def classify(self) -> Cause:
         """Return why the generation broke."""
-        names = {place.node_id: place.node_name for place in self.generation.ranks}
+        names = {node.node_id: node.node_name for node in self.generation.ranks.nodes}
         losses = tuple(self.losses.values())
         cause = classify_failure(self.failures, self.exits, losses, self.detected_cause, names)
         places = {place.rank: place.node_id for place in self.generation.ranks}

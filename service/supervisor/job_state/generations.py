@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from regroup.service.domain.job_events import GenerationStarted, RankPlace
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.rank_map import RankMap
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 
 
@@ -32,7 +33,7 @@ class Generation:
 
     number: int
     layout: Layout
-    ranks: tuple[RankPlace, ...]
+    ranks: RankMap
     source: RestoreSource
     cause: str
     """Why it was formed: `start` or the reason that ended the one before."""
@@ -45,11 +46,11 @@ class Generation:
     @property
     def nodes(self) -> tuple[str, ...]:
         """Nodes in rank order."""
-        return tuple(dict.fromkeys(place.node_id for place in self.ranks))
+        return tuple(dict.fromkeys(node.node_id for node in self.ranks.nodes))
 
     def on(self, node_id: str) -> tuple[RankPlace, ...]:
         """Return the ranks on one node."""
-        return tuple(place for place in self.ranks if place.node_id == node_id)
+        return self.ranks.on(node_id)
 
     def to_event(self) -> GenerationStarted:
         """Return the event of its start."""
@@ -57,15 +58,21 @@ class Generation:
             number=self.number,
             layout=self.layout.to_json(),
             world_size=len(self.ranks),
-            ranks=self.ranks,
+            ranks=tuple(self.ranks),
             start_step=self.start_step,
             restore=asdict(self.source),
             cause=self.cause,
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
+        """Return plain data. It contains each node once, and grows little with each rank."""
+        return {
+            "number": self.number,
+            "layout": asdict(self.layout),
+            "ranks": self.ranks.to_json(),
+            "source": asdict(self.source),
+            "cause": self.cause,
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Generation":
@@ -76,7 +83,7 @@ class Generation:
         return cls(
             data["number"],
             Layout(**data["layout"]),
-            tuple(RankPlace(**place) for place in data["ranks"]),
+            RankMap.from_json(data["ranks"]),
             replace(RestoreSource(**source), fetch=fetch),
             data["cause"],
         )

@@ -2,6 +2,7 @@
 
 from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.rank_map import RankMap
 from regroup.service.domain.states import Reason
 from regroup.service.policy.detection.node_quarantine import NodeEventKind, node_event_kind_of
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
@@ -16,7 +17,9 @@ def condition(what: str, message: str) -> Note:
 
 def make_monitor() -> GenerationMonitor:
     places = tuple(RankPlace(rank, node, node, "h", 0, 0) for rank, node in enumerate("ab"))
-    return GenerationMonitor(Generation(1, Layout(dp_shard=2), places, RestoreSource(RestoreKind.NONE), "start"))
+    return GenerationMonitor(
+        Generation(1, Layout(dp_shard=2), RankMap.of(places), RestoreSource(RestoreKind.NONE), "start")
+    )
 
 
 def test_a_lost_device_of_a_node_is_the_cause_of_the_death_of_its_rank() -> None:

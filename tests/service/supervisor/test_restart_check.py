@@ -4,6 +4,7 @@ import pytest
 
 from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.rank_map import RankMap
 from regroup.service.domain.states import Reason
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.supervisor.job_state.event_log import EventLog
@@ -31,7 +32,7 @@ class Checked:
 
 def monitor(number: int, source: RestoreSource = RestoreSource(RestoreKind.NONE)) -> GenerationMonitor:  # noqa: B008
     places = tuple(RankPlace(rank, "n", "n", "10.0.0.1", rank, 0) for rank in range(2))
-    return GenerationMonitor(Generation(number, Layout(dp_shard=2), places, source, "start"))
+    return GenerationMonitor(Generation(number, Layout(dp_shard=2), RankMap.of(places), source, "start"))
 
 
 def train_steps(monitor: GenerationMonitor, digest: str = "a", *, stops: bool) -> GenerationMonitor:

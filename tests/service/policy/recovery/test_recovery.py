@@ -240,8 +240,8 @@ def test_after_a_resize_each_node_fetches_all_shards() -> None:
     more = {0: "a", 1: "a", 2: "b"}
     source = choose_restore_source([*shards(8), *shards(8, nodes={1: "c"}), *shards(9)[:1]], [], {1: 0}, more)
     assert source == RestoreSource(RestoreKind.MEMORY, 8, 1, fetch=((0, "a"), (1, "b"), (1, "c")), world_size=2)
-    assert source.shards_to_fetch("a") == {1: "c"} and source.shards_to_fetch("b") == {0: "a"}
-    assert source.shards_to_fetch("d") == {0: "a", 1: "c"}
+    ranks_on = {"a": [0, 1], "b": [2], "d": [3]}
+    assert source.shards_to_fetch(ranks_on) == {"a": {1: "c"}, "b": {0: "a"}, "d": {0: "a", 1: "c"}}
     assert (
         choose_restore_source([*shards(8), *shards(7)], [SavedCheckpoint("u", 1, 9)], {1: 0}, more).kind == "checkpoint"
     )
@@ -338,3 +338,8 @@ def test_the_loss_of_an_agent_names_its_node() -> None:
     cause = classify_failure([], [], [AgentLoss("6e0f5a61c2", 1.0)], names={"6e0f5a61c2": "local-2"})
     assert cause.summary == "agent on node local-2 lost"
     assert classify_failure([], [], [AgentLoss("6e0f5a61c2", 1.0)]).summary == "agent on node 6e0f5a61 lost"
+
+
+def test_a_node_fetches_the_shards_of_its_own_ranks_only() -> None:
+    source = RestoreSource(RestoreKind.MEMORY, 8, 1, fetch=((1, "c"), (2, "a")))
+    assert source.shards_to_fetch({"a": [0, 1], "b": [2], "c": [3]}) == {"a": {1: "c"}, "b": {2: "a"}, "c": {}}

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.rank_map import RankMap
 from regroup.service.domain.states import Reason
 from regroup.service.policy.recovery.classify import Cause
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
@@ -73,7 +74,9 @@ class Rig:
     async def train(self, incident: Incident) -> None:
         """Commit the first step of the generation after an incident."""
         incident.next_generation = incident.generation + 1
-        formed = Generation(incident.next_generation, Layout(), (), RestoreSource(RestoreKind.NONE), "rank_exit")
+        formed = Generation(
+            incident.next_generation, Layout(), RankMap.of(()), RestoreSource(RestoreKind.NONE), "rank_exit"
+        )
         await self.state.record_first_step(GenerationMonitor(formed, first_step_s=9.0))
 
     async def revisions(self) -> list[SupervisorEvent]:

@@ -4,6 +4,7 @@ import pytest
 
 from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.rank_map import RankMap
 from regroup.service.policy.detection.hang import hang_policy_for
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.supervisor.gang.gang import Gang
@@ -21,7 +22,7 @@ async def test_the_duration_of_an_earlier_first_step_comes_from_the_agents(
 ) -> None:
     place = RankPlace(0, "node-0", "n0", "h", 0, 0)
     monitor = GenerationMonitor(
-        Generation(3, Layout(dp_shard=1), (place,), RestoreSource(RestoreKind.NONE), "rank_exit")
+        Generation(3, Layout(dp_shard=1), RankMap.of((place,)), RestoreSource(RestoreKind.NONE), "rank_exit")
     )
     detector = HangDetector(Gang(FakeNodes({}), {}), hang_policy_for("builtin", None, None))
     activity = RankActivity(5, "forward", 600.0, 600.0, 0, 0.0, earlier_first_s=earlier_first_s)

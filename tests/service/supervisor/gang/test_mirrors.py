@@ -9,6 +9,7 @@ import pytest
 
 from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.rank_map import RankMap
 from regroup.service.policy.recovery import mirror_memory
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.ports.agents import AgentLostError
@@ -83,7 +84,7 @@ class Rig:
     def generation(self, number: int) -> GenerationMonitor:
         places = tuple(RankPlace(rank, node, node, "h", 0, 0) for rank, node in enumerate(PAIRS))
         return GenerationMonitor(
-            Generation(number, Layout(dp_shard=2), places, RestoreSource(RestoreKind.NONE), "start")
+            Generation(number, Layout(dp_shard=2), RankMap.of(places), RestoreSource(RestoreKind.NONE), "start")
         )
 
     def complete_step(self) -> None:

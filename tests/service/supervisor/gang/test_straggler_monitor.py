@@ -2,6 +2,7 @@
 
 from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.rank_map import RankMap
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.gang.straggler_monitor import StragglerMonitor
@@ -13,7 +14,7 @@ from tests.support.doubles.memory_records import Records
 
 def generation(number: int) -> Generation:
     places = tuple(RankPlace(rank, f"id-{rank}", f"node-{rank}", "10.0.0.1", 0, 0) for rank in range(3))
-    return Generation(number, Layout(dp_shard=3), places, RestoreSource(RestoreKind.NONE), "start")
+    return Generation(number, Layout(dp_shard=3), RankMap.of(places), RestoreSource(RestoreKind.NONE), "start")
 
 
 def activities(*seconds: float, ready_s: float = 0.0) -> dict[int, RankActivity]:

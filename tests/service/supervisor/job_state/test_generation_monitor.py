@@ -5,6 +5,7 @@ import pytest
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.rank_map import RankMap
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.job_state.generations import Generation
@@ -18,7 +19,7 @@ RAISED = Failed(0, 1, RankError(ErrorClass.USER, "ValueError", "no", "", 1, "for
 def monitor(*disable_detectors: Detector) -> GenerationMonitor:
     place = RankPlace(0, "n", "n", "10.0.0.1", 0, 0)
     return GenerationMonitor(
-        Generation(1, Layout(dp_shard=1), (place,), RestoreSource(RestoreKind.NONE), "start"),
+        Generation(1, Layout(dp_shard=1), RankMap.of((place,)), RestoreSource(RestoreKind.NONE), "start"),
         disable_detectors=disable_detectors,
     )
 

@@ -1,0 +1,69 @@
+"""The compact map of ranks: equal to the places that it was made of, small, and searched by node."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regroup.service.domain.job_events import RankPlace
+from regroup.service.domain.rank_map import RankMap
+
+NODES = st.sampled_from([(f"id-{number}", f"node-{number}", f"10.0.0.{number}") for number in range(5)])
+PLACES = st.lists(st.tuples(NODES, st.integers(0, 15), st.integers(-1, 63))).map(
+    lambda drawn: tuple(
+        RankPlace(rank, *node, local_rank, device) for rank, (node, local_rank, device) in enumerate(drawn)
+    )
+)
+
+
+@given(PLACES)
+def test_a_map_has_the_places_that_it_was_made_of(places: tuple[RankPlace, ...]) -> None:
+    found = RankMap.of(places)
+    assert tuple(found) == places and len(found) == len(places)
+    assert [node.node_id for node in found.nodes] == list(dict.fromkeys(place.node_id for place in places))
+    for node_id in {place.node_id for place in places} | {"none"}:
+        assert found.on(node_id) == tuple(place for place in places if place.node_id == node_id)
+    assert RankMap.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert found[1:3] == places[1:3] and (not places or found[-1] == places[-1])
+
+
+def big_map(nodes: int, ranks_per_node: int) -> RankMap:
+    return RankMap.of(
+        RankPlace(
+            node * ranks_per_node + local, f"{node:056x}", f"gpu-node-{node}.cluster.local", "10.1.2.3", local, local
+        )
+        for node in range(nodes)
+        for local in range(ranks_per_node)
+    )
+
+
+def test_a_record_of_16384_ranks_is_a_tenth_of_its_places() -> None:
+    found = big_map(2048, 8)
+    size = len(json.dumps(found.to_json()))
+    assert size < 300_000
+    as_places = len(json.dumps([vars(place) for place in found]))
+    assert as_places > 2_500_000 and size < as_places / 8
+
+
+def test_a_search_by_node_reads_the_map_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, made = big_map(64, 8), 0
+    place = RankMap._place
+
+    def counted(self: RankMap, position: int) -> RankPlace:
+        nonlocal made
+        made += 1
+        return place(self, position)
+
+    monkeypatch.setattr(RankMap, "_place", counted)
+    assert sum(len(found.on(node.node_id)) for node in found.nodes) == 512
+    assert made == 512
+
+
+@pytest.mark.parametrize(
+    "change", [{"columns": "AAAA"}, {"count": 3}, {"count": -1}, {"nodes": []}, {"columns": "not base64"}]
+)
+def test_damaged_data_is_refused(change: dict[str, object]) -> None:
+    data = big_map(2, 2).to_json()
+    with pytest.raises(ValueError, match=r"rank map|base64|padding|characters"):
+        RankMap.from_json({**data, **change})
