@@ -7,7 +7,8 @@ from regroup.api.app import openapi
 from regroup.service.domain.topology import Node
 
 NOT_LINKED = {
-    "jobs_pin", "jobs_unpin", "jobs_checkpoint_files", "jobs_verify_checkpoint", "jobs_evidence", "jobs_incident", "jobs_file",
+    "jobs_pin", "jobs_unpin", "jobs_checkpoint_files", "jobs_verify_checkpoint", "jobs_evidence",
+    "jobs_incident", "jobs_file",
     "secrets_get", "secrets_put", "secrets_delete", "sessions_revoke",
 }  # fmt: skip
 """Operations on checkpoints and incidents, which no request creates; on secrets, whose names callers choose; and on
