@@ -32,7 +32,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # freeze nodes, shift clocks or measure times. They run one after the other, next to the injected faults of files that wait most of the time.
 E2E := -n 2 --dist loadfile --no-loadscope-reorder tests/e2e
 RAY := tests/service/ray_adapter
-E2E_MORE := tests/e2e/workloads tests/e2e/operations tests/e2e/storage tests/e2e/pages/test_first_minutes.py
+E2E_MORE := tests/console tests/e2e/workloads tests/e2e/operations tests/e2e/storage tests/e2e/pages/test_first_minutes.py
 E2E_WAITING := tests/e2e/failures/test_chaos.py tests/e2e/failures/test_disabled_detectors.py
 
 test: $(READY) ## run the tests that are not marked slow
@@ -52,7 +52,7 @@ test-all: $(READY) ## run all tests except soaks (`pytest -m soak` runs those); 
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target test-alone test-waiting
 
 # CI runs these after `make test`: slow tests of what users do most. `make test-all` has them, too.
-test-more: $(READY) ## run the slow end-to-end tests of workloads, operations, storage and the first minutes (12 minutes)
+test-more: $(READY) ## run the slow tests of the console, workloads, operations, storage and the first minutes (20 minutes)
 	@$(BIN)/python -m pytest -m "slow and not alone and not soak" $(filter-out tests/e2e,$(E2E)) $(E2E_MORE)
 
 test-alone test-waiting: $(READY)
