@@ -11,7 +11,7 @@ from regroup.service.spec.types import Degree, Reason
 
 
 class SizePrediction(Wire):
-    """What the planner predicts for one size."""
+    """Prediction of the planner for one size."""
 
     step_s: float
     """Time of a step."""

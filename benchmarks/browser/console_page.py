@@ -51,7 +51,7 @@ async def signed_in(browser: "Browser", url: str, token: str) -> "AsyncIterator[
 
 @dataclass(frozen=True)
 class Load:
-    """What one load of a page transferred."""
+    """Requests and bytes of one load of a page."""
 
     compressed_bytes: int
     """Bytes of all bodies and headers, as they were sent."""

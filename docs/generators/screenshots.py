@@ -42,7 +42,7 @@ def main() -> None:
         url = _url(state, server)
         with connect(url, token=own_token(state), patient=True) as client:
             job_id = _run_job(client)
-            asyncio.run(_take(story_link(client, job_id), url, job_id))
+            asyncio.run(_write_pictures(story_link(client, job_id), url, job_id))
     finally:
         server.terminate()
         down = [sys.executable, "-m", "regroup.api.cli", "down", "--state-dir", str(state)]
@@ -83,7 +83,7 @@ def _run_job(client: Client) -> str:
     return job.id
 
 
-async def _take(link: str, url: str, job_id: str) -> None:
+async def _write_pictures(link: str, url: str, job_id: str) -> None:
     from playwright.async_api import async_playwright
 
     TARGET.mkdir(parents=True, exist_ok=True)

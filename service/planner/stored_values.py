@@ -1,4 +1,4 @@
-"""Values of stored plans and predictions. A record of another version may lack a value, or have one of another kind."""
+"""Values of stored plans and predictions. A record of another version may lack a value, or have one of another type."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -37,5 +37,5 @@ def read_layout(value: object) -> Layout | None:
         return None
     try:
         return Layout(**cast(dict[str, int], value))
-    except (SpecError, TypeError):  # a degree below 1, of another kind, or with an unknown name
+    except (SpecError, TypeError):  # a degree below 1, of another type, or with an unknown name
         return None

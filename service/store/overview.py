@@ -160,13 +160,13 @@ class OverviewStore:
             .where(usage.c.end_s > first_s, usage.c.start_s < last_s)
             .group_by(usage.c.project)
         )
-        known = sa.select(jobs.c.id, jobs.c.goodput).where(jobs.c.usage_at.is_(None), jobs.c.goodput.is_not(None))
+        unmeasured = sa.select(jobs.c.id, jobs.c.goodput).where(jobs.c.usage_at.is_(None), jobs.c.goodput.is_not(None))
         async with self._database.read_snapshot() as connection:
             for project, *values in await connection.execute(query):
                 numbers = [float(value or 0.0) for value in values]
                 sums[project] = [WindowUse(*numbers[at : at + 3]) for at in range(0, len(numbers), 3)]
             held = await open_spans(connection, UsageSelection(first_s, last_s))
-            goodputs = {row.id: float(row.goodput) for row in await connection.execute(known)} if held else {}
+            goodputs = {row.id: float(row.goodput) for row in await connection.execute(unmeasured)} if held else {}
         for each in held:
             goodput = goodputs.get(each.job_id)
             sums[each.project] = [

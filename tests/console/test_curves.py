@@ -112,7 +112,7 @@ async def test_a_download_has_all_points(console: Console, job: str) -> None:
     assert lines[0].startswith("metric,repeated_generation,step") and len(lines) == 1 + 100 + 20
 
 
-async def test_a_job_without_steps_says_where_the_reason_is(console: Console, live: Any) -> None:
+async def test_a_job_without_steps_has_a_link_to_the_reason(console: Console, live: Any) -> None:
     job = (await live.submit(name="new"))["id"]
     await console.open(f"jobs/{job}/curves")
     await expect(console.page.get_by_role("heading", name="No steps yet")).to_be_visible()

@@ -40,7 +40,7 @@ async def test_the_checkpoints_are_those_of_the_api(job: Any, live: Any, console
             await expect(row).to_contain_text(text)
 
 
-async def test_an_intact_and_a_damaged_checkpoint_are_told_apart(job: Any, console: Console) -> None:
+async def test_an_intact_and_a_damaged_checkpoint_differ(job: Any, console: Console) -> None:
     page = console.page
     await page.get_by_role("button", name="Verify step 8").click()
     await expect(page.get_by_role("dialog")).to_contain_text("Intact: 4 files with 21.4 kB")

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 PAGES = ("", "jobs", "submit", "cluster", "queue", "what-if", "reliability", "usage", "admin", "no-such-page")
 
 
-async def test_a_browser_that_is_not_signed_in_is_told_how(live: Any, chromium: "Browser") -> None:
+async def test_a_browser_that_is_not_signed_in_shows_the_remedy(live: Any, chromium: "Browser") -> None:
     page = await chromium.new_page()
     await page.goto(f"{live.url}/console/jobs/j_1")
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

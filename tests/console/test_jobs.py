@@ -56,7 +56,7 @@ async def test_pages_of_jobs_load_while_the_reader_scrolls(live: Any, console: C
     await expect(console.page.get_by_role("link", name="job-0000")).to_be_visible()
 
 
-async def test_the_filter_is_in_the_address_and_says_what_is_wrong(live: Any, console: Console) -> None:
+async def test_the_filter_is_in_the_address_and_names_its_mistake(live: Any, console: Console) -> None:
     for name, team in (("one", "nlp"), ("two", "vision")):
         await live.submit(name=name, labels={"team": team})
     await console.open("jobs")
@@ -141,15 +141,15 @@ async def test_an_action_shows_its_effect_on_each_job_before_it_happens(live: An
 async def test_only_changed_rows_are_loaded_again(live: Any, console: Console) -> None:
     first = (await live.submit(name="first"))["id"]
     await live.submit(name="second")
-    asked: list[str] = []
+    requested: list[str] = []
     await console.open("jobs?q=state:QUEUED")
     await expect(console.page.locator("tbody a")).to_have_text(["second", "first"])
-    console.page.on("request", lambda request: asked.append(request.url) if "/v1/jobs?" in request.url else None)
+    console.page.on("request", lambda request: requested.append(request.url) if "/v1/jobs?" in request.url else None)
     await live.submit(name="third")
     await expect(console.page.locator("tbody a")).to_have_text(["third", "second", "first"])
     await live.http.post(f"/v1/jobs/{first}/cancel")
     await expect(console.page.locator("tbody a")).to_have_text(["third", "second"])
-    assert asked and all("id=job_" in url and "state=QUEUED" in url for url in asked)
+    assert requested and all("id=job_" in url and "state=QUEUED" in url for url in requested)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

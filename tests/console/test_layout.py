@@ -104,6 +104,6 @@ async def test_the_tab_is_accessible(job: Any, live: Any, console: Console, sche
     assert await console.violations() == []
 
 
-async def test_a_job_that_does_not_exist_says_so(console: Console) -> None:
+async def test_a_job_that_does_not_exist(console: Console) -> None:
     await console.page.goto(f"{console.url}/console/jobs/job_0/layout")
     await expect(console.page.get_by_role("heading", name="Not found")).to_be_visible()

@@ -42,16 +42,16 @@ async def test_the_axis_shows_generations_incidents_and_a_resize(console: Consol
     assert (await queried(console))["generation"] == "3"
 
 
-async def test_an_incident_opens_with_the_keyboard_and_shows_the_odd_rank(console: Console, live: Any) -> None:
+async def test_an_incident_opens_with_the_keyboard_and_shows_the_outlier(console: Console, live: Any) -> None:
     job = await run_eventful_job(live)
     await console.open(f"jobs/{job.id}/story")
     await console.page.get_by_role("button", name=f"Incident {HANG}:").focus()
     await expect(console.page.locator(".story-details")).to_contain_text("no rank moved on for 3 s. detect 3 s")
     await console.page.keyboard.press("Enter")
     panel = console.page.get_by_role("region", name=f"Incident {HANG}")
-    odd = panel.locator("figure.odd")
-    await expect(odd).to_contain_text("Rank 3")
-    await expect(odd.locator("pre")).to_contain_text("read_batch")
+    outlier = panel.locator("figure.outlier")
+    await expect(outlier).to_contain_text("Rank 3")
+    await expect(outlier.locator("pre")).to_contain_text("read_batch")
     await expect(panel.locator(".story-stacks figure").nth(1)).to_contain_text("Ranks 0, 1, 2")
     await expect(panel).to_contain_text("8 more steps, 2 s")
     assert (await queried(console))["incident"] == str(HANG)
@@ -63,7 +63,7 @@ async def test_an_incident_opens_with_the_keyboard_and_shows_the_odd_rank(consol
     await expect(panel).to_have_count(0)
 
 
-async def test_an_incident_without_evidence_says_so(console: Console, live: Any) -> None:
+async def test_an_incident_without_evidence(console: Console, live: Any) -> None:
     job = await run_eventful_job(live)
     await console.open(f"jobs/{job.id}/story?incident={KILL}")
     panel = console.page.get_by_role("region", name=f"Incident {KILL}")
@@ -152,7 +152,7 @@ async def test_the_story_is_accessible_and_fits(console: Console, live: Any, sch
     for width in (1280, 390):
         await console.page.set_viewport_size({"width": width, "height": 800})
         for address, shown in (
-            (f"jobs/{job.id}/story?incident={HANG}", "figure.odd"),
+            (f"jobs/{job.id}/story?incident={HANG}", "figure.outlier"),
             (f"jobs/{job.id}/story?view=table", ".story-table tbody tr"),
             (f"jobs/{waiting}/story", ".story-state.queued"),
         ):

@@ -29,7 +29,7 @@ async def test_every_template_is_valid(console: Console) -> None:
             pass
         await expect(panel(console, "Valid spec")).to_contain_text("can run with")
     await console.page.get_by_label("Start from a template").select_option(names[4])
-    await expect(panel(console, "Invalid fields")).to_contain_text("no node of the cluster fits")  # it has no GPU
+    await expect(panel(console, "Invalid fields")).to_contain_text("no node of the cluster fits")  # none has a GPU
 
 
 async def test_invalid_fields_are_listed_and_lead_to_their_lines(console: Console) -> None:

@@ -139,7 +139,7 @@ def _split(job: str) -> tuple[str, int]:
 
 def _step_number(step: str) -> int:
     if not step.isdecimal():
-        raise typer.BadParameter(f"JOB@STEP: {step!r} is not a number of a step")
+        raise typer.BadParameter(f"JOB@STEP: {step!r} is not a step; write a decimal number, for example JOB@400")
     return int(step)
 
 

@@ -23,7 +23,7 @@ def render_story(story: Story, width: int) -> list[str]:
 
 
 def render_incident(detail: IncidentDetail) -> list[str]:
-    """Return lines: its course, its cost, the verdict, and the stacks with the odd one first."""
+    """Return lines: its course, its cost, the verdict, and the stacks with the outliers first."""
     account, found = detail.account, detail.findings
     lines = [account.summary]
     if account.cost is not None:
@@ -40,11 +40,11 @@ def render_incident(detail: IncidentDetail) -> list[str]:
             lines.append(f"… {len(found.ranks)} ranks in all")
             break
         end = f", {rank.end}" if rank.end else ""
-        mark = "  ← odd" if rank.is_outlier else ""
+        mark = "  ← differs" if rank.is_outlier else ""
         lines.append(f"  rank {rank.rank} on {rank.node}: {rank.phase} of step {rank.step}{end}{mark}")
     for group in found.stacks:
         named = ", ".join(str(rank) for rank in group.ranks[:_MAX_RANKS])
-        lines.append(f"  stack of rank {named}{' (odd)' if group.is_outlier else ''}:")
+        lines.append(f"  stack of rank {named}{' (differs)' if group.is_outlier else ''}:")
         lines += [f"    {line}" for line in group.text.splitlines()[:_MAX_STACK_LINES]]
     lines += [f"  missing: node {name}: {why}" for name, why in found.missing.items()]
     return lines

@@ -208,7 +208,7 @@ async def read_evidence(
 async def explain_incident(
     caller: Caller, job: Job, number: IncidentNumber, project: Project = "default"
 ) -> IncidentDetail:
-    """Explain an incident: its course, its cost, the remedy, the ranks by equal stacks, and the odd one."""
+    """Explain an incident: its course, its cost, the remedy, the ranks by equal stacks, and the outliers."""
     return await caller.client.incident(job, number, project=project)
 
 

@@ -83,7 +83,7 @@ class DomainDrain(Wire):
     refused: dict[str, str]
     """Nodes whose drain was refused, with the reasons."""
     moves: list[JobMove]
-    """What happens to the jobs on all nodes of the domain."""
+    """Effect on each job that has devices on a node of the domain."""
 
 
 class Opened(Wire):

@@ -18,14 +18,14 @@ class IncidentCost(Wire):
 
 
 class WithoutMemory(Wire):
-    """What an incident would have cost without snapshots and mirrors in memory."""
+    """Cost that an incident would have had without snapshots and mirrors in memory."""
 
     restored_step: int
     """Step of the newest checkpoint that was in durable storage; that of the start without one."""
     more_steps: int
     """Steps that would have been repeated in addition."""
     more_s: float | None
-    """Their time; null if the time of a step is unknown."""
+    """Duration of these steps, in seconds; null if the time of a step is unknown."""
     basis: str
     """How it is computed, for people."""
 
@@ -54,7 +54,7 @@ class IncidentAccount(Wire):
     steps_lost: int | None
     """Committed steps that were repeated; null until the state is restored."""
     times: dict[str, float | None]
-    """Times of the fault, its detection and the recovery, as in `Incident`."""
+    """Moments of the fault, its detection and the recovery, as in `Incident`."""
     durations: dict[str, float | None]
     """Durations of the phases in seconds, as in `Incident`."""
     from_s: float
@@ -68,9 +68,9 @@ class IncidentAccount(Wire):
     has_evidence: bool
     """True if evidence of nodes is in durable storage."""
     summary: str
-    """Its course in one paragraph."""
+    """Course of the incident in one paragraph."""
     remedy: str
-    """What to do; empty if nothing is known."""
+    """Advice against another such incident; empty if there is none."""
     cost: IncidentCost | None
     """Cost; null if the generation is unknown."""
     without_memory: WithoutMemory | None
@@ -91,7 +91,7 @@ class StackGroup(Wire):
 
 
 class RankFinding(Wire):
-    """What the evidence has about one rank."""
+    """Evidence about one rank."""
 
     rank: int
     """Number of the rank."""
@@ -100,7 +100,7 @@ class RankFinding(Wire):
     step: int
     """Step in which it was."""
     phase: str
-    """Its phase, for example `forward`."""
+    """Phase of the step that the rank was in, for example `forward`."""
     stalled_s: float
     """Seconds without progress."""
     end: str
@@ -123,7 +123,7 @@ class Findings(Wire):
     ranks: list[RankFinding]
     """The ranks whose evidence was collected."""
     stacks: list[StackGroup]
-    """Groups of ranks with equal stacks, the odd ones first."""
+    """Groups of ranks with equal stacks, the outliers first."""
     missing: dict[str, str]
     """Nodes without evidence, and the reasons."""
 
@@ -132,9 +132,9 @@ class IncidentDetail(Wire):
     """One incident with its evidence in short."""
 
     account: IncidentAccount
-    """Its course, cost and remedy."""
+    """Course, cost and remedy of the incident."""
     findings: Findings
-    """What its evidence shows."""
+    """Results of the examination of its evidence."""
 
 
 class EvidencePart(Wire):

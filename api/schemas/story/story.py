@@ -73,7 +73,7 @@ class NodeRow(Wire):
     name: str
     """Name of the node."""
     places: list[PlaceOfRanks]
-    """Its ranks, oldest generation first."""
+    """Ranks on the node, oldest generation first."""
 
 
 class Mark(Wire):

@@ -33,9 +33,9 @@ class AttentionItem(Wire):
     kind: str
     """Kind, for example `job_held` or `node_quarantined`. Clients must accept unknown ones."""
     message: str
-    """What is wrong, for people."""
+    """Problem in one sentence, for people."""
     remedy: str
-    """What to do, for people."""
+    """Advice in one sentence, for people."""
     job: str | None
     """Id of the job that it is about."""
     job_name: str | None
@@ -126,7 +126,7 @@ class Overview(Wire):
     devices: DeviceClasses | None
     """Devices of all clusters by what they do; null if the sender may not list nodes."""
     attention: list[AttentionItem]
-    """What needs a person, the most urgent first; at most 50."""
+    """Problems that need a person, the most urgent first; at most 50."""
     attention_total: int
     """Number of all that needs a person."""
     queue: list[QueueReason]

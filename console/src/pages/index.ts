@@ -33,7 +33,7 @@ export const PAGES: readonly Page[] = [
   { pattern: "admin/:tab", load: () => import("./admin"), parent: "admin" },
 ];
 
-const MISSING: Page = { pattern: "*", load: () => import("./missing") };
+const MISSING: Page = { pattern: "*", load: () => import("./not-found") };
 
 /** Return the page of a path with the values of its names. */
 export function findPage(path: string): { page: Page; values: Record<string, string> } {

@@ -1,1 +1,1 @@
-"""Layouts of a job: what the planner stored about them, and the sizes that the job can have."""
+"""Layouts of a job: the plans that the planner stored, and the sizes that the job can have."""

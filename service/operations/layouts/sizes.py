@@ -35,7 +35,7 @@ class JobSize:
     is_measured: bool
     tokens_per_s: float | None
     prediction: SizePrediction | None
-    """What the planner predicts; None if it cannot model the job."""
+    """Prediction of the planner; None if it cannot model the job."""
     axes: tuple[Axis, ...]
 
 

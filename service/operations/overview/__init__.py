@@ -1,1 +1,1 @@
-"""What the server does now, in one answer."""
+"""The overview of the server: devices, jobs, problems and recent incidents in one answer."""

@@ -1,4 +1,4 @@
-"""What needs a person, most urgent first, each with its remedy. Pure."""
+"""Problems that need a person, most urgent first, each with its remedy. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

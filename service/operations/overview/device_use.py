@@ -12,7 +12,7 @@ from regroup.service.store.rows.records import HELD, Allocation, AllocationKind
 
 
 class DeviceClass(StrEnum):
-    """What a device does."""
+    """Present use of a device."""
 
     PRODUCTIVE = "productive"
     """A job trains on it."""
@@ -21,7 +21,7 @@ class DeviceClass(StrEnum):
     RECOVERING = "recovering"
     """A job recovers or changes its size on it."""
     HELD = "held"
-    """It is reserved, but does not train: a spare, a job that stops, or a failed job that holds its nodes."""
+    """Reserved without training: a spare, a job that stops, or a failed job that holds its nodes."""
     IDLE = "idle"
     """No job has it."""
     CLOSED = "closed"

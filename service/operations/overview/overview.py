@@ -1,4 +1,4 @@
-"""Use case of the overview: what runs, what waits, what needs a person, and what went wrong in the last day."""
+"""Use case of the overview: running and waiting jobs, problems that need a person, incidents of the last day."""
 
 import asyncio
 from collections import Counter

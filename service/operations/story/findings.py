@@ -1,4 +1,4 @@
-"""Findings of the evidence of an incident: its files, the places of the ranks, the odd one out."""
+"""Findings of the evidence of an incident: its files, the places of the ranks, the outliers."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _MAX_MESSAGE = 300
 
 @dataclass(frozen=True)
 class RankFinding:
-    """What the evidence has about one rank."""
+    """Evidence about one rank."""
 
     rank: int
     node: str
@@ -100,14 +100,14 @@ def examine(records: IncidentRecords, nodes: Sequence[Mapping[str, Any]], missin
     rank_at_fault = records.incident.data.get("rank")
     outliers = _outliers(records.incident.data.get("evidence"))
     stacks = group_stacks(texts, outliers or ([] if rank_at_fault is None else [rank_at_fault]))
-    odd = {rank for group in stacks if group.is_outlier for rank in group.ranks} or set(outliers)
+    different = {rank for group in stacks if group.is_outlier for rank in group.ranks} or set(outliers)
     if rank_at_fault is not None:
-        odd = odd or {rank_at_fault}
+        different = different or {rank_at_fault}
     return Findings(
         files={name: len(text.encode(errors="replace")) for name, text in _files(records, nodes, missing)},
         summary=_summary(records, nodes, missing),
         verdict=" ".join(_verdicts(entries, stacks)),
-        ranks=[_rank(rank, *entries[rank], rank in odd) for rank in sorted(entries)],
+        ranks=[_rank(rank, *entries[rank], rank in different) for rank in sorted(entries)],
         stacks=stacks,
         missing=missing,
     )
@@ -145,7 +145,7 @@ def _outliers(evidence: Any) -> list[int]:
 
 
 def _rank(rank: int, node: Mapping[str, Any], entry: Mapping[str, Any], is_outlier: bool) -> RankFinding:
-    was_asked = entry.get("was_inspected") or entry.get("collectives")
+    was_inspected = entry.get("was_inspected") or entry.get("collectives")
     return RankFinding(
         rank=rank,
         node=str(node["node"]),
@@ -153,7 +153,7 @@ def _rank(rank: int, node: Mapping[str, Any], entry: Mapping[str, Any], is_outli
         phase=str(entry["phase"]),
         stalled_s=float(entry["stalled_s"]),
         end=_end(entry),
-        last_collective=describe_newest(entry.get("collectives")) if was_asked else "",
+        last_collective=describe_newest(entry.get("collectives")) if was_inspected else "",
         is_outlier=is_outlier,
     )
 
@@ -175,11 +175,11 @@ def _verdicts(
     for found in (find_desync(entered), find_missing_ranks(entered)):
         if found is not None:
             yield f"{found.summary[:1].upper()}{found.summary[1:]}."
-    odd = [group for group in stacks if group.is_outlier]
+    outliers = [group for group in stacks if group.is_outlier]
     rest = [group for group in stacks if not group.is_outlier]
-    if odd and rest:
+    if outliers and rest:
         usual = max(rest, key=lambda group: len(group.ranks))
-        for group in odd[:3]:
+        for group in outliers[:3]:
             yield f"{_ranks(group)} in {group.place or 'another place'}, {_ranks(usual).lower()} in {usual.place}."
 
 

@@ -1,6 +1,6 @@
-"""What one incident did to a job, and what it cost. Pure.
+"""Course and cost of one incident of a job. Pure.
 
-Every number is measured, or computed from measured ones; `basis` says how.
+Every number is measured, or computed from measured ones; `basis` explains the computation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ from regroup.service.store.rows.records import Checkpoint, Incident
 _REMEDIES: Mapping[str, str] = {
     Reason.RANK_EXIT: "Read the standard error of the rank. Signal 9 without a request usually means that the node ran "
     "out of memory: compare `uses` of the rank with the limits of the node.",
-    Reason.STORE_EXIT: "Nothing to do if it was once. If it repeats, look for other processes that are killed on that "
-    "node.",
-    Reason.ZYGOTE_EXIT: "Nothing to do if it was once. If it repeats, look at the memory of that node.",
+    Reason.STORE_EXIT: "Nothing to do if it was once. If it repeats, search the logs of that node for other processes "
+    "that were killed.",
+    Reason.ZYGOTE_EXIT: "Nothing to do if it was once. If it repeats, check the free memory of that node.",
     Reason.AGENT_LOST: "Check the node: its memory, its network and its clock. Cordon it if this repeats.",
     Reason.NODE_LOST: "Check why the node left the cluster. A spare node (`spares`) makes the next recovery faster.",
     Reason.CLUSTER_LOST: "Check Ray's head node. The job continued from durable storage.",
-    Reason.HANG: "Compare the stacks of the ranks: the odd one is usually the cause. Search its code for a call that "
-    "not all ranks make, or for a read that waits.",
+    Reason.HANG: "Compare the stacks of the ranks: the rank that differs is usually the cause. Search its code for "
+    "a call that not all ranks make, or for a read that waits.",
     Reason.IO_ERROR: "Check the storage and the network that the error names.",
     Reason.LOSS_SPIKE: "Inspect the samples of that step. A lower learning rate or gradient clipping avoids spikes.",
     Reason.SILENT_CORRUPTION: "Test the devices of the nodes that differ, and cordon them until then.",
@@ -47,14 +47,14 @@ class Cost:
 
 @dataclass(frozen=True)
 class WithoutMemory:
-    """What the incident would have cost without snapshots and mirrors in memory."""
+    """Cost that the incident would have had without snapshots and mirrors in memory."""
 
     restored_step: int
     """Step of the newest checkpoint that was in durable storage; that of the start without one."""
     more_steps: int
     """Steps that would have been repeated in addition."""
     more_s: float | None
-    """Their time; None if the time of a step is unknown."""
+    """Duration of these steps; None if the time of a step is unknown."""
     basis: str
 
 
@@ -83,7 +83,7 @@ class IncidentAccount:
     restored_step: int | None
     has_evidence: bool
     summary: str
-    """Its course in one paragraph."""
+    """Course of the incident in one paragraph."""
     remedy: str
     cost: Cost | None
     without_memory: WithoutMemory | None
@@ -91,7 +91,7 @@ class IncidentAccount:
 
 @dataclass(frozen=True)
 class JobCourse:
-    """What the accounts of all incidents of a job share."""
+    """Records of a job that the accounts of all its incidents use."""
 
     generations: Mapping[int, GenerationSpan]
     checkpoints: Sequence[Checkpoint]
@@ -142,8 +142,8 @@ def account_for(number: int, incident: Incident, course: JobCourse, now_s: float
 
 
 def _remedy(reason: str | None) -> str:
-    known = {**{str(name): text for name, text in ADVICE_BY_REASON.items()}, **_REMEDIES}
-    return known.get(reason or "", "")
+    remedies = {**{str(name): text for name, text in ADVICE_BY_REASON.items()}, **_REMEDIES}
+    return remedies.get(reason or "", "")
 
 
 def _cost(ended: GenerationSpan | None, lost: int, waited_s: float) -> Cost | None:
@@ -176,8 +176,8 @@ def _without_memory(
     step = max([start, *stored])
     more = following.start_step - step
     source = f"the checkpoint of step {step}" if stored else "the start of the job: no checkpoint was in storage"
-    known = "" if ended.step_s is None else f", at {_seconds(ended.step_s)} a step"
-    basis = f"continued from {source}{known}; the time to read a checkpoint is not included"
+    pace = "" if ended.step_s is None else f", at {_seconds(ended.step_s)} a step"
+    basis = f"continued from {source}{pace}; the time to read a checkpoint is not included"
     return WithoutMemory(step, more, None if ended.step_s is None else more * ended.step_s, basis)
 
 

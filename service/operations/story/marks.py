@@ -89,8 +89,8 @@ def _request(name: str, value: Any) -> str:
 
 
 def _layout(layout: Mapping[str, Any]) -> str:
-    known = {name: int(value) for name, value in layout.items() if name in Layout.__dataclass_fields__ and value}
-    return str(Layout(**known))
+    degrees = {name: int(value) for name, value in layout.items() if name in Layout.__dataclass_fields__ and value}
+    return str(Layout(**degrees))
 
 
 def _nodes(data: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Which ranks ran on which node in which generations, in few rows. Pure."""
+"""Ranks of each node over the generations, in few rows. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -91,7 +91,7 @@ def generation_spans(
 
     Args:
         ended_s: generation → time at which an incident ended it.
-        over_s: end of the job, or the time at which it gave back its devices; None: the newest generation may run.
+        over_s: end of the job, or the time at which it released its devices; None: the newest generation may run.
     """
     kept: int | None = None
     found: list[GenerationSpan] = []
@@ -138,8 +138,8 @@ def _repeated(head: GenerationHead, kept: int | None) -> int:
 
 def _end(head: GenerationHead, ended_s: float | None, next_formed_s: float | None) -> float | None:
     """Return the end of a generation: that of its incident, else the start of the next one."""
-    known = [each for each in (ended_s, next_formed_s) if each is not None]
-    return max(head.formed_s, min(known)) if known else None
+    ends = [each for each in (ended_s, next_formed_s) if each is not None]
+    return max(head.formed_s, min(ends)) if ends else None
 
 
 def _layout(layout: Mapping[str, Any]) -> Layout:

@@ -23,11 +23,11 @@ class StackGroup:
 
 
 def group_stacks(texts: Mapping[int, str], at_fault: Collection[int] = ()) -> tuple[StackGroup, ...]:
-    """Return groups of ranks, the odd ones first, then the largest.
+    """Return groups of ranks, the outliers first, then the largest.
 
     Args:
         texts: rank → stacks of all its threads.
-        at_fault: ranks that the incident names. They are the odd ones if the sizes of the groups do not tell.
+        at_fault: ranks that the incident names. They are the outliers if the sizes of the groups do not decide.
     """
     by_stack: dict[str, list[int]] = {}
     for rank, text in sorted(texts.items()):

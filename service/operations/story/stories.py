@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from regroup.service.domain.errors import NotFoundError
 from regroup.service.operations.story.incident_account import IncidentAccount
 from regroup.service.operations.story.placements import NodeRanks, ranks_by_node
-from regroup.service.operations.story.story import Story, tell_story
+from regroup.service.operations.story.story import Story, build_story
 from regroup.service.store.rows.records import JobRow
 from regroup.service.store.rows.story import StoryRecords
 from regroup.service.store.store import Store
@@ -28,14 +28,14 @@ class Stories:
         self._placements: dict[str, dict[int, Collection[NodeRanks]]] = {}
         """Job → generation → nodes. The places of a generation never change. The job that was read last is last."""
 
-    async def tell(self, job: JobRow, points: int) -> Story:
+    async def read(self, job: JobRow, points: int) -> Story:
         """Return the course of a job, with at most `points` steps."""
         records = await self._store.stories.read(job.id, points)
-        return tell_story(records, await self._placements_of(records), self._clock())
+        return build_story(records, await self._placements_of(records), self._clock())
 
     async def account(self, job: JobRow, number: int) -> IncidentAccount:
         """Return the account of an incident by its number; raise NotFoundError if the job has none with it."""
-        story = await self.tell(job, points=1)
+        story = await self.read(job, points=1)
         found = next((each for each in story.incidents if each.number == number), None)
         if found is None:
             raise NotFoundError(f"the story of job {job.id} has no incident {number}; it has the newest ones")
@@ -48,14 +48,14 @@ class Stories:
             if ranks > _MAX_RANKS:
                 break
             shown.append(head.number)
-        known = self._placements.pop(job_id, {})
-        missing = [number for number in shown if number not in known]
+        cached = self._placements.pop(job_id, {})
+        missing = [number for number in shown if number not in cached]
         if missing:
-            read = await self._store.stories.ranks(job_id, missing)
-            known = known | await asyncio.to_thread(
-                lambda: {number: frozenset(ranks_by_node(places)) for number, places in read.items()}
+            places_by_number = await self._store.stories.ranks(job_id, missing)
+            cached = cached | await asyncio.to_thread(
+                lambda: {number: frozenset(ranks_by_node(places)) for number, places in places_by_number.items()}
             )
-        self._placements[job_id] = known
+        self._placements[job_id] = cached
         if len(self._placements) > _RETAINED_JOBS:
             del self._placements[next(iter(self._placements))]
-        return {number: known[number] for number in shown if number in known}
+        return {number: cached[number] for number in shown if number in cached}

@@ -22,7 +22,7 @@ class Story:
     from_s: float
     """Time of its submission."""
     until_s: float
-    """Its end, or the present time."""
+    """End of the job, or the present time."""
     is_over: bool
     states: Sequence[StateSpan]
     generations: Sequence[GenerationSpan]
@@ -43,11 +43,11 @@ class Story:
     """Number of generations, incidents and checkpoints that the job had in all."""
 
 
-def tell_story(records: StoryRecords, placements: Mapping[int, Collection[NodeRanks]], now_s: float) -> Story:
+def build_story(records: StoryRecords, placements: Mapping[int, Collection[NodeRanks]], now_s: float) -> Story:
     """Return the story of a job.
 
     Args:
-        records: what the database has.
+        records: records of the job in the database.
         placements: generation → its nodes.
         now_s: present time, Unix seconds.
     """
@@ -98,5 +98,5 @@ def _ends(incidents: Sequence[Incident]) -> dict[int, float]:
 
 
 def _over_s(state: JobState, states: Sequence[StateSpan]) -> float | None:
-    """Return the time at which the job gave back its devices; None if it has some."""
+    """Return the time at which the job released its devices; None if it has some."""
     return None if state.has_allocations or not states else states[-1].from_s

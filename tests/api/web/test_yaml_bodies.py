@@ -30,7 +30,7 @@ async def test_an_invalid_field_has_its_place(live: Any) -> None:
     assert answer.status_code == 422 and answer.headers["Content-Type"] == "application/problem+json"
     places = {each["pointer"]: (each["line"], each["column"]) for each in answer.json()["errors"]}
     assert places["/training/global_batch"] == (6, 3) and places["/colour"][0] == 7
-    assert places["/training/micro_batch"][0] in (5, 6)  # it is missing: the place of its section
+    assert places["/training/micro_batch"][0] in (5, 6)  # the field is missing: the place of its section
 
 
 @pytest.mark.parametrize(

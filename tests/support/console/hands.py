@@ -1,4 +1,4 @@
-"""What a person does with a page, counted: clicks, fields that are filled, keys that are pressed."""
+"""Interactions of a person with a page, counted: clicks, fields that are filled, keys that are pressed."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -18,7 +18,7 @@ class Hands:
 
     page: "Page"
     done: list[str] = field(default_factory=list[str])
-    """What was done, in order."""
+    """Interactions in their order."""
 
     async def click(self, role: "Role", name: str, *, within: "Locator | None" = None) -> None:
         """Click the only element with this role and this accessible name."""

@@ -21,7 +21,7 @@ class OperatorTask:
     page: str
     """Address of the page on which it is done."""
     steps: tuple[str, ...]
-    """What a person does there, at most three interactions."""
+    """Interactions of a person on that page, at most three."""
     command: str
     """The same with `regroup`."""
 

@@ -52,7 +52,7 @@ class EventfulJob:
         await self.checkpoint(6.6, 1, 10)
 
     async def hang(self) -> None:
-        """Rank 3 hangs; generation 2 continues at step 18 from mirrors, and trains to step 40."""
+        """Report a hang of rank 3; continue generation 2 at step 18 from mirrors, and train to step 40."""
         times = {"fault_s": 9.2, "seen_s": 12.2, "dead_s": 12.5, "decided_s": 12.6}
         evidence = {"kind": "hang", "outlier_ranks": [OUTLIER_RANK], "ranks": {}}
         cause = {
@@ -75,7 +75,7 @@ class EventfulJob:
         await self.incident(14.1, 1, {**base, **after}, times)
 
     async def resize(self) -> None:
-        """A user doubles the ranks; generation 3 trains to step 60 and writes a checkpoint."""
+        """Double the ranks as a user; train generation 3 to step 60 and write a checkpoint."""
         layout = {"dp_replicate": 1, "dp_shard": 8, "cp": 1, "tp": 1, "pp": 1}
         answer = await self.live.http.post(f"/v1/jobs/{self.id}/resize", json={"dp": 8, "reason": "more nodes arrived"})
         assert answer.status_code in (200, 202), (answer.text, layout)
@@ -87,7 +87,7 @@ class EventfulJob:
         await self.checkpoint(23.2, 3, 50)
 
     async def kill(self) -> None:
-        """Rank 1 is killed; generation 4 continues from the checkpoint of step 50."""
+        """Report that rank 1 was killed; continue generation 4 from the checkpoint of step 50."""
         times = {"fault_s": 25.1, "seen_s": 25.12, "dead_s": 25.3, "decided_s": 25.3, "formed_s": 25.9}
         times |= {"restored_s": 26.6, "first_step_s": 27.0}
         base = {"id": "i2", "cause": "rank 1 was killed by signal 9", "reason": "rank_exit", "rank": 1, "node_id": "n0"}
@@ -101,7 +101,7 @@ class EventfulJob:
         await self.incident(27.1, 3, {**base, "next_generation": 4, "recovery_action": "disk", "steps_lost": 10}, times)
 
     async def succeed(self) -> None:
-        """All ranks end."""
+        """End all ranks with success."""
         await self.state(31.5, "SUCCEEDED", "completed")
 
     async def state(self, after_s: float, name: str, reason: str, message: str = "") -> None:

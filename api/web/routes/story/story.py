@@ -26,7 +26,7 @@ async def story(
 
     The answer is bounded: it has the newest entries, and some steps.
     """
-    return Story.model_validate(await services.stories.tell(job, points))
+    return Story.model_validate(await services.stories.read(job, points))
 
 
 @router.get("/incidents/{number}")

@@ -23,15 +23,15 @@ async def test_the_story_is_a_bar_and_one_line_for_each_event(live: Any) -> None
     assert any(text.startswith("resize requested to dp_shard=8: more nodes arrived (by ") for text in texts)
 
 
-async def test_an_incident_shows_the_odd_rank_first(live: Any) -> None:
+async def test_an_incident_shows_the_outlier_first(live: Any) -> None:
     job = await run_eventful_job(live)
     lines = render_incident(await live.client(lambda client: client.incident(job.id, HANG)))
     assert lines[1] == "cost: 21 s of devices (4 devices for 4.8 s, and 2 steps of 250 ms again)"
     assert lines[2].startswith("without snapshots in memory: 8 more steps, 2.0 s; ")
     ranks = [line for line in lines if line.startswith("  rank ")]
-    assert ranks[0] == "  rank 3 on b: data of step 20  ← odd" and len(ranks) == 4
+    assert ranks[0] == "  rank 3 on b: data of step 20  ← differs" and len(ranks) == 4
     stacks = [index for index, line in enumerate(lines) if line.startswith("  stack of rank ")]
-    assert lines[stacks[0]] == "  stack of rank 3 (odd):" and lines[stacks[1]] == "  stack of rank 0, 1, 2:"
+    assert lines[stacks[0]] == "  stack of rank 3 (differs):" and lines[stacks[1]] == "  stack of rank 0, 1, 2:"
     assert 'File "/work/data.py", line 31 in read_batch' in lines[stacks[0] + 2]
     killed = render_incident(await live.client(lambda client: client.incident(job.id, KILL)))
     assert any(line.startswith("  missing: node a: ") for line in killed)

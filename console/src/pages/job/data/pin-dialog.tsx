@@ -19,7 +19,7 @@ export function PinDialog(props: { checkpoint: Schema<"Checkpoint">; onClose: ()
     requests: [{ method, path: PATH, values: path }],
     commands: [commandText("regroup", verb.toLowerCase(), `${job.id}@${step}`)],
     run: (isDryRun: boolean) => change(method, PATH, { path, query: { dry_run: isDryRun } }),
-    done: `${verb}ned step ${step}`,
+    done: `Step ${step} is ${pinned ? "unpinned" : "pinned"}`,
   };
   return (
     <ActionDialog

@@ -5,7 +5,6 @@ import type { Schema } from "../../../api/types";
 import { EmptyState } from "../../../components/states";
 import { query, setQuery } from "../../../state/router";
 import { countText } from "../../../text/numbers";
-import { type DrawnRank, drawMesh } from "./drawing";
 import {
   AXIS_NAMES,
   type Axis,
@@ -17,6 +16,7 @@ import {
   placeRanks,
   usedAxes,
 } from "./mesh";
+import { type DrawnRank, drawMesh } from "./mesh-picture";
 
 const MAX_RANKS = 2048;
 const MAX_LINES = 64;

@@ -183,7 +183,7 @@ function OneRank({ source }: { source: Source }) {
           isMerged={false}
           isFollowing={model.isFollowing.value}
           current={offset}
-          onTop={() => void model.showEarlier()}
+          onFirst={() => void model.showEarlier()}
           onBottom={() => void model.showLater()}
         />
       )}
@@ -252,7 +252,7 @@ function Merged({ generation }: { generation: number }) {
           isMerged
           isFollowing
           current={undefined}
-          onTop={() => undefined}
+          onFirst={() => undefined}
           onBottom={() => undefined}
         />
       )}

@@ -20,7 +20,7 @@ export function LineList(props: {
   isFollowing: boolean;
   /** Offset of the line of the address. */
   current: number | undefined;
-  onTop: () => void;
+  onFirst: () => void;
   onBottom: () => void;
 }) {
   const { lines, current, isFollowing } = props;
@@ -47,7 +47,7 @@ export function LineList(props: {
     if (element === null) return;
     const below = element.scrollHeight - element.scrollTop - element.clientHeight;
     isAtEnd.current = below < NEAR_PX;
-    if (element.scrollTop < NEAR_PX) props.onTop();
+    if (element.scrollTop < NEAR_PX) props.onFirst();
     if (isAtEnd.current) props.onBottom();
   };
   const blocks: LogLine[][] = [];

@@ -39,13 +39,13 @@ const SOURCE = { generation: 1, rank: 0, stream: "stdout" };
 const offsets = (lines: readonly LogLine[]) => lines.map((line) => [line.offset, line.text]);
 
 test("lines have the offsets of their bytes, in parts of any size", () => {
-  const text = "eins\nzwölf €\n\nende";
+  const text = "eins\nzwölf €\n\nlast";
   const whole = new TextEncoder().encode(text);
   const expected = [
     [0, "eins"],
     [5, "zwölf €"],
     [16, ""],
-    [17, "ende"],
+    [17, "last"],
   ];
   expect(offsets(addPart([], text, 0, SOURCE, 100))).toEqual(expected);
   for (const cut of [1, 4, 5, 6, 16, 17, 19]) {

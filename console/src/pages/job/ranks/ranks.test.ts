@@ -23,7 +23,7 @@ test("a list of ranks as text", () => {
   expect(parseRanks("0-999999")).toHaveLength(4096);
 });
 
-test("the rank with another stack is odd", () => {
+test("the rank with another stack is an outlier", () => {
   const stack = (rank: number, text: string) => ({ rank, text, node: "a", pid: rank, step: 1, phase: "forward" });
   const common = "Thread 0x7f01\n  all_reduce\n  step";
   const groups = groupStacks([
@@ -31,13 +31,13 @@ test("the rank with another stack is odd", () => {
     stack(1, common.replace("7f01", "7f02")),
     stack(2, "Thread 0x7f03\n  sleep\n  step"),
   ]);
-  expect(groups.map((each) => [each.ranks.map((found) => found.rank), each.isOdd])).toEqual([
+  expect(groups.map((each) => [each.ranks.map((found) => found.rank), each.isOutlier])).toEqual([
     [[2], true],
     [[0, 1], false],
   ]);
-  const [odd, usual] = groups;
-  if (odd === undefined) throw new Error("there are two groups");
-  expect(differentLines(odd, usual)).toEqual([false, true, false]);
+  const [outlier, usual] = groups;
+  if (outlier === undefined) throw new Error("there are two groups");
+  expect(differentLines(outlier, usual)).toEqual([false, true, false]);
 });
 
 test.each([

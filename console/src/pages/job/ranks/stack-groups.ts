@@ -9,7 +9,7 @@ export interface StackGroup {
   /** Lines of one of its stacks. */
   lines: string[];
   /** True if most ranks are in another group. */
-  isOdd: boolean;
+  isOutlier: boolean;
 }
 
 /** Group ranks whose stacks are equal but for addresses and ids of threads; the smallest group first. */
@@ -20,9 +20,9 @@ export function groupStacks(stacks: readonly RankStack[]): StackGroup[] {
     groups.set(key, [...(groups.get(key) ?? []), each]);
   }
   const most = Math.max(0, ...[...groups.values()].map((ranks) => ranks.length));
-  const isOdd = (ranks: RankStack[]) => groups.size > 1 && (ranks.length < most || 2 * most <= stacks.length);
+  const isOutlier = (ranks: RankStack[]) => groups.size > 1 && (ranks.length < most || 2 * most <= stacks.length);
   return [...groups.values()]
-    .map((ranks) => ({ ranks, lines: (ranks[0]?.text ?? "").trimEnd().split("\n"), isOdd: isOdd(ranks) }))
+    .map((ranks) => ({ ranks, lines: (ranks[0]?.text ?? "").trimEnd().split("\n"), isOutlier: isOutlier(ranks) }))
     .sort((one, two) => one.ranks.length - two.ranks.length);
 }
 

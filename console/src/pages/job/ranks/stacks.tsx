@@ -1,4 +1,4 @@
-/** Stacks of the selected ranks, side by side by equal stacks; the odd ones first. */
+/** Stacks of the selected ranks, side by side by equal stacks; the outliers first. */
 
 import { useMemo } from "preact/hooks";
 import { get } from "../../../api/client";
@@ -59,10 +59,10 @@ function Group({ job, group, largest }: { job: string; group: StackGroup; larges
   const ranks = ranksText(group.ranks.map((each) => each.rank));
   const first = group.ranks[0];
   return (
-    <section class={group.isOdd ? "card ranks-odd" : "card"} aria-label={`Stacks of ${ranks}`}>
+    <section class={group.isOutlier ? "card ranks-outlier" : "card"} aria-label={`Stacks of ${ranks}`}>
       <h3 class="row">
         {countText(group.ranks.length, "rank")}: {ranks}
-        {group.isOdd && <Badge tone="warning">Differs</Badge>}
+        {group.isOutlier && <Badge tone="warning">Differs</Badge>}
       </h3>
       {first && (
         <p class="quiet">

@@ -1,4 +1,4 @@
-/** What the evidence of an incident shows: the odd rank, stacks side by side, each rank, files. */
+/** What the evidence of an incident shows: the outlier, stacks side by side, each rank, files. */
 
 import { get } from "../../../api/client";
 import type { Schema } from "../../../api/types";
@@ -49,10 +49,10 @@ function Stacks({ groups }: { groups: Findings["stacks"] }) {
       <h3>Stacks, ranks in the same place together</h3>
       <div class="story-stacks">
         {groups.map((group) => (
-          <figure key={group.ranks.join()} class={group.is_outlier ? "odd" : ""}>
+          <figure key={group.ranks.join()} class={group.is_outlier ? "outlier" : ""}>
             <figcaption>
               <b>{rankText(group.ranks)}</b>
-              {group.is_outlier && <Badge tone="bad">odd one out</Badge>}
+              {group.is_outlier && <Badge tone="bad">Differs</Badge>}
               <span class="quiet">{group.place || "did not answer"}</span>
             </figcaption>
             {/* biome-ignore lint/a11y/noNoninteractiveTabindex: long stacks scroll with the keyboard */}
@@ -87,7 +87,7 @@ function Ranks({ ranks }: { ranks: Findings["ranks"] }) {
             {ranks.slice(0, SHOWN_RANKS).map((each) => (
               <tr key={each.rank} aria-current={each.is_outlier ? "true" : undefined}>
                 <td>
-                  {each.rank} {each.is_outlier && <Badge tone="bad">odd</Badge>}
+                  {each.rank} {each.is_outlier && <Badge tone="bad">Differs</Badge>}
                 </td>
                 <td>{each.node}</td>
                 <td>

@@ -1,4 +1,4 @@
-"""The overview over HTTP, with the client and the command line: what it contains, for whom, and at what cost."""
+"""The overview over HTTP, with the client and the command line: its content, its readers and its cost."""
 
 import time
 from dataclasses import replace
@@ -40,7 +40,7 @@ async def token_of(live: Any, subject: str, project: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token.value}"}
 
 
-async def test_an_empty_server_says_so(live: Any) -> None:
+async def test_the_overview_of_an_empty_server(live: Any) -> None:
     found = await overview(live)
     assert found["summary"] == "0 jobs run on 0 of 0 cores."
     assert (found["attention"], found["queue"], found["incidents"], found["jobs"]) == ([], [], [], {})

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { drawMesh } from "./drawing";
+import { drawMesh } from "./mesh-picture";
 
 const nodes = (count: number, each: number) =>
   Array.from({ length: count }, (_, node) => ({
