@@ -60,7 +60,7 @@ from regroup.api.web.stream_access import StreamAccess
 from regroup.api.web.yaml_bodies import YamlBodies
 from regroup.service.local.api_token import ApiToken
 from regroup.service.operations.access.sessions import Sessions
-from regroup.service.operations.services import Services
+from regroup.service.operations.assembly.services import Services
 
 _ROUTERS = (
     overview.router,

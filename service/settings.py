@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -323,12 +322,9 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_issuer(self) -> Self:
-        if bool(self.oidc_issuer) != bool(self.oidc_audience):
-            field = "oidc_audience" if self.oidc_issuer else "oidc_issuer"
-            raise _invalid(field, "", "oidc_issuer and oidc_audience belong together: give both, or none")
-        parts = urlsplit(self.oidc_issuer)
-        if self.oidc_issuer and parts.scheme != "https" and not is_loopback_host(parts.hostname or ""):
-            raise _invalid("oidc_issuer", self.oidc_issuer, "must begin with https://: its keys decide who enters")
+        if problem := setting_values.find_issuer_problem(self.oidc_issuer, self.oidc_audience):
+            name, message = problem
+            raise _invalid(name, getattr(self, name), message)
         return self
 
     @model_validator(mode="after")

@@ -14,33 +14,27 @@ from regroup.api.cli.commands import (
     chaos,
     checkpoints,
     compare,
-    drain,
     evidence,
     exec,
     gateway,
     hooks,
     inspect,
     mcp,
-    nodes,
-    overview,
     plan,
-    probe,
     projects,
     queue,
     ranks,
     resize,
     run,
-    secrets,
     serve,
     simulate,
     submit,
     suspend,
-    topology,
-    usage,
     watch,
 )
-from regroup.api.cli.commands.access import audit, identities, login, sessions, tokens
-from regroup.api.cli.commands.reports import reliability, settings
+from regroup.api.cli.commands.access import audit, identities, login, secrets, sessions, tokens
+from regroup.api.cli.commands.cluster import drain, nodes, probe, topology
+from regroup.api.cli.commands.reports import overview, reliability, settings, usage
 from regroup.api.cli.common import environment, exit_codes, groups, output
 from regroup.api.cli.common.dry_run import report_dry_run, request_dry_run
 

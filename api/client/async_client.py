@@ -15,15 +15,14 @@ from typing import Any, Self
 import httpx2
 
 from regroup.api.client import restart_check
-from regroup.api.client.async_audit_methods import AsyncAuditMethods
+from regroup.api.client.access.async_audit_methods import AsyncAuditMethods
+from regroup.api.client.access.async_identity_methods import AsyncIdentityMethods
+from regroup.api.client.access.async_secret_methods import AsyncSecretMethods
 from regroup.api.client.async_checkpoint_methods import AsyncCheckpointMethods
 from regroup.api.client.async_cluster_methods import AsyncClusterMethods
 from regroup.api.client.async_hook_methods import AsyncHookMethods
-from regroup.api.client.async_identity_methods import AsyncIdentityMethods
 from regroup.api.client.async_page_methods import AsyncPageMethods
 from regroup.api.client.async_report_methods import AsyncReportMethods
-from regroup.api.client.async_secret_methods import AsyncSecretMethods
-from regroup.api.client.async_story_methods import AsyncStoryMethods
 from regroup.api.client.async_usage_methods import AsyncUsageMethods
 from regroup.api.client.client import DEFAULT_URL, PATIENCE_S
 from regroup.api.client.connection.address import server_url
@@ -31,6 +30,7 @@ from regroup.api.client.connection.conditions import Conditions
 from regroup.api.client.connection.connection_options import connection_options
 from regroup.api.client.connection.transport import AsyncTransport
 from regroup.api.client.history.async_curve_methods import AsyncCurveMethods
+from regroup.api.client.history.async_story_methods import AsyncStoryMethods
 from regroup.api.client.operations import job_control, job_queries, plans, server, uploads
 from regroup.api.client.restart_check import RestartVerdict
 from regroup.api.schemas import history

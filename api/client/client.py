@@ -18,7 +18,9 @@ from typing import Any, Self
 import httpx2
 
 from regroup.api.client import restart_check
-from regroup.api.client.audit_methods import AuditMethods
+from regroup.api.client.access.audit_methods import AuditMethods
+from regroup.api.client.access.identity_methods import IdentityMethods
+from regroup.api.client.access.secret_methods import SecretMethods
 from regroup.api.client.checkpoint_methods import CheckpointMethods
 from regroup.api.client.cluster_methods import ClusterMethods
 from regroup.api.client.connection.address import server_url
@@ -27,14 +29,12 @@ from regroup.api.client.connection.connection_options import connection_options
 from regroup.api.client.connection.contact import Contact
 from regroup.api.client.connection.transport import SyncTransport
 from regroup.api.client.history.curve_methods import CurveMethods
+from regroup.api.client.history.story_methods import StoryMethods
 from regroup.api.client.hook_methods import HookMethods
-from regroup.api.client.identity_methods import IdentityMethods
 from regroup.api.client.operations import job_control, job_queries, plans, server, uploads
 from regroup.api.client.page_methods import PageMethods
 from regroup.api.client.report_methods import ReportMethods
 from regroup.api.client.restart_check import RestartVerdict
-from regroup.api.client.secret_methods import SecretMethods
-from regroup.api.client.story_methods import StoryMethods
 from regroup.api.client.usage_methods import UsageMethods
 from regroup.api.schemas import history
 from regroup.api.schemas import jobs as schemas

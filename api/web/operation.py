@@ -21,7 +21,7 @@ from regroup.api.web.problems import responses
 from regroup.api.web.request_parameters import check_request
 from regroup.service.domain.errors import ConflictError, FieldIssue, UnavailableError
 from regroup.service.domain.identity import Identity
-from regroup.service.operations.services import Services
+from regroup.service.operations.assembly.services import Services
 from regroup.service.operations.submissions import KeyReusedError
 from regroup.service.store.transactions.idempotency import RepeatedRequestError, RequestKey
 from regroup.service.store.transactions.write_conditions import WriteConditions, current_conditions, obeying

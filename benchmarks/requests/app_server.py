@@ -28,14 +28,14 @@ from regroup.api.app import create_app
 from regroup.api.web.authenticator import Authenticator
 from regroup.api.web.connections import connection_class
 from regroup.service.cluster_state.node_health import rule_of
-from regroup.service.domain.api_tokens import generate_token
+from regroup.service.domain.credentials.api_tokens import generate_token
 from regroup.service.domain.identity import IdentityKind
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.local.api_token import ensure_token
 from regroup.service.local.asgi_server import AsgiServer
 from regroup.service.local.garbage_collector import freeze_started_objects
 from regroup.service.observability.prometheus import Metrics
-from regroup.service.operations.services import Services
+from regroup.service.operations.assembly.services import Services
 from regroup.service.ports.cluster import Cluster
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings

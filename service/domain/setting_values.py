@@ -43,6 +43,17 @@ def check_port_range(setting: str, value: str) -> None:
         )
 
 
+def find_issuer_problem(issuer: str, audience: str) -> tuple[str, str] | None:
+    """Return the setting of the issuer of tokens that cannot be used, and why; None if both can."""
+    if bool(issuer) != bool(audience):
+        name = "oidc_audience" if issuer else "oidc_issuer"
+        return name, "oidc_issuer and oidc_audience belong together: give both, or none"
+    parts = urlsplit(issuer)
+    if issuer and parts.scheme != "https" and not is_loopback_host(parts.hostname or ""):
+        return "oidc_issuer", "must begin with https://: its keys decide who enters"
+    return None
+
+
 CLUSTER_SETTINGS = ("ray_address", "gateway_url", "clusters_file", "gateway_token_file", "gateway_ca_file")
 """Settings of the cluster, or the clusters, that a server serves."""
 

@@ -13,9 +13,9 @@ from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.domain.author import Author
 from regroup.service.operations.access.authorization import Sender
-from regroup.service.operations.inspection.ranks import RankViews, view_ranks
 from regroup.service.operations.job_plan import JobPlan, PredictionComparison, compare_generations, get_job_plan
 from regroup.service.operations.placement_explanation import PlacementExplanation, explain_placement
+from regroup.service.operations.ranks import RankViews, view_ranks
 from regroup.service.operations.streams.followers import Entry, Followers
 from regroup.service.operations.why import Why, explain
 from regroup.service.store.jobs.jobs import unknown_job

@@ -27,10 +27,10 @@ from regroup.service.local.secrets_key import KeySource
 from regroup.service.observability.job_totals import count_finished_jobs
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.access.audit import run_sealing
+from regroup.service.operations.assembly.services import Services
 from regroup.service.operations.hooks.delivery import HookDelivery
 from regroup.service.operations.retention import RetentionPolicy, run_retention
 from regroup.service.operations.secrets import run_encryption
-from regroup.service.operations.services import Services
 from regroup.service.operations.usage import run_folding
 from regroup.service.server.cluster_connections import connect_clusters
 from regroup.service.settings import Settings

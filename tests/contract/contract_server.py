@@ -15,7 +15,7 @@ from regroup.api.client.client import Client
 from regroup.api.web.server_config import configure
 from regroup.service.domain.topology import Node
 from regroup.service.local.api_token import ApiToken
-from regroup.service.operations.services import Services
+from regroup.service.operations.assembly.services import Services
 from regroup.service.server.listener import bind, url_of
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store

@@ -1,7 +1,7 @@
 """Wire models of `/v1/jobs/{job}/ranks`."""
 
 from regroup.api.schemas.wire import Wire
-from regroup.service.operations.inspection.ranks import RankState
+from regroup.service.operations.ranks import RankState
 
 
 class RankView(Wire):

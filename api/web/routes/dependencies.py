@@ -16,8 +16,8 @@ from regroup.api.web.stream_access import ProjectPermission
 from regroup.service.domain.identity import Identity
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.access.sessions import Sessions
+from regroup.service.operations.assembly.services import Services
 from regroup.service.operations.jobs import Jobs
-from regroup.service.operations.services import Services
 from regroup.service.operations.submissions import Submissions
 from regroup.service.policy.access.roles import ClusterPermission, Permission
 from regroup.service.spec.types import Name

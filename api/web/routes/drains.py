@@ -9,8 +9,8 @@ from regroup.api.schemas.drains import Drain, DrainRequest
 from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import NodeOperator, NodeReader, TheServices
-from regroup.service.operations import drains
 from regroup.service.operations.access.authorization import Sender
+from regroup.service.operations.capacity import drains
 
 NodeReference = Annotated[str, Path(description="Name or id of a node", max_length=256)]
 router = APIRouter(

@@ -9,8 +9,8 @@ from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import NodeOperator, NodeReader, TheServices
 from regroup.service.operations.access.authorization import Sender
+from regroup.service.operations.assembly.services import Services
 from regroup.service.operations.nodes import NodeState
-from regroup.service.operations.services import Services
 
 NodeName = Annotated[str, Path(description="Name of the node, or its current name or id in Ray", max_length=253)]
 Order = Annotated[NodeOrder, Body()]

@@ -14,7 +14,7 @@ from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import TOKEN, ForCluster, ForEveryone, TheServices
 from regroup.service.domain.errors import RegroupError
 from regroup.service.operations.access.authorization import Sender
-from regroup.service.operations.services import Services
+from regroup.service.operations.assembly.services import Services
 from regroup.service.policy.access.roles import ClusterPermission
 
 Verbose = Annotated[bool, Query(description="Report all checks, also those that pass")]

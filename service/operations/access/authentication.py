@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from regroup.service.domain.api_tokens import parse_token
+from regroup.service.domain.credentials.api_tokens import parse_token
+from regroup.service.domain.credentials.random_secrets import has_digest
 from regroup.service.domain.errors import UnauthorizedError
 from regroup.service.domain.identity import Identity, Role
-from regroup.service.domain.random_secrets import has_digest
 from regroup.service.policy.access.decision import restrict
 from regroup.service.store.rows.identity_rows import StoredToken
 from regroup.service.store.store import Store

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from regroup.service.domain.api_tokens import generate_token
+from regroup.service.domain.credentials.api_tokens import generate_token
 from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.domain.reserved_names import is_reserved

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from regroup.service.domain.author import Author
+from regroup.service.domain.credentials.random_secrets import digest_of, generate_secret, has_digest
+from regroup.service.domain.credentials.session_secrets import generate_cookie, parse_cookie
 from regroup.service.domain.errors import ForbiddenError, NotFoundError, UnauthorizedError
 from regroup.service.domain.identity import Identity, IdentityKind
-from regroup.service.domain.random_secrets import digest_of, generate_secret, has_digest
-from regroup.service.domain.session_secrets import generate_cookie, parse_cookie
 from regroup.service.operations.access.authentication import CACHED_S, Authentication
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.access.external_tokens import ExternalTokens

@@ -2,7 +2,7 @@
 
 import secrets
 
-from regroup.service.domain.random_secrets import DIGITS
+from regroup.service.domain.credentials.random_secrets import DIGITS
 
 
 def new_job_id(now: float) -> str:

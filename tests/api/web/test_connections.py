@@ -13,12 +13,12 @@ import uvicorn
 
 from regroup.api.app import create_app
 from regroup.api.web.connections import connection_class
-from regroup.service.domain.api_tokens import generate_token
 from regroup.service.domain.author import Author
+from regroup.service.domain.credentials.api_tokens import generate_token
 from regroup.service.domain.identity import IdentityKind
 from regroup.service.domain.limits import Limit
 from regroup.service.local.api_token import ApiToken
-from regroup.service.operations.services import Services
+from regroup.service.operations.assembly.services import Services
 from regroup.service.settings import Settings
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.store.rows.identity_rows import IdentityRow, TokenRow

@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 from regroup.api.app import create_app, openapi
 from regroup.api.client.client import Client
 from regroup.service.local.api_token import ensure_token
-from regroup.service.operations.services import Services
+from regroup.service.operations.assembly.services import Services
 from regroup.service.settings import Settings
 from tests.support.doubles.fake_cluster import FakeCluster
 from tests.support.inputs.fuzz import VARIABLE, fuzz_settings

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from regroup.api.app import openapi
 from regroup.api.web.access import OPEN_PATHS
 from regroup.api.web.routes.dependencies import ForAnyProject, ForCluster, ForEveryone, ForJob, ForProject
-from regroup.service.domain.api_tokens import TokenParts, generate_token
+from regroup.service.domain.credentials.api_tokens import TokenParts, generate_token
 from regroup.service.domain.identity import Identity, IdentityKind, Membership, Role
 from regroup.service.policy.access.decision import is_allowed, is_allowed_in_cluster, is_allowed_somewhere
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx2
 
 from regroup.api.client.client import Client
-from regroup.service.domain.api_tokens import TokenParts, generate_token
+from regroup.service.domain.credentials.api_tokens import TokenParts, generate_token
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
 from regroup.service.store.store import Store

@@ -18,7 +18,7 @@ from regroup.api.web.connections import LimitedConnection, connection_class
 from regroup.api.web.server_config import configure
 from regroup.service.domain.errors import ConflictError, ForbiddenError
 from regroup.service.local.api_token import ApiToken
-from regroup.service.operations.services import Services
+from regroup.service.operations.assembly.services import Services
 from regroup.service.server.listener import bind, url_of
 from regroup.service.settings import Settings
 from regroup.service.store.access.audit import AuditFilter

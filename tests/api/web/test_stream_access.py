@@ -11,7 +11,7 @@ import pytest
 from regroup.api.client.client import Client
 from regroup.api.client.connection.errors import ApiError
 from regroup.api.web import stream_access
-from regroup.service.domain.api_tokens import TokenParts, generate_token
+from regroup.service.domain.credentials.api_tokens import TokenParts, generate_token
 from regroup.service.domain.errors import ForbiddenError
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.operations.access import authentication

@@ -12,7 +12,7 @@ from regroup.api.app import create_app
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.local.api_token import ensure_token
 from regroup.service.local.secrets_key import KeySource
-from regroup.service.operations.services import Services
+from regroup.service.operations.assembly.services import Services
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings
 from regroup.service.store.rows.records import Lease

@@ -9,7 +9,7 @@ import pytest
 
 from regroup.api.client.connection.streams import EventParser
 from regroup.api.web import stream_access
-from regroup.service.domain.api_tokens import TokenParts, generate_token
+from regroup.service.domain.credentials.api_tokens import TokenParts, generate_token
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.operations.access import authentication
 from regroup.service.ports.cluster import Node

@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from regroup.service.domain.api_tokens import generate_token
+from regroup.service.domain.credentials.api_tokens import generate_token
 from regroup.service.domain.hooks import DEFAULT_EVENTS, DeliveryState
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.domain.keyring import read_stored

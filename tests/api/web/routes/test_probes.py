@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from regroup.api.cli.commands.probe import describe_probe
-from regroup.api.cli.commands.topology import ranges, tree_lines
+from regroup.api.cli.commands.cluster.probe import describe_probe
+from regroup.api.cli.commands.cluster.topology import ranges, tree_lines
 from regroup.api.client.connection.errors import ApiError
 from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.cluster_state.probe_results import FUNCTION

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from regroup.api.cli.commands.topology import tree_lines
+from regroup.api.cli.commands.cluster.topology import tree_lines
 from regroup.api.cli.render.why import render_why
 from regroup.service.cluster_state.topology import Topology
 from regroup.service.domain.states import JobState, Reason, check_transition

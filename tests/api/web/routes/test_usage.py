@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from regroup.service.domain.api_tokens import generate_token
+from regroup.service.domain.credentials.api_tokens import generate_token
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
 from tests.support.inputs.held_devices import allocate, end, reservation, submit

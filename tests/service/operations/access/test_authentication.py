@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.domain.api_tokens import generate_token, parse_token
+from regroup.service.domain.credentials.api_tokens import generate_token, parse_token
 from regroup.service.domain.errors import UnauthorizedError
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.operations.access.authentication import Authentication

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from regroup.service.domain.api_tokens import generate_token
+from regroup.service.domain.credentials.api_tokens import generate_token
 from regroup.service.domain.hooks import HookKind
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.domain.topology import Node

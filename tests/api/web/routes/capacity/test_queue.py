@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from regroup.api.cli.main import main
-from regroup.service.domain.api_tokens import generate_token
+from regroup.service.domain.credentials.api_tokens import generate_token
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
 from regroup.service.store.rows.records import PLACEABLE, START_ESTIMATED, Condition

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx2
 
-from regroup.service.domain.api_tokens import generate_token
+from regroup.service.domain.credentials.api_tokens import generate_token
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
 

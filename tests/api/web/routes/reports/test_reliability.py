@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from regroup.api.client.async_client import AsyncClient
-from regroup.service.domain.api_tokens import generate_token
+from regroup.service.domain.credentials.api_tokens import generate_token
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.policy.detection.node_quarantine import NodeEventKind
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow

@@ -7,8 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from regroup.service.domain.api_tokens import generate_token
 from regroup.service.domain.author import Author
+from regroup.service.domain.credentials.api_tokens import generate_token
 from regroup.service.domain.identity import IdentityKind, Membership, Role
 from regroup.service.domain.topology import Node
 from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind

@@ -7,7 +7,7 @@ the storage of its origin, which includes the port. Only digests of both are sto
 import re
 from dataclasses import dataclass, field
 
-from regroup.service.domain.random_secrets import ID_PATTERN, SECRET_PATTERN, generate_id, generate_secret
+from regroup.service.domain.credentials.random_secrets import ID_PATTERN, SECRET_PATTERN, generate_id, generate_secret
 
 SESSION_PREFIX = "ses_"
 """Begins the id of a session."""

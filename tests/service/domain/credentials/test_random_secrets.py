@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from regroup.service.domain.api_tokens import generate_token, parse_token
-from regroup.service.domain.random_secrets import (
+from regroup.service.domain.credentials.api_tokens import generate_token, parse_token
+from regroup.service.domain.credentials.random_secrets import (
     ID_PATTERN,
     SECRET_PATTERN,
     digest_of,
@@ -14,7 +14,7 @@ from regroup.service.domain.random_secrets import (
     generate_secret,
     has_digest,
 )
-from regroup.service.domain.session_secrets import generate_cookie, parse_cookie
+from regroup.service.domain.credentials.session_secrets import generate_cookie, parse_cookie
 
 
 def test_ids_and_secrets_are_random_and_have_their_form() -> None:

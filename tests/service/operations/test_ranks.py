@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from regroup.service.operations.inspection.ranks import RankState, view_ranks
+from regroup.service.operations.ranks import RankState, view_ranks
 
 PLACES = [{"rank": rank, "node_id": "n0", "node_name": "a", "local_rank": rank, "device": rank} for rank in range(4)]
 

@@ -6,7 +6,13 @@ The prefix lets scanners of source code recognize a token. Only the digest of th
 import re
 from dataclasses import dataclass, field
 
-from regroup.service.domain.random_secrets import ID_PATTERN, SECRET_PATTERN, digest_of, generate_id, generate_secret
+from regroup.service.domain.credentials.random_secrets import (
+    ID_PATTERN,
+    SECRET_PATTERN,
+    digest_of,
+    generate_id,
+    generate_secret,
+)
 
 _PREFIX = "rg"
 _FORM = re.compile(rf"{_PREFIX}_({ID_PATTERN})_({SECRET_PATTERN})")

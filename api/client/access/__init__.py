@@ -1,0 +1,1 @@
+"""Methods of the clients for identities, secrets and the audit log."""
