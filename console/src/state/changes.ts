@@ -7,6 +7,7 @@ import { follow } from "../api/event-stream";
 /** Something changed. `job` is absent for a change that belongs to no job. */
 export interface Change {
   number: number;
+  topic: "job" | "node" | "project" | "stream";
   kind: string;
   job?: string | null;
   project?: string | null;
@@ -24,7 +25,9 @@ let timer: ReturnType<typeof setTimeout> | undefined;
 export function connectChanges(): () => void {
   return follow("/v1/changes?follow=true", {
     onEvent: (event) => {
-      collected.push(JSON.parse(event.data) as Change);
+      const change = JSON.parse(event.data) as Change;
+      if (isStart(change)) return;
+      collected.push(change);
       if (timer === undefined) timer = setTimeout(deliver, PAUSE_MS);
     },
     onConnection: (connected) => {
@@ -34,7 +37,11 @@ export function connectChanges(): () => void {
   });
 }
 
-/** Call `onChange` soon after changes that `concerns` accepts, at most once per 150 ms. */
+/**
+ * Call `onChange` soon after changes that `concerns` accepts, at most once per 150 ms.
+ *
+ * It is also called, with all changes, when the server has removed some before the console got them (see `isMissed`).
+ */
 export function useChanges(
   concerns: (change: Change) => boolean,
   onChange: (changes: readonly Change[]) => void,
@@ -43,7 +50,7 @@ export function useChanges(
   newest.current = { concerns, onChange };
   useEffect(() => {
     const listener = (changes: readonly Change[]) => {
-      const found = changes.filter(newest.current.concerns);
+      const found = changes.some(isMissed) ? changes : changes.filter(newest.current.concerns);
       if (found.length > 0) newest.current.onChange(found);
     };
     listeners.add(listener);
@@ -51,6 +58,16 @@ export function useChanges(
       listeners.delete(listener);
     };
   }, []);
+}
+
+/** True for the notice that others were removed: any object can have changed. */
+export function isMissed(change: Change): boolean {
+  return change.topic === "stream" && change.kind === "missed";
+}
+
+/** True for the notice with which the stream begins: nothing changed. */
+function isStart(change: Change): boolean {
+  return change.topic === "stream" && change.kind === "start";
 }
 
 function deliver(): void {

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { DataTable } from "../../components/data-table";
 import { PageHeader } from "../../components/page-header";
 import { EmptyState, ErrorState, Loading, StaleNotice } from "../../components/states";
-import { useChanges } from "../../state/changes";
+import { isMissed, useChanges } from "../../state/changes";
 import { useKeys } from "../../state/keys";
 import { href, navigate, query, setQuery } from "../../state/router";
 import { countText } from "../../text/numbers";
@@ -39,9 +39,9 @@ export default function JobsPage() {
     return () => jobs.stop();
   }, [jobs]);
   useChanges(
-    (change) => change.job != null || change.kind === "missed",
+    (change) => change.job != null,
     (changes) => {
-      if (changes.some((change) => change.kind === "missed")) setAttempt(attempt + 1);
+      if (changes.some(isMissed)) setAttempt(attempt + 1);
       else jobs.update(changes.flatMap((change) => change.job ?? []));
     },
   );
