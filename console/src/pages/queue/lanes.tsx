@@ -28,9 +28,21 @@ export function Lanes(props: {
   return (
     <section class="card queue-lanes" aria-label="Projects">
       <p class="queue-key quiet">
-        <i class="dot fill-2" aria-hidden="true" /> in use, guaranteed{" "}
-        <i class="dot queue-borrowed" aria-hidden="true" /> in use, borrowed{" "}
-        <i class="dot queue-wanted" aria-hidden="true" /> requested by waiting jobs <b>│</b> guarantee <b>┃</b> limit
+        <span>
+          <i class="dot fill-2" aria-hidden="true" /> in use, guaranteed
+        </span>
+        <span>
+          <i class="dot queue-borrowed" aria-hidden="true" /> in use, borrowed
+        </span>
+        <span>
+          <i class="dot queue-wanted" aria-hidden="true" /> requested by waiting jobs
+        </span>
+        <span>
+          <b>│</b> guarantee
+        </span>
+        <span>
+          <b>┃</b> limit
+        </span>
       </p>
       <div class="queue-scroll">
         <table>

@@ -102,10 +102,10 @@ function JobTable({ jobs, result, cancelled }: { jobs: readonly Job[]; result: W
     {
       id: "job",
       label: "Job",
-      width: 12,
+      width: 11,
       cell: (job) => (job.is_added ? <span>{job.name} (added)</span> : <a href={href(`jobs/${job.id}`)}>{job.name}</a>),
     },
-    { id: "project", label: "Project", width: 8, cell: (job) => job.project },
+    { id: "project", label: "Project", width: 7, cell: (job) => job.project },
     { id: "ranks", label: "Devices", isNumber: true, width: 5.5, cell: (job) => job.ranks },
     {
       id: "before",
@@ -118,10 +118,10 @@ function JobTable({ jobs, result, cancelled }: { jobs: readonly Job[]; result: W
     {
       id: "axis",
       label: "○ now, ● with the change",
-      width: 18,
+      width: 16,
       cell: (job) => <Axis job={job} begin_s={result.now_s} end_s={end_s} />,
     },
-    { id: "basis", label: "Remaining time from", width: 11, cell: (job) => BASIS[job.basis] },
+    { id: "basis", label: "Remaining time from", width: 11.5, cell: (job) => BASIS[job.basis] },
     {
       id: "cancel",
       label: "",

@@ -46,15 +46,15 @@ export function RankTable(props: {
     {
       id: "state",
       label: "State",
-      width: 7,
+      width: 6.5,
       cell: (each) => <Badge tone={STATES[each.state].tone}>{STATES[each.state].label}</Badge>,
     },
-    { id: "node", label: "Node", width: 9, cell: (each) => each.node },
+    { id: "node", label: "Node", width: 7.5, cell: (each) => each.node },
     { id: "device", label: "Device", width: 5, cell: (each) => each.device || "–" },
-    { id: "phase", label: "Phase", width: 8, cell: (each) => each.phase ?? "–" },
-    { id: "step", label: "Step", width: 6, isNumber: true, cell: (each) => numberText(each.step, 12) },
-    { id: "work", label: "Work", width: 6, isNumber: true, cell: (each) => durationText(each.work_s) },
-    { id: "wait", label: "Wait", width: 6, isNumber: true, cell: (each) => durationText(each.wait_s) },
+    { id: "phase", label: "Phase", width: 7, cell: (each) => each.phase ?? "–" },
+    { id: "step", label: "Step", width: 4.5, isNumber: true, cell: (each) => numberText(each.step, 12) },
+    { id: "work", label: "Work", width: 5.2, isNumber: true, cell: (each) => durationText(each.work_s) },
+    { id: "wait", label: "Wait", width: 5.2, isNumber: true, cell: (each) => durationText(each.wait_s) },
     {
       id: "factor",
       label: "× median",
@@ -62,7 +62,7 @@ export function RankTable(props: {
       isNumber: true,
       cell: (each) => numberText(each.factor === null ? null : Number(each.factor.toFixed(2))),
     },
-    { id: "since", label: "In phase for", width: 7, isNumber: true, cell: (each) => durationText(each.stalled_s) },
+    { id: "since", label: "In phase for", width: 7.2, isNumber: true, cell: (each) => durationText(each.stalled_s) },
   ];
   return (
     <section class="ranks-table" aria-labelledby="ranks-table">
