@@ -75,11 +75,12 @@ def test_a_task_has_one_to_three_interactions_which_are_sentences(task: Operator
 
 @each_task
 def test_a_task_has_a_command_that_exists(task: OperatorTask) -> None:
-    product, *words = task.command.split()
-    found = find_command(words)
-    assert product == "regroup" and found, task.command
-    options = {word.split("=")[0] for word in words if word.startswith("--")}
-    assert options - options_of(found) == set(), task.command
+    for line in task.command.split(" && "):
+        product, *words = line.split()
+        found = find_command(words)
+        assert product == "regroup" and found, line
+        options = {word.split("=")[0] for word in words if word.startswith("--")}
+        assert options - options_of(found) == set(), line
 
 
 def test_a_command_that_does_not_exist_is_found() -> None:

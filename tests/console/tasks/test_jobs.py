@@ -54,7 +54,8 @@ async def test_cancel_a_job(live: Any, console: Console) -> None:
     await hands.click("checkbox", "Select ends")
     await hands.click("button", "Cancel")
     await hands.click("button", "Cancel ends")
-    await expect(console.page.get_by_role("row").filter(has_text="ends")).to_contain_text("CANCELLED")
+    row = console.page.get_by_role("row").filter(has=console.page.get_by_role("link", name="ends", exact=True))
+    await expect(row).to_contain_text("CANCELLED")
     assert (await get(live, f"/v1/jobs/{job}"))["state"] == "CANCELLED"
 
 

@@ -66,8 +66,9 @@ async def sign_in(context: "BrowserContext", url: str, token: str) -> None:
 @pytest.fixture
 async def chromium() -> AsyncIterator["Browser"]:
     """Run Chromium without a window."""
-    from playwright.async_api import async_playwright  # slow to import, and all test sessions import this file
+    from playwright.async_api import async_playwright, expect  # slow to import, and all test sessions import this file
 
+    expect.set_options(timeout=WAIT_MS)
     async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=chromium_path())
         yield browser
