@@ -72,12 +72,20 @@ class KilledServer:
             assert answer.is_success, answer.text
             return answer.json() if answer.content else None
 
-    async def submit(self, name: str, ranks: int = 2) -> str:
-        """Submit a job; return its id. The cluster has devices for two ranks."""
+    async def is_accepted(self, token: str) -> bool:
+        """Return whether the server accepts a token."""
+        headers = {"Authorization": f"Bearer {token}"}
+        async with httpx2.AsyncClient(base_url=self.url, headers=headers, trust_env=False, timeout=20) as http:
+            answer = await http.get("/v1/me")
+            assert answer.status_code in (200, 401), answer.text
+            return answer.status_code == 200
+
+    async def submit(self, name: str, ranks: int = 2, **fields: Any) -> str:
+        """Submit a job with more fields of its spec; return its id. The cluster has devices for two ranks."""
         training = {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 10}
         workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
         layout = {"dp": {"min": ranks, "target": ranks, "max": ranks}}
-        spec = {"name": name, "workload": workload, "training": training, "layout": layout}
+        spec = {"name": name, "workload": workload, "training": training, "layout": layout, **fields}
         return (await self.request("POST", "/v1/jobs", spec))["id"]
 
     async def wait_for_state(self, job: str, state: str) -> None:

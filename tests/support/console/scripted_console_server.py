@@ -1,7 +1,7 @@
-"""`regroup serve` with a cluster in memory that outlives it: `python -m … STATE_DIR PORT`.
+"""`regroup serve` with a cluster in memory: `python -m … STATE_DIR PORT`.
 
 Jobs, tokens and projects are in the database of the state folder, and the output of ranks is in `outputs/` below it:
-a server that starts after a SIGKILL finds all of it.
+a server that starts after a SIGKILL finds all of it. Its cluster is new, so it starts the jobs again.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _PLACE = {"node_id": "1" * 40, "node_name": "local-0", "address": "127.0.0.1"}
 
 
 class OutputCluster(FakeCluster):
-    """A cluster in memory whose jobs run until they are cancelled, with the output of ranks in files."""
+    """A cluster in memory whose jobs run until they are cancelled or suspended, with the output of ranks in files."""
 
     def __init__(self, outputs: Path) -> None:
         super().__init__(NODES, on_start=self._begin)
@@ -43,14 +43,19 @@ class OutputCluster(FakeCluster):
 
 
 async def live(supervisor: FakeSupervisor) -> None:
-    """Report a job that runs until it is cancelled."""
+    """Report a job that runs until it is cancelled or suspended."""
     ranks = [{**_PLACE, "rank": rank, "local_rank": rank, "device": rank} for rank in range(2)]
     place = {"layout": {"dp_shard": 2}, "world_size": 2, "ranks": ranks, "restore": {"source": "none"}, "cause": ""}
     await supervisor.emit("generation", key="formed", number=1, start_step=0, **place)
     await supervisor.state("RUNNING", "first_step")
-    await supervisor.wait_for_intent("cancel")
-    await supervisor.state("DRAINING", "cancelled_by_user")
-    await supervisor.state("CANCELLED", "cancelled_by_user")
+    if await supervisor.wait_for_first_intent("cancel", "change") == "cancel":
+        await supervisor.state("DRAINING", "cancelled_by_user")
+        await supervisor.state("CANCELLED", "cancelled_by_user")
+    else:
+        change = supervisor.intents["change"]
+        assert change["is_requeue"], f"the script has no other change than a suspension: {change}"
+        await supervisor.state("RESIZING", change["reason"])
+        await supervisor.state("QUEUED", change["reason"])
 
 
 def output_path(outputs: Path, job_id: str, generation: int, rank: int, stream: str) -> Path:

@@ -69,6 +69,12 @@ class FakeSupervisor:
             await self._news.wait_for(lambda: name in self.intents)
             return self.intents[name]
 
+    async def wait_for_first_intent(self, *names: str) -> str:
+        """Return the first of these names that is the name of an intent, once one has arrived."""
+        async with self._news:
+            await self._news.wait_for(lambda: not self.intents.keys().isdisjoint(names))
+            return next(name for name in names if name in self.intents)
+
     async def sync(self, request: SyncRequest) -> SyncReply:
         """Answer a long poll."""
         async with self._news:
