@@ -12,7 +12,7 @@ import type { Row } from "./rows";
 /** Return the columns after the one that selects rows. */
 export function jobColumns(curves: RowCurves): Column<Row>[] {
   return [
-    { id: "state", label: "State", width: 8.2, cell: (job) => <JobStateBadge state={job.state} /> },
+    { id: "state", label: "State", width: 8, cell: (job) => <JobStateBadge state={job.state} /> },
     { id: "name", label: "Name", cell: (job) => <NameCell job={job} /> },
     { id: "project", label: "Project", width: 5.6, isExtra: true, cell: (job) => job.project },
     { id: "progress", label: "Progress", width: 7.5, cell: (job) => <Progress job={job} /> },
@@ -20,14 +20,14 @@ export function jobColumns(curves: RowCurves): Column<Row>[] {
     {
       id: "losses",
       label: "Loss trend",
-      width: 6.6,
+      width: 6.7,
       isExtra: true,
       cell: (job) => <Trend {...{ curves, job }} metric="loss" />,
     },
     {
       id: "durations",
       label: "Step time",
-      width: 6.6,
+      width: 6.7,
       isExtra: true,
       cell: (job) => <Trend {...{ curves, job }} metric="stepS" />,
     },
@@ -47,8 +47,8 @@ export function jobColumns(curves: RowCurves): Column<Row>[] {
       isExtra: true,
       cell: (job) => percentText(job.goodput),
     },
-    { id: "eta", label: "Left", width: 6.4, isNumber: true, isExtra: true, cell: (job) => durationText(job.eta_s) },
-    { id: "age", label: "Age", width: 5.8, isNumber: true, isExtra: true, cell: (job) => <Age job={job} /> },
+    { id: "eta", label: "Left", width: 7, isNumber: true, isExtra: true, cell: (job) => durationText(job.eta_s) },
+    { id: "age", label: "Age", width: 5.4, isNumber: true, isExtra: true, cell: (job) => <Age job={job} /> },
   ];
 }
 

@@ -121,7 +121,7 @@ function JobTable({ jobs, result, cancelled }: { jobs: readonly Job[]; result: W
       width: 16,
       cell: (job) => <Axis job={job} begin_s={result.now_s} end_s={end_s} />,
     },
-    { id: "basis", label: "Remaining time from", width: 11.5, cell: (job) => BASIS[job.basis] },
+    { id: "basis", label: "Remaining time from", width: 12.5, cell: (job) => BASIS[job.basis] },
     {
       id: "cancel",
       label: "",

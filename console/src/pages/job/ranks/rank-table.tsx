@@ -35,7 +35,7 @@ export function RankTable(props: {
     {
       id: "rank",
       label: "Rank",
-      width: 5,
+      width: 4.5,
       cell: (each) => (
         <label class="check">
           <input type="checkbox" checked={props.selected.has(each.rank)} onChange={() => toggle(each.rank)} />
@@ -46,19 +46,19 @@ export function RankTable(props: {
     {
       id: "state",
       label: "State",
-      width: 6.5,
+      width: 6.2,
       cell: (each) => <Badge tone={STATES[each.state].tone}>{STATES[each.state].label}</Badge>,
     },
-    { id: "node", label: "Node", width: 7.5, cell: (each) => each.node },
+    { id: "node", label: "Node", width: 6.4, cell: (each) => each.node },
     { id: "device", label: "Device", width: 5, cell: (each) => each.device || "–" },
     { id: "phase", label: "Phase", width: 7, cell: (each) => each.phase ?? "–" },
-    { id: "step", label: "Step", width: 4.5, isNumber: true, cell: (each) => numberText(each.step, 12) },
-    { id: "work", label: "Work", width: 5.2, isNumber: true, cell: (each) => durationText(each.work_s) },
-    { id: "wait", label: "Wait", width: 5.2, isNumber: true, cell: (each) => durationText(each.wait_s) },
+    { id: "step", label: "Step", width: 4.2, isNumber: true, cell: (each) => numberText(each.step, 12) },
+    { id: "work", label: "Work", width: 5, isNumber: true, cell: (each) => durationText(each.work_s) },
+    { id: "wait", label: "Wait", width: 5, isNumber: true, cell: (each) => durationText(each.wait_s) },
     {
       id: "factor",
       label: "× median",
-      width: 6,
+      width: 6.2,
       isNumber: true,
       cell: (each) => numberText(each.factor === null ? null : Number(each.factor.toFixed(2))),
     },
