@@ -63,11 +63,11 @@ async def test_a_large_output_is_read_in_parts(console: Console, live: Any) -> N
     await console.open(f"jobs/{job}/logs?rank=2")
     await expect(lines_of(console).last).to_contain_text("0099999")
     assert await lines_of(console).count() <= 4000
-    await console.page.get_by_role("button", name="Start").click()
+    await console.page.get_by_role("button", name="Start", exact=True).click()
     await expect(lines_of(console).first).to_contain_text("0000000")
     await console.page.get_by_role("log", name="Output").evaluate("box => { box.scrollTop = box.scrollHeight }")
     await expect(lines_of(console).filter(has_text="0003000")).to_have_count(1)
-    await console.page.get_by_role("button", name="End").click()
+    await console.page.get_by_role("button", name="End", exact=True).click()
     await expect(lines_of(console).last).to_contain_text("0099999")
     before = await lines_of(console).first.inner_text()
     await console.page.get_by_role("log", name="Output").evaluate("box => { box.scrollTop = 0 }")
