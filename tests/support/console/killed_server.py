@@ -20,7 +20,7 @@ from tests.support.console.signed_in_page import WAIT_MS, Console, sign_in
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
-_START_S = 60.0
+_START_S = 120.0
 _ROOT = Path(__file__).parents[3]
 
 
