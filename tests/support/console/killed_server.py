@@ -118,9 +118,11 @@ async def killed_server(tmp_path: Path) -> AsyncIterator[KilledServer]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = KilledServer(state, port, token.value)
-    await server.start()
-    yield server
-    await server.kill()
+    try:
+        await server.start()
+        yield server
+    finally:
+        await server.kill()
 
 
 @pytest.fixture
