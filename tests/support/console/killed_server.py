@@ -1,6 +1,7 @@
 """A server process that tests kill with SIGKILL and start again on the same port and state, and a browser on it."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import sys
@@ -55,7 +56,8 @@ class KilledServer:
     async def kill(self) -> None:
         """Kill the server with SIGKILL."""
         assert self._process is not None
-        self._process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
         await self._process.wait()
         self.kills += 1
 

@@ -44,18 +44,23 @@ class OutputCluster(FakeCluster):
 
 async def live(supervisor: FakeSupervisor) -> None:
     """Report a job that runs until it is cancelled or suspended."""
+
+    async def report(state: str, reason: str) -> None:
+        # Each supervisor of the job has its own keys: an event with a known key is not recorded again.
+        await supervisor.state(state, reason, key=f"{state}:{supervisor.boot_id}")
+
     ranks = [{**_PLACE, "rank": rank, "local_rank": rank, "device": rank} for rank in range(2)]
     place = {"layout": {"dp_shard": 2}, "world_size": 2, "ranks": ranks, "restore": {"source": "none"}, "cause": ""}
     await supervisor.emit("generation", key="formed", number=1, start_step=0, **place)
-    await supervisor.state("RUNNING", "first_step")
+    await report("RUNNING", "first_step")
     if await supervisor.wait_for_first_intent("cancel", "change") == "cancel":
-        await supervisor.state("DRAINING", "cancelled_by_user")
-        await supervisor.state("CANCELLED", "cancelled_by_user")
+        await report("DRAINING", "cancelled_by_user")
+        await report("CANCELLED", "cancelled_by_user")
     else:
         change = supervisor.intents["change"]
         assert change["is_requeue"], f"the script has no other change than a suspension: {change}"
-        await supervisor.state("RESIZING", change["reason"])
-        await supervisor.state("QUEUED", change["reason"])
+        await report("RESIZING", change["reason"])
+        await report("QUEUED", change["reason"])
 
 
 def output_path(outputs: Path, job_id: str, generation: int, rank: int, stream: str) -> Path:
