@@ -77,14 +77,10 @@ def test_a_task_has_one_to_three_interactions_which_are_sentences(task: Operator
 def test_a_task_has_commands_that_exist(task: OperatorTask) -> None:
     for command in task.command.split(" && "):
         product, *words = command.split()
-    for line in task.command.split(" && "):
-        product, *words = line.split()
         found = find_command(words)
         assert product == "regroup" and found, command
-        assert product == "regroup" and found, line
         options = {word.split("=")[0] for word in words if word.startswith("--")}
         assert options - options_of(found) == set(), command
-        assert options - options_of(found) == set(), line
 
 
 def test_a_command_that_does_not_exist_is_found() -> None:
