@@ -66,7 +66,7 @@ async def test_nodes_and_incidents_lead_on(console: Console, incidents: None) ->
         "1 agent lost, 1 device, 1 link",
     ]
     link = console.page.get_by_role("link", name="gpu-7", exact=True)
-    assert ((await link.get_attribute("href")) or "").endswith("/cluster?node=gpu-7")
+    assert ((await link.get_attribute("href")) or "").endswith("/cluster?select=node%3Agpu-7")
     newest = await cells(console, "Newest incidents with their jobs")
     assert newest[0][1:3] == ["j-two #1", "speech"]
     await console.page.get_by_role("link", name="j-one #2").click()

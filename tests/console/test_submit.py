@@ -23,10 +23,11 @@ async def test_every_template_is_valid(console: Console) -> None:
     await console.open("submit")
     names = await console.page.get_by_label("Start from a template").locator("option").all_inner_texts()
     assert len(names) == 5
-    for name in names[1:4]:
-        await console.page.get_by_label("Start from a template").select_option(name)
-        async with console.page.expect_response("**/v1/spec/validate"):
-            pass
+    await expect(panel(console, "Valid spec")).to_contain_text("can run with")  # the page begins with the first one
+    for name in names[2:4]:
+        async with console.page.expect_response("**/v1/spec/validate") as answered:
+            await console.page.get_by_label("Start from a template").select_option(name)
+        await answered.value
         await expect(panel(console, "Valid spec")).to_contain_text("can run with")
     await console.page.get_by_label("Start from a template").select_option(names[4])
     await expect(panel(console, "Invalid fields")).to_contain_text("no node of the cluster fits")  # none has a GPU

@@ -75,7 +75,7 @@ async def test_a_hook_fails_while_its_newest_attempt_failed(store: Store, lease:
 
 
 async def test_use_of_windows_has_the_share_that_was_productive(store: Store, lease: Lease) -> None:
-    """The ended job has 4 devices from 100 to 200 and 8 from 300 to 400; the live job has 1 since 600."""
+    # The ended job has 4 devices from 100 to 200 and 8 from 300 to 400; the live job has 1 since 600.
     await submit(store, "j_one", "ana", project="vision")
     await allocate(store, lease, "j_one", reservation("j_one", "a", 4), now=100.0)
     await requeue(store, lease, "j_one", now=200.0)

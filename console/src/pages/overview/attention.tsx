@@ -58,7 +58,7 @@ function actionOf(item: Item): { label: string; href: string } | undefined {
   if (item.kind === "slow_rank" && job) return { label: "Show ranks", href: href(`jobs/${job}/ranks`) };
   if (item.kind === "budget_used" && item.project) return { label: "Show budgets", href: href("usage") };
   if (job) return { label: "Show why", href: href(`jobs/${job}/why`) };
-  if (item.node) return { label: "Show node", href: href("cluster", { node: item.node }) };
+  if (item.node) return { label: "Show node", href: href("cluster", { select: `node:${item.node}` }) };
   if (item.cluster) return { label: "Show clusters", href: href("cluster") };
   if (item.hook) return { label: "Show hook", href: href("admin/hooks", { project: item.project ?? undefined }) };
   return undefined;

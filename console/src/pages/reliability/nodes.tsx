@@ -40,7 +40,11 @@ export function Nodes({ faults }: { faults: readonly Faults[] }) {
           rows={faults}
           rowKey={(row) => row.node}
           columns={[
-            { id: "node", label: "Node", cell: (row) => <a href={href("cluster", { node: row.node })}>{row.node}</a> },
+            {
+              id: "node",
+              label: "Node",
+              cell: (row) => <a href={href("cluster", { select: `node:${row.node}` })}>{row.node}</a>,
+            },
             { id: "health", label: "Health", cell: (row) => <HealthText health={health.get(row.node)} /> },
             { id: "count", label: "Faults", isNumber: true, cell: (row) => numberText(totalOf(row), 12) },
             { id: "kinds", label: "Kinds", cell: kindsText },
