@@ -84,7 +84,7 @@ async def suspend_and_resume_a_job(console: Console, server: KilledServer) -> No
     await expect(state).to_contain_text("RUNNING", timeout=LONG_MS)
     await server.wait_for_state(job, "RUNNING")
     events = (await server.request("GET", f"/v1/jobs/{job}/events?limit=100"))["events"]
-    states = [each["data"]["state"] for each in events if each["type"] == "state"]
+    states = [each["data"]["to"] for each in events if each["type"] == "state"]
     assert states.count("SUSPENDED") == 1 and "RUNNING" in states[states.index("SUSPENDED") :]
 
 
