@@ -122,7 +122,8 @@ def describe(tool: Tool) -> types.Tool:
 
 def answer_schema(tool: Tool) -> dict[str, Any]:
     """Return the JSON schema of a tool's structured answer."""
-    inner = shorten(tool.answer.json_schema(mode="serialization"), ("title", "description"))
+    # An answer always has its required fields, so their list tells an agent nothing.
+    inner = shorten(tool.answer.json_schema(mode="serialization"), ("title", "description", "required"))
     definitions: Mapping[str, Any] = inner.pop("$defs", {})
     left_out = {"type": "array", "items": {"type": "string"}, "description": "Parts that the bounded answer omits"}
     schema: dict[str, Any] = {

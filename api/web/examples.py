@@ -33,6 +33,7 @@ PATHS_OF_TAGS: Mapping[tuple[str, str], str] = {("nodes", "name"): "gpu-17"}
 QUERIES: Mapping[tuple[str, str], Any] = {
     ("curves_of_jobs", "job"): ["gpt"],
     ("jobs_diff", "with"): "gpt",
+    ("jobs_file", "name"): "incident.json",
     ("streams_search", "text"): "out of memory",
 }
 """Id of an operation and name of a parameter that it requires → its example."""

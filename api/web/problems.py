@@ -63,9 +63,16 @@ def problem(code: str, detail: str, path: str, errors: Sequence[InvalidField] = 
         code=code,
         errors=list(errors),
     )
-    text = json.dumps(body.model_dump(mode="json"))
+    content = body.model_dump(mode="json")
+    content["errors"] = [_without_place(field) for field in content["errors"]]
+    text = json.dumps(content)
     headers = {"Retry-After": "1"} if entry.status in (429, 503) else None
     return Response(text, entry.status, headers, media_type=MEDIA_TYPE)
+
+
+def _without_place(field: dict[str, Any]) -> dict[str, Any]:
+    """Return a field without its line and column if it has none, as in a JSON body."""
+    return field if field["line"] is not None else {key: field[key] for key in ("pointer", "detail", "value")}
 
 
 def spec_problem(error: SpecError, path: str) -> Response:

@@ -10,13 +10,22 @@ import typer
 
 from regroup.api.cli.common import exit_codes
 from regroup.api.cli.common.action import run_action
+from regroup.api.cli.common.completion import complete_job
 from regroup.api.cli.common.options import AsJson, Job, Project, Server
 from regroup.api.cli.common.output import exit_with, print_json, print_table
 
 Checkpointed = Annotated[
-    str, typer.Argument(metavar="JOB[@STEP]", help="Job, and step of its checkpoint.  [default step: the newest]")
+    str,
+    typer.Argument(
+        metavar="JOB[@STEP]",
+        autocompletion=complete_job,
+        help="Job, and step of its checkpoint.  [default step: the newest]",
+    ),
 ]
-AtStep = Annotated[str, typer.Argument(metavar="JOB@STEP", help="Job, and step of its checkpoint.")]
+AtStep = Annotated[
+    str,
+    typer.Argument(metavar="JOB@STEP", autocompletion=complete_job, help="Job, and step of its checkpoint."),
+]
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="File to write, e.g. model.safetensors.")]
 SizesOnly = Annotated[bool, typer.Option("--sizes", help="Compare only the sizes of the files, not their contents.")]
 

@@ -62,7 +62,8 @@ def test_help_lists_every_command_with_a_whole_sentence(columns: int, question: 
     assert re.findall(r"^([A-Z][a-z ]+):$", shown, re.MULTILINE)[1 : len(groups) + 1] == groups
     for _, verbs in VERBS:
         for verb in verbs:
-            assert re.search(rf"^  {verb.__name__} +[A-Z]", shown, re.MULTILINE), verb.__name__
+            name = verb.__name__.replace("_", "-")
+            assert re.search(rf"^  {name} +[A-Z]", shown, re.MULTILINE), name
     assert squeeze("and the jobs that run there.") in squeeze(shown), "the end of a long sentence"
 
 

@@ -53,7 +53,7 @@ def test_every_command_with_a_job_has_the_option() -> None:
         parameters = {parameter.name: parameter for parameter in command.params}
         if "job" in parameters:
             assert "project" in parameters, verb
-            assert parameters["job"]._custom_shell_complete or verb == "export", verb
+            assert parameters["job"]._custom_shell_complete, verb
 
 
 def test_states_are_accepted_in_lower_case(cli, job) -> None:

@@ -27,6 +27,7 @@ VALID: dict[str, Any] = {
     "job": "gpt", "first": "gpt", "second": "gpt", "number": 1, "spec": {}, "step": 1, "command": ["true"], "node": "a",
     "reason": "r", "level": "rack", "domain": "d", "project": "p", "hook": "h", "name": "n", "delivery": 1,
     "subject": "ana", "role": "viewer", "token_id": "t", "question": {},
+    "text": "t", "scenario": {},
 }  # fmt: skip
 """A valid value of each required argument."""
 

@@ -37,7 +37,9 @@ async def test_a_body_that_is_not_json(live):
     answer = await live.http.post("/v1/jobs", content=b"{", headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed_json")
     assert (await live.http.post("/v1/jobs", content=b"[]", headers=headers)).status_code == 422
-    for body, kind in ((b"name: gpt", "application/yaml"), (b"{}", "text/plain")):
+    yaml = await live.http.post("/v1/jobs", content=b"name: gpt", headers={"Content-Type": "application/yaml"})
+    assert (yaml.status_code, yaml.json()["code"]) == (422, "invalid_spec")
+    for body, kind in ((b"name: gpt", "text/yaml"), (b"{}", "text/plain")):
         answer = await live.http.post("/v1/jobs", content=body, headers={"Content-Type": kind})
         assert answer.status_code == 415, (
             "a page can send text/plain to another site without a CORS preflight, so it is never parsed as JSON"

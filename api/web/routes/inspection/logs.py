@@ -89,7 +89,7 @@ async def merged(
     follow: Follow = False,
     last_event_id: Annotated[str | None, Header(max_length=4000, description="Resume the stream after this id")] = None,
 ) -> LogPieceList | StreamingResponse:
-    """Get the end of the output of several ranks, or with `follow` one stream of it in the order in which it arrives.
+    """Get the end of the output of several ranks, or with `follow` one stream of it as it arrives.
 
     It has at most 64 outputs: of 32 ranks with both outputs. It begins near the end of the newest generation, or of
     `generation`. Output that was written before the request comes rank by rank: lines have no times.

@@ -29,5 +29,7 @@ def test_command_line_page_is_current() -> None:
 
 def test_the_command_line_page_has_all_commands_and_exit_codes() -> None:
     page = cli_reference.render()
-    assert all(f"### `regroup {verb.__name__} [OPTIONS]" in page for _, verbs in VERBS for verb in verbs)
+    assert all(
+        f"### `regroup {verb.__name__.replace('_', '-')} [OPTIONS]" in page for _, verbs in VERBS for verb in verbs
+    )
     assert all(f"| {code} | " in page for code in exit_codes.MEANINGS)

@@ -23,6 +23,8 @@ UPLOAD = f"{hashlib.sha256(CODE).hexdigest()}-{len(CODE)}"
 CHANGES_NOTHING = {
     "POST /v1/spec/validate": "checks a spec",
     "POST /v1/plans": "calculates",
+    "POST /v1/what-if": "calculates",
+    "POST /v1/jobs/{job}/checkpoints/{step}/verify": "reads",
     "POST /v1/uploads": "begins an upload; its end is recorded",
 }
 ELASTIC = {"dp": {"min": 1, "target": 1, "max": 4}}
