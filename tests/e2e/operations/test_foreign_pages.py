@@ -191,7 +191,7 @@ def test_without_the_checks_a_form_of_another_site_would_cancel_a_job(
     page: Page, guarded: Target, foreign_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prove that the browser adds the token to the attacker's form, so that only the checks protect the server."""
-    monkeypatch.setattr(access, "refusal_of", lambda *_: None)
+    monkeypatch.setattr(access, "refusal_of", lambda *_, **__: None)
     assert succeeds(page, "http://evil.test:{foreign}", send_a_form, guarded, foreign_port)
 
 
