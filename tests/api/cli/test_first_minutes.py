@@ -170,7 +170,8 @@ def completed(*words: str) -> list[str]:
 
 
 def test_the_shell_completes_verbs_options_and_states(state: Path) -> None:
-    assert completed("s") == ["serve", "submit", "suspend", "stacks", "steps", "simulate", "sessions", "secret"]
+    jobs = ["submit", "sizes", "suspend", "stacks", "steps", "story"]
+    assert completed("s") == ["serve", *jobs, "settings", "simulate", "sessions", "secret"]
     assert completed("jobs", "--st") == ["--state"]
     assert completed("jobs", "--state", "run") == ["running"]
 
