@@ -15,7 +15,7 @@ class ServerSetting(Wire):
     value: str | bool | float | list[str] | dict[str, str] | None
     """Effective value; null if there is none, or if it is a secret. Passwords in addresses are `***`."""
     source: Literal["flag", "environment", "default"]
-    """Where the value comes from: a flag of `regroup serve`, the environment, or the default."""
+    """Source of the value: a flag of `regroup serve`, the environment, or the default."""
     is_secret: bool
     """True if the value is a secret, which is not shown."""
     description: str

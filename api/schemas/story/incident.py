@@ -14,7 +14,7 @@ class IncidentCost(Wire):
     device_s: float
     """Device-seconds of the recovery and of the repeated steps."""
     basis: str
-    """How it is computed, for people."""
+    """Basis of the estimate, in words."""
 
 
 class WithoutMemory(Wire):
@@ -27,7 +27,7 @@ class WithoutMemory(Wire):
     more_s: float | None
     """Duration of these steps, in seconds; null if the time of a step is unknown."""
     basis: str
-    """How it is computed, for people."""
+    """Basis of the estimate, in words."""
 
 
 class IncidentAccount(Wire):

@@ -1,4 +1,4 @@
-"""Where jobs go when nodes leave: the prediction of a drain, with the code that the controller places with."""
+"""Prediction of a drain: the new nodes of each job, found with the placement code of the controller."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
