@@ -66,10 +66,12 @@ class _OtherProgram(BaseHTTPRequestHandler):
 
 @contextmanager
 def signed_in_page(server: Server) -> Iterator[Page]:
-    """Open the link of the server in a new browser."""
+    """Open the link of the server in a new browser, and wait for the console that it leads to."""
     with running_browser() as browser:
         page = browser.new_page()
         page.goto(f"{server.url}{server.client.session_link().path}")
+        page.wait_for_url(f"{server.url}/console/")
+        page.get_by_role("navigation").first.wait_for()
         yield page
 
 
@@ -80,6 +82,7 @@ def test_a_browser_uses_the_reference_and_its_cookie_is_of_no_use_elsewhere(own:
     serving.start()
     try:
         with signed_in_page(own) as page:
+            page.goto(f"{own.url}/docs")
             page.wait_for_selector('[id="operations-tag-jobs"]')
             page.goto(f"http://127.0.0.1:{listener.server_address[1]}/")
     finally:
