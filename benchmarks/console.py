@@ -38,6 +38,8 @@ JOB_TABS = ("story", "curves", "why", "ranks", "logs", "layout", "data", "spec")
 ROOT = Path(__file__).resolve().parents[1]
 _EVENT_PAUSE_S = 0.4
 _SETTLE_S = 5.0
+_PAGES_OF_A_PERSON = 4
+"""Open pages in each browser. Pages of one browser share a stream of changes."""
 _WATCH = """names => {
   globalThis.seen = {};
   const look = () => {
@@ -113,8 +115,9 @@ async def measure_pages(browser: "Browser", server: Process, job: str, scale: Sc
     bytes_before = _memory_bytes(pid)
     without = await _cores(server, scale, 0)
     async with contextlib.AsyncExitStack() as stack:
-        context = await stack.enter_async_context(signed_in(browser, url, server.ready["owner"]))
         for number in range(scale.pages):
+            if number % _PAGES_OF_A_PERSON == 0:
+                context = await stack.enter_async_context(signed_in(browser, url, server.ready["owner"]))
             await open_page(await context.new_page(), f"{url}/console/{paths[number % len(paths)]}")
         await asyncio.sleep(_SETTLE_S)
         cores = await _cores(server, scale, 1)

@@ -2,6 +2,8 @@
 
 import { fetchApi } from "./client";
 import { toProblem } from "./problem";
+import { inSlot } from "./stream-slots";
+import { visiblePeriod } from "./visibility";
 
 /** One event of a stream. */
 export interface StreamEvent {
@@ -23,38 +25,69 @@ export interface StreamOptions {
 const FIRST_PAUSE_MS = 200;
 const LONGEST_PAUSE_MS = 5_000;
 
-/** Follow a stream, and connect again after its last event whenever it breaks. Return a function that ends it. */
+/**
+ * Follow a stream while the page is visible, and connect again after its last event whenever it breaks.
+ * Return a function that ends it.
+ */
 export function follow(path: string, options: StreamOptions): () => void {
   const abort = new AbortController();
-  void run(path, options, abort.signal);
+  void followInSlots(path, options, abort.signal);
   return () => abort.abort();
 }
 
-async function run(path: string, options: StreamOptions, signal: AbortSignal): Promise<void> {
-  let last = options.after ?? "";
+async function followInSlots(path: string, options: StreamOptions, ends: AbortSignal): Promise<void> {
+  const place = { last: options.after ?? "" };
+  let isOver = false;
+  while (!isOver && !ends.aborted) {
+    const visible = await visiblePeriod(ends);
+    try {
+      await inSlot(visible, async () => {
+        isOver = await followOnce(path, options, place, visible);
+      });
+    } catch (error) {
+      if (!visible.aborted) throw error;
+    }
+  }
+}
+
+/** Follow a stream until `signal` aborts it. Return true if the server ended it for good. `place` keeps its last id. */
+export async function followOnce(
+  path: string,
+  options: StreamOptions,
+  place: { last: string },
+  signal: AbortSignal,
+): Promise<boolean> {
   let pause = FIRST_PAUSE_MS;
   while (!signal.aborted) {
     try {
       const headers: Record<string, string> = { Accept: "text/event-stream" };
-      if (last !== "") headers["Last-Event-ID"] = last;
+      if (place.last !== "") headers["Last-Event-ID"] = place.last;
       const response = await fetchApi(path, { headers, signal });
       options.onConnection?.(true);
       pause = FIRST_PAUSE_MS;
       for await (const event of readEvents(response)) {
-        if (event.id !== "") last = event.id;
-        if (event.kind === "end") return options.onEnd?.();
+        if (event.id !== "") place.last = event.id;
+        if (event.kind === "end") {
+          options.onEnd?.();
+          return true;
+        }
         if (event.kind === "dropped") break;
         options.onEvent(event);
       }
     } catch (error) {
-      if (signal.aborted) return;
+      if (signal.aborted) return false;
       const problem = toProblem(error);
-      if (problem.status >= 400 && problem.status < 500 && problem.status !== 429) return options.onEnd?.(problem);
+      if (problem.status >= 400 && problem.status < 500 && problem.status !== 429) {
+        options.onEnd?.(problem);
+        return true;
+      }
     }
+    if (signal.aborted) return false;
     options.onConnection?.(false);
     await new Promise((resolve) => setTimeout(resolve, pause));
     pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
   }
+  return false;
 }
 
 async function* readEvents(response: Response): AsyncGenerator<StreamEvent> {

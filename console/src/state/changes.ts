@@ -1,8 +1,8 @@
-/** One connection per page that says what changed. Pages load again what they show. */
+/** One connection per browser that says what changed. Pages load again what they show. */
 
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { follow } from "../api/event-stream";
+import { followShared } from "../api/shared-stream";
 
 /** Something changed. `job` is absent for a change that belongs to no job. */
 export interface Change {
@@ -17,24 +17,32 @@ export interface Change {
 export const isConnected = signal(true);
 
 const PAUSE_MS = 150;
+/** Most changes that a hidden page collects. With more, it loads everything again once it is visible. */
+const MOST_COLLECTED = 500;
 const listeners = new Set<(changes: readonly Change[]) => void>();
 let collected: Change[] = [];
 let timer: ReturnType<typeof setTimeout> | undefined;
 
 /** Connect. Call once after the sign-in. */
 export function connectChanges(): () => void {
-  return follow("/v1/changes?follow=true", {
+  const stop = followShared("/v1/changes?follow=true", {
     onEvent: (event) => {
       const change = JSON.parse(event.data) as Change;
       if (isStart(change)) return;
       collected.push(change);
-      if (timer === undefined) timer = setTimeout(deliver, PAUSE_MS);
+      if (collected.length > MOST_COLLECTED) collected = [{ number: change.number, topic: "stream", kind: "missed" }];
+      timer ??= setTimeout(deliver, PAUSE_MS);
     },
     onConnection: (connected) => {
       // What changed while the connection was lost comes from the stream, which resumes after its last event.
       isConnected.value = connected;
     },
   });
+  document.addEventListener("visibilitychange", deliver);
+  return () => {
+    stop();
+    document.removeEventListener("visibilitychange", deliver);
+  };
 }
 
 /**
@@ -70,8 +78,11 @@ function isStart(change: Change): boolean {
   return change.topic === "stream" && change.kind === "start";
 }
 
+/** Tell the listeners what was collected. A hidden page waits until it is visible: nobody sees what it would load. */
 function deliver(): void {
+  clearTimeout(timer);
   timer = undefined;
+  if (document.visibilityState === "hidden" || collected.length === 0) return;
   const changes = collected;
   collected = [];
   for (const listener of listeners) listener(changes);
