@@ -147,7 +147,7 @@ async def measure_accessibility(browser: "Browser", server: Process, job: str) -
             await page.emulate_media(color_scheme=scheme)
             for path in paths:
                 await open_page(page, f"{url}/console/{path}")
-                await page.wait_for_function("document.querySelector('.state[role=status]') === null")
+                await page.locator(".state[role=status]").first.wait_for(state="detached")
                 if wrong := await violations(page):
                     found[f"{path} {scheme}"] = wrong
     return {"violations": sum(map(len, found.values())), "pages": len(paths), "found": found}

@@ -95,15 +95,20 @@ export function generationText(each: Generation): string {
   const steps = each.last_step === null ? "no step" : `steps ${each.start_step + 1} to ${each.last_step}`;
   const repeated = each.repeated > 0 ? `, ${countText(each.repeated, "step")} repeated later` : "";
   const source = `${SOURCES[each.restored_from]} at step ${each.start_step}`;
-  return `Generation ${each.number}: ${countText(each.world_size, "rank")}, ${layoutText(each.layout)}, ${source}, ${steps}${repeated}`;
+  return `Generation ${each.number}: ${ranksText(each)}, ${source}, ${steps}${repeated}`;
 }
 
-/** Return the degrees of a layout that are above one. */
+/** Return the number of ranks of a generation, with its layout if it has one. */
+export function ranksText(each: Generation): string {
+  return [countText(each.world_size, "rank"), layoutText(each.layout)].filter((part) => part !== "").join(", ");
+}
+
+/** Return the degrees of a layout that are above one; empty if there is none. */
 export function layoutText(layout: Schema<"Layout">): string {
   const parts = (["dp_replicate", "dp_shard", "cp", "tp", "pp"] as const)
     .filter((name) => (layout[name] ?? 1) > 1)
     .map((name) => `${name} ${layout[name]}`);
-  return parts.join(" × ") || "1 rank";
+  return parts.join(" × ");
 }
 
 function checkpointText(each: Schema<"Checkpoint">): string {

@@ -2,7 +2,7 @@
 
 import { numberText } from "../../../text/numbers";
 import { durationText } from "../../../text/time";
-import { type Entry, generationText, type Incident, layoutText, PHASES, type Story } from "./entries";
+import { type Entry, generationText, type Incident, PHASES, ranksText, type Story } from "./entries";
 import { type ProgressLine, progressLines } from "./lines";
 import { overlaps, position, type Span, ticks } from "./window";
 
@@ -151,7 +151,7 @@ export function GenerationRow({ view, height }: { view: View; height: number }) 
         const tall = Math.max(5, ((height - 4) * each.world_size) / widest);
         const isSelected = each.number === view.selectedGeneration;
         const select = () => view.onGeneration(each.number);
-        const label = `${each.number} · ${each.world_size} ranks · ${layoutText(each.layout)}`;
+        const label = `${each.number}: ${ranksText(each)}`; // a part of the name that assistive technology reads
         return (
           // biome-ignore lint/a11y/useSemanticElements: a part of a drawing
           <g
@@ -171,7 +171,7 @@ export function GenerationRow({ view, height }: { view: View; height: number }) 
                 {place.width > 7 * label.length
                   ? label
                   : place.width > 60
-                    ? `${each.number} · ${each.world_size}`
+                    ? `${each.number}: ${each.world_size}`
                     : each.number}
               </text>
             )}
