@@ -226,10 +226,11 @@ class Context:
         source = self._join.restore
         state = self._tracked()
         state.check()
-        reply, fds = self._channel.request(messages.BuffersRequest(self.rank, self.generation, state.buffer_bytes()))
+        size_bytes = state.buffer_bytes()
+        reply, fds = self._channel.request(messages.BuffersRequest(self.rank, self.generation, size_bytes))
         assert isinstance(reply, messages.Buffers), f"the reply to BuffersRequest is Buffers, not {reply!r}"
         own = [ShardBuffer(fd) for fd in fds[: reply.count]]
-        self._schedule.use(own, reply.source_index)
+        self._schedule.use(own, reply.source_index, size_bytes)
         seed_random(seed_of(self.config.seed, source.step, self.data_place.index), self.device)
         if source.source == "memory":
             # Descriptors beyond this rank's own are shards of other ranks, sent when the layout changed.
@@ -244,7 +245,7 @@ class Context:
             self._schedule.start_snapshot(self.step, state, Pin.CHECKPOINT)
             self.settle()
         self._channel.send(messages.Restored(self.rank, self.generation, self.step, time.time()))
-        self._schedule.start_clocks()
+        self._schedule.start()
         return self.step
 
     def phase(self, name: str) -> None:

@@ -16,6 +16,7 @@ from regroup.workers.rank.restart_check import RestartCheck
 from regroup.workers.rank.snapshot_interval import SnapshotInterval
 from regroup.workers.rank.snapshots import Snapshots
 from regroup.workers.rank.step_consensus import MIRROR_PINS, AgentRequests, StepConsensus, StepRequests
+from regroup.workers.state.memory.copy_threads import thread_count
 from regroup.workers.state.replica_check import compared_by
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 from regroup.workers.state.training_state import TrainingState
@@ -51,13 +52,15 @@ class SnapshotSchedule:
         self._join, self._channel, self._progress = join, channel, progress
         self._enter_phase, self._sum, self._is_last = enter_phase, sum_over_ranks, is_last
         self._restart_check = restart_check
-        self._snapshots = Snapshots(device, compared_by(join, device))
+        self._snapshots = Snapshots(device, compared_by(join, device), thread_count(join.local_world_size))
         every = join.config.snapshot.every_steps
         self._interval = SnapshotInterval(None if every == "auto" else every, is_async=self._snapshots.is_async)
         self._last_checkpoint = join.restore.step
         self._newest_step = join.restore.step
         """Step of the newest snapshot in memory."""
         self._checkpoint_clock = self._step_clock = time.monotonic()
+        self._size_bytes = self._used_at_once = 0
+        """Expected size of a snapshot, and number of buffers that hold snapshots at the same time."""
         self._stall_s = 0.0
         self._previous_step_s = self._previous_stall_s = 0.0
         """Duration of the previous step, and the part of it spent on a snapshot, in seconds."""
@@ -71,12 +74,23 @@ class SnapshotSchedule:
         """Return the newest snapshot, or the restored one; None if there is neither."""
         return self._snapshots.newest()
 
-    def use(self, buffers: Sequence[ShardBuffer], source: int) -> None:
-        """Set the buffers to write; `source` is the index of the buffer with the restored state, or -1."""
-        self._snapshots.use(buffers, source)
+    def use(self, buffers: Sequence[ShardBuffer], source: int, size_bytes: int) -> None:
+        """Set the buffers to write.
 
-    def start_clocks(self) -> None:
-        """Start the clocks of steps and checkpoints, after the restore."""
+        Args:
+            buffers: buffers of this rank.
+            source: index of the buffer with the restored state, or -1.
+            size_bytes: expected size of a snapshot.
+        """
+        self._snapshots.use(buffers, source)
+        self._size_bytes = size_bytes
+        checkpoint = self._join.config.checkpoint
+        has_checkpoints = checkpoint.every_steps is not None or checkpoint.every_s is not None
+        self._used_at_once = len(buffers) - (0 if has_checkpoints else 1)
+
+    def start(self) -> None:
+        """Start the clocks of steps and checkpoints, and prepare the memory of snapshots, after the restore."""
+        self._snapshots.prepare_memory(self._size_bytes, self._used_at_once)
         self._checkpoint_clock = self._step_clock = time.monotonic()
 
     def requests(self, step: int, agent: AgentRequests, *, is_finite: bool) -> StepRequests:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 
 from regroup.workers.parallel.parameter_digest import gathered
-from regroup.workers.state.buffer_rotation import buffer_to_write
+from regroup.workers.state.buffer_rotation import buffer_to_write, buffers_to_prepare
+from regroup.workers.state.memory.preparation import BufferPreparation
 from regroup.workers.state.replica_check import ReplicaComparison, error_of, find_outliers
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 from regroup.workers.state.snapshot import Copier
@@ -32,13 +33,14 @@ class SnapshotCopy:
 class Snapshots:
     """Copies snapshots into buffers that the agent owns."""
 
-    def __init__(self, device: torch.device, compared: ReplicaComparison | None = None) -> None:
+    def __init__(self, device: torch.device, compared: ReplicaComparison | None = None, threads: int = 1) -> None:
         """Args:
         device: device of the state.
         compared: selects the state that replicas on other ranks also hold; None: compare nothing.
+        threads: most threads of a copy on the CPU.
         """
         self._compared = compared
-        self._copier = Copier(device)
+        self._copier = Copier(device, threads)
         self._buffers: list[ShardBuffer] = []
         self._protected = -1
         self._newest = -1
@@ -67,6 +69,17 @@ class Snapshots:
         self._buffers = list(buffers)
         self._protected = source
 
+    def prepare_memory(self, size_bytes: int, count: int) -> None:
+        """Start to make the memory of the next `count` buffers present, in a thread.
+
+        Args:
+            size_bytes: expected size of a snapshot.
+            count: number of buffers that snapshots use at the same time.
+        """
+        headers = [buffer.header() for buffer in self._buffers]
+        chosen = buffers_to_prepare(headers, self._protected, count)
+        BufferPreparation([self._buffers[number].memory for number in chosen], size_bytes).start()
+
     def start_copy(self, state: TrainingState, step: int, place: Mapping[str, int], layout_hash: str, pin: Pin) -> None:
         """Start copying the state of `step`. `place` is this rank's generation, rank and world_size."""
         captured = state.capture(step)
@@ -93,7 +106,7 @@ class Snapshots:
             commit.wait()
         else:
             self._copier.finish()
-            self._buffers[copied.buffer].commit(copied.pin)
+            self._buffers[copied.buffer].commit(copied.pin, self._copier.regions)
         self._newest, self._skew = copied.buffer, self._buffers[copied.buffer].skew(self._incomparable)
         return copied
 

@@ -32,3 +32,16 @@ def buffer_to_write(headers: Sequence[ShardHeader], protected: int) -> int:
             "and the others are pinned; there are more pins than spare buffers"
         )
     return min(free)[-1]
+
+
+def buffers_to_prepare(headers: Sequence[ShardHeader], source: int, count: int) -> list[int]:
+    """Return the numbers of the buffers whose memory the next snapshots need, in the order of their use.
+
+    Args:
+        headers: Header of each buffer of the rank.
+        source: Buffer with the restored state, or -1.
+        count: Number of buffers that snapshots use at the same time.
+    """
+    others = [number for number in range(len(headers)) if number != source]
+    others.sort(key=lambda number: (headers[number].state is BufferState.EMPTY, headers[number].step))
+    return others[:count] if source < 0 else [*others[: count - 1], source]

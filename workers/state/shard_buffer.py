@@ -11,14 +11,11 @@ complete, its header and index are sane, and its checksum is right. Any other co
 not an error.
 """
 
-import ctypes
 import json
 import mmap
-import os
 import struct
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Any
@@ -35,6 +32,7 @@ from regroup.workers.state.buffer_layout import (
 )
 from regroup.workers.state.checksum import checksum
 from regroup.workers.state.checksum_regions import Region
+from regroup.workers.state.memory.buffer_memory import BufferMemory
 
 _MAGIC = b"regroup\0"
 _VERSION = 4
@@ -93,17 +91,24 @@ class ShardBuffer:
     snapshots.
     """
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._memory: mmap.mmap | None = None
+    def __init__(self, fd: int, threads: int = 1) -> None:
+        """Take over a descriptor.
+
+        Args:
+            fd: descriptor of the memory file.
+            threads: most threads that read the buffer for its checksum.
+        """
+        self.memory = BufferMemory(fd)
+        """The memory, for work that does not depend on its content."""
+        self._threads = threads
         self._blank_between: BufferLayout | None = None
         """Layout whose padding between tensors is known to be zero."""
 
     def header(self) -> ShardHeader:
         """Return the header; its state is `EMPTY` if the buffer was never written or has no valid header."""
-        memory = self._mapped()
-        if len(memory) < HEADER_BYTES:
+        if self.memory.file_bytes() < HEADER_BYTES:
             return ShardHeader(BufferState.EMPTY)
+        memory = self._mapped()
         word: int = _WORD.unpack_from(memory, _STATE_AT)[0]
         pinned: int = _WORD.unpack_from(memory, _PINNED_AT)[0]
         packed = memory[: _FIELDS.size]
@@ -130,14 +135,24 @@ class ShardBuffer:
 
     def verify(self) -> bool:
         """Return True if the buffer holds a complete snapshot with the right checksum. Reads the whole buffer."""
+        if not self.has_intact_index():
+            return False
+        found, _ = self._summed(self.header())
+        return checksum_regions.packed(found) == self._table()
+
+    def has_intact_index(self) -> bool:
+        """Return True if the buffer holds a complete snapshot whose header, index and table of checksums are right.
+
+        Does not read the data.
+        """
         header = self.header()
         if (
             header.state is not BufferState.COMPLETE
-            or data_start(header.index_bytes) + header.data_bytes > len(self._mapped())
+            or data_start(header.index_bytes) + header.data_bytes > self.memory.file_bytes()
             or any(region.start + region.nbytes > header.data_bytes for region in self._regions())
         ):
             return False
-        found, crc = self._summed(header)
+        found, crc = self._summed(header, self._regions())
         return crc == header.crc32 and checksum_regions.packed(found) == self._table()
 
     def digests(self) -> dict[str, int]:
@@ -163,10 +178,10 @@ class ShardBuffer:
             ShardError: The buffer holds no index.
         """
         header = self.header()
-        memory = self._mapped()
-        if header.state is BufferState.EMPTY or data_start(header.index_bytes) + header.data_bytes > len(memory):
+        end = data_start(header.index_bytes) + header.data_bytes
+        if header.state is BufferState.EMPTY or end > self.memory.file_bytes():
             raise ShardError(f"snapshot buffer is {header.state.name.lower()}: it has no index; verify() it first")
-        data = json.loads(memory[HEADER_BYTES : HEADER_BYTES + header.index_bytes])
+        data = json.loads(self._mapped()[HEADER_BYTES : HEADER_BYTES + header.index_bytes])
         return ShardIndex(tuple(entry_of(item) for item in data["tensors"]), data["extra"])
 
     def view(self, entry: Entry) -> memoryview:
@@ -179,8 +194,13 @@ class ShardBuffer:
 
     def memory_place(self) -> tuple[int, int]:
         """Return address and size in bytes of the mapped memory."""
-        memory = self._mapped()
-        return ctypes.addressof(ctypes.c_char.from_buffer(memory)), len(memory)
+        return self.memory.place()
+
+    def data(self) -> tuple[memoryview, int]:
+        """Return the writable data of a snapshot, and the address of its first byte."""
+        header = self.header()
+        start = data_start(header.index_bytes)
+        return memoryview(self._mapped())[start : start + header.data_bytes], self.memory.place()[0] + start
 
     def views(self, entries: Sequence[Entry]) -> list[memoryview]:
         """Return the `view` of each entry. Reads the header only once, which saves time at every step."""
@@ -219,11 +239,13 @@ class ShardBuffer:
         if self._blank_between is not plan:
             self._blank(plan, data_start(len(index)))
 
-    def commit(self, pin: Pin = Pin.NONE) -> ShardHeader:
+    def commit(self, pin: Pin = Pin.NONE, regions: Sequence[Region] | None = None) -> ShardHeader:
         """Finish the snapshot: write checksum and header, and the state word last.
 
         Args:
             pin: Reasons to protect the snapshot until `release`.
+            regions: Regions of the data with their checksums, if the copy computed them. Otherwise they are computed
+                here, and all data is read.
 
         Raises:
             ShardError: `begin` was not called.
@@ -232,7 +254,7 @@ class ShardBuffer:
         if header.state is not BufferState.WRITING:
             raise ShardError(f"snapshot buffer is {header.state.name.lower()}: call begin() before commit()")
         memory = self._mapped()
-        found, crc = self._summed(header)
+        found, crc = self._summed(header, regions)
         self._put_regions(found)
         self._put_fields(
             header.generation,
@@ -250,18 +272,14 @@ class ShardBuffer:
 
     def release(self, pin: Pin) -> None:
         """Remove pins. The rank may overwrite the buffer once no pin is left."""
-        memory = self._mapped()
-        if len(memory) >= HEADER_BYTES:
+        if self.memory.file_bytes() >= HEADER_BYTES:
+            memory = self._mapped()
             held: int = _WORD.unpack_from(memory, _PINNED_AT)[0]
             _WORD.pack_into(memory, _PINNED_AT, held & ~int(pin))
 
     def close(self) -> None:
         """Close the descriptor. Existing views keep the memory."""
-        os.close(self._fd)
-        if self._memory is not None:
-            with suppress(BufferError):  # a view still exists; the mapping ends with it
-                self._memory.close()
-            self._memory = None
+        self.memory.close()
 
     def _put_fields(
         self,
@@ -299,19 +317,28 @@ class ShardBuffer:
     def _table(self) -> bytes:
         return self._mapped()[_REGIONS_AT : _REGIONS_AT + checksum_regions.TABLE_BYTES]
 
-    def _summed(self, header: ShardHeader) -> tuple[list[Region], int]:
-        """Return the regions with their present checksums, and the checksum of the whole."""
+    def _summed(self, header: ShardHeader, regions: Sequence[Region] | None = None) -> tuple[list[Region], int]:
+        """Return the regions with their present checksums, and the checksum of the whole.
+
+        Args:
+            header: Header of the buffer.
+            regions: Regions with their checksums, if they are known.
+        """
         start = data_start(header.index_bytes)
         with memoryview(self._mapped()) as memory:
 
             def of(first: int, last: int) -> int:
                 with memory[first:last] as covered:
-                    return checksum(covered)
+                    return checksum(covered, self._threads)
 
-            found = [
-                checksum_regions.summed(region, of(start + region.start, start + region.start + region.nbytes))
-                for region in self._regions()
-            ]
+            found = (
+                list(regions)
+                if regions is not None
+                else [
+                    checksum_regions.summed(region, of(start + region.start, start + region.start + region.nbytes))
+                    for region in self._regions()
+                ]
+            )
             return found, checksum_regions.whole(of(HEADER_BYTES, start), found)
 
     def _blank(self, plan: BufferLayout, data_start: int) -> None:
@@ -323,20 +350,13 @@ class ShardBuffer:
         self._blank_between = plan
 
     def _allocated(self, size_bytes: int) -> mmap.mmap:
-        status = os.fstat(self._fd)
-        if status.st_size < size_bytes or status.st_blocks * 512 < size_bytes:
-            try:
-                os.posix_fallocate(self._fd, 0, size_bytes)
-            except OSError as error:
-                raise ShardError(
-                    f"no host memory for a snapshot buffer of {size_bytes} bytes ({error.strerror}); "
-                    "use more ranks, a smaller model, or nodes with more memory"
-                ) from error
-        return self._mapped()
+        try:
+            return self.memory.allocate(size_bytes)
+        except OSError as error:
+            raise ShardError(
+                f"no host memory for a snapshot buffer of {size_bytes} bytes ({error.strerror}); "
+                "use more ranks, a smaller model, or nodes with more memory"
+            ) from error
 
     def _mapped(self) -> mmap.mmap:
-        size = os.fstat(self._fd).st_size
-        if self._memory is None or len(self._memory) != size:
-            # An empty file cannot be mapped. One anonymous byte reads as an empty buffer.
-            self._memory = mmap.mmap(self._fd, size) if size else mmap.mmap(-1, 1)
-        return self._memory
+        return self.memory.mapped()

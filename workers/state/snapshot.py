@@ -4,15 +4,16 @@ Canonical name and global offset identify a tensor's shard. So any set of shards
 With the same layout every box meets exactly one shard.
 """
 
-import ctypes
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 
 from regroup.workers.parallel.mesh import Alike, Box, box_of, local, shard
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
+from regroup.workers.state.checksum_regions import Region
+from regroup.workers.state.memory.block_copy import Piece, copy_and_sum
 from regroup.workers.state.page_locks import PageLocks
 from regroup.workers.state.replica_check import ReplicaComparison
 from regroup.workers.state.shard_buffer import ShardBuffer
@@ -46,13 +47,20 @@ class Copier:
     Call `finish` before the next update.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, threads: int = 1) -> None:
+        """Args:
+        device: device of the state.
+        threads: most threads of a copy on the CPU.
+        """
+        self.regions: list[Region] | None = None
+        """Regions of the last copy with their checksums, if it was on the CPU."""
+        self._threads = threads
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._locks = PageLocks(device) if device.type == "cuda" else None
         self._plan: BufferLayout | None = None
         self._sources: list[Tensor] = []
         """Tensors of the running copy, kept alive until it has finished."""
-        self._targets: dict[int, tuple[BufferLayout, tuple[int, int], list[_Target]]] = {}
+        self._targets: dict[int, tuple[BufferLayout, tuple[int, int], list[Tensor]]] = {}
         """Buffer → its memory for each tensor; rebuilt only if the data moved."""
         self._shape: tuple[tuple[str, torch.Size, torch.dtype], ...] = ()
 
@@ -80,21 +88,35 @@ class Copier:
         """Start copying into a buffer for which `begin` was called with this layout."""
         targets = self._memory_of(buffer, plan)
         if self._stream is None:
-            for target, tensor in zip(targets, tensors.values(), strict=True):
-                _copy(target, shard(tensor))
+            self.regions = self._copy_on_cpu(buffer, plan, targets, list(tensors.values()))
             return
         self._sources = sources = [local(tensor) for tensor in tensors.values()]
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             for target, value in zip(targets, sources, strict=True):
-                target.tensor.copy_(value, non_blocking=True)
+                target.copy_(value, non_blocking=True)
 
-    def _memory_of(self, buffer: ShardBuffer, plan: BufferLayout) -> list["_Target"]:
+    def _copy_on_cpu(
+        self, buffer: ShardBuffer, plan: BufferLayout, targets: Sequence[Tensor], tensors: Sequence[Tensor]
+    ) -> list[Region]:
+        """Copy block by block. A dispatched copy of many small tensors would take three times as long."""
+        pieces: list[Piece] = []
+        for target, entry, tensor in zip(targets, plan.entries, tensors, strict=True):
+            source = shard(tensor)
+            if not (source.is_contiguous() and source.dtype is target.dtype and source.nbytes == entry.nbytes):
+                target.copy_(source.detach())
+            elif entry.nbytes:
+                pieces.append(Piece(entry.start, source.data_ptr(), entry.nbytes))
+        data, address = buffer.data()
+        with data:
+            return copy_and_sum(data, address, sorted(pieces), plan.regions, self._threads)
+
+    def _memory_of(self, buffer: ShardBuffer, plan: BufferLayout) -> list[Tensor]:
         place = buffer.data_place()
         target = self._targets.get(id(buffer))
         if target is None or target[0] is not plan or target[1] != place:
             views = zip(buffer.views(plan.entries), plan.entries, strict=True)
-            target = self._targets[id(buffer)] = (plan, place, [_Target.over(view, entry) for view, entry in views])
+            target = self._targets[id(buffer)] = (plan, place, [_over(view, entry) for view, entry in views])
             if self._locks is not None:
                 self._locks.request(id(buffer), *buffer.memory_place(), memory=target)
         return target[2]
@@ -104,29 +126,6 @@ class Copier:
         if self._stream is not None:
             self._stream.synchronize()
             self._sources = []
-
-
-class _Target(NamedTuple):
-    """Target of the shard of one tensor."""
-
-    tensor: Tensor
-    """Tensor over the memory of the buffer."""
-    address: int
-    nbytes: int
-
-    @classmethod
-    def over(cls, view: memoryview, entry: Entry) -> "_Target":
-        """Return the part of a buffer that an entry describes."""
-        tensor = _over(view, entry)
-        return cls(tensor, tensor.data_ptr(), entry.nbytes)
-
-
-def _copy(target: _Target, source: Tensor) -> None:
-    """Copy on the CPU. A dispatched copy of many small tensors would take three times as long."""
-    if source.is_contiguous() and source.dtype is target.tensor.dtype and source.nbytes == target.nbytes:
-        ctypes.memmove(target.address, source.data_ptr(), target.nbytes)
-    else:
-        target.tensor.copy_(source.detach())
 
 
 class ShardSource:

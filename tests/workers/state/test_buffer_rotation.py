@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from regroup.workers.state.buffer_rotation import buffer_to_write
+from regroup.workers.state.buffer_rotation import buffer_to_write, buffers_to_prepare
 from regroup.workers.state.shard_buffer import BufferState, Pin, ShardHeader
 
 EMPTY = ShardHeader(BufferState.EMPTY)
@@ -50,3 +50,9 @@ def test_three_buffers_suffice_for_a_pinned_a_protected_and_a_new_one() -> None:
     for protected, pinned in itertools.product(range(3), range(3)):
         headers = [complete(step, pinned=step == pinned) for step in range(3)]
         assert buffer_to_write(headers, protected) not in (protected, pinned)
+
+
+def test_the_buffers_that_are_written_next_are_prepared_first() -> None:
+    assert buffers_to_prepare([EMPTY] * 5, -1, 4) == [0, 1, 2, 3]
+    assert buffers_to_prepare([complete(4), EMPTY, complete(3), EMPTY, EMPTY], 0, 4) == [2, 1, 3, 0]
+    assert buffers_to_prepare([complete(4), EMPTY, EMPTY], 0, 2) == [1, 0], "the restored buffer is written after it"

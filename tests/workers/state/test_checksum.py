@@ -5,7 +5,8 @@ import random
 import pytest
 
 from regroup.workers.state import checksum as module
-from regroup.workers.state.checksum import checksum
+from regroup.workers.state.checksum import Fold, checksum
+from regroup.workers.state.memory import copy_threads
 
 PAGE = 4096
 ROW = 8 * 8191
@@ -54,3 +55,23 @@ def test_pages_in_each_others_place_and_stale_pages_are_seen() -> None:
 
 def test_it_reads_memory_that_it_must_not_write() -> None:
     assert of(bytes(3 * ROW)) == of(bytearray(3 * ROW))
+
+
+@pytest.mark.parametrize("has_numpy", [True, False])
+def test_parts_may_be_folded_in_any_order(has_numpy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = noise(7 * ROW + 13)
+    whole = of(data)
+    if not has_numpy:
+        monkeypatch.setattr(module, "np", None)
+    first, second = Fold(), Fold()
+    with memoryview(data) as view:
+        for fold, start, stop in ((first, 6 * ROW, len(data)), (second, 0, 2 * ROW), (first, 2 * ROW, 6 * ROW)):
+            fold.add(view[start:stop])
+    second.merge(first)
+    assert second.checksum() == whole
+
+
+def test_several_threads_find_the_same_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copy_threads, "LEAST_PART_BYTES", ROW)
+    data = memoryview(noise(9 * ROW + 5))
+    assert checksum(data, 4) == checksum(data, 1)

@@ -68,13 +68,13 @@ def test_a_group_that_is_left_out_does_not_count() -> None:
 
 def test_what_an_older_plan_left_between_tensors_does_not_count() -> None:
     fresh, used = written(plan_of(0), 0), written(plan_of(1, (41, 300, 90, 120)), 1)
-    again = written(plan_of(1), 1, buffer=ShardBuffer(used._fd))  # pyright: ignore[reportPrivateUsage]
+    again = written(plan_of(1), 1, buffer=ShardBuffer(used.memory._fd))  # pyright: ignore[reportPrivateUsage]
     assert again.digests() == fresh.digests()
 
 
 def test_every_bit_of_the_table_is_covered() -> None:
     buffer = written(plan_of(0), 0)
-    fd = buffer._fd  # pyright: ignore[reportPrivateUsage]
+    fd = buffer.memory._fd  # pyright: ignore[reportPrivateUsage]
     for place in range(2048, 2048 + 8 + 3 * 32):
         byte = os.pread(fd, 1, place)
         for bit in range(8):

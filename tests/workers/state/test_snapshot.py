@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.workers.parallel.mesh import Box
+from regroup.workers.state import shard_buffer
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
+from regroup.workers.state.checksum import checksum
 from regroup.workers.state.page_locks import PageLocks
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.snapshot import Copier, assemble, intersect, tensor_in
@@ -63,6 +66,42 @@ def test_a_layout_is_rebuilt_only_when_names_shapes_or_types_change() -> None:
     for others in ({"v": torch.ones(2, 3)}, {"w": torch.ones(3, 2)}, {"w": torch.ones(2, 3, dtype=torch.float64)}):
         assert copier.plan(others) is not first
         assert copier.last_plan is copier.plan(others)
+
+
+def test_a_copy_on_the_cpu_computes_the_checksums_that_verify(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = {
+        "whole": torch.randn(300, 700),
+        "transposed": torch.randn(50, 40).t(),
+        "empty": torch.empty(0, 3),
+        "odd": torch.arange(7, dtype=torch.uint8),
+        "number": torch.tensor(3.5),
+    }
+    copier, buffer = Copier(torch.device("cpu"), threads=2), ShardBuffer(os.memfd_create("shard"))
+    plan = copier.plan(tensors)
+    for step in (1, 2):
+        tensors["whole"].add_(1)
+        buffer.begin(plan, {}, generation=1, step=step, rank=0, world_size=1, layout_hash="x")
+        copier.copy(buffer, plan, tensors)
+        copier.finish()
+        with monkeypatch.context() as patch:
+            patch.setattr(shard_buffer, "checksum", _of_index_only(buffer))
+            buffer.commit(regions=copier.regions)
+        assert buffer.verify()
+        for entry, tensor in zip(plan.entries, tensors.values(), strict=True):
+            assert torch.equal(tensor_in(buffer, entry), tensor)
+    buffer.view(plan.entries[0])[5] ^= 1
+    assert not buffer.verify()
+    buffer.close()
+
+
+def _of_index_only(buffer: ShardBuffer) -> Callable[..., int]:
+    """Return the checksum, which fails the test if it reads data."""
+
+    def of(data: memoryview, threads: int) -> int:
+        assert len(data) <= buffer.header().index_bytes, "the data was read a second time"
+        return checksum(data, threads)
+
+    return of
 
 
 def test_what_the_shards_do_not_cover_is_an_error() -> None:
