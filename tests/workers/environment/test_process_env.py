@@ -20,6 +20,16 @@ def config(**parts: object) -> AgentConfig:
     return AgentConfig("j", "t", "n", "n0", "127.0.0.1", "s", "file:///s", "file:///d", **parts)  # type: ignore[arg-type]
 
 
+def test_ranks_allocate_huge_pages_unless_the_node_or_the_spec_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    assert zygote_environment(config())["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.arena_max=2")
+    assert zygote_environment(config())["GLIBC_TUNABLES"] == "glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1"
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=0")
+    assert zygote_environment(config())["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=0"
+    assert zygote_environment(config(env={"GLIBC_TUNABLES": ""}))["GLIBC_TUNABLES"] == ""
+
+
 def test_credentials_of_the_platform_do_not_reach_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     credentials = (
         "AWS_SECRET_ACCESS_KEY",
