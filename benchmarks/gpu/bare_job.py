@@ -119,13 +119,16 @@ class BareJob:
     def newest_snapshot(self) -> Restore:
         """Return the newest step of which every rank's state is complete in memory, as a source to restore from."""
         steps: dict[int, dict[int, int]] = {}
-        for shard in self.host.buffers.verified_shards():
+        for shard in self.host.buffers.held_shards():
             steps.setdefault(shard.step, {})[shard.rank] = shard.generation
         whole = [step for step, ranks in steps.items() if len(ranks) == self._ranks]
         if not whole:
             raise JobFailedError(f"no step is complete in memory: {steps}")
         step = max(whole)
-        return Restore("memory", step, max(steps[step].values()))
+        generation = max(steps[step].values())
+        if damaged := self.host.buffers.verify_shards(generation, step)[1]:
+            raise JobFailedError(f"snapshots of step {step} fail their checksum: {damaged}")
+        return Restore("memory", step, generation)
 
     def _join(self, rank: int, host: str, port: int, restore: Restore) -> Join:
         return replace(

@@ -209,10 +209,10 @@ class RecoveryRun:
             message = f"replicas of the same state differ between ranks after step {step}; that step is not restored"
             note = Note(generation, "snapshot_refused", {"step": step, "message": message}, time.time())
             self._log.emit_note("", note)
-        source = self._choose_newest(shards)
+        source, shards = await self._choose_intact(shards)
         if source.kind is not RestoreKind.MEMORY:
             await self._scan(error)
-            source = self._choose_newest(shards)
+            source, _ = await self._choose_intact(shards)
         elif not self._checkpoints.scanned:
             message = (
                 f"durable storage did not respond; step {source.step} is restored from memory "
@@ -224,6 +224,19 @@ class RecoveryRun:
             why = self._checkpoints.why_excluded(resume.uri)
             raise Finished(Reason.INVALID_INPUT, f"cannot resume from the checkpoint in `resume_from`: {why}")
         return source
+
+    async def _choose_intact(self, shards: Sequence[Shard]) -> tuple[RestoreSource, Sequence[Shard]]:
+        """Choose a source, of whose shards each was read. Return it and the shards without damaged ones."""
+        verified = set[tuple[int, int]]()
+        while True:
+            source = self._choose_newest(shards)
+            chosen = source.generation, source.step
+            if source.kind is not RestoreKind.MEMORY or chosen in verified:
+                return source, shards
+            holders = {shard.node_id for shard in shards if (shard.generation, shard.step) == chosen}
+            intact = await self._gang.verify_shards(*chosen, sorted(holders))
+            shards = [shard for shard in shards if (shard.generation, shard.step) != chosen] + intact
+            verified.add(chosen)
 
     def _choose_newest(self, shards: Sequence[Shard]) -> RestoreSource:
         """Choose the source from the shards and the checkpoints found so far."""

@@ -10,7 +10,7 @@ from regroup.service.domain.job_events import JobRelocated
 from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import TransferAddress
-from regroup.workers.contract.messages import Exited, Join, VerifiedShard
+from regroup.workers.contract.messages import Exited, HeldShard, Join
 from tests.support.doubles.supervised_job import STEPS, FakeNodes, Rig, place
 from tests.support.inputs.sync_records import assigned, intents
 
@@ -29,7 +29,7 @@ class Nodes(FakeNodes):
             await asyncio.Event().wait()
         await super().start(config)
 
-    def _list_shards(self, node: str) -> list[VerifiedShard]:
+    def _list_shards(self, node: str) -> list[HeldShard]:
         """Return own and mirrored shards. `FakeNodes` deletes the shards of a dead node."""
         own = super()._list_shards(node)
         return [*own, *(replace(held, rank=1 - held.rank) for held in own)]

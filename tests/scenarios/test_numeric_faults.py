@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from regroup.workers.contract.messages import Failed, VerifiedShard
+from regroup.workers.contract.messages import Exited, Failed, HeldShard
 from regroup.workers.contract.rank_config import LossSpikeAction, LossSpikeConfig, RepeatedSpike
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.service.supervisor.test_lifecycle import FakeNodes, outcomes, run
@@ -20,13 +20,25 @@ class TwoSets(FakeNodes):
         super().__init__(breaks)
         self._bad_step = bad_step
 
-    def _list_shards(self, node: str) -> list[VerifiedShard]:
+    def _list_shards(self, node: str) -> list[HeldShard]:
         newest = super()._list_shards(node)
         older = [replace(held, step=held.step - 1) for held in newest]
         return [replace(held, digests={"w": self._digest(held)}) for held in (*newest, *older)]
 
-    def _digest(self, held: VerifiedShard) -> int:
+    def _digest(self, held: HeldShard) -> int:
         return held.rank if held.step == self._bad_step and held.generation == 1 else 7
+
+
+class DamagedSet(TwoSets):
+    """Nodes with the two newest snapshots. Every rank's snapshot of one step fails its checksum when it is read."""
+
+    def __init__(self, breaks: Any, bad_step: int) -> None:
+        super().__init__(breaks, bad_step=-1)
+        self.damaged_step, self.read = bad_step, list[tuple[str, int]]()
+
+    def _verify_shards(self, node: str, generation: int, step: int) -> list[HeldShard]:
+        self.read.append((node, step))
+        return [] if step == self.damaged_step else super()._verify_shards(node, generation, step)
 
 
 async def incidents(journal: Any) -> list[Any]:
@@ -48,6 +60,16 @@ async def test_differing_replicas_cost_one_step_and_the_outlier_rank_is_reported
     steps = [(event.generation, event.data["step"]) for event in events if event.type == "step"]
     assert steps == [(1, 1), (1, 2), (1, 3), (1, 4), (2, 4), (2, 5), (2, 6)]
     assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
+
+
+async def test_a_set_that_fails_its_checksum_costs_one_step_and_only_chosen_sets_are_read() -> None:
+    nodes = DamagedSet({(1, 5): Exited(1, 1, -9, 5.0)}, bad_step=4)
+    _, journal = await run(nodes)
+    (incident,) = await incidents(journal)
+    assert (incident["recovery_action"], incident["steps_lost"], incident["at_step"]) == ("respawn", 1, 4)
+    assert sorted(nodes.read) == [("node-0", 3), ("node-0", 4), ("node-1", 3), ("node-1", 4)]
+    steps = [event.data["step"] for event in await journal.since("", 0, 0) if event.type == "step"]
+    assert steps == [1, 2, 3, 4, 4, 5, 6]
 
 
 async def test_a_non_finite_step_is_repeated_from_the_state_before_it() -> None:

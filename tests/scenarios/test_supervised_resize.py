@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from regroup.workers.contract.agent_records import TransferAddress
-from regroup.workers.contract.messages import Done, Exited, Join, Joined, Restore, Restored, StepRow, VerifiedShard
+from regroup.workers.contract.messages import Done, Exited, HeldShard, Join, Joined, Restore, Restored, StepRow
 from tests.support.doubles.planned_job import PlannedRig, TrainingNodes
 from tests.support.doubles.supervised_job import SPEC
 from tests.support.inputs.sync_records import intents
@@ -26,14 +26,14 @@ class Ranks(TrainingNodes):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sets: dict[str, list[VerifiedShard]] = {}
+        self.sets: dict[str, list[HeldShard]] = {}
         """Node → shards in its memory."""
         self.released: dict[str, bool] = {}
         """Node that released its restore source → whether it keeps mirrors."""
         self.restores: dict[int, Restore] = {}
         """Generation → source of its state."""
 
-    def _list_shards(self, node: str) -> list[VerifiedShard]:
+    def _list_shards(self, node: str) -> list[HeldShard]:
         return self.sets.get(node, [])
 
     def _release_restore_source(self, node: str, has_mirrors: bool) -> None:
@@ -67,9 +67,9 @@ class Ranks(TrainingNodes):
             self.step = max(self.step, step)
             if rank == 0:
                 self._report(node, StepRow(generation, step, time.time(), 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
-                mine: dict[str, list[VerifiedShard]] = {}
+                mine: dict[str, list[HeldShard]] = {}
                 for place, local in self.members[generation].items():
-                    held = VerifiedShard(local, join.world_size, generation, step, str(join.layout), 1)
+                    held = HeldShard(local, join.world_size, generation, step, str(join.layout), 1)
                     mine.setdefault(place.split("/")[0], []).append(held)
                 self.sets |= mine
         self._report(node, Done(rank, generation, step, stopped=True))

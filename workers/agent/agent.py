@@ -27,7 +27,7 @@ from regroup.workers.contract.agent_api import AgentApi, AgentFailedError
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_wire import expose
 from regroup.workers.contract.codec import plain
-from regroup.workers.contract.messages import AgentRequest, Join, MirrorDue, Stop, VerifiedShard, from_json, to_json
+from regroup.workers.contract.messages import AgentRequest, HeldShard, Join, MirrorDue, Stop, from_json, to_json
 from regroup.workers.data.prepare.ray_pipeline import Pipeline
 from regroup.workers.os import node_facts, process_user, procfs, umask
 from regroup.workers.storage import async_storage, fsspec_storage
@@ -177,13 +177,21 @@ class NodeAgent(AgentApi):
             stuck = await self._guarded(self._started().kill_ranks(generation))
         return records.DeathProof(tuple(stuck), self._started().report())
 
-    async def list_shards(self) -> list[VerifiedShard]:
-        """List the verified shards of training state in this node's memory."""
+    async def list_shards(self) -> list[HeldShard]:
+        """List the complete shards of training state in this node's memory."""
         host = self._started()
-        own, mirrored = await asyncio.to_thread(
-            lambda: (host.buffers.verified_shards(), host.mirroring.store.verified_shards())
+        return await asyncio.to_thread(lambda: [*host.buffers.held_shards(), *host.mirroring.store.held_shards()])
+
+    async def verify_shards(self, generation: int, step: int) -> list[HeldShard]:
+        """Read the shards of a set in this node's memory and return the intact ones."""
+        host = self._started()
+        (own, damaged), (mirrored, _) = await asyncio.to_thread(
+            lambda: (
+                host.buffers.verify_shards(generation, step),
+                host.mirroring.store.verify_shards(generation, step),
+            )
         )
-        for shard in host.buffers.damaged:
+        for shard in damaged:
             message = (
                 f"rank {shard.rank}'s snapshot of step {shard.step} fails its checksum and is not used for a restore"
             )

@@ -24,6 +24,7 @@ from regroup.workers.agent.ranks.rank_group import RankGroup
 from regroup.workers.agent.ranks.rank_lease import RankLease
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool, LentBuffers
 from regroup.workers.agent.snapshots.mirroring import Mirroring
+from regroup.workers.agent.snapshots.shard_check import ShardCheck
 from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import Manifest, TransferAddress
@@ -83,8 +84,9 @@ class JobHost:
         self.generation = 0
         self.stale_calls = 0
         """Number of refused calls of older generations."""
-        self.buffers = BufferPool(BUFFERS_PER_RANK + (BUFFERS_FOR_MIRRORS if config.mirror else 0))
-        self.mirroring = Mirroring(config, self.buffers)
+        check = ShardCheck()
+        self.buffers = BufferPool(BUFFERS_PER_RANK + (BUFFERS_FOR_MIRRORS if config.mirror else 0), check)
+        self.mirroring = Mirroring(config, self.buffers, check)
         self.scratch = scratch_dir.path_of(config.job_id, config.node_id)
         self.redactor = Redactor(secrets_on_node(config))
         """Removes the secrets of this node from everything that leaves it."""

@@ -29,7 +29,7 @@ from regroup.workers.contract.agent_records import (
     StoreAddress,
     TransferAddress,
 )
-from regroup.workers.contract.messages import Join, VerifiedShard
+from regroup.workers.contract.messages import HeldShard, Join
 
 
 class AgentFailedError(Exception):
@@ -153,8 +153,14 @@ class AgentApi(Protocol):
 
     # ------------------------------------------------------------ snapshots
 
-    async def list_shards(self) -> list[VerifiedShard]:
-        """List the verified shards of training state in this node's memory, of its own ranks and mirrored ones."""
+    async def list_shards(self) -> list[HeldShard]:
+        """List the complete shards of training state in this node's memory, of its own ranks and mirrored ones. Their
+        data is not read."""
+        ...
+
+    async def verify_shards(self, generation: int, step: int) -> list[HeldShard]:
+        """Read this node's shards of a set and return those whose checksum is right. A damaged one is not listed from
+        then on."""
         ...
 
     async def release_restore_source(self, has_mirrors: bool) -> None:

@@ -287,8 +287,8 @@ class Note:
 
 
 @dataclass(frozen=True)
-class VerifiedShard:
-    """A verified shard of training state held in a node's memory."""
+class HeldShard:
+    """A complete shard of training state held in a node's memory."""
 
     rank: int
     world_size: int
@@ -342,7 +342,7 @@ Message = (
     | Done
     | Exited
     | Note
-    | VerifiedShard
+    | HeldShard
     | AgentReport
 )
 _TYPES: Mapping[str, type[Any]] = {cls.__name__: cls for cls in get_args(Message)}

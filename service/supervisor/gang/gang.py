@@ -22,7 +22,7 @@ from regroup.workers.contract.agent_records import (
     TransferAddress,
 )
 from regroup.workers.contract.codec import plain
-from regroup.workers.contract.messages import Join, Restore
+from regroup.workers.contract.messages import HeldShard, Join, Restore
 
 ENVIRONMENT_TIMEOUT_S = 4000.0
 """Longer than the time limit of pip in an agent, so that the agent can report what pip was doing."""
@@ -31,6 +31,7 @@ FORM_TIMEOUT_S = 60.0
 RESTORE_TIMEOUT_S = 1800.0
 """Ranks that restore a checkpoint download it first."""
 CALL_TIMEOUT_S = 15.0
+SHARDS_TIMEOUT_S = 60.0
 SHUTDOWN_TIMEOUT_S = 60.0
 SCAN_TIMEOUT_S = 120.0
 REMOVE_TIMEOUT_S = 600.0
@@ -214,20 +215,13 @@ class Gang:
         return dict(zip(nodes, await asyncio.gather(*(one(node) for node in nodes)), strict=True))
 
     async def list_shards(self, lost: Sequence[str]) -> list[Shard]:
-        """Return the verified shards of training state in the memory of the nodes that answer."""
+        """Return the complete shards of training state in the memory of the nodes that answer."""
+        nodes = (node for node in (*self.configs, *self.former) if node not in lost)
+        return await self._find_shards(nodes, lambda agent: agent.list_shards())
 
-        async def one(node: str) -> list[Shard]:
-            try:
-                found = await self.agents.agent(node, timeout_s=60).list_shards()
-            except AgentLostError:
-                return []
-            return [
-                Shard(item.rank, item.world_size, item.generation, item.step, item.layout_hash, node, item.digests)
-                for item in found
-            ]
-
-        found = await asyncio.gather(*(one(node) for node in (*self.configs, *self.former) if node not in lost))
-        return [shard for shards in found for shard in shards]
+    async def verify_shards(self, generation: int, step: int, nodes: Iterable[str]) -> list[Shard]:
+        """Return the intact shards of a set on these nodes. Each node reads its own."""
+        return await self._find_shards(nodes, lambda agent: agent.verify_shards(generation, step))
 
     async def scan_checkpoints(self, *, by_all: bool = False) -> tuple[Sequence[Manifest], set[str]]:
         """Scan durable storage. Return the manifests of finished checkpoints and the URIs of unfinished ones.
@@ -336,6 +330,22 @@ class Gang:
                 await self.agents.kill(node)
 
         await asyncio.gather(*(one(node) for node in nodes))
+
+    async def _find_shards(
+        self, nodes: Iterable[str], call: Callable[[AgentApi], Awaitable[list[HeldShard]]]
+    ) -> list[Shard]:
+        async def one(node: str) -> list[Shard]:
+            try:
+                found = await call(self.agents.agent(node, timeout_s=SHARDS_TIMEOUT_S))
+            except AgentLostError:
+                return []
+            return [
+                Shard(item.rank, item.world_size, item.generation, item.step, item.layout_hash, node, item.digests)
+                for item in found
+            ]
+
+        found = await asyncio.gather(*(one(node) for node in nodes))
+        return [shard for shards in found for shard in shards]
 
     async def _send_secrets(self, node: str) -> None:
         """Send the project's secrets to an agent that does not have their newest values. Wait for the first values.

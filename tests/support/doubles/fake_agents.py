@@ -27,7 +27,7 @@ from regroup.workers.contract.agent_records import (
     TransferAddress,
 )
 from regroup.workers.contract.codec import plain
-from regroup.workers.contract.messages import AgentReport, Join, VerifiedShard
+from regroup.workers.contract.messages import AgentReport, HeldShard, Join
 
 
 def description(node: str) -> NodeDescription:
@@ -117,8 +117,11 @@ class FakeAgents:
     def _kill_ranks(self, node: str, generation: int) -> DeathProof:
         return DeathProof((), AgentReport(node, "", generation, (), ()))
 
-    def _list_shards(self, node: str) -> list[VerifiedShard]:
+    def _list_shards(self, node: str) -> list[HeldShard]:
         return []
+
+    def _verify_shards(self, node: str, generation: int, step: int) -> list[HeldShard]:
+        return [shard for shard in self._list_shards(node) if (shard.generation, shard.step) == (generation, step)]
 
     def _transfer_address(self, node: str) -> TransferAddress:
         return TransferAddress(node, 1, "t")

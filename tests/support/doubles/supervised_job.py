@@ -20,7 +20,7 @@ from regroup.workers.contract.agent_records import (
     DeathProof,
     TransferAddress,
 )
-from regroup.workers.contract.messages import Done, Join, Joined, Message, Restored, StepRow, VerifiedShard, to_json
+from regroup.workers.contract.messages import Done, HeldShard, Join, Joined, Message, Restored, StepRow, to_json
 from tests.support.doubles.fake_agents import FakeAgents
 from tests.support.doubles.memory_records import Records
 
@@ -44,7 +44,7 @@ class FakeNodes(FakeAgents):
         super().__init__()
         self.breaks = dict(breaks)
         self.life: Lifecycle | None = None
-        self.held: dict[str, VerifiedShard] = {}
+        self.held: dict[str, HeldShard] = {}
         self.generation: dict[str, int] = {}
         self.dead: set[str] = set()
         self.killed: set[str] = set()
@@ -98,7 +98,7 @@ class FakeNodes(FakeAgents):
             raise self.error(node, AgentErrorKind.STORAGE_UNAVAILABLE, "ConnectionError: no route to storage")
         return CheckpointScan(tuple(self.manifests))
 
-    def _list_shards(self, node: str) -> list[VerifiedShard]:
+    def _list_shards(self, node: str) -> list[HeldShard]:
         return [self.held[node]] if node in self.held else []
 
     def _kill_ranks(self, node: str, generation: int) -> DeathProof:
@@ -150,7 +150,7 @@ class FakeNodes(FakeAgents):
                 return
             if rank == 0:
                 self._report(node, StepRow(generation, step, 3.0, 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
-            self.held[node] = VerifiedShard(rank, 2, generation, step, "h", 1)
+            self.held[node] = HeldShard(rank, 2, generation, step, "h", 1)
         self._report(node, Done(rank, generation, STEPS, False, {"parameters": "p"} if rank == 0 else {}))
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from regroup.workers.agent.snapshots.reshard_source import ReshardSource, header_of, is_complete_shard
-from regroup.workers.contract.messages import BuffersRequest, Restore, VerifiedShard
-from regroup.workers.state.shard_buffer import BufferState, Pin, ShardBuffer, ShardHeader
+from regroup.workers.agent.snapshots.shard_check import ShardCheck
+from regroup.workers.contract.messages import BuffersRequest, HeldShard, Restore
+from regroup.workers.state.shard_buffer import Pin, ShardBuffer, ShardHeader
 
 BUFFERS_PER_RANK = 3
 """Buffers of a rank: the newest complete one, the one in writing, and one pinned for a checkpoint."""
@@ -29,28 +30,35 @@ class _RankBuffers:
 class BufferPool:
     """Owns the memory files and lends their descriptors to ranks and savers."""
 
-    def __init__(self, count: int = BUFFERS_PER_RANK) -> None:
-        """Initialize an empty pool with `count` buffers per rank."""
+    def __init__(self, count: int = BUFFERS_PER_RANK, check: ShardCheck | None = None) -> None:
+        """Initialize an empty pool.
+
+        Args:
+            count: buffers of each rank.
+            check: memory of what was verified on this node.
+        """
         self._count = count
         self._ranks: dict[int, _RankBuffers] = {}
         self._source = ReshardSource()
+        self._check = check or ShardCheck()
         self.mirrored: tuple[int, int] | None = None
         """Generation and step of the set that is fully mirrored. It is retained until a newer one is."""
-        self.damaged: list[ShardHeader] = []
-        """Complete shards whose checksum failed in the last `verified_shards`."""
 
     def lend(self, request: BuffersRequest, restore: Restore) -> LentBuffers:
         """Return the buffers of a rank's shard, created on first use, and the shards from which it restores."""
         buffers = self._ranks.get(request.rank)
         if buffers is None or buffers.size_bytes != request.size_bytes:
             buffers = self._make(request.rank, request.size_bytes)
+        self._check.forget(buffers.fds)
         source = -1
         if restore.source == "memory" and not restore.world_size:
             for index, fd in enumerate(buffers.fds):
                 if is_complete_shard(header_of(fd), restore.generation, restore.step):
                     source = index
         if restore.source == "memory" and source < 0:
-            return buffers.fds, source, self._source.shards_of(restore.generation, restore.step)
+            others = self._source.shards_of(restore.generation, restore.step)
+            self._check.forget(others)
+            return buffers.fds, source, others
         return buffers.fds, source, ()
 
     def retain_source(self, generation: int, step: int) -> None:
@@ -70,25 +78,21 @@ class BufferPool:
         self._source.retain({(generation, step), self.mirrored})
 
     def add_source_shard(self, rank: int, generation: int, step: int, fd: int, size_bytes: int) -> None:
-        """Add another node's shard of a set that is retained as a source."""
+        """Add another node's shard, which was verified on arrival, of a set that is retained as a source."""
+        self._check.remember(fd)
         self._source.add(rank, generation, step, fd, size_bytes)
 
     def release_source(self) -> None:
         """Release the source of the last restore: the ranks have a complete set of their own."""
         self._source.retain({self.mirrored})
 
-    def verified_shards(self) -> list[VerifiedShard]:
-        """Return every complete shard whose checksum verifies. Reads all of them: run it off the event loop."""
-        found: list[VerifiedShard] = []
-        damaged: list[ShardHeader] = []
-        for fd in chain(*(buffers.fds for _, buffers in sorted(self._ranks.items())), self._source.fds()):
-            with _open(fd) as buffer:
-                if (verified := verified_shard_in(buffer)) is not None:
-                    found.append(verified)
-                elif (header := buffer.header()).state is BufferState.COMPLETE:
-                    damaged.append(header)
-        self.damaged = damaged
-        return found
+    def held_shards(self) -> list[HeldShard]:
+        """Return every complete shard. Their data is not read."""
+        return [shard for fd in self._fds() if (shard := self._check.shard_in(fd)) is not None]
+
+    def verify_shards(self, generation: int, step: int) -> tuple[list[HeldShard], list[ShardHeader]]:
+        """Return the intact shards of a set and the headers of the damaged ones. Run it off the event loop."""
+        return self._check.verify(self._fds(), generation, step)
 
     def find(self, rank: int, generation: int, step: int) -> tuple[int, int] | None:
         """Return descriptor and size of the buffer with a rank's shard of a set, or None."""
@@ -99,10 +103,11 @@ class BufferPool:
         return self._source.find(rank, generation, step)
 
     def install(self, rank: int, fd: int, size_bytes: int) -> None:
-        """Make a fetched shard one of this rank's buffers. Release the buffers that the rank had."""
+        """Make a fetched shard, which was verified on arrival, one of this rank's buffers. Release those it had."""
         buffers = self._make(rank, size_bytes)
         os.close(buffers.fds[0])
         buffers.fds[0] = fd
+        self._check.remember(fd)
 
     def retain_mirrored(self, generation: int, step: int) -> None:
         """Retain this node's part of a set that is now fully mirrored. Release older mirrored sets."""
@@ -149,14 +154,16 @@ class BufferPool:
 
     def size_bytes(self) -> int:
         """Return the host memory in use."""
-        fds = chain(*(buffers.fds for buffers in self._ranks.values()), self._source.fds())
-        return sum(os.fstat(fd).st_blocks * 512 for fd in fds)
+        return sum(os.fstat(fd).st_blocks * 512 for fd in self._fds())
 
     def close(self) -> None:
         """Release all memory."""
         for rank in list(self._ranks):
             self._drop(rank)
         self._source.retain(())
+
+    def _fds(self) -> list[int]:
+        return [*chain(*(buffers.fds for _, buffers in sorted(self._ranks.items()))), *self._source.fds()]
 
     def _release_mirrors(self, excluded: tuple[int, int] | None = None) -> None:
         for buffers in self._ranks.values():
@@ -177,29 +184,15 @@ class BufferPool:
         return self._ranks[rank]
 
     def _drop(self, rank: int) -> None:
-        for fd in self._ranks.pop(rank).fds:
+        fds = self._ranks.pop(rank).fds
+        self._check.forget(fds)
+        for fd in fds:
             os.close(fd)
 
 
 def new_buffer(name: str) -> int:
     """Create a memory file and return its descriptor. The file has no name in a file system that could leak."""
     return os.memfd_create(name, os.MFD_CLOEXEC)
-
-
-def verified_shard_in(buffer: ShardBuffer) -> VerifiedShard | None:
-    """Return the shard in a buffer if its checksum verifies, else None. Reads all of it."""
-    if not buffer.verify():
-        return None
-    header = buffer.header()
-    return VerifiedShard(
-        header.rank,
-        header.world_size,
-        header.generation,
-        header.step,
-        header.layout_hash,
-        header.data_bytes,
-        buffer.digests(),
-    )
 
 
 def _open(fd: int) -> contextlib.closing[ShardBuffer]:

@@ -1,15 +1,15 @@
 """Mirrored shards: the shards that this node has in memory for other nodes."""
 
-import contextlib
 import errno
 import os
 from dataclasses import dataclass
 
-from regroup.workers.agent.snapshots.buffer_pool import BufferPool, new_buffer, verified_shard_in
+from regroup.workers.agent.snapshots.buffer_pool import BufferPool, new_buffer
+from regroup.workers.agent.snapshots.shard_check import ShardCheck
 from regroup.workers.agent.snapshots.shard_transfer import ShardKey
-from regroup.workers.contract.messages import VerifiedShard
+from regroup.workers.contract.messages import HeldShard
 from regroup.workers.os import node_facts
-from regroup.workers.state.shard_buffer import ShardBuffer
+from regroup.workers.state.shard_buffer import ShardHeader
 
 _FREE_SHARE = 0.05
 """Share of the host's memory that stays free. It exceeds the bound of `resource_pressure`, so that a mirror alone never
@@ -25,8 +25,14 @@ class _MirroredShard:
 class MirrorStore:
     """Stores the shards of other nodes, and finds those and the node's own."""
 
-    def __init__(self, own: BufferPool) -> None:
-        self._buffers = own
+    def __init__(self, own: BufferPool, check: ShardCheck | None = None) -> None:
+        """Initialize an empty store.
+
+        Args:
+            own: buffers of this node's ranks.
+            check: memory of what was verified on this node.
+        """
+        self._buffers, self._check = own, check or ShardCheck()
         self._shards: dict[ShardKey, _MirroredShard] = {}
 
     def allocate(self, rank: int, file_bytes: int) -> int:
@@ -56,6 +62,7 @@ class MirrorStore:
     def put(self, key: ShardKey, fd: int, size_bytes: int) -> None:
         """Store a verified shard."""
         self._drop(key)
+        self._check.remember(fd)
         self._shards[key] = _MirroredShard(fd, size_bytes)
 
     def find(self, key: ShardKey) -> tuple[int, int] | None:
@@ -74,14 +81,13 @@ class MirrorStore:
         for key in [key for key in self._shards if (key.generation, key.step) != (generation, step)]:
             self._drop(key)
 
-    def verified_shards(self) -> list[VerifiedShard]:
-        """Return every shard whose checksum verifies. Reads all of them: run it off the event loop."""
-        found: list[VerifiedShard] = []
-        for shard in list(self._shards.values()):
-            with contextlib.suppress(OSError), contextlib.closing(ShardBuffer(os.dup(shard.fd))) as buffer:
-                if (verified := verified_shard_in(buffer)) is not None:
-                    found.append(verified)
-        return found
+    def held_shards(self) -> list[HeldShard]:
+        """Return every shard. Their data is not read."""
+        return [shard for fd in self._fds() if (shard := self._check.shard_in(fd)) is not None]
+
+    def verify_shards(self, generation: int, step: int) -> tuple[list[HeldShard], list[ShardHeader]]:
+        """Return the intact shards of a set and the headers of the damaged ones. Run it off the event loop."""
+        return self._check.verify(self._fds(), generation, step)
 
     def size_bytes(self) -> int:
         """Return the host memory in use."""
@@ -92,6 +98,10 @@ class MirrorStore:
         for key in list(self._shards):
             self._drop(key)
 
+    def _fds(self) -> list[int]:
+        return [shard.fd for shard in list(self._shards.values())]
+
     def _drop(self, key: ShardKey) -> None:
         if (shard := self._shards.pop(key, None)) is not None:
+            self._check.forget([shard.fd])
             os.close(shard.fd)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from regroup.workers.agent.snapshots import shard_transfer
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.agent.snapshots.mirror_store import MirrorStore
+from regroup.workers.agent.snapshots.shard_check import ShardCheck
 from regroup.workers.agent.snapshots.shard_transfer import ShardKey, ShardServer, TransferError
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import MirrorSent, TransferAddress
@@ -18,8 +19,8 @@ from regroup.workers.state.shard_buffer import Pin
 class Mirroring:
     """Sends and fetches shards. The port opens at the first call of `address`, so a job without mirrors opens none."""
 
-    def __init__(self, config: AgentConfig, own: BufferPool) -> None:
-        self.store = MirrorStore(own)
+    def __init__(self, config: AgentConfig, own: BufferPool, check: ShardCheck | None = None) -> None:
+        self.store = MirrorStore(own, check)
         self._config, self._buffers = config, own
         self._server: ShardServer | None = None
         self._opening = asyncio.Lock()

@@ -34,11 +34,11 @@ def write(buffer: ShardBuffer, step: int, fill: int, rank: int = 0) -> None:
     buffer.commit()
 
 
-def test_a_verified_shard_has_the_digests_of_its_replicated_parts(pool: BufferPool) -> None:
+def test_a_held_shard_has_the_digests_of_its_replicated_parts(pool: BufferPool) -> None:
     first, second, _ = buffers(pool)
     write(first, 4, 1)
     write(second, 5, 2)
-    four, five = pool.verified_shards()
+    four, five = pool.held_shards()
     assert four.digests.keys() == five.digests.keys() == {ALIKE}
     assert four.digests != five.digests
 
@@ -49,11 +49,23 @@ def test_a_corrupted_shard_is_damaged_and_an_incomplete_one_is_not(pool: BufferP
     write(second, 5, 2)
     third.begin(PLAN, {}, generation=1, step=6, rank=0, world_size=2, layout_hash="h")
     second.view(PLAN.entries[0])[7] ^= 1
-    assert [shard.step for shard in pool.verified_shards()] == [4]
-    assert [(header.rank, header.step) for header in pool.damaged] == [(0, 5)]
+    assert [shard.step for shard in pool.held_shards()] == [4, 5], "the data was not read yet"
+    intact, damaged = pool.verify_shards(1, 5)
+    assert intact == [] and [(header.rank, header.step) for header in damaged] == [(0, 5)]
+    assert [shard.step for shard in pool.held_shards()] == [4]
+    intact, damaged = pool.verify_shards(1, 4)
+    assert [shard.step for shard in intact] == [4] and damaged == []
     write(second, 6, 3)
-    assert [shard.step for shard in pool.verified_shards()] == [4, 6]
-    assert pool.damaged == []
+    assert [shard.step for shard in pool.held_shards()] == [4, 6]
+    assert pool.verify_shards(1, 6)[1] == []
+
+
+def test_a_rank_may_change_a_shard_after_its_buffer_was_lent_again(pool: BufferPool) -> None:
+    write(buffers(pool)[0], 5, 2)
+    assert len(pool.verify_shards(1, 5)[0]) == 1
+    lent = buffers(pool)[0]
+    lent.view(PLAN.entries[0])[7] ^= 1
+    assert pool.verify_shards(1, 5)[0] == []
 
 
 def test_ranks_do_not_overwrite_the_set_from_which_they_restore(pool: BufferPool) -> None:
@@ -69,15 +81,13 @@ def test_ranks_do_not_overwrite_the_set_from_which_they_restore(pool: BufferPool
     shards = [ShardBuffer(os.dup(fd)) for fd in others]
     assert [(shard.header().rank, shard.header().step) for shard in shards] == [(0, 5), (1, 5)]
     assert all(shard.verify() for shard in shards)
-    assert [(shard.rank, shard.step) for shard in pool.verified_shards()] == [(0, 5), (1, 5)], (
-        "the shards are still listed"
-    )
+    assert [(shard.rank, shard.step) for shard in pool.held_shards()] == [(0, 5), (1, 5)], "the shards are still listed"
     assert pool.find(1, 1, 5) is not None, "other nodes can fetch it"
     again, source, others = pool.lend(BuffersRequest(0, 3, 2 * PLAN.buffer_bytes), restore)
     assert (list(again), source, len(others)) == (list(fds), -1, 2), "a generation that fails at once releases nothing"
     before = memory_files()
     pool.release_source()
-    assert pool.verified_shards() == [] and memory_files() == before - 2
+    assert pool.held_shards() == [] and memory_files() == before - 2
 
 
 def test_the_mirrored_set_is_retained_in_addition_to_the_restored_one(pool: BufferPool) -> None:
@@ -87,9 +97,9 @@ def test_the_mirrored_set_is_retained_in_addition_to_the_restored_one(pool: Buff
     pool.retain_mirrored(1, 4)
     pool.retain_source(1, 5)
     pool.release_source()
-    assert [shard.step for shard in pool.verified_shards()] == [4]
+    assert [shard.step for shard in pool.held_shards()] == [4]
     pool.retain_mirrored(2, 8)
-    assert pool.verified_shards() == []
+    assert pool.held_shards() == []
 
 
 def test_ranks_of_the_original_size_restore_from_a_retained_set(pool: BufferPool) -> None:

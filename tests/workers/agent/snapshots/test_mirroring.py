@@ -44,7 +44,7 @@ class Node:
 
     def mirrored(self) -> set[tuple[int, int]]:
         """Return (rank, step) of the shards that this node stores for others."""
-        return {(shard.rank, shard.step) for shard in self.mirroring.store.verified_shards()}
+        return {(shard.rank, shard.step) for shard in self.mirroring.store.held_shards()}
 
     def pins(self, rank: int) -> dict[int, Pin]:
         """Return step → pins of a rank's buffers."""
@@ -110,7 +110,7 @@ async def test_a_mirrored_shard_becomes_own_when_its_rank_starts_on_the_node(
         with contextlib.closing(ShardBuffer(os.dup(fds[source]))) as buffer:
             assert buffer.verify() and bytes(buffer.view(PLAN.entries[0])) == bytes([4]) * 1000
     assert node.mirrored() == set(), "the mirror no longer owns the buffer of a rank"
-    assert {(each.rank, each.step) for each in node.pool.verified_shards()} == {(0, 4), (1, 4)}
+    assert {(each.rank, each.step) for each in node.pool.held_shards()} == {(0, 4), (1, 4)}
     assert node.pins(1) == {4: Pin.MIRROR}, "the set is retained until a newer one is fully mirrored"
 
 

@@ -62,7 +62,7 @@ async def test_a_shard_is_stored_and_fetched_unchanged(shard: int) -> None:
     async with serving() as (served, store):
         sent, seconds = await put(served.address, KEY, shard, 4711)
         assert sent == os.fstat(shard).st_size and seconds > 0
-        assert [each.rank for each in store.verified_shards()] == [1]
+        assert [each.rank for each in store.held_shards()] == [1]
         fd, size_bytes = await get(served.address, KEY, store.allocate)
         assert (content(fd), size_bytes) == (content(shard), 4711)
         os.close(fd)
@@ -96,7 +96,7 @@ async def test_requests_without_the_token_are_refused(shard: int) -> None:
             await put(stranger, KEY, shard, 1)
         with pytest.raises(TransferError, match="invalid proof"):
             await get(stranger, KEY, store.allocate)
-        assert served.refused == 2 and store.verified_shards() == []
+        assert served.refused == 2 and store.held_shards() == []
 
 
 async def test_a_proof_is_valid_for_one_connection_only() -> None:
@@ -122,7 +122,7 @@ async def test_an_invalid_request_ends_only_its_own_connection(shard: int, data:
             await asyncio.wait_for(reader.read(), 10)
         writer.close()
         await put(served.address, KEY, shard, 1)
-        assert len(store.verified_shards()) == 1
+        assert len(store.held_shards()) == 1
 
 
 async def test_a_shard_that_changes_during_the_transfer_is_refused(shard: int) -> None:
@@ -134,7 +134,7 @@ async def test_a_shard_that_changes_during_the_transfer_is_refused(shard: int) -
             await asyncio.sleep(0.01)
         with pytest.raises(TransferError, match="checksum mismatch"):
             await sending
-        assert store.verified_shards() == []
+        assert store.held_shards() == []
         with pytest.raises(TransferError, match="no shard"):
             await get(served.address, KEY, store.allocate)
 
@@ -143,7 +143,7 @@ async def test_a_shard_of_another_set_is_refused(shard: int) -> None:
     async with serving() as (served, store):
         with pytest.raises(TransferError, match="received another shard: rank 1, generation 3, step 5"):
             await put(served.address, replace(KEY, step=6), shard, 1)
-        assert store.verified_shards() == []
+        assert store.held_shards() == []
 
 
 async def test_a_node_without_free_memory_refuses_a_shard(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ async def test_a_node_without_free_memory_refuses_a_shard(shard: int, monkeypatc
             await put(served.address, KEY, shard, 1)
         monkeypatch.undo()
         assert descriptors() == before
-        assert store.verified_shards() == []
+        assert store.held_shards() == []
 
 
 async def test_an_unreachable_peer_is_an_error(shard: int) -> None:
@@ -182,7 +182,7 @@ async def test_an_interrupted_transfer_leaves_nothing_behind() -> None:
         sock.close()
         while descriptors() > before - 3:  # noqa: ASYNC110  # this socket, the accepted one, the memory file
             await asyncio.sleep(0.01)
-        assert store.verified_shards() == []
+        assert store.held_shards() == []
 
 
 async def test_a_transfer_respects_its_rate(shard: int) -> None:
