@@ -53,7 +53,7 @@ from regroup.api.web.routes.checkpoints import checkpoints
 from regroup.api.web.routes.dependencies import TOKEN
 from regroup.api.web.routes.history import curves, diff
 from regroup.api.web.routes.inspection import logs, ranks
-from regroup.api.web.routes.reports import reliability, server_settings
+from regroup.api.web.routes.reports import reliability, server_settings, verdicts
 from regroup.api.web.routes.story import story
 from regroup.api.web.routes.summaries import overview
 from regroup.api.web.stream_access import StreamAccess
@@ -89,6 +89,7 @@ _ROUTERS = (
     budgets.router,
     usage.router,
     reliability.router,
+    verdicts.router,
     hooks.router,
     secrets.router,
     clusters.router,

@@ -1,9 +1,13 @@
 """Methods of the blocking client for reports over all jobs and over the server."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from regroup.api.client.connection.transport import SyncTransport
-from regroup.api.client.operations import reports
+from regroup.api.client.operations import reports, verdicts
 from regroup.api.schemas.reports.reliability import Reliability
 from regroup.api.schemas.reports.server_settings import ServerSetting
+from regroup.api.schemas.reports.verdicts import ChaosVerdict
 
 
 class ReportMethods:
@@ -22,6 +26,23 @@ class ReportMethods:
             project: Jobs of this project. Default: all that you see.
         """
         return self._transport.run(reports.reliability(from_s, to_s, project))
+
+    def chaos_verdicts(self, *, scenario: str | None = None, limit: int = 100) -> list[ChaosVerdict]:
+        """List the verdicts of chaos rehearsals that were recorded at the server, newest first.
+
+        Args:
+            scenario: Only verdicts of this scenario. Default: all.
+            limit: Maximum number of verdicts, up to 1000.
+        """
+        return self._transport.run(verdicts.verdicts(scenario, limit))
+
+    def record_chaos_verdict(self, verdict: Mapping[str, Any]) -> ChaosVerdict:
+        """Record the verdict of a chaos rehearsal. It needs the permission `faults` in a project.
+
+        Args:
+            verdict: Fields of `ScenarioVerdict`.
+        """
+        return self._transport.run(verdicts.record_verdict(verdict))
 
     def server_settings(self) -> list[ServerSetting]:
         """List the effective settings of the server that answers, without secrets. Only operators may do so."""

@@ -62,6 +62,7 @@ from regroup.service.store.transactions.change_notifier import Changes
 from regroup.service.store.transactions.database import Database
 from regroup.service.store.transactions.idempotency import IdempotencyStore
 from regroup.service.store.usage import UsageStore
+from regroup.service.store.verdicts import VerdictStore
 
 _CONTROLLER = "controller"
 
@@ -87,6 +88,7 @@ class Store:
         self.idempotency = IdempotencyStore(database, idempotency_kept_s)
         self.usage = UsageStore(database)
         self.reliability = ReliabilityStore(database)
+        self.verdicts = VerdictStore(database)
         self.overview = OverviewStore(database)
         self.submissions = SubmissionStore(database, self.changes, self.idempotency)
 

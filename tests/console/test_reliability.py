@@ -11,6 +11,7 @@ from regroup.service.domain.topology import Node
 from regroup.service.policy.detection.node_quarantine import NodeEventKind
 from tests.support.console.signed_in_page import Console
 from tests.support.inputs.interruptions import interrupt, record_node_faults, submit_running
+from tests.support.inputs.verdicts import verdict
 
 pytestmark = pytest.mark.browser
 HOUR_S = 3600.0
@@ -59,6 +60,8 @@ async def test_the_numbers_are_those_of_the_api(console: Console, live: Any, inc
 
 async def test_nodes_and_incidents_lead_on(console: Console, incidents: None) -> None:
     await console.open("reliability?window=1d")
+    nodes = console.page.get_by_role("region", name="Nodes with faults")
+    await expect(nodes).to_contain_text("quarantined")  # the health of nodes is another request
     assert (await cells(console, "Nodes with faults"))[0][:4] == [
         "gpu-7",
         "quarantined",
@@ -79,6 +82,26 @@ async def test_a_project_and_a_window_are_in_the_address(console: Console, incid
     await console.page.get_by_label("Project", exact=True).fill("nobody")
     await expect(console.page.get_by_role("heading", name="No incident in this window")).to_be_visible()
     assert "project=nobody" in console.page.url
+
+
+async def test_rehearsals_show_their_verdicts(console: Console, live: Any) -> None:
+    await live.http.post("/v1/chaos/verdicts", json=verdict())
+    problems = ["I1: step 3 is missing", "I5: the job did not end"]
+    causes = {"incidents": ["hang"] * 2, "recovery_actions": [None] * 2}
+    failed = verdict("node-killed", number="16a", passed=False, problems=problems, recover_s=None, **causes)
+    await live.http.post("/v1/chaos/verdicts", json=failed)
+    await console.open("reliability")
+    first, second = await cells(console, "Verdicts of rehearsals")
+    assert first[1].startswith("16a node-killed seed 7") and first[2].startswith("failed")
+    assert first[3:7] == ["hang → no action (2 times)", "200 ms", "–", "1"]
+    assert second[2:6] == ["passed", "rank exit → respawn", "200 ms", "3.1 s"]
+    await expect(console.page.get_by_text("2 verdicts, 1 failed")).to_be_visible()
+    await expect(console.page.get_by_text("regroup chaos soak")).to_be_hidden()
+    await console.page.get_by_text("2 violations").click()
+    await expect(console.page.get_by_text(problems[1])).to_be_visible()
+    assert await console.violations() == []
+    await console.page.set_viewport_size({"width": 390, "height": 800})
+    assert await console.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 async def test_an_empty_window_and_an_error_show_the_next_action(console: Console) -> None:

@@ -4,16 +4,22 @@ import json
 import os
 import signal
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regroup.api.cli.common.groups import GroupedCommands
-from regroup.api.cli.common.options import AsJson
+from regroup.api.cli.common.options import AsJson, Server
 from regroup.api.cli.common.output import exit_with, print_json, print_message, print_table
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.errors import FieldIssue, SpecError
+
+if TYPE_CHECKING:
+    from regroup.api.chaos.verdicts import VerdictRecorder
+    from regroup.api.schemas.reports.verdicts import ScenarioVerdict
 
 app = typer.Typer(
     cls=GroupedCommands,
@@ -41,6 +47,13 @@ Report = Annotated[
         "--json", metavar="PATH", help="Also write the report to this file, and as Markdown to the same name with .md."
     ),
 ]
+IsRecorded = Annotated[
+    bool, typer.Option("--record/--no-record", help="Record each verdict at the server, if there is one.")
+]
+OfScenario = Annotated[
+    str | None, typer.Option("--scenario", metavar="NAME", help="Verdicts of this scenario.  [default: all]")
+]
+Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="Largest number of verdicts.")]
 Disabled = Annotated[
     list[Detector] | None,
     typer.Option("--disable-detector", metavar="DETECTOR", help="Disable a detector; the scenario that needs it must "
@@ -82,10 +95,12 @@ def chaos_run(
     seed: Seed = 0,
     report: Report = None,
     disable_detector: Disabled = None,
+    is_recorded: IsRecorded = True,
+    server: Server = None,
 ) -> None:
     """Run scenarios and compare each with a control run without faults; exit 1 if an invariant is violated.
 
-    Faults are injected only into local nodes that this command starts itself.
+    Faults are injected only into local nodes that this command starts itself. The server records the verdicts.
     """
     from regroup.api.chaos.suite import Case, run_cases
     from regroup.service.chaos.scenarios import SCENARIOS, find_scenario, sort_key
@@ -101,13 +116,40 @@ def chaos_run(
         raise SpecError([FieldIssue("SCENARIO", "needs at least one name, or --all")])
     _interrupt_on_sigterm()
     outcomes: list[dict[str, Any]] = []
-    for _, outcome in run_cases(
-        [Case(each, seed, tuple(disable_detector or ())) for each in requested if each], print_message
-    ):
-        outcomes = sorted([*outcomes, outcome.to_json()], key=lambda each: sort_key(each["number"]))
-        print_message(f"{outcome.name}: {'passed' if outcome.passed else 'FAILED'}")
-        _write(report, {"seed": seed, "scenarios": outcomes}, outcomes)
+    cases = [Case(each, seed, tuple(disable_detector or ())) for each in requested if each]
+    with _recorder(server, is_recorded) as recorder:
+        for _, outcome in run_cases(cases, print_message):
+            found = outcome.to_json()
+            outcomes = sorted([*outcomes, found], key=lambda each: sort_key(each["number"]))
+            print_message(f"{outcome.name}: {'passed' if outcome.passed else 'FAILED'}")
+            _write(report, {"seed": seed, "scenarios": outcomes}, outcomes)
+            recorder.record(found)
     _print_and_exit(outcomes)
+
+
+def chaos_results(
+    scenario: OfScenario = None, limit: Limit = 50, server: Server = None, as_json: AsJson = False
+) -> None:
+    """List the verdicts that were recorded at the server, newest first."""
+    from regroup.api.cli.common.connection import connect
+    from regroup.api.live.formatting import ago
+
+    with connect(server) as client:
+        found = client.chaos_verdicts(scenario=scenario, limit=limit)
+    if as_json:
+        print_json(found)
+        return
+    now = time.time()
+    rows = [
+        (
+            ago(each.time_s, now), each.verdict.number, each.verdict.scenario, _verdict(each.verdict),
+            _seconds(each.verdict.detect_s), _seconds(each.verdict.recover_s), str(each.verdict.steps_lost),
+            each.verdict.version, each.recorded_by,
+        )
+        for each in found
+    ]  # fmt: skip
+    heads = ("RECORDED", "#", "SCENARIO", "VERDICT", "DETECTED", "RECOVERED", "STEPS LOST", "VERSION", "BY")
+    print_table(heads, rows)
 
 
 def chaos_detectors(detectors: Detectors = None, seed: Seed = 0, report: Report = None) -> None:
@@ -134,10 +176,17 @@ def chaos_detectors(detectors: Detectors = None, seed: Seed = 0, report: Report 
         exit_with(1)
 
 
-def chaos_soak(minutes: Minutes = 20.0, seed: Seed = 0, mix: Mix = None, report: Report = None) -> None:
+def chaos_soak(
+    minutes: Minutes = 20.0,
+    seed: Seed = 0,
+    mix: Mix = None,
+    report: Report = None,
+    is_recorded: IsRecorded = True,
+    server: Server = None,
+) -> None:
     """Run one long job with a fault about every 20 s and a spare node.
 
-    A control run of the same length comes first.
+    A control run of the same length comes first. The server records the verdict.
     """
     from regroup.api.chaos.suite import run_soak
     from regroup.service.chaos.fault_plan import MIX, parse_mix, plan_soak
@@ -151,8 +200,34 @@ def chaos_soak(minutes: Minutes = 20.0, seed: Seed = 0, mix: Mix = None, report:
     outcome = run_soak(minutes, seed, shares, print_message)
     found = {**outcome.to_json(), "goodput": outcome.record.job["goodput"], "seconds": dict(outcome.record.seconds)}
     _write(report, {"seed": seed, "soak": found}, [found])
+    with _recorder(server, is_recorded) as recorder:
+        recorder.record(found)
     print(f"goodput {found['goodput']:.3f}" if found["goodput"] is not None else "no goodput")
     _print_and_exit([found])
+
+
+@contextmanager
+def _recorder(server: str | None, is_recorded: bool) -> Generator["VerdictRecorder"]:
+    """Return a recorder of verdicts at the server; one that records nothing if there is no server."""
+    from regroup.api.chaos.verdicts import VerdictRecorder
+    from regroup.api.cli.common.connection import connect
+    from regroup.api.client.discovery import address
+
+    if not is_recorded or address(server) is None:
+        yield VerdictRecorder(None, print_message)
+        return
+    with connect(server) as client:
+        yield VerdictRecorder(client, print_message)
+
+
+def _verdict(verdict: "ScenarioVerdict") -> str:
+    violated = [name for name, is_kept in verdict.invariants.items() if not is_kept]
+    without = f", without {', '.join(verdict.disabled_detectors)}" if verdict.disabled_detectors else ""
+    return ("passed" if verdict.passed else " ".join(["FAILED", *violated])) + without
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
 
 
 def _interrupt_on_sigterm() -> None:
@@ -188,5 +263,9 @@ def _print_and_exit(outcomes: list[dict[str, Any]]) -> None:
         exit_with(1)
 
 
-for _name, _verb in (("list", chaos_list), ("run", chaos_run), ("detectors", chaos_detectors), ("soak", chaos_soak)):
+_VERBS = (
+    ("list", chaos_list), ("run", chaos_run), ("results", chaos_results), ("detectors", chaos_detectors),
+    ("soak", chaos_soak),
+)  # fmt: skip
+for _name, _verb in _VERBS:
     app.command(_name)(_verb)

@@ -12,6 +12,7 @@ from regroup.api.schemas.capacity.what_if import JobForecast, WaitForecast
 from regroup.api.schemas.nodes import ClusterState
 from regroup.api.schemas.reports.reliability import Reliability
 from regroup.api.schemas.reports.server_settings import ServerSetting
+from regroup.api.schemas.reports.verdicts import ChaosVerdict
 from regroup.api.schemas.summaries.overview import Overview
 from regroup.api.schemas.wire import Wire
 from regroup.service.domain.errors import FieldIssue, SpecError
@@ -36,6 +37,12 @@ class ServerSettings(Wire):
     """Effective settings of the server that answered."""
 
     settings: list[ServerSetting]
+
+
+class ChaosVerdicts(Wire):
+    """Verdicts of chaos rehearsals, the newest first."""
+
+    verdicts: list[ChaosVerdict]
 
 
 class PlanAnswer(Wire):
@@ -79,6 +86,16 @@ async def report_reliability(
 ) -> Reliability:
     """Report interruptions of all jobs in a window: time of each phase, causes, lost device-hours, nodes, goodput."""
     return await caller.client.reliability(from_s=from_s, to_s=to_s, project=project)
+
+
+@reads("List chaos rehearsals")
+async def list_chaos_verdicts(
+    caller: Caller,
+    scenario: Annotated[str | None, Field(max_length=63, description="Only verdicts of this scenario")] = None,
+    limit: Count = 50,
+) -> ChaosVerdicts:
+    """List recorded verdicts of chaos rehearsals: whether the invariants held, and what the faults cost."""
+    return ChaosVerdicts(verdicts=await caller.client.chaos_verdicts(scenario=scenario, limit=limit))
 
 
 @reads("Show the overview")

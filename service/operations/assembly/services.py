@@ -30,6 +30,7 @@ from regroup.service.operations.overview.overview import Overviews
 from regroup.service.operations.probes import Probes
 from regroup.service.operations.projects import Projects
 from regroup.service.operations.reports.reliability import Reliability
+from regroup.service.operations.reports.verdicts import ChaosVerdicts
 from regroup.service.operations.secrets import Secrets
 from regroup.service.operations.story.stories import Stories
 from regroup.service.operations.streams.change_stream import ChangeStream
@@ -223,6 +224,11 @@ class Services:
     def reliability(self) -> Reliability:
         """Use cases of the reliability report."""
         return Reliability(self.store, self.clock)
+
+    @property
+    def verdicts(self) -> ChaosVerdicts:
+        """Use cases of chaos rehearsals."""
+        return ChaosVerdicts(self.store, self.clock)
 
     @property
     def prices(self) -> PriceTable | None:
