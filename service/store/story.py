@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from regroup.service.domain.job_events import EventType
 from regroup.service.store import history
 from regroup.service.store.jobs import jobs
+from regroup.service.store.jobs.mirror_ticks import ticks_of
 from regroup.service.store.rows.records import Event
 from regroup.service.store.rows.story import GenerationHead, StepMark, StoryRecords
 from regroup.service.store.schema.tables import events, generations, steps
@@ -41,6 +42,7 @@ class StoryStore:
                 incidents=await history.incidents_of(connection, job_id),
                 checkpoints=await history.checkpoints_of(connection, job_id, removed=True),
                 steps=await _sample(connection, job_id, job.step_rows, points),
+                mirrors=(await ticks_of(connection, job_id)).ticks,
             )
 
     async def ranks(self, job_id: str, numbers: Collection[int]) -> dict[int, Sequence[dict[str, Any]]]:

@@ -38,6 +38,9 @@ async def test_the_axis_shows_generations_incidents_and_a_resize(console: Consol
     await expect(axis.get_by_role("button", name="Incident")).to_have_count(2)
     assert await axis.locator(".story-progress.repeated").count() == 2
     assert await axis.locator(".story-gap").count() == 2
+    await expect(axis.locator(".story-moment.mirror")).to_have_count(2)
+    await axis.locator(".story-moment.mirror").last.hover()
+    await expect(console.page.locator(".story-details")).to_contain_text("Step 18 is mirrored")
     await generations.nth(2).click()
     assert (await queried(console))["generation"] == "3"
 

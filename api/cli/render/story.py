@@ -75,6 +75,9 @@ def _entries(story: Story) -> Iterator[tuple[float, str]]:
     for checkpoint in story.checkpoints:
         gone = ", removed since" if checkpoint.removed_at else ""
         yield checkpoint.created_at, f"checkpoint of step {checkpoint.step}, {size(checkpoint.size_bytes)}{gone}"
+    if story.mirrors:
+        last = story.mirrors[-1]
+        yield last.time_s, f"step {last.step} is in the memory of other nodes, the last of {len(story.mirrors)} mirrors"
     for mark in story.marks:
         yield mark.time_s, f"{mark.text} (by {mark.actor})"
 

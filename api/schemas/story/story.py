@@ -104,6 +104,17 @@ class StepMark(Wire):
     """Time of its commit."""
 
 
+class MirrorMark(Wire):
+    """A step whose state other nodes held in memory."""
+
+    generation: int
+    """Generation whose state it is."""
+    step: int
+    """Number of the step."""
+    time_s: float
+    """Time at which all nodes held it."""
+
+
 class Story(Wire):
     """Course of a job over time."""
 
@@ -127,6 +138,8 @@ class Story(Wire):
     """The newest 600 checkpoints and all pinned ones, by step; also those that are no longer in storage."""
     mirrored_step: int | None
     """Newest step whose state other nodes hold in memory now; null if there is none."""
+    mirrors: list[MirrorMark]
+    """Some mirrored steps over the whole life of the job, oldest first; at most 300."""
     marks: list[Mark]
     """Requests, changes of nodes and observations, oldest first; of the newest 1000 events."""
     progress: list[StepMark]

@@ -36,6 +36,8 @@ class Story:
     """By step; the newest ones, and all that are in storage and pinned."""
     mirrored_step: int | None
     """Newest step that other nodes hold in memory now."""
+    mirrors: Sequence[StepMark]
+    """Some steps that other nodes held, with the time from which they held them, in order."""
     marks: Sequence[Mark]
     progress: Sequence[StepMark]
     """Some steps, in the order of their commit."""
@@ -71,6 +73,7 @@ def build_story(records: StoryRecords, placements: Mapping[int, Collection[NodeR
         incidents=[account_for(number, each, course, now_s) for number, each in numbered[-MAX_INCIDENTS:]],
         checkpoints=_shown(records.checkpoints),
         mirrored_step=job.mirrored_step,
+        mirrors=records.mirrors,
         marks=marks_of(records.others),
         progress=records.steps,
         counts={

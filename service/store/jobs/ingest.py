@@ -32,6 +32,7 @@ from regroup.service.domain.job_events import (
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.store.jobs.incident_rows import write_incident
 from regroup.service.store.jobs.job_writer import JobWriter
+from regroup.service.store.jobs.mirror_ticks import record_set
 from regroup.service.store.rows.records import (
     EVEN_PACE,
     HELD,
@@ -40,6 +41,7 @@ from regroup.service.store.rows.records import (
     Condition,
 )
 from regroup.service.store.rows.reported_conditions import Reported, condition_of_node, condition_of_termination
+from regroup.service.store.rows.story import StepMark
 from regroup.service.store.schema.json_values import finite, number, plain
 from regroup.service.store.schema.tables import checkpoints, events, generations, steps
 from regroup.workers.contract.messages import StepRow
@@ -372,8 +374,10 @@ def _describe_straggler(each: StragglerRank) -> str:
 
 
 async def _mirror(writer: JobWriter, event: Reported, mirror: MirrorChanged) -> None:
-    """Show the newest mirrored step on the row. It changes too often for the history."""
+    """Show the newest mirrored step on the row. It changes too often for the history, which has some of the steps."""
     sets = mirror.sets
+    if mirror.step is not None:
+        await record_set(writer.connection, writer.job.id, StepMark(event.generation, mirror.step, event.time_s))
     changes: dict[str, Any] = {"mirrored_step": mirror.step}
     others = [condition for condition in writer.job.conditions if condition.type != MIRRORED]
     if sets < 2 or len(others) < len(writer.job.conditions):

@@ -49,3 +49,5 @@ class StoryRecords:
     """All checkpoints, also those that are no longer in storage, by step."""
     steps: Sequence[StepMark]
     """Some steps, in the order of their commit."""
+    mirrors: Sequence[StepMark] = ()
+    """Some steps whose state other nodes held in memory, with the time from which they held it, in order."""

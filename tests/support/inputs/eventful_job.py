@@ -39,7 +39,7 @@ class EventfulJob:
     _sequence: Any = field(default_factory=lambda: itertools.count(1))
 
     async def train(self) -> None:
-        """Start with four ranks, train for 20 steps, write a checkpoint."""
+        """Start with four ranks, train for 20 steps, write a checkpoint and two mirrors."""
         for after_s, source, target, reason in (
             (1.0, JobState.QUEUED, JobState.PLACING, Reason.PLACED),
             (1.5, JobState.PLACING, JobState.STARTING, Reason.RESERVED),
@@ -50,6 +50,8 @@ class EventfulJob:
         await self.state(4.0, "RUNNING", "first_step")
         await self.steps(1, 1, 20, 4.0, 0.25)
         await self.checkpoint(6.6, 1, 10)
+        for after_s, step in ((5.2, 4), (8.8, 18)):
+            await self.report(after_s, 1, "mirror", {"step": step})
 
     async def hang(self) -> None:
         """Report a hang of rank 3; continue generation 2 at step 18 from mirrors, and train to step 40."""

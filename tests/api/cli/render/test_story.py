@@ -19,6 +19,7 @@ async def test_the_story_is_a_bar_and_one_line_for_each_event(live: Any) -> None
     assert expected in texts
     assert "generation 2: dp_shard=4 from step 18, state from mirror, to step 40" in texts
     assert any(text.startswith("checkpoint of step 50, ") for text in texts)
+    assert "step 18 is in the memory of other nodes, the last of 2 mirrors" in texts
     assert any(text.startswith("incident 2: Rank 1 was killed by signal 9, after step 60") for text in texts)
     assert any(text.startswith("resize requested to dp_shard=8: more nodes arrived (by ") for text in texts)
 

@@ -10,7 +10,9 @@ from regroup.api.schemas.story.story import Story
 from regroup.service.domain.author import Author
 from regroup.service.operations.story.stories import Stories
 from regroup.service.spec.job import JobSpec
+from regroup.service.store.jobs.mirror_ticks import MAX_TICKS
 from regroup.service.store.rows.records import JobRow, NewJob
+from regroup.service.store.schema.mirror_tables import mirrors
 from regroup.service.store.schema.tables import generations, incidents, jobs, steps
 from regroup.service.store.store import Store
 from tests.support.inputs.eventful_job import generation
@@ -57,11 +59,14 @@ async def write_long_job(store: Store, database: str, ranks: int) -> JobRow:
         ended.append(
             {"job_id": job.id, "id": f"i{number}", "number": number, "cause": "c", "time_s": 0.0, "data": fact}
         )
+    ticks = [[index * GENERATIONS * 2.0, 1 + index // 2, index * 333] for index in range(MAX_TICKS)]
+    mirrored = {"job_id": job.id, "interval_s": 400.0, "last_s": ticks[-1][0], "ticks": ticks}
     engine = sa.create_engine(database)
     with engine.begin() as connection:
         connection.execute(generations.insert(), formed)
         connection.execute(steps.insert(), committed)
         connection.execute(incidents.insert(), ended)
+        connection.execute(mirrors.insert(), [mirrored])
         connection.execute(jobs.update().values(step_rows=len(committed), generation=GENERATIONS))
     engine.dispose()
     return await store.job(job.id)

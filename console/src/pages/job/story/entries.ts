@@ -71,6 +71,12 @@ export function entriesOf(story: Story, until: number): Entry[] {
       kind: "Checkpoint",
       text: checkpointText(each),
     })),
+    ...story.mirrors.map((each) => ({
+      id: `mirror-${each.generation}-${each.step}`,
+      from: since(each.time_s),
+      kind: "Mirror",
+      text: `Step ${each.step} is mirrored: other nodes hold its state in memory`,
+    })),
     ...story.marks.map((each) => ({
       id: `mark-${each.event}`,
       from: since(each.time_s),

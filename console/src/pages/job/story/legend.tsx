@@ -19,6 +19,7 @@ export function Legend({ story }: { story: Story }) {
           </span>
         ))}
       <span>┴ checkpoint</span>
+      {story.mirrors.length > 0 && <span>╷ mirrored step</span>}
       <span>◆ request</span>
       <span>- - repeated steps</span>
       {story.mirrored_step !== null && <span>step {story.mirrored_step} is mirrored now</span>}

@@ -33,6 +33,7 @@ const STORY = {
   incidents: [],
   checkpoints: [],
   mirrored_step: null,
+  mirrors: [{ generation: 1, step: 18, time_s: 1170 }],
   marks: [{ event: 9, time_s: 1050, kind: "request", generation: 0, actor: "ada", text: "cancel requested" }],
   progress: [
     { generation: 1, step: 10, time_s: 1140 },
@@ -57,6 +58,7 @@ test("the table has all entries in order", () => {
     ["Request", 50, undefined],
     ["State", 100, 400],
     ["Generation", 100, 190],
+    ["Mirror", 170, undefined],
     ["Generation", 200, 290],
   ]);
   expect(entries[2]?.text).toBe(

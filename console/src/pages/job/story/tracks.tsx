@@ -246,6 +246,7 @@ function incidentText(each: Incident): string {
 
 const SHAPES: Record<string, string> = {
   Checkpoint: "m0 3v14m-3 0h6",
+  Mirror: "m0 9v8",
   Request: "m0 4l5 5-5 5-5-5z",
   Nodes: "m-4 5h8v8h-8z",
   "Slow rank": "m-5 6h10l-5 8z",

@@ -38,6 +38,8 @@ async def test_the_story_has_the_whole_course_of_a_job(live: Any) -> None:
         name: [(3 if index > 1 else 1, 4, [[2 * index, 2 * index + 1]])] for index, name in enumerate(NODES)
     }
     assert [(each["step"], each["generation"]) for each in story["checkpoints"]] == [(10, 1), (50, 3)]
+    mirrors = [(each["time_s"] - job.start_s, each["generation"], each["step"]) for each in story["mirrors"]]
+    assert mirrors == [(pytest.approx(5.2), 1, 4), (pytest.approx(8.8), 1, 18)]
     assert [each["text"] for each in story["marks"] if each["kind"] == "request"] == [
         "resize requested to dp_shard=8: more nodes arrived"
     ]
