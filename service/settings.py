@@ -81,6 +81,8 @@ class Settings(BaseSettings):
     """Address of the dashboards in Grafana, to which the console links; empty for none."""
     ray_dashboard_url: str = Field(default="", max_length=2000, pattern=_LINK)
     """Address of the dashboard of Ray, to which the console links; empty for none."""
+    public_url: str = Field(default="", max_length=2000, pattern=_LINK)
+    """Address at which people open the console, which runs in experiment trackers get; empty for none."""
     public_hosts: Texts = ()
     """Host names under which clients reach the server, separated by commas. Others are refused, except loopback."""
     session_s: float = Field(default=12 * 3600.0, ge=60, le=30 * 86400.0)

@@ -168,6 +168,15 @@ class JobSummary(Wire):
     """Time of the end; null until then."""
 
 
+class JobLink(Wire):
+    """A page of another system about a job."""
+
+    name: str
+    """Name of the system."""
+    url: str
+    """Address of the page."""
+
+
 class Job(JobSummary):
     """A job with all its fields."""
 
@@ -197,6 +206,8 @@ class Job(JobSummary):
     """Folder of the job in durable storage."""
     resume_uri: str | None
     """Checkpoint of another job from which this one starts; null if there is none."""
+    links: list[JobLink] = []
+    """Pages of the job's runs in experiment trackers, from the variables in its spec."""
     spec: JobSpec | None
     """Spec as submitted, with the chosen layout if it was `auto`. Secrets are references. Null if the stored spec is
     damaged or no longer valid; the condition `PlatformFault` then gives the reason."""

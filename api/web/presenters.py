@@ -11,6 +11,7 @@ from regroup.api.schemas.jobs import Job, JobSummary
 from regroup.api.web.http import etag
 from regroup.service.domain.states import JobState
 from regroup.service.operations.jobs import JobDetail, PredictedValue
+from regroup.service.policy.tracker_links import tracker_links
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.rows.curves import Curves
 from regroup.service.store.rows.records import PLATFORM_FAULT, Condition, Incident, JobRow
@@ -58,6 +59,7 @@ def job_detail(detail: JobDetail, spec: JobSpec | None = None) -> Job:
             "placement": detail.generation.ranks if detail.generation else [],
             "storage_uri": job.storage_uri,
             "resume_uri": job.resume_uri,
+            "links": [] if "spec" in job.damaged else tracker_links(job.id, job.spec),
             "spec": None if "spec" in job.damaged else spec or job.spec,
         },
     )

@@ -34,6 +34,7 @@ from regroup.service.domain.errors import IllegalTransitionError, NotFoundError,
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.accounting import goodput
 from regroup.service.policy.recovery.restore_source import SavedCheckpoint
+from regroup.service.policy.tracker_links import page_url
 from regroup.service.ports.assignment import Drain, NodeAssignment, Resize
 from regroup.service.ports.cluster import (
     ClusterUnavailableError,
@@ -167,6 +168,7 @@ def _start_config(
         port_last=int(last or 0),
         preflight=settings.preflight,
         rank_users=settings.rank_users,
+        page_url=page_url(settings.public_url, job.id),
     )
 
 

@@ -36,6 +36,10 @@ VARIABLES: Mapping[str, tuple[str, str]] = {
     "REGROUP_VENVS_MAX_BYTES": ("agents", "space for these environments; the least recently used ones are removed"),
     "REGROUP_JOB_ID": ("user code; set in each rank", "id of the job"),
     "REGROUP_JOB_NAME": ("user code; set in each rank", "name of the job"),
+    "REGROUP_JOB_URL": (
+        "user code; set in each rank",
+        "page of the job in the console, if the server knows its address",
+    ),
     "REGROUP_GENERATION": ("user code; set in each rank", "number of the generation"),
     "REGROUP_TENSORBOARD_DIR": (
         "user code; set in each rank",

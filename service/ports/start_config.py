@@ -41,6 +41,8 @@ class StartConfig:
     """The newest incidents of the database at that time. A new cluster has no records of them."""
     rank_users: str = ""
     """Range of user ids for the processes of jobs; the user of the agents if empty."""
+    page_url: str = ""
+    """Address of the job's page; empty if the address of the server is not known."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -62,6 +64,7 @@ class StartConfig:
             "generations": list(self.generations.items()),
             "incidents": [dict(incident.data) for incident in self.incidents],
             "rank_users": self.rank_users,
+            "page_url": self.page_url,
         }
 
     @classmethod
@@ -88,6 +91,7 @@ class StartConfig:
             {int(number): int(start) for number, start in data.get("generations") or ()},
             stored_incidents(data.get("incidents") or ()),
             data.get("rank_users") or "",
+            data.get("page_url") or "",
         )
 
 

@@ -62,5 +62,7 @@ class AgentConfig:
     termination_grace_s: float = 30.0
     """Time from that SIGTERM to SIGKILL."""
     collective_timeout_s: float = 300.0
+    page_url: str = ""
+    """Address of the job's page; empty if the address of the server is not known."""
     rank_users: str = ""
     """Range of user ids, `FIRST-LAST`. On each node the job's processes get one of their own; if empty, the agent's."""

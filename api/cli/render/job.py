@@ -30,6 +30,7 @@ def render_job(job: Mapping[str, Any]) -> list[Row]:
         *_requests(job),
         *_times(job),
         *_storage(job),
+        *((str(link["name"]), str(link["url"])) for link in job.get("links") or ()),
         *_result(job),
         ("incidents", _incidents(job)),
     ]

@@ -227,6 +227,7 @@ class JobConfig(StartConfig):
                 mirror=bool(self.mirror_pairs) or self._may_need_mirrors,
                 termination_grace_s=spec.termination_grace,
                 rank_users=self.rank_users,
+                page_url=self.page_url,
             )
             for node in self.nodes
         }

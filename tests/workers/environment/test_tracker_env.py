@@ -9,8 +9,8 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.environment.tracker_env import tracker_variables
 
 
-def config(storage_uri: str = "file:///shared/a%20b/jobs/job_01") -> AgentConfig:
-    return AgentConfig("job_01", "gpt", "n", "n", "127.0.0.1", "s", storage_uri, "")
+def config(storage_uri: str = "file:///shared/a%20b/jobs/job_01", page_url: str = "") -> AgentConfig:
+    return AgentConfig("job_01", "gpt", "n", "n", "127.0.0.1", "s", storage_uri, "", page_url=page_url)
 
 
 def test_rank_0_has_the_run_of_the_job_and_each_other_rank_its_own() -> None:
@@ -28,6 +28,15 @@ def test_rank_0_has_the_run_of_the_job_and_each_other_rank_its_own() -> None:
     assert (second["WANDB_RUN_ID"], second["WANDB_NAME"]) == ("job-01-rank1", "gpt-rank1")
     assert not re.search(r"[^a-zA-Z0-9-]", second["WANDB_RUN_ID"])
     assert json.loads(second["MLFLOW_RUN_CONTEXT"]) == json.loads(first["MLFLOW_RUN_CONTEXT"])
+
+
+def test_runs_name_the_page_of_the_job() -> None:
+    page = "https://regroup.example/console/jobs/job_01"
+    found = tracker_variables(config(page_url=page), 0, ())
+    assert found["REGROUP_JOB_URL"] == page
+    assert found["WANDB_NOTES"] == f"[The job in regroup]({page})"
+    assert json.loads(found["MLFLOW_RUN_CONTEXT"]) == {"regroup_job_id": "job_01", "regroup_job_url": page}
+    assert "WANDB_NOTES" not in tracker_variables(config(page_url=page), 0, {"WANDB_NOTES"})
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/jobs/job_01", "gs://bucket/x"])

@@ -10,6 +10,8 @@ import { useResource } from "../../state/resource";
 import { href, query, setQuery } from "../../state/router";
 import { numberText } from "../../text/numbers";
 import { agoText, durationText } from "../../text/time";
+import { budgetOf, budgetText, hasChangeableBudget } from "./budget";
+import { BudgetDialog } from "./budget-dialog";
 
 const BUTTONS: readonly { verb: JobVerb; label: string }[] = [
   { verb: "suspend", label: "Suspend" },
@@ -22,9 +24,12 @@ export function JobHeader({ job, refresh }: { job: Schema<"Job">; refresh: () =>
   // The address can open an action, so that other pages and messages link to it.
   const asked = BUTTONS.find((each) => each.verb === query.value.get("action"))?.verb;
   const [chosen, setChosen] = useState<JobVerb>();
+  const [isBudgetOpen, setBudgetOpen] = useState(query.value.get("action") === "budget");
   const verb = chosen ?? asked;
+  const budget = budgetOf(job);
   const close = () => {
     setChosen(undefined);
+    setBudgetOpen(false);
     setQuery({ action: undefined });
   };
   const subtitle = (
@@ -33,15 +38,20 @@ export function JobHeader({ job, refresh }: { job: Schema<"Job">; refresh: () =>
       {agoText(job.created_at)} · step {numberText(job.step, 12)}
       {job.steps !== null && ` of ${numberText(job.steps, 12)}`}
       {job.eta_s !== null && ` · ${durationText(job.eta_s)} left`}
-      <Budget job={job} />
+      {budget !== undefined && ` · budget ${budgetText(budget)}`}
     </>
   );
   return (
     <PageHeader title={job.name} subtitle={subtitle}>
-      <OtherSystems />
+      <OtherSystems job={job} />
       <a class="button" href={href("submit", { from: job.id })}>
         Clone
       </a>
+      {hasChangeableBudget(job) && (
+        <button type="button" onClick={() => setBudgetOpen(true)}>
+          Budget
+        </button>
+      )}
       {BUTTONS.filter((each) => isPossible(each.verb, job)).map((each) => (
         <button
           key={each.verb}
@@ -53,22 +63,16 @@ export function JobHeader({ job, refresh }: { job: Schema<"Job">; refresh: () =>
         </button>
       ))}
       {verb !== undefined && <JobActionDialog key={verb} verb={verb} jobs={[job]} onClose={close} onDone={refresh} />}
+      {isBudgetOpen && hasChangeableBudget(job) && <BudgetDialog job={job} onClose={close} onDone={refresh} />}
     </PageHeader>
   );
 }
 
-function Budget({ job }: { job: Schema<"Job"> }) {
-  const budget = (job.intents.budget ?? job.spec?.budget) as
-    | Partial<Record<"device_hours" | "cost", number>>
-    | undefined;
-  if (budget?.device_hours != null) return <> · budget {numberText(budget.device_hours)} device-hours</>;
-  return budget?.cost != null ? <> · budget {numberText(budget.cost)} (cost)</> : null;
-}
-
-/** Links to the dashboards that the operator configured. */
-function OtherSystems() {
+/** Links to the job's runs in experiment trackers, and to the dashboards that the operator configured. */
+function OtherSystems({ job }: { job: Schema<"Job"> }) {
   const links = useResource((signal) => get("/v1/overview", { signal }), []).data.value?.links;
   const shown = [
+    ...(job.links ?? []),
     { name: "Grafana", url: links?.grafana },
     { name: "Ray dashboard", url: links?.ray_dashboard },
   ];

@@ -28,6 +28,14 @@ async def test_submit_and_get(live, make_spec):
     assert (await live.http.get("/v1/jobs/gpt?project=other")).status_code == 404
 
 
+async def test_a_job_links_to_its_runs_in_trackers(live, make_spec):
+    env = {"WANDB_ENTITY": "team", "WANDB_PROJECT": "gpt"}
+    made = (await live.http.post("/v1/jobs", json=make_spec(env=env))).json()
+    run = made["id"].replace("_", "-")
+    assert made["links"] == [{"name": "Weights & Biases", "url": f"https://wandb.ai/team/gpt/runs/{run}"}]
+    assert (await live.http.get(f"/v1/jobs/{made['id']}")).json()["links"] == made["links"]
+
+
 async def test_a_running_job_shows_its_metrics(live, job_events):
     job_id = (await live.submit())["id"]
     await live.run(job_id)

@@ -76,3 +76,12 @@ def test_ranks_have_the_nodes_of_their_placement() -> None:
     in_order = [(0, "n0", 0), (1, "n0", 1), (2, "n1", 0), (3, "n1", 1)]
     assert places([], []) == in_order
     assert places([0, 5], [1, 3]) == in_order, "rank numbers of another world size are ignored"
+
+
+def test_agents_know_the_page_of_the_job() -> None:
+    page = "https://regroup.example/console/jobs/job"
+    (config,) = payload(SCRIPT, page_url=page).agent_configs().values()
+    assert config.page_url == page
+    assert JobConfig.from_json(payload(SCRIPT, page_url=page).to_json()).page_url == page
+    (config,) = payload(SCRIPT).agent_configs().values()
+    assert config.page_url == ""
