@@ -67,6 +67,39 @@ async def test_the_curves_of_a_job_link_to_the_comparison(console: Console, jobs
     await cells(console, "one").first.wait_for()
 
 
+async def test_a_range_is_chosen_in_the_chart_and_in_fields(console: Console, jobs: list[str]) -> None:
+    await console.open("compare?" + "&".join(f"job={job}" for job in jobs))
+    await cells(console, "two").first.wait_for()
+    best = await cells(console, "one").nth(3).inner_text()
+    chart = console.page.locator(".line-chart .u-over")
+    box = await chart.bounding_box()
+    assert box is not None
+    await console.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
+    await console.page.mouse.down()
+    await console.page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 20, steps=4)
+    await console.page.mouse.up()
+    start = console.page.get_by_label("From step")
+    await expect(start).not_to_have_value("")
+    assert 25 < float(await start.input_value()) < 35 and "from=" in console.page.url
+    await start.fill("40")
+    await console.page.get_by_label("To step").fill("50")
+    await console.page.keyboard.press("Tab")
+    await expect(console.page.locator(".compare-readout")).to_contain_text("step 50")
+    await expect(cells(console, "one").nth(3)).to_have_text(best)  # results are those of the whole curve
+    await console.page.get_by_role("button", name="Show all").click()
+    await expect(console.page.locator(".compare-readout")).to_contain_text("step 60")
+    await console.page.get_by_label("Axis").select_option("time since the start")
+    await expect(console.page.get_by_label("From second")).to_have_value("")
+
+
+async def test_the_lines_of_jobs_differ_without_colours(console: Console, jobs: list[str]) -> None:
+    await console.open("compare?" + "&".join(f"job={job}" for job in jobs))
+    await cells(console, "two").first.wait_for()
+    results = console.page.get_by_role("region", name="Results")
+    dashes = [await each.get_attribute("stroke-dasharray") for each in await results.locator("svg line").all()]
+    assert len(dashes) == len(set(dashes)) == 2
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 async def test_the_comparison_is_accessible(console: Console, jobs: list[str], scheme: Any, width: int) -> None:

@@ -31,7 +31,7 @@ export function LineChart(props: LineChartProps) {
   const structure = JSON.stringify([
     props.axis,
     props.isLogarithmic,
-    props.lines.map((line) => [line.label, line.style, line.series]),
+    props.lines.map((line) => [line.label, line.style, line.series, line.dash]),
   ]);
 
   // The structure stands for the properties that it contains.

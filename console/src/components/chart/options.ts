@@ -9,6 +9,8 @@ export interface ChartLine {
   style: "solid" | "faint" | "dashed";
   /** Number of the colour, 1 to 8. */
   series: number;
+  /** Lengths of dashes and gaps, where lines of one style must differ without their colours. */
+  dash?: readonly number[];
 }
 
 export interface ChartMark {
@@ -64,7 +66,7 @@ function seriesOf(line: ChartLine, stroke: () => string): uPlot.Series {
     stroke,
     width: isFaint ? 1 : 1.75,
     alpha: isFaint ? 0.4 : 1,
-    dash: DASHES[line.style],
+    dash: line.dash === undefined ? DASHES[line.style] : [...line.dash],
     spanGaps: line.style === "solid",
     points: { size: 5, ...(line.style === "dashed" ? { show: false } : {}) },
   };

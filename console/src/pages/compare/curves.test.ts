@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Schema } from "../../api/types";
-import { fieldsOf, firstDifference, linesOfJobs, summaryOf } from "./curves";
+import { cut, fieldsOf, firstDifference, linesOfJobs, rangeOf, summaryOf } from "./curves";
 
 const points = (steps: number[], mean: number[]) => ({
   steps,
@@ -23,6 +23,21 @@ test("jobs are lines over their common axis", () => {
     ["two", 2, [null, 5, 4]],
   ]);
   expect(linesOfJobs(jobs, "time", 0).x).toEqual([1, 2, 3]);
+});
+
+test("a range of the address cuts the lines", () => {
+  const jobs = [{ job: job("one"), points: points([1, 2, 3, 4], [4, 3, 2, 1]) }];
+  const { x, lines } = linesOfJobs(jobs, "step", 0);
+  const shown = (address: string) => {
+    const found = cut(x, lines, rangeOf(new URLSearchParams(address)));
+    return [found.x, found.lines[0]?.values];
+  };
+  expect(shown("from=2&to=3")).toEqual([
+    [2, 3],
+    [3, 2],
+  ]);
+  expect(shown("from=4")).toEqual([[4], [1]]);
+  expect(shown("from=x&to=-1")).toEqual([x, [4, 3, 2, 1]]);
 });
 
 test("curves differ at the first common step above the threshold", () => {

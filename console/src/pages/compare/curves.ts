@@ -3,6 +3,7 @@
 import type { Schema } from "../../api/types";
 import type { ChartLine } from "../../components/chart/options";
 import { smooth } from "../../text/smooth";
+import { patternOf } from "./patterns";
 
 export interface JobPoints {
   job: Schema<"Job">;
@@ -27,9 +28,35 @@ export function linesOfJobs(
     const values = smooth(points.mean, weight);
     const found = new Map((places[index] ?? []).map((place, position) => [place, values[position] ?? null]));
     const line = x.map((place) => found.get(place) ?? null);
-    return { label: job.name, values: line, style: "solid", series: index + 1 } satisfies ChartLine;
+    const series = index + 1;
+    return { label: job.name, values: line, style: "solid", series, dash: patternOf(series) } satisfies ChartLine;
   });
   return { x, lines };
+}
+
+/** A part of the horizontal axis, in its unit. A missing end is that of the curves. */
+export interface Range {
+  from: number | undefined;
+  to: number | undefined;
+}
+
+/** Return the range that an address contains. */
+export function rangeOf(query: URLSearchParams): Range {
+  const [from, to] = ["from", "to"].map((name) => {
+    const value = Number(query.get(name) ?? "");
+    return query.get(name) && Number.isFinite(value) && value >= 0 ? value : undefined;
+  });
+  return { from, to };
+}
+
+/** Return the points of lines inside a range. */
+export function cut(x: number[], lines: ChartLine[], range: Range): { x: number[]; lines: ChartLine[] } {
+  const { from = Number.NEGATIVE_INFINITY, to = Number.POSITIVE_INFINITY } = range;
+  const isInside = (_: unknown, index: number) => (x[index] ?? 0) >= from && (x[index] ?? 0) <= to;
+  return {
+    x: x.filter(isInside),
+    lines: lines.map((line) => ({ ...line, values: line.values.filter(isInside) })),
+  };
 }
 
 /**

@@ -13,22 +13,27 @@ import { useThrottled } from "../../state/throttle";
 import { metricOf, USUAL_METRICS } from "../../text/metrics";
 import { AddJob } from "./add-job";
 import "./compare.css";
-import { linesOfJobs } from "./curves";
+import { cut, linesOfJobs, rangeOf } from "./curves";
 import { type Comparison, loadComparison } from "./load";
+import { endText, RangeFields } from "./range-fields";
 import { Readout } from "./readout";
 import { ResultTable, SpecTable } from "./tables";
 
 const MAX_JOBS = 8;
 const LIVE_MS = 1000;
+const WHOLE = { from: undefined, to: undefined };
 
 export default function ComparePage() {
   const ids = query.value.getAll("job").slice(0, MAX_JOBS);
   const metric = query.value.get("metric") || "loss";
   const percent = Number(query.value.get("threshold") ?? 5);
   const threshold = percent >= 0 ? percent / 100 : 0.05;
+  // A range of the axis of time is cut here; one of steps is loaded with finer points.
+  const { from, to } = rangeOf(query.value);
+  const steps = query.value.get("x") === "time" ? { from: undefined, to: undefined } : { from, to };
   const loaded = useResource(
-    (signal) => loadComparison(ids, metric, threshold, signal),
-    [ids.join(" "), metric, threshold],
+    (signal) => loadComparison(ids, metric, threshold, steps, signal),
+    [ids.join(" "), metric, threshold, steps.from, steps.to],
   );
   const refresh = useThrottled(loaded.refresh, LIVE_MS);
   useChanges((change) => ids.includes(change.job ?? ""), refresh);
@@ -54,10 +59,11 @@ function ComparedJobs({ data, metric, percent }: { data: Comparison; metric: str
   const axis = query.value.get("x") === "time" ? "time" : "step";
   const weight = Number(query.value.get("smooth") ?? 0);
   const { label, format } = metricOf(metric);
-  const { x, lines } = useMemo(
-    () => linesOfJobs(data.jobs, axis, weight > 0 && weight < 1 ? weight : 0),
-    [data, axis, weight],
-  );
+  const range = rangeOf(query.value);
+  const { x, lines } = useMemo(() => {
+    const found = linesOfJobs(data.shown, axis, weight > 0 && weight < 1 ? weight : 0);
+    return cut(found.x, found.lines, range);
+  }, [data, axis, weight, range.from, range.to]);
   const choices = [...new Set([...USUAL_METRICS, metric])];
   return (
     <>
@@ -74,7 +80,7 @@ function ComparedJobs({ data, metric, percent }: { data: Comparison; metric: str
         </label>
         <label>
           Axis
-          <select value={axis} onChange={(event) => setQuery({ x: event.currentTarget.value })}>
+          <select value={axis} onChange={(event) => setQuery({ x: event.currentTarget.value, ...WHOLE })}>
             <option value="step">step</option>
             <option value="time">time since the start</option>
           </select>
@@ -91,6 +97,7 @@ function ComparedJobs({ data, metric, percent }: { data: Comparison; metric: str
             <option value="0.97">strong</option>
           </select>
         </label>
+        <RangeFields axis={axis} range={range} />
         <label>
           Differ by more than (%)
           <input
@@ -104,7 +111,7 @@ function ComparedJobs({ data, metric, percent }: { data: Comparison; metric: str
       </div>
       {x.length === 0 ? (
         <EmptyState title={`No values of ${label.toLowerCase()}`}>
-          <p>Choose another metric, or wait for the first steps of these jobs.</p>
+          <p>Choose another metric or range, or wait for the first steps of these jobs.</p>
         </EmptyState>
       ) : (
         <section class="card">
@@ -119,6 +126,8 @@ function ComparedJobs({ data, metric, percent }: { data: Comparison; metric: str
             isLogarithmic={false}
             format={format}
             cursor={cursor}
+            onZoom={(start, end) => setQuery({ from: endText(start), to: endText(end) })}
+            onReset={() => setQuery(WHOLE)}
           />
         </section>
       )}

@@ -2,7 +2,7 @@
 
 import { get } from "../../api/client";
 import type { Schema } from "../../api/types";
-import { firstDifference, type JobPoints } from "./curves";
+import { firstDifference, type JobPoints, type Range } from "./curves";
 
 const POINTS = 600;
 const FINE_POINTS = 2000;
@@ -10,23 +10,32 @@ const MAX_REFINEMENTS = 4;
 
 export interface Comparison {
   jobs: readonly JobPoints[];
+  /** The same jobs with finer curves of the chosen steps; those of `jobs` without a choice. */
+  shown: readonly JobPoints[];
   /** The first job compared with each other one. */
   specs: readonly Schema<"SpecDifferences">[];
   /** For each other job the first step at which its curve differs from that of the first job. */
   differences: readonly (number | undefined)[];
 }
 
-/** Load jobs, their curves of one metric, and their differences. */
+/** Load jobs, their curves of one metric, and their differences. `steps` are those that the chart shows. */
 export async function loadComparison(
   ids: readonly string[],
   metric: string,
   threshold: number,
+  steps: Range,
   signal: AbortSignal,
 ): Promise<Comparison> {
   const jobs = await Promise.all(ids.map((job) => get("/v1/jobs/{job}", { path: { job }, signal })));
   const [first, ...others] = jobs;
-  const [curves, specs, differences] = await Promise.all([
+  const isWhole = steps.from === undefined && steps.to === undefined;
+  const range = {
+    ...(steps.from !== undefined && { from_step: Math.max(1, Math.floor(steps.from)) }),
+    ...(steps.to !== undefined && { to_step: Math.ceil(steps.to) }),
+  };
+  const [curves, finer, specs, differences] = await Promise.all([
     Promise.all(jobs.map((job) => pointsOf(job.id, metric, signal))),
+    Promise.all(isWhole ? [] : jobs.map((job) => pointsOf(job.id, metric, signal, range))),
     Promise.all(
       others.map((other) =>
         get("/v1/jobs/{job}/diff", { path: { job: first?.id ?? "" }, query: { with: other.id }, signal }),
@@ -37,7 +46,9 @@ export async function loadComparison(
     ),
   ]);
   const none = { steps: [], times_s: [], mean: [], low: [], high: [] };
-  return { jobs: jobs.map((job, index) => ({ job, points: curves[index] ?? none })), specs, differences };
+  const whole = jobs.map((job, index) => ({ job, points: curves[index] ?? none }));
+  const shown = isWhole ? whole : jobs.map((job, index) => ({ job, points: finer[index] ?? none }));
+  return { jobs: whole, shown, specs, differences };
 }
 
 /** Return the first step at which two curves differ. Requests for ever shorter ranges find the exact step. */

@@ -1,4 +1,4 @@
-/** The values under the cursor as text, with the colour of each job. */
+/** The values under the cursor as text, with the line of each job. */
 
 import type { Signal } from "@preact/signals";
 import type { ChartLine } from "../../components/chart/options";
@@ -6,6 +6,7 @@ import { useKeys } from "../../state/keys";
 import { numberText } from "../../text/numbers";
 import { durationText } from "../../text/time";
 import type { CompareAxis } from "./curves";
+import { LineSample } from "./line-sample";
 
 export function Readout(props: {
   x: readonly number[];
@@ -33,7 +34,7 @@ export function Readout(props: {
         const value = line.values[index];
         return (
           <span key={line.series}>
-            <i class={`dot fill-${line.series}`} aria-hidden="true" /> {line.label}{" "}
+            <LineSample series={line.series} /> {line.label}{" "}
             <b>{value === null || value === undefined ? "–" : format(value)}</b>
           </span>
         );

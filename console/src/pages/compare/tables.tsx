@@ -7,6 +7,7 @@ import { numberText } from "../../text/numbers";
 import { durationText } from "../../text/time";
 import { showJobs } from "./add-job";
 import { fieldsOf, summaryOf } from "./curves";
+import { LineSample } from "./line-sample";
 import type { Comparison } from "./load";
 
 export function ResultTable({ data, metric, percent }: { data: Comparison; metric: string; percent: number }) {
@@ -48,8 +49,7 @@ export function ResultTable({ data, metric, percent }: { data: Comparison; metri
             return (
               <tr key={job.id}>
                 <th scope="row">
-                  <i class={`dot fill-${index + 1}`} aria-hidden="true" />{" "}
-                  <a href={href(`jobs/${job.id}/curves`)}>{job.name}</a>
+                  <LineSample series={index + 1} /> <a href={href(`jobs/${job.id}/curves`)}>{job.name}</a>
                 </th>
                 <td>
                   <JobStateBadge state={job.state} />
