@@ -39,7 +39,7 @@ from regroup.api.schemas.exec import ExecEvent
 from regroup.api.schemas.job_plan import JobPlan
 from regroup.api.schemas.plans import PlanReport
 from regroup.api.schemas.probes import Probe
-from regroup.api.schemas.resize import JobSizes
+from regroup.api.schemas.resize import JobSizes, SpecSizes
 from regroup.api.schemas.server import Health, SignIn, Version
 from regroup.api.schemas.stacks import RankStack
 from regroup.service.domain.layout import Layout
@@ -118,6 +118,10 @@ class AsyncClient(
     async def validate(self, spec: JobSpec | Mapping[str, Any]) -> schemas.ValidatedSpec:
         """Check a spec and fill in its defaults, without submitting it."""
         return await self._transport.run(job_control.validate(spec))
+
+    async def spec_sizes(self, spec: JobSpec | Mapping[str, Any]) -> SpecSizes:
+        """Predict step time and memory of each size that a job of this spec could have. Submits nothing."""
+        return await self._transport.run(job_control.spec_sizes(spec))
 
     async def cancel(self, job: str, *, project: str = "default") -> schemas.Job:
         """Cancel a job."""

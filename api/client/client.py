@@ -42,7 +42,7 @@ from regroup.api.schemas.exec import ExecEvent
 from regroup.api.schemas.job_plan import JobPlan
 from regroup.api.schemas.plans import PlanReport
 from regroup.api.schemas.probes import Probe
-from regroup.api.schemas.resize import JobSizes
+from regroup.api.schemas.resize import JobSizes, SpecSizes
 from regroup.api.schemas.server import Health, SignIn, Version
 from regroup.api.schemas.stacks import RankStack
 from regroup.service.domain.layout import Layout
@@ -128,6 +128,10 @@ class Client(
     def validate(self, spec: JobSpec | Mapping[str, Any]) -> schemas.ValidatedSpec:
         """Check a spec and fill in its defaults, without submitting it."""
         return self._transport.run(job_control.validate(spec))
+
+    def spec_sizes(self, spec: JobSpec | Mapping[str, Any]) -> SpecSizes:
+        """Predict step time and memory of each size that a job of this spec could have. Submits nothing."""
+        return self._transport.run(job_control.spec_sizes(spec))
 
     def cancel(self, job: str, *, project: str = "default") -> schemas.Job:
         """Cancel a job."""

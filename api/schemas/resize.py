@@ -84,6 +84,17 @@ class JobSizes(Wire):
     """Reason why there are no predictions; empty if there are."""
 
 
+class SpecSizes(Wire):
+    """The sizes that a job of a spec could have."""
+
+    sizes: list[JobSize]
+    """Legal sizes, the smallest first. None is measured."""
+    open_ranks: int | None
+    """Number of its ranks that fit on the open nodes if they were idle; null if unknown."""
+    why_not: str
+    """Reason why there are no predictions; empty if there are."""
+
+
 class ResizeRequest(BaseModel):
     """The requested size of a job."""
 

@@ -22,7 +22,7 @@ from regroup.service.documents.yaml_text import parse_yaml
 from regroup.service.spec.job import UNTYPED
 
 MEDIA_TYPE = "application/yaml"
-PATHS = frozenset({"/v1/jobs", "/v1/spec/validate"})
+PATHS = frozenset({"/v1/jobs", "/v1/spec/validate", "/v1/spec/sizes"})
 """Paths whose POST accepts a spec in YAML."""
 YAML_BODY: dict[str, Any] = {
     "requestBody": {

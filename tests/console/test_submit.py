@@ -1,11 +1,13 @@
 """The page that submits a job: templates, checks while one writes, completion, help, copies of jobs, files."""
 
+import json
 from typing import Any
 
 import pytest
 from playwright.async_api import Locator, expect
 
 from tests.support.console.signed_in_page import Console
+from tests.support.inputs.auto_layout_specs import auto_json, cpu_nodes
 
 pytestmark = pytest.mark.browser
 VALID = "name: mine\nworkload:\n  kind: script\n  entrypoint: /data/train.py\nlayout: {dp: 2}\n"
@@ -75,6 +77,26 @@ async def test_control_and_enter_submits_after_a_preview(live: Any, console: Con
     await console.page.wait_for_url("**/why")
     (job,) = (await live.http.get("/v1/jobs")).json()["jobs"]
     assert (job["name"], job["state"]) == ("mine", "QUEUED")
+
+
+async def test_layouts_have_predicted_step_times(live: Any, console: Console) -> None:
+    for node in cpu_nodes(2, 2):
+        live.cluster.add_node(node)
+    spec = auto_json({"dp": {"min": 1, "target": 2, "max": 4}}, micro_batch=4)
+    await console.open("submit")
+    await editor(console).fill(json.dumps(spec))
+    table = panel(console, "Predicted step time of each layout")
+    await table.wait_for()
+    found = (await live.http.post("/v1/spec/sizes", json=spec)).json()["sizes"]
+    cells = [await row.locator("td").all_inner_texts() for row in await table.locator("tbody tr").all()]
+    assert [cell[0] for cell in cells] == ["1 rank", "2 ranks = shards 2", "3 ranks = shards 3", "4 ranks = shards 4"]
+    milliseconds = [float(f"{1000 * each['expected_step_s']:.3g}") for each in found]
+    assert [float(cell[1].removesuffix(" ms")) for cell in cells] == milliseconds
+    await expect(panel(console, "Valid spec")).to_contain_text("which hold 4 ranks if they are idle")
+    assert await console.violations() == []
+    await editor(console).fill(VALID)
+    await expect(panel(console, "Valid spec")).to_contain_text("The planner predicts no step times")
+    assert await console.violations() == []
 
 
 async def test_a_job_is_copied_and_continued_from_a_step(live: Any, console: Console, make_spec: Any) -> None:

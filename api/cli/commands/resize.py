@@ -9,8 +9,11 @@ from regroup.api.cli.common.options import AsJson, Job, Project, Server
 from regroup.api.cli.common.output import print_json, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from regroup.api.client.client import Client
     from regroup.api.schemas.jobs import Job as JobModel
+    from regroup.api.schemas.resize import JobSize
     from regroup.service.domain.layout import Layout
 
 DP = Annotated[
@@ -82,22 +85,28 @@ def resize(
 def sizes(job: Job, project: Project = "default", server: Server = None, as_json: AsJson = False) -> None:
     """List the sizes that a job can have, with their expected speed, and the gap of a resize."""
     from regroup.api.cli.common.connection import connect
-    from regroup.api.live.formatting import size as bytes_text
 
     with connect(server) as client:
         found = client.job_sizes(job, project=project)
     if as_json:
         print_json(found)
         return
-    rows = [
-        (
-            f"{each.ranks}{' *' if each.layout == found.current else ''}", str(each.layout),
-            "-" if each.expected_step_s is None else f"{each.expected_step_s:.3g} s",
-            "-" if each.prediction is None else bytes_text(each.prediction.peak_bytes), each.basis,
-        )
-        for each in found.sizes
-    ]  # fmt: skip
-    print_table(("RANKS", "LAYOUT", "STEP", "MEMORY", "BASIS"), rows)
+    print_sizes(found.sizes, found.current)
     print(f"a resize takes about {found.gap.seconds:.3g} s without steps ({found.gap.basis})")
     if found.why_not:
         print(f"no predictions: {found.why_not}")
+
+
+def print_sizes(sizes: "Sequence[JobSize]", current: "Layout | None" = None) -> None:
+    """Print sizes as a table, with a mark at the present one."""
+    from regroup.api.live.formatting import size as bytes_text
+
+    rows = [
+        (
+            f"{each.ranks}{' *' if each.layout == current else ''}", str(each.layout),
+            "-" if each.expected_step_s is None else f"{each.expected_step_s:.3g} s",
+            "-" if each.prediction is None else bytes_text(each.prediction.peak_bytes), each.basis,
+        )
+        for each in sizes
+    ]  # fmt: skip
+    print_table(("RANKS", "LAYOUT", "STEP", "MEMORY", "BASIS"), rows)

@@ -1,9 +1,10 @@
 """The commands submit, validate, cancel and release."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from regroup.api.cli.commands.resize import print_sizes
 from regroup.api.cli.common import exit_codes
 from regroup.api.cli.common.action import run_action
 from regroup.api.cli.common.dry_run import is_dry_run
@@ -17,8 +18,12 @@ from regroup.api.cli.spec_input.working_dir import WorkingDir, upload_code, with
 if TYPE_CHECKING:
     from regroup.api.client.client import Client
     from regroup.api.schemas.jobs import Job as JobModel
+    from regroup.api.schemas.resize import SpecSizes
 
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job ends; exit 0 only if it SUCCEEDED.")]
+Sizes = Annotated[
+    bool, typer.Option("--sizes", help="Also list the sizes of the job, with the predictions of the planner.")
+]
 Key = Annotated[
     str | None,
     typer.Option(
@@ -66,7 +71,9 @@ def submit(
         print_message(f"watch it: regroup watch {job.id}")
 
 
-def validate(spec: Spec, settings: Settings = None, server: Server = None, as_json: AsJson = False) -> None:
+def validate(
+    spec: Spec, settings: Settings = None, sizes: Sizes = False, server: Server = None, as_json: AsJson = False
+) -> None:
     """Check a spec without submitting it. Without a server, check it against the rules of this version."""
     from regroup.api.cli.common.connection import connect
     from regroup.api.cli.spec_input.field_places import add_places
@@ -79,7 +86,10 @@ def validate(spec: Spec, settings: Settings = None, server: Server = None, as_js
     with add_places(spec, settings or ()):
         check_sent_entrypoint(read)
         data = with_code_address(read)
-        if address(server) is None:
+        if sizes:
+            with connect(server) as client:
+                checked = client.spec_sizes(data)
+        elif address(server) is None:
             spec_with_defaults = parse_spec(data)
             checked = {"spec": spec_with_defaults, "ladder": spec_with_defaults.ladder}
         else:
@@ -87,8 +97,12 @@ def validate(spec: Spec, settings: Settings = None, server: Server = None, as_js
                 checked = client.validate(data)
     if as_json:
         print_json(checked)
-    else:
-        print(f"{spec} is a valid spec")
+        return
+    print(f"{spec} is a valid spec")
+    if sizes:
+        print_sizes(cast("SpecSizes", checked).sizes)
+        if why_not := cast("SpecSizes", checked).why_not:
+            print(f"no predictions: {why_not}")
 
 
 def cancel(job: Job, project: Project = "default", server: Server = None, as_json: AsJson = False) -> None:

@@ -8,6 +8,7 @@ from regroup.api.client.connection.errors import WaitTimeoutError
 from regroup.api.client.connection.requests import Operation, Request, Sleep, send, to_model, url_path
 from regroup.api.client.operations import uploads
 from regroup.api.schemas.jobs import Job, ValidatedSpec
+from regroup.api.schemas.resize import SpecSizes
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
 from regroup.service.spec.job import JobSpec
@@ -32,6 +33,11 @@ def validate(spec: JobSpec | Mapping[str, Any]) -> Request[ValidatedSpec]:
     return Request(
         "POST", url_path("spec", "validate"), to_model(ValidatedSpec), body=as_json(spec), is_conditional=False
     )
+
+
+def spec_sizes(spec: JobSpec | Mapping[str, Any]) -> Request[SpecSizes]:
+    """Predict the sizes that a job of a spec could have."""
+    return Request("POST", url_path("spec", "sizes"), to_model(SpecSizes), body=as_json(spec), is_conditional=False)
 
 
 def get(job: str, project: str) -> Request[Job]:

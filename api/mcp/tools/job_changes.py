@@ -11,6 +11,7 @@ from regroup.api.mcp.calls.caller import Caller
 from regroup.api.mcp.calls.parameters import Job, Project, Reason, Spec, SpecChanges, Step
 from regroup.api.mcp.calls.tool import changes, reads
 from regroup.api.schemas.history import Checkpoint
+from regroup.api.schemas.resize import SpecSizes
 from regroup.api.schemas.wire import Wire
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.layout import Layout
@@ -66,6 +67,12 @@ async def validate_spec(caller: Caller, spec: Spec) -> ValidSpec:
     """Check a job spec and fill in its defaults, without submitting it. An error names each invalid field."""
     found = await caller.client.validate(_without_folder(spec))
     return ValidSpec(spec=found.spec.model_dump(mode="json"), layouts=found.ladder)
+
+
+@reads("Predict the sizes of a spec")
+async def predict_sizes(caller: Caller, spec: Spec) -> SpecSizes:
+    """Predict the step time and the memory of each size that a job of a spec could have. Submits nothing."""
+    return await caller.client.spec_sizes(_without_folder(spec))
 
 
 @changes("Submit a job", state=None)

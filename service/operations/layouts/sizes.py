@@ -65,6 +65,25 @@ class JobSizes:
     """Reason why there are no predictions; empty if there are."""
 
 
+@dataclass(frozen=True)
+class SpecSizes:
+    """The sizes that a job of a spec could have."""
+
+    sizes: tuple[JobSize, ...]
+    """Legal sizes, the smallest first."""
+    open_ranks: int | None
+    """Number of ranks that the open nodes hold in total, also those in use; None if it is unknown."""
+    why_not: str
+    """Reason why there are no predictions; empty if there are."""
+
+
+async def predict_sizes(planner: LayoutPlanner, spec: JobSpec) -> SpecSizes:
+    """Return the sizes that a job of a spec could have, with the predictions of the planner. Read-only."""
+    predictions, total, why_not = await _find_predictions(planner, spec)
+    sizes = tuple(_size(spec, layout, None, {}, predictions) for layout in spec.ladder)
+    return SpecSizes(sizes, total, why_not)
+
+
 async def find_sizes(store: Store, planner: LayoutPlanner, job: JobRow) -> JobSizes:
     """Return the sizes that a job can have. Read-only.
 
@@ -72,19 +91,12 @@ async def find_sizes(store: Store, planner: LayoutPlanner, job: JobRow) -> JobSi
         SpecError: the stored spec is damaged.
     """
     spec = job.parsed_spec()
-    capacity, why_not = await _find_capacity(planner, spec)
-    predictions: dict[Layout, SizePrediction] = {}
-    if capacity is not None:
-        try:
-            predictions = await CALCULATIONS.run(_predict, spec, capacity)
-        except SpecError as error:
-            why_not = error.issues[0].message
+    predictions, total, why_not = await _find_predictions(planner, spec)
     measured = await _measure(store, job)
     current = read_layout(job.layout)
     sizes = tuple(_size(spec, layout, current, measured, predictions) for layout in spec.ladder)
     requested = job.intents.get("resize") or {}
     gap = find_gap(await store.incidents(job.id))
-    total = None if capacity is None else capacity.total
     return JobSizes(current, read_layout(requested.get("layout")), sizes, gap, total, why_not)
 
 
@@ -101,6 +113,19 @@ def find_gap(incidents: Sequence[Incident]) -> ResizeGap:
         text = f"median of {_count(len(recoveries), 'recovery', 'recoveries')} of this job, which had no resize yet"
         return ResizeGap(median(recoveries), text)
     return ResizeGap(ASSUMED_COST_S, "assumed: this job had no resize and no recovery yet")
+
+
+async def _find_predictions(
+    planner: LayoutPlanner, spec: JobSpec
+) -> tuple[dict[Layout, SizePrediction], int | None, str]:
+    """Return the predictions of all sizes, the number of ranks on open nodes, and why there are no predictions."""
+    capacity, why_not = await _find_capacity(planner, spec)
+    if capacity is None:
+        return {}, None, why_not
+    try:
+        return await CALCULATIONS.run(_predict, spec, capacity), capacity.total, why_not
+    except SpecError as error:
+        return {}, capacity.total, error.issues[0].message
 
 
 def _predict(spec: JobSpec, capacity: JobCapacity) -> dict[Layout, SizePrediction]:

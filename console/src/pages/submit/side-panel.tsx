@@ -2,13 +2,16 @@
 
 import type { InvalidField } from "../../api/problem";
 import type { Schema } from "../../api/types";
-import { countText } from "../../text/numbers";
+import { Badge } from "../../components/badge";
+import { ShortTable } from "../../components/short-table";
+import { bytesText, countText } from "../../text/numbers";
+import { durationText } from "../../text/time";
 import type { FieldHelp } from "./schema";
 import { invalidFields, type Verdict } from "./validation";
 
 export function VerdictPanel({ verdict, goTo }: { verdict: Verdict | undefined; goTo: (line: number) => void }) {
   if (verdict === undefined) return <p class="notice">Checking…</p>;
-  if (verdict.valid !== undefined) return <ValidSpec valid={verdict.valid} />;
+  if (verdict.valid !== undefined) return <ValidSpec valid={verdict.valid} sizes={verdict.sizes} />;
   const fields = invalidFields(verdict);
   return (
     <section class="notice error" aria-label="Invalid fields">
@@ -43,7 +46,7 @@ function Fault({ field, goTo }: { field: InvalidField; goTo: (line: number) => v
   );
 }
 
-function ValidSpec({ valid }: { valid: Schema<"ValidatedSpec"> }) {
+function ValidSpec({ valid, sizes }: { valid: Schema<"ValidatedSpec">; sizes: Schema<"SpecSizes"> | undefined }) {
   const { spec, ladder } = valid;
   return (
     <section class="notice good" aria-label="Valid spec">
@@ -54,12 +57,52 @@ function ValidSpec({ valid }: { valid: Schema<"ValidatedSpec"> }) {
         It can run with {countText(ladder.length, "layout")}
         {spec.resources.device === "cuda" ? " on GPUs" : " on CPUs"}:
       </p>
-      <ul class="submit-layouts">
-        {ladder.map((layout) => (
-          <li key={layoutText(layout)}>{layoutText(layout)}</li>
-        ))}
-      </ul>
+      {sizes === undefined || sizes.why_not !== "" ? (
+        <ul class="submit-layouts">
+          {ladder.map((layout) => (
+            <li key={layoutText(layout)}>{layoutText(layout)}</li>
+          ))}
+        </ul>
+      ) : (
+        <SizeTable sizes={sizes} />
+      )}
+      {sizes !== undefined && sizes.why_not !== "" && (
+        <p class="quiet">The planner predicts no step times: {sizes.why_not}</p>
+      )}
     </section>
+  );
+}
+
+function SizeTable({ sizes }: { sizes: Schema<"SpecSizes"> }) {
+  return (
+    <>
+      <ShortTable
+        label="Predicted step time of each layout"
+        rows={sizes.sizes}
+        rowKey={(row) => layoutText(row.layout)}
+        columns={[
+          { id: "layout", label: "Layout", cell: (row) => layoutText(row.layout) },
+          { id: "step", label: "Step", isNumber: true, cell: (row) => durationText(row.expected_step_s) },
+          { id: "memory", label: "Memory of a device", isNumber: true, cell: (row) => <Memory row={row} /> },
+        ]}
+      />
+      <p class="quiet">
+        Predicted by the planner for the open nodes of the cluster
+        {sizes.open_ranks !== null && `, which hold ${countText(sizes.open_ranks, "rank")} if they are idle`}.
+      </p>
+    </>
+  );
+}
+
+function Memory({ row }: { row: Schema<"JobSize"> }) {
+  if (row.prediction === null) return <>–</>;
+  const { peak_bytes: peakBytes, capacity_bytes: capacityBytes } = row.prediction;
+  const isTooLarge = peakBytes > capacityBytes;
+  return (
+    <>
+      {bytesText(peakBytes)}
+      {isTooLarge && <Badge tone="bad">too large</Badge>}
+    </>
   );
 }
 

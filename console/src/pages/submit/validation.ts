@@ -10,6 +10,8 @@ const PAUSE_MS = 300;
 
 export interface Verdict {
   valid?: Schema<"ValidatedSpec">;
+  /** Predictions for the layouts of a valid spec; absent until they are known. */
+  sizes?: Schema<"SpecSizes">;
   problem?: Problem;
 }
 
@@ -22,6 +24,8 @@ export function useValidation(text: string) {
       try {
         const valid = await change("post", "/v1/spec/validate", { yaml: text, signal: abort.signal });
         verdict.value = { valid };
+        const sizes = await sizesOf(text, abort.signal);
+        if (!abort.signal.aborted && sizes !== undefined) verdict.value = { valid, sizes };
       } catch (error) {
         if (!abort.signal.aborted) verdict.value = { problem: toProblem(error) };
       }
@@ -32,6 +36,11 @@ export function useValidation(text: string) {
     };
   }, [text]);
   return verdict;
+}
+
+/** Return the predictions for a valid spec. They are an addition: without them, the spec is as valid. */
+function sizesOf(yaml: string, signal: AbortSignal): Promise<Schema<"SpecSizes"> | undefined> {
+  return change("post", "/v1/spec/sizes", { yaml, signal }).catch(() => undefined);
 }
 
 /** Return the invalid fields of a verdict. A text that is not YAML has one without a name. */

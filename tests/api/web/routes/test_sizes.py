@@ -1,11 +1,14 @@
 """The sizes that a job can have: with the API, the client and the command line."""
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from regroup.api.cli.main import main
+from regroup.api.client.async_client import AsyncClient
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.capacity import find_capacity
 from regroup.service.planner.predictions import predict_step
@@ -66,6 +69,36 @@ async def test_a_job_without_steps_has_predictions_only(live: Any) -> None:
     assert found["current"] is None
     assert {each["basis"] for each in found["sizes"]} == {"predicted by the planner"}
     assert all(each["expected_step_s"] == each["prediction"]["step_s"] for each in found["sizes"])
+
+
+async def test_a_spec_has_predictions_before_it_is_submitted(live: Any, capsys: Any, tmp_path: Path) -> None:
+    for node in cpu_nodes(2, 2):
+        live.cluster.add_node(node)
+    spec = auto_json(ELASTIC, micro_batch=4)
+    text = json.dumps(spec)
+    answer = await live.http.post("/v1/spec/sizes", content=text, headers={"Content-Type": "application/yaml"})
+    found = answer.json()
+    assert [each["ranks"] for each in found["sizes"]] == [1, 2, 3, 4] and found["open_ranks"] == 4
+    assert (await live.http.get("/v1/jobs")).json()["jobs"] == [], "nothing is submitted"
+    made = (await live.http.post("/v1/jobs", json=spec)).json()
+    assert found["sizes"] == (await sizes(live, made))["sizes"], "the same as those of the job"
+    assert (await live.client(lambda client: client.spec_sizes(spec))).model_dump(mode="json") == found
+    async with AsyncClient(live.url, token=live.token) as client:
+        assert (await client.spec_sizes(spec)).model_dump(mode="json") == found
+    (tmp_path / "spec.yaml").write_text(text)
+    with pytest.raises(SystemExit):
+        await asyncio.to_thread(main, ["validate", str(tmp_path / "spec.yaml"), "--sizes", "--server", live.url])
+    first, head, *rows = capsys.readouterr().out.splitlines()
+    assert first.endswith("is a valid spec") and head.split() == ["RANKS", "LAYOUT", "STEP", "MEMORY", "BASIS"]
+    assert [row.split()[0] for row in rows] == ["1", "2", "3", "4"]
+
+
+async def test_a_spec_that_the_planner_cannot_model_names_the_reason(live: Any) -> None:
+    script = {"name": "s", "workload": {"kind": "script", "entrypoint": "/x.py"}, "layout": ELASTIC}
+    found = (await live.http.post("/v1/spec/sizes", json=script)).json()
+    assert found["why_not"] and [each["expected_step_s"] for each in found["sizes"]] == [None] * 4
+    invalid = await live.http.post("/v1/spec/sizes", json={**script, "name": "S"})
+    assert (invalid.status_code, invalid.json()["code"]) == (422, "invalid_spec")
 
 
 async def test_the_gap_is_that_of_earlier_resizes(live: Any, job: dict[str, Any]) -> None:
