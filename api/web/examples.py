@@ -64,7 +64,19 @@ BODIES: Mapping[str, Any] = {
     "queue_simulate": {"add_nodes": {"count": 8}, "quotas": {"vision": {"limit": 64}}},
     "plans_create": {"model": "llama3-8b", "device": "H100", "gpus": 64, "global_batch": 512, "sequence": 8192},
     "probes_create": {},
+    "reports_record_verdict": {
+        "scenario": "rank-killed",
+        "number": "1",
+        "what": "SIGKILL of a rank",
+        "seed": 0,
+        "passed": True,
+        "invariants": {"I1": True},
+        "detect_s": 0.2,
+        "recover_s": 3.1,
+        "steps_lost": 1,
+    },
     "spec_validate": _SPEC,
+    "spec_sizes": _SPEC,
 }
 """Id of an operation → an example of its body."""
 

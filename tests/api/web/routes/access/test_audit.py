@@ -22,11 +22,13 @@ CODE = tar_of({"train.py": b"print(1)\n"})
 UPLOAD = f"{hashlib.sha256(CODE).hexdigest()}-{len(CODE)}"
 CHANGES_NOTHING = {
     "POST /v1/spec/validate": "checks a spec",
+    "POST /v1/spec/sizes": "calculates",
     "POST /v1/plans": "calculates",
     "POST /v1/what-if": "calculates",
     "POST /v1/jobs/{job}/checkpoints/{step}/verify": "reads",
     "POST /v1/uploads": "begins an upload; its end is recorded",
 }
+VERDICT = {"scenario": "rank-killed", "number": "1", "what": "SIGKILL of a rank", "seed": 0, "passed": True}
 ELASTIC = {"dp": {"min": 1, "target": 1, "max": 4}}
 
 
@@ -88,6 +90,7 @@ async def calls(live: Any, job_events: Any) -> list[Call]:
         Call("POST /v1/secrets/reencrypt", "secrets.reencrypt"),  # the secret of the hook was stored without a key
         Call("PUT /v1/projects/{name}/secrets/{secret}", "secrets.set", secret, {"value": "password"}),
         Call("DELETE /v1/projects/{name}/secrets/{secret}", "secrets.delete", secret),
+        Call("POST /v1/chaos/verdicts", "chaos.record", "", VERDICT),
         Call("POST /v1/projects/{name}/hooks", "hooks.create", hooks, new_hook),
         Call("PATCH /v1/projects/{name}/hooks/{hook}", "hooks.change", hook, {"events": ["held"]}),
         Call("POST /v1/projects/{name}/hooks/{hook}/rotate", "hooks.rotate", f"{hook}/rotate"),
