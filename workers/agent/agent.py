@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
 from regroup.workers.agent import prepared_data, token_data
+from regroup.workers.agent.checkpoints import folders
 from regroup.workers.agent.failures import (
     classify_error,
     classify_setup_error,
@@ -228,11 +229,11 @@ class NodeAgent(AgentApi):
         self._started().mirroring.release_others(generation, step)
 
     async def save_checkpoint(
-        self, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str]
+        self, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str], base: str
     ) -> records.SavedShards:
         """Write pinned snapshots below `uri`; return when the supervisor has all step rows up to then."""
         try:
-            saved = await self._guarded(self._started().save_checkpoint(generation, step, ranks, uri, differing))
+            saved = await self._guarded(self._started().save_checkpoint(generation, step, ranks, uri, differing, base))
         except AgentFailedError:
             await self._wait_for_delivery()
             raise
@@ -255,7 +256,7 @@ class NodeAgent(AgentApi):
     async def remove_checkpoint(self, uri: str) -> None:
         """Remove a checkpoint from durable storage."""
         try:
-            await async_storage.call_within(REMOVAL_TIMEOUT_S, fsspec_storage.remove, uri)
+            await async_storage.call_within(REMOVAL_TIMEOUT_S, folders.remove_checkpoint, uri)
         except OSError as error:
             self._fail(storage_failure(error))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.agent import job_identity
-from regroup.workers.agent.checkpoints import SAVER_FAULTS, CheckpointSaver
+from regroup.workers.agent.checkpoints.saver import SAVER_FAULTS, CheckpointSaver
 from regroup.workers.agent.diagnostics.evidence import Evidence, crash_output
 from regroup.workers.agent.exec_sessions import ExecSessions
 from regroup.workers.agent.job_zygote import JobZygote
@@ -250,10 +250,10 @@ class JobHost:
             self._group.send(message, rank)
 
     async def save_checkpoint(
-        self, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str]
+        self, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str], base: str
     ) -> records.SavedShards:
         """Write these ranks' pinned snapshots of `step` below `uri`; return the files and their metadata."""
-        return await self.checkpoints.save(self._zygote.acquire(), generation, step, ranks, uri, differing)
+        return await self.checkpoints.save(self._zygote.acquire(), generation, step, ranks, uri, differing, base)
 
     async def finish_checkpoint(self, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest) -> Manifest:
         """Write the metadata of a checkpoint and, last, its manifest; return the manifest as written."""

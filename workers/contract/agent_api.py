@@ -202,11 +202,12 @@ class AgentApi(Protocol):
     # ------------------------------------------------------------ checkpoints
 
     async def save_checkpoint(
-        self, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str]
+        self, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str], base: str
     ) -> SavedShards:
         """Write pinned snapshots below `uri`; return when the supervisor has all step rows up to then.
 
         `differing`: groups of tensors of which each rank has a copy of its own, by the names in `Pinned.copies`.
+        `base`: finished checkpoint whose unchanged parts are used instead of being written again; empty: none.
 
         Errors: `storage`.
         """
@@ -227,7 +228,7 @@ class AgentApi(Protocol):
         ...
 
     async def remove_checkpoint(self, uri: str) -> None:
-        """Remove a checkpoint from durable storage.
+        """Remove a checkpoint from durable storage, except the files that other checkpoints use.
 
         Errors: `storage_unavailable`.
         """

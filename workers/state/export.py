@@ -12,12 +12,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from regroup.workers.contract.checkpoint_manifest import MANIFEST
 from regroup.workers.state.checkpoint import CheckpointSource
 from regroup.workers.state.state_error import StateError
 from regroup.workers.state.tensor_names import is_parameter
 from regroup.workers.storage import fsspec_storage
-
-_MANIFEST = "manifest.json"
 
 
 def export(uri: str, out: Path) -> int:
@@ -29,15 +28,16 @@ def export(uri: str, out: Path) -> int:
         StateError: There is no finished checkpoint.
         StorageError: A file is missing or damaged.
     """
-    content = fsspec_storage.read_bytes(fsspec_storage.join(uri, _MANIFEST))
+    content = fsspec_storage.read_bytes(fsspec_storage.join(uri, MANIFEST))
     if content is None:
         raise StateError(
-            f"{uri} is not a finished checkpoint: it has no {_MANIFEST}; list them with `regroup checkpoints JOB`"
+            f"{uri} is not a finished checkpoint: it has no {MANIFEST}; list them with `regroup checkpoints JOB`"
         )
     manifest = json.loads(content)
     with tempfile.TemporaryDirectory(prefix="regroup-export-") as scratch:
-        fsspec_storage.download(uri, Path(scratch), manifest["files"])
-        source = CheckpointSource(Path(scratch))
+        copy = Path(scratch, "checkpoint")  # files of older checkpoints come into folders beside it
+        fsspec_storage.download(uri, copy, manifest["files"])
+        source = CheckpointSource(copy)
         tensors = {
             name: torch.empty(shape, dtype=dtype)
             for name, (dtype, shape) in source.tensors().items()

@@ -4,6 +4,7 @@ A read fails after its time limit. A write is retried for some minutes and repor
 """
 
 import asyncio
+import errno
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ _THREADS = ThreadPoolExecutor(16, "storage")
 """A hanging call cannot be cancelled and keeps its thread."""
 LATE_S = 30.0
 PATIENCE_S = 300.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
 
@@ -42,7 +44,7 @@ async def write_with_retries(label: str, write: Callable[[], _Result], report: C
             succeeds after all.
 
     Raises:
-        StorageError: The write did not succeed within `PATIENCE_S`. The last report stands.
+        StorageError: The storage is full, or the write did not succeed within `PATIENCE_S`. The last report stands.
     """
     began, pause_s, is_reported = time.monotonic(), _FIRST_PAUSE_S, False
     while True:
@@ -58,6 +60,8 @@ async def write_with_retries(label: str, write: Callable[[], _Result], report: C
                 report("")
             return writing.result()
         message = f"{label} cannot be written: {type(error).__name__}: {error}"
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise StorageError(message) from error  # a retry would only keep the memory of the snapshot for longer
         is_reported = True
         if time.monotonic() - began + pause_s > PATIENCE_S:
             report(f"{message}; no retry after {time.monotonic() - began:.0f} s")

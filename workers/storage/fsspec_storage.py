@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import uuid
 import zlib
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import fsspec
 from fsspec.core import url_to_fs
 
+from regroup.workers.contract.checkpoint_manifest import ManifestError, checked_name
 from regroup.workers.contract.storage_uri import checked_uri
 
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -138,6 +139,22 @@ def read_bytes(uri: str) -> bytes | None:
         return None
 
 
+def read_verified(uri: str, name: str, files: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return the content of a small file below `uri` that a manifest lists.
+
+    Raises:
+        StorageError: The manifest does not list it, or it is missing or altered.
+    """
+    entry = next((entry for entry in files if entry["name"] == name), None)
+    if entry is None:
+        raise StorageError(f"the manifest of {uri} lists no file {name}")
+    data = read_bytes(join(uri, name))
+    if data is None:
+        raise StorageError(f"{join(uri, name)} is named in the manifest but missing")
+    _check_content(join(uri, name), entry, len(data), zlib.crc32(data))
+    return data
+
+
 def upload(source: Path, uri: str) -> list[dict[str, Any]]:
     """Copy every file of a local folder below `uri`; return name, size_bytes and crc32 of each."""
     fs, root = open_storage(uri)
@@ -160,16 +177,20 @@ def upload(source: Path, uri: str) -> list[dict[str, Any]]:
 def download(uri: str, target: Path, files: Iterable[Mapping[str, Any]]) -> None:
     """Copy the named files of `uri` into a local folder, verifying size and crc32 of each.
 
+    Files of older checkpoints come into folders beside `target`, as in storage.
+
     Raises:
-        StorageError: A file is missing, short or altered, or its name leads out of the folder.
+        StorageError: A file is missing, short or altered, or its name leads to another place.
     """
     fs, root = open_storage(uri)
     target.mkdir(parents=True, exist_ok=True)
     for entry in files:
-        if ".." in entry["name"].split("/") or entry["name"].startswith("/"):
-            raise StorageError(f"{uri} names the file {entry['name'][:80]!r}, which is outside of it")
-        path = posixpath.join(root, entry["name"])
-        local = target / entry["name"]
+        try:
+            name = checked_name(entry["name"])
+        except ManifestError as error:
+            raise StorageError(f"the manifest of {uri} is damaged: {error}") from error
+        path = posixpath.normpath(posixpath.join(root, name))
+        local = Path(os.path.normpath(target / name))
         local.parent.mkdir(parents=True, exist_ok=True)
         crc = size = 0
         try:
@@ -179,12 +200,8 @@ def download(uri: str, target: Path, files: Iterable[Mapping[str, Any]]) -> None
                     size += len(chunk)
                     writer.write(chunk)
         except FileNotFoundError as error:
-            raise StorageError(f"{join(uri, entry['name'])} is named in the manifest but missing") from error
-        if (size, crc) != (entry["size_bytes"], entry["crc32"]):
-            raise StorageError(
-                f"{join(uri, entry['name'])} is damaged: {size} bytes with crc32 {crc}, "
-                f"the manifest says {entry['size_bytes']} with {entry['crc32']}"
-            )
+            raise StorageError(f"{join(uri, name)} is named in the manifest but missing") from error
+        _check_content(join(uri, name), entry, size, crc)
 
 
 def fetch(uri: str, target: Path) -> None:
@@ -222,13 +239,40 @@ def remove(uri: str) -> None:
             fs.rm(root, recursive=True)
 
 
+def remove_file(uri: str) -> None:
+    """Remove one file."""
+    fs, path = open_storage(uri)
+    fs.rm_file(path)
+
+
+def remove_files(uri: str, excluded: Collection[str]) -> None:
+    """Remove the files of a folder, except those with these names relative to it."""
+    fs, root = open_storage(uri)
+    fs.invalidate_cache(root)
+    found = [str(path) for path in fs.find(root)]
+    if surplus := [path for path in found if posixpath.relpath(path, root) not in excluded]:
+        fs.rm(surplus)
+
+
 def missing_files(uri: str, files: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the names of those files of a manifest that are not below `uri` with their size."""
     fs, root = url_to_fs(uri)
-    fs.invalidate_cache(root)
-    listed: dict[str, Any] = fs.find(root, detail=True)
-    sizes = {posixpath.relpath(path, root): found["size"] for path, found in listed.items()}
-    return sorted(str(entry["name"]) for entry in files if sizes.get(entry["name"]) != entry["size_bytes"])
+    entries = list(files)
+    folders = {posixpath.normpath(posixpath.join(root, posixpath.dirname(entry["name"]))) for entry in entries}
+    sizes: dict[str, int] = {}
+    for folder in sorted({root, *folders}):
+        fs.invalidate_cache(folder)
+        listed: dict[str, Any] = fs.find(folder, detail=True)
+        sizes |= {posixpath.relpath(path, root): found["size"] for path, found in listed.items()}
+    return sorted(str(entry["name"]) for entry in entries if sizes.get(entry["name"]) != entry["size_bytes"])
+
+
+def _check_content(place: str, entry: Mapping[str, Any], size_bytes: int, crc32: int) -> None:
+    if (size_bytes, crc32) != (entry["size_bytes"], entry["crc32"]):
+        raise StorageError(
+            f"{place} is damaged: {size_bytes} bytes with crc32 {crc32}, "
+            f"the manifest says {entry['size_bytes']} with {entry['crc32']}"
+        )
 
 
 def has_vanished(uri: str) -> bool:
@@ -241,6 +285,19 @@ def local_path(uri: str) -> Path | None:
     """Return the path of a `file:` URI or a plain path; None for object storage."""
     fs, path = open_storage(uri)
     return Path(path) if "file" in _protocols(fs) else None
+
+
+def read_all(fd: int, most_bytes: int) -> bytes:
+    """Return the content of a memory file, at most so many bytes."""
+    with open(fd, "rb", closefd=False) as file:
+        file.seek(0)
+        return file.read(most_bytes)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Append all of the data to a memory file."""
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
 
 
 def remove_local(path: Path) -> None:

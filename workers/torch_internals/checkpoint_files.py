@@ -1,12 +1,12 @@
 """Files of torch: places of tensors in distributed checkpoints (DCP), and the readers of `torch.load`."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
+import torch
 import torch.serialization
 from torch.distributed.checkpoint.filesystem import (
     _StorageInfo,  # pyright: ignore[reportPrivateUsage]
-    _StoragePrefix,  # pyright: ignore[reportPrivateUsage]
 )
 
 
@@ -25,15 +25,10 @@ def to_storage(place: FilePlace) -> Any:
     return _StorageInfo(place.path, place.start, place.length)
 
 
-def from_storage(info: Any) -> FilePlace:
-    """Return the place that a writer of torch reported."""
-    found = cast(_StorageInfo, info)
-    return FilePlace(found.relative_path, found.offset, found.length)
-
-
-def file_prefix(rank: int) -> Any:
-    """Return the data of a save plan that makes a writer name its files after a rank."""
-    return _StoragePrefix(f"__{rank}_")
+def write_without_data(tensor: torch.Tensor, path: str) -> None:
+    """Write the file that `torch.save` writes for a tensor, with a hole in place of its values."""
+    with torch.serialization.skip_data():
+        torch.save(tensor, path)
 
 
 READERS = ((torch.serialization, "_load"), (torch.serialization, "_legacy_load"))

@@ -11,9 +11,9 @@ from typing import Any, TypeVar, cast
 from regroup.service.domain.errors import ConflictError, NotFoundError, UnavailableError
 from regroup.service.store.rows.records import Checkpoint, JobRow
 from regroup.service.store.store import Store
+from regroup.workers.contract.checkpoint_manifest import MANIFEST, checked_name
 from regroup.workers.contract.storage_uri import StorageUriError, checked_uri
 
-MANIFEST = "manifest.json"
 _MAX_READERS = 4
 _READERS = threading.BoundedSemaphore(_MAX_READERS)
 """Threads of this process that read checkpoints."""
@@ -25,7 +25,7 @@ class CheckpointFile:
     """A file of a checkpoint."""
 
     name: str
-    """Path below the folder of the checkpoint."""
+    """Path relative to the folder of the checkpoint. A file of an older checkpoint begins with `../`."""
     size_bytes: int
     crc32: int
 
@@ -46,8 +46,8 @@ class Folder:
     path: str
 
     def join(self, name: str) -> str:
-        """Return the path of a file in it."""
-        return posixpath.join(self.path, name)
+        """Return the path of a file in it, or of one in a folder beside it."""
+        return posixpath.normpath(posixpath.join(self.path, name))
 
 
 async def find_checkpoint(store: Store, job: JobRow, step: int) -> Checkpoint:
@@ -120,7 +120,5 @@ def _call(function: Callable[[Folder], ResultT], uri: str) -> ResultT:
 
 
 def _file(entry: Mapping[str, Any]) -> CheckpointFile:
-    name = str(entry["name"])
-    if name.startswith("/") or ".." in name.split("/"):
-        raise ValueError(f"it names the file {name[:80]!r}, which is outside of the checkpoint")
+    name = checked_name(str(entry["name"]))
     return CheckpointFile(name, int(entry["size_bytes"]), int(entry["crc32"]))

@@ -3,6 +3,7 @@
 A part ends after some seconds. Its position contains the checksum so far, so that any server can continue it.
 """
 
+import posixpath
 import re
 import time
 import zlib
@@ -98,7 +99,7 @@ async def verify_part(
 
     def verify(folder: Folder) -> Verification:
         files = read_manifest(folder)
-        sizes, faults = _sizes(folder), list[FileFault]()
+        sizes, faults = _sizes(folder, files), list[FileFault]()
         if position == Position():
             faults += find_size_faults(files, sizes)
         following: Position | None = None
@@ -154,11 +155,13 @@ def read_contents(
     return None, faults
 
 
-def _sizes(folder: Folder) -> dict[str, int]:
-    """Return the size of each file below the folder by its name."""
-    prefix = folder.path.rstrip("/") + "/"
-    found = folder.fs.find(folder.path, detail=True)
-    return {str(path).removeprefix(prefix): int(info["size"]) for path, info in found.items()}
+def _sizes(folder: Folder, files: Sequence[CheckpointFile]) -> dict[str, int]:
+    """Return the size of each file below the folder, and in the older ones whose files it uses, by its name."""
+    sizes: dict[str, int] = {}
+    for place in sorted({folder.path, *(folder.join(posixpath.dirname(each.name)) for each in files)}):
+        found = folder.fs.find(place, detail=True)
+        sizes |= {posixpath.relpath(path, folder.path): int(info["size"]) for path, info in found.items()}
+    return sizes
 
 
 def _deadline(part_s: float) -> Callable[[], bool]:

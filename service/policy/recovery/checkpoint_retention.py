@@ -1,10 +1,9 @@
 """Choose the checkpoints to delete. Pure."""
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-_FOLDER = re.compile(r"step-(\d+)\.gen-(\d+)")
+from regroup.workers.contract.checkpoint_manifest import FOLDER
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class UnfinishedCheckpoint:
     @classmethod
     def from_uri(cls, uri: str) -> "UnfinishedCheckpoint | None":
         """Parse a checkpoint URI; None if the folder was not created by a checkpoint save."""
-        match = _FOLDER.fullmatch(uri.rstrip("/").rpartition("/")[2])
+        match = FOLDER.fullmatch(uri.rstrip("/").rpartition("/")[2])
         return cls(uri, int(match[2]), int(match[1])) if match else None
 
 

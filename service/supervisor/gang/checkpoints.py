@@ -15,6 +15,7 @@ from regroup.service.supervisor.job_state.generations import Generation, Generat
 from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.contract.agent_records import Manifest
+from regroup.workers.contract.checkpoint_manifest import VERSION
 from regroup.workers.contract.messages import StepRow
 
 T = TypeVar("T")
@@ -123,7 +124,7 @@ class Checkpoints:
 
             def manifest(files: list[Any]) -> dict[str, Any]:
                 return {
-                    "version": 1,
+                    "version": VERSION,
                     "job_id": self._payload.job_id,
                     "step": step,
                     "generation": generation.number,
@@ -137,7 +138,9 @@ class Checkpoints:
             try:
                 if lost := [each for each in self._losses[losses:] if each.node_id in generation.nodes]:
                     raise lost[0]
-                whole = await self._unless_lost(self._gang.save_checkpoint(generation, pinned, uri, manifest))
+                whole = await self._unless_lost(
+                    self._gang.save_checkpoint(generation, pinned, uri, self._base(uri), manifest)
+                )
             except (AgentError, AgentLostError) as error:
                 note = NoteRecorded("checkpoint_failed", {"step": step, "message": str(error)})
                 await self._journal.record(f"checkpoint_failed:{generation.number}:{step}", note, generation.number)
@@ -158,6 +161,12 @@ class Checkpoints:
             )
             await self._journal.record(f"checkpoint:{generation.number}:{step}", written, generation.number)
             await self._retain(log.past[-1].number, losses)
+
+    def _base(self, uri: str) -> str:
+        """Return the newest finished checkpoint that could be loaded, apart from `uri`; empty if there is none."""
+        usable = [item for item in self.finished() if self.is_usable(item.uri) and item.uri != uri]
+        newest = max(usable, key=lambda item: (item.generation, item.step), default=None)
+        return newest.uri if newest is not None else ""
 
     async def _unless_lost(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of calls of the agents; raise AgentLostError if one of the job's agents is lost before."""

@@ -245,20 +245,37 @@ class Gang:
         await self.agents.agent(self._first_node, timeout_s=REMOVE_TIMEOUT_S).remove_checkpoint(uri)
 
     async def save_checkpoint(
-        self, generation: Generation, pinned: PinnedSet, uri: str, manifest: Callable[[list[Any]], dict[str, Any]]
+        self,
+        generation: Generation,
+        pinned: PinnedSet,
+        uri: str,
+        base: str,
+        manifest: Callable[[list[Any]], dict[str, Any]],
     ) -> dict[str, Any]:
         """Write a pinned set below `uri`, then its metadata, and last its manifest. Return the manifest.
+
+        Args:
+            generation: generation that pinned the set.
+            pinned: the set.
+            uri: folder of the checkpoint.
+            base: finished checkpoint whose unchanged parts are not written again; empty: none.
+            manifest: function that returns the manifest of some files.
 
         Raises:
             AgentLostError, AgentError: nothing was saved. Retention removes the incomplete files.
         """
         written = await gather_all(
             self.agents.agent(node, timeout_s=3600).save_checkpoint(
-                generation.number, pinned.step, [place.rank for place in generation.on(node)], uri, pinned.differing
+                generation.number,
+                pinned.step,
+                [place.rank for place in generation.on(node)],
+                uri,
+                pinned.differing,
+                base,
             )
             for node in generation.nodes
         )
-        files = [plain(file) for item in written for file in item.files]
+        files = list({file.name: plain(file) for item in written for file in item.files}.values())
         parts = [item.part for item in written]
         if not replicas_agree([digests for part in parts for digests in part.pop("alike", ())]):
             message = "replicas of the same state differ between ranks; this set is not saved as a checkpoint"

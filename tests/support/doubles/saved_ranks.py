@@ -19,12 +19,13 @@ from regroup.workers.agent.snapshots.mirroring import Mirroring
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import BuffersRequest, Restore
 from regroup.workers.parallel.mesh import Alike
-from regroup.workers.state.checkpoint import CheckpointSource, save_shards, write_metadata
+from regroup.workers.state.checkpoint import CheckpointSource
 from regroup.workers.state.rank_source import RankSource
 from regroup.workers.state.replica_check import ReplicaComparison
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 from regroup.workers.state.snapshot import Copier, ShardSource, Source
 from regroup.workers.state.training_state import TrainingState
+from tests.workers.shard_writer import finish, save_shards
 
 CPU = torch.device("cpu")
 LAYOUT = "x"
@@ -83,7 +84,7 @@ class SavedRanks:
         done = save_shards(args, self._fds)
         parts = os.memfd_create("parts")
         os.write(parts, json.dumps([done]).encode())
-        write_metadata({"directory": str(folder)}, [parts])
+        finish({"directory": str(folder)}, [parts])
         os.close(parts)
         return CheckpointSource(folder)
 

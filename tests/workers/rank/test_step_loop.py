@@ -18,6 +18,7 @@ from regroup.workers.contract.rank_config import (
     TrainingConfig,
 )
 from tests.support.inputs.rank_configs import changed, fault
+from tests.workers.shard_writer import FINISH, SAVE
 
 ENTRY = "regroup.workers.rank.user_function:train"
 
@@ -172,13 +173,13 @@ def test_a_checkpoint_of_a_function_loads_on_another_layout(
     step = before.rows[-1]["step"]
     directory = str(tmp_path / "checkpoint")
     part = agent.task(
-        "regroup.workers.state.checkpoint:save_shards",
+        SAVE,
         {"directory": directory, "shards": [{"rank": rank} for rank in range(4)], "differing": []},
         memory="loop-saved",
         restore=memory_at(step),
         ranks=[0, 1, 2, 3],
     )
-    agent.task("regroup.workers.state.checkpoint:write_metadata", {"directory": directory}, parts=[part])
+    agent.task(FINISH, {"directory": directory}, parts=[part])
     for world_size in (2, 3, 4):
         resumed = run(
             config,

@@ -1,6 +1,7 @@
 """A checkpoint written from memory without a process group loads with plain DCP, on any layout."""
 
 import json
+import os
 import zlib
 from pathlib import Path
 from typing import Any
@@ -10,23 +11,23 @@ import torch
 from safetensors.torch import load_file
 from torch.distributed import checkpoint as dcp
 
+from regroup.workers.contract.checkpoint_manifest import PIECES, unpack_pieces
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.state.export import export, main
 from tests.support.inputs.rank_configs import changed
-
-SAVE = "regroup.workers.state.checkpoint:save_shards"
-FINISH = "regroup.workers.state.checkpoint:write_metadata"
+from tests.workers.shard_writer import FINISH, SAVE
 
 
-def save(agent: Any, memory: str, world_size: int, step: int, directory: Path) -> Path:
+def save(agent: Any, memory: str, world_size: int, step: int, directory: Path, base: Path | None = None) -> Path:
     """Save a pinned snapshot as the agents of two nodes and the supervisor do."""
     directory.mkdir()
+    of_base = {} if base is None else {"base": str(base)}
     state = {"source": "memory", "step": step, "generation": 1}
     nodes = [ranks for ranks in (list(range(world_size // 2)), list(range(world_size // 2, world_size))) if ranks]
     parts = [
         agent.task(
             SAVE,
-            {"directory": str(directory), "shards": [{"rank": rank} for rank in ranks], "differing": []},
+            {"directory": str(directory), "shards": [{"rank": rank} for rank in ranks], "differing": [], **of_base},
             memory=memory,
             ranks=ranks,
             restore=state,
@@ -35,9 +36,15 @@ def save(agent: Any, memory: str, world_size: int, step: int, directory: Path) -
     ]
     agent.task(FINISH, {"directory": str(directory)}, parts=parts)
     assert len({part["samples_digest"] for part in parts}) == 1
+    pieces = unpack_pieces((directory / PIECES).read_bytes())
+    older = [directory / name for name in pieces.files if name.startswith("../")]
     files = [
-        {"name": path.name, "size_bytes": path.stat().st_size, "crc32": zlib.crc32(path.read_bytes())}
-        for path in sorted(directory.iterdir())
+        {
+            "name": os.path.relpath(path, directory),
+            "size_bytes": path.stat().st_size,
+            "crc32": zlib.crc32(path.read_bytes()),
+        }
+        for path in (*sorted(directory.iterdir()), *older)
     ]
     (directory / "manifest.json").write_text(json.dumps({"job_id": "test", "step": step, "files": files}))
     return directory

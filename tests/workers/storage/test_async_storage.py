@@ -1,5 +1,6 @@
 """Durable storage that hangs, refuses or goes away, as an agent waits for it."""
 
+import errno
 import threading
 import time
 from collections.abc import Iterator
@@ -52,6 +53,17 @@ async def test_a_refused_write_is_retried_and_reported_until_it_succeeds() -> No
         "the checkpoint of step 8 cannot be written: OSError: connection refused; retrying",
         "",
     ]
+
+
+async def test_a_full_storage_is_not_tried_again() -> None:
+    reports: list[str] = []
+
+    def write() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(StorageError, match="No space left"):
+        await async_storage.write_with_retries("the checkpoint of step 8", write, reports.append)
+    assert reports == [], "the event of the failed checkpoint has the reason"
 
 
 async def test_a_slow_write_is_reported_as_late_and_not_started_again() -> None:

@@ -4,23 +4,26 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemWriter
-from torch.distributed.checkpoint.planner import SavePlan
 
-from regroup.workers.torch_internals.checkpoint_files import READERS, FilePlace, file_prefix, from_storage, to_storage
+from regroup.workers.torch_internals.checkpoint_files import READERS, FilePlace, to_storage, write_without_data
 
 
 def test_a_place_is_what_the_metadata_of_torch_contains() -> None:
     place = FilePlace("__3_0.distcp", 128, 64)
     stored = to_storage(place)
     assert (stored.relative_path, stored.offset, stored.length) == ("__3_0.distcp", 128, 64)
-    assert from_storage(stored) == place
 
 
-def test_an_empty_plan_with_a_prefix_is_accepted(tmp_path: Path) -> None:
-    plan = SavePlan([], storage_data=file_prefix(3))
-    written = FileSystemWriter(tmp_path).write_data(plan, DefaultSavePlanner()).value()
-    assert written == []
+@pytest.mark.parametrize("shape", [(), (0,), (3, 5), (700, 1000)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_a_file_without_data_has_the_size_of_the_file_with_data(
+    tmp_path: Path, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    tensor = torch.ones(shape, dtype=dtype)
+    torch.save(tensor, tmp_path / "whole.pt")
+    write_without_data(tensor, str(tmp_path / "empty.pt"))
+    assert (tmp_path / "empty.pt").stat().st_size == (tmp_path / "whole.pt").stat().st_size
+    assert torch.load(tmp_path / "empty.pt").equal(torch.zeros(shape, dtype=dtype))
 
 
 @pytest.mark.parametrize("is_new", [True, False])

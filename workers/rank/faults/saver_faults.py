@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from regroup.workers.state.checkpoint import facts_name
-
 _POLL_S = 0.0005
 _FULL, _BROKEN = Path("/dev/full"), Path("/proc/self/mem")
 """Devices that accept no byte: ENOSPC; and EIO, because nothing is mapped at address 0."""
@@ -20,7 +18,7 @@ _METADATA = ".metadata.tmp"
 
 
 def find_disk_full(args: Mapping[str, Any], fds: Sequence[int]) -> Any:
-    """Run `args["target"]` with `args["args"]`; the disk is full for the last rank's shard or for the metadata.
+    """Run `args["target"]`, which writes the metadata, with `args["args"]`; the disk is full.
 
     Raises:
         OSError: no space is left on the device.
@@ -29,7 +27,7 @@ def find_disk_full(args: Mapping[str, Any], fds: Sequence[int]) -> Any:
 
 
 def find_disk_broken(args: Mapping[str, Any], fds: Sequence[int]) -> Any:
-    """Run `args["target"]` with `args["args"]`; the disk has I/O errors.
+    """Run `args["target"]`, which writes the metadata, with `args["args"]`; the disk has I/O errors.
 
     Raises:
         OSError: input/output error.
@@ -42,15 +40,16 @@ def die_at_work(args: Mapping[str, Any], fds: Sequence[int]) -> NoReturn:
     work = threading.Thread(target=_target(args), args=(args["args"], fds))
     work.daemon = True
     work.start()
-    folder = Path(args["args"]["directory"])
-    while work.is_alive() and not _has_bytes(folder):
+    while work.is_alive() and not _has_bytes(args["args"], fds):
         time.sleep(_POLL_S)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("it is dead")
 
 
-def _has_bytes(folder: Path) -> bool:
-    for path in folder.iterdir():
+def _has_bytes(args: Mapping[str, Any], fds: Sequence[int]) -> bool:
+    if "directory" not in args:
+        return any(os.fstat(fd).st_size for fd in fds[len(args["shards"]) :])
+    for path in Path(args["directory"]).iterdir():
         with contextlib.suppress(FileNotFoundError):  # the file got its final name
             if path.stat().st_size:
                 return True
@@ -58,8 +57,7 @@ def _has_bytes(folder: Path) -> bool:
 
 
 def _written_to(device: Path, args: Mapping[str, Any], fds: Sequence[int]) -> Any:
-    shards = args["args"].get("shards")
-    Path(args["args"]["directory"], facts_name(shards[-1]["rank"]) if shards else _METADATA).symlink_to(device)
+    Path(args["args"]["directory"], _METADATA).symlink_to(device)
     return _target(args)(args["args"], fds)
 
 

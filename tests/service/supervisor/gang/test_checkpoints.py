@@ -17,7 +17,8 @@ from regroup.service.supervisor.gang.gang import Gang
 from regroup.service.supervisor.job_state.generations import Generation, GenerationLog, PinnedSet
 from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.service.supervisor.job_state.journal import Journal
-from regroup.workers.agent.checkpoints import CheckpointSaver
+from regroup.workers.agent.checkpoints.folders import remove_checkpoint
+from regroup.workers.agent.checkpoints.saver import CheckpointSaver
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import AgentErrorKind, CheckpointScan, Manifest, SavedFile, SavedShards
@@ -53,6 +54,8 @@ class Nodes(FakeAgents):
         """Pairs (node, method) that do not answer."""
         self.digests: dict[str, int] = {}
         """Node → checksum of its replica, if it differs from the default."""
+        self.bases: list[str] = []
+        """Base of each save, of every node."""
         self.writing: dict[str, str] = {}
         """Node → URI of a checkpoint that it still writes for a former supervisor."""
 
@@ -65,8 +68,9 @@ class Nodes(FakeAgents):
             raise self.error(node_id, AgentErrorKind.OTHER, "no")
 
     async def _save_checkpoint(
-        self, node: str, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str]
+        self, node: str, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str], base: str
     ) -> Any:
+        self.bases.append(base)
         fsspec_storage.write_bytes(f"{uri}/{node}", b"shard")
         part = {"alike": [{"w": self.digests.get(node, 7)}]}
         return SavedShards((SavedFile(node, 5, 0),), part)
@@ -76,7 +80,7 @@ class Nodes(FakeAgents):
         return manifest
 
     def _remove_checkpoint(self, node: str, uri: str) -> None:
-        fsspec_storage.remove(uri)
+        remove_checkpoint(uri)
 
     def _scan_checkpoints(self, node: str) -> CheckpointScan:
         saver = self.savers[node]
@@ -249,3 +253,13 @@ async def test_retention_of_a_restarted_supervisor_covers_earlier_checkpoints(se
     setup.checkpoints = Checkpoints(setup.payload, Gang(setup.nodes, setup.payload.agent_configs()), setup.journal)
     await setup.save(4)
     assert setup.names() == ["step-4.gen-1"]
+
+
+async def test_a_save_uses_the_newest_checkpoint_that_could_be_loaded(setup: CheckpointSetup) -> None:
+    await setup.save(2)
+    await setup.save(4)
+    root = f"{setup.payload.storage_uri}/checkpoints"
+    assert setup.nodes.bases == ["", "", *[f"{root}/step-2.gen-1"] * 2]
+    await setup.checkpoints.exclude(f"{root}/step-4.gen-1", 1, "damaged")
+    await setup.save(6)
+    assert setup.nodes.bases[4:] == ["", ""], "retention has removed the other one"

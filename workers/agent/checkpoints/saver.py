@@ -1,10 +1,11 @@
 """Checkpoints and logs between this node and durable storage.
 
-A saver, forked from the zygote, writes a pinned snapshot from shared memory to scratch space. The agent uploads it.
+A saver, forked from the zygote, plans the files of a pinned snapshot. The agent writes them from memory to storage.
 Ranks have no storage credentials and never wait for storage.
 """
 
 import asyncio
+import base64
 import json
 import os
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -12,25 +13,40 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from regroup.workers.agent.checkpoints import folders
+from regroup.workers.agent.checkpoints.node_write import NodeWrite
+from regroup.workers.agent.checkpoints.stored_files import read_manifest, read_pieces
 from regroup.workers.agent.ranks import logs
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import CheckpointScan, Manifest, SavedFile, SavedShards
-from regroup.workers.contract.codec import build
+from regroup.workers.contract.checkpoint_manifest import (
+    CHUNK_BYTES,
+    MANIFEST,
+    PIECES,
+    Pieces,
+    merge,
+    older_place,
+    unpack_pieces,
+)
+from regroup.workers.contract.planned_shards import MAX_PLAN_BYTES, PlanError, PlannedShards, unpack_plan
 from regroup.workers.environment.redaction import Redactor
 from regroup.workers.os import job_files
 from regroup.workers.storage import async_storage, fsspec_storage
+from regroup.workers.storage.crc32 import combine
+from regroup.workers.storage.fsspec_storage import StorageError
 from regroup.workers.zygote.client import TaskDied, ZygoteLink
 
 _Result = TypeVar("_Result")
-MANIFEST = "manifest.json"
 _SAVER_NICE = 10
+_DEVICES: Mapping[str, str] = {"fill_disk": "/dev/full", "break_disk": "/proc/self/mem"}
+"""Planned fault → device that accepts no byte: ENOSPC; and EIO, because nothing is mapped at address 0."""
 SAVER_FAULTS: Mapping[str, str] = {
     "kill_saver": "regroup.workers.rank.faults.saver_faults:die_at_work",
     "fill_disk": "regroup.workers.rank.faults.saver_faults:find_disk_full",
     "break_disk": "regroup.workers.rank.faults.saver_faults:find_disk_broken",
 }
-"""Planned fault → task that runs instead of the saver."""
+"""Planned fault → task that runs instead of the saver. A full or broken disk is also found when shards are written."""
 _MAX_SAVERS = 3
 """Number of savers that one checkpoint may use. If all of them die, another one would die as well."""
 
@@ -48,18 +64,28 @@ class CheckpointSaver:
     ) -> None:
         """Initialize without a saver. Savers run as `user`; None: the user of this process."""
         self.active_savers = 0
-        """Number of savers that use buffers."""
+        """Number of saves that use buffers."""
         self._config, self._scratch, self._buffers, self._note, self._user = config, scratch, buffers, note, user
         self._injected: list[str] = []
         self._writing: set[str] = set()
+        self._former: tuple[str, Pieces] | None = None
+        """URI of the last checkpoint that a save was compared with, and its pieces."""
 
     async def save(
-        self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str]
+        self,
+        zygote: ZygoteLink,
+        generation: int,
+        step: int,
+        ranks: Sequence[int],
+        uri: str,
+        differing: Sequence[str],
+        base: str = "",
     ) -> SavedShards:
         """Write the pinned snapshots of `ranks` below `uri` and release them.
 
         Args:
             differing: Groups of tensors of which each rank has a copy of its own.
+            base: Finished checkpoint whose unchanged pieces are not written again; empty: none.
 
         Raises:
             LookupError: a pinned snapshot is missing.
@@ -67,7 +93,7 @@ class CheckpointSaver:
             StorageError: durable storage refused.
         """
         with self._writing_to(uri):
-            return await self._save(zygote, generation, step, ranks, uri, differing)
+            return await self._save(zygote, generation, step, ranks, uri, differing, base if base != uri else "")
 
     async def finish(
         self, zygote: ZygoteLink, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest
@@ -87,22 +113,17 @@ class CheckpointSaver:
             return self._fetch(uri)
 
     def _fetch(self, uri: str) -> Path:
-        data = fsspec_storage.read_bytes(fsspec_storage.join(uri, MANIFEST))
-        if data is None:
-            raise fsspec_storage.StorageError(f"{uri} has no {MANIFEST}: the checkpoint was never finished")
-        try:
-            files = json.loads(data)["files"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise fsspec_storage.StorageError(
-                f"{uri}/{MANIFEST} is damaged: {type(error).__name__}: {error}"
-            ) from error
+        manifest = read_manifest(uri)
         target = self._scratch / "restore" / uri.rstrip("/").rpartition("/")[2]
         if self._user is not None:
             target.parent.mkdir(mode=0o711, exist_ok=True)
             target.parent.chmod(0o711)
-            fsspec_storage.remove_local(target)  # the job may have replaced a file of an earlier copy by a link
-        fsspec_storage.download(uri, target, files)
-        job_files.assign_tree(target, self._user)
+        # The job may have replaced a file of an earlier copy by a link.
+        for folder in {target.name, *(place[0] for file in manifest["files"] if (place := older_place(file["name"])))}:
+            fsspec_storage.remove_local(target.parent / folder)
+        fsspec_storage.download(uri, target, manifest["files"])
+        for folder in target.parent.iterdir():
+            job_files.assign_tree(folder, self._user)
         return target
 
     def scan(self) -> CheckpointScan:
@@ -114,23 +135,9 @@ class CheckpointSaver:
         writing = frozenset(self._writing)  # before the scan: a checkpoint that finishes during the scan is not torn
         root = fsspec_storage.join(self._config.storage_uri, "checkpoints")
         with fsspec_storage.answering(root):
-            return self._scan(root, writing)
-
-    def _scan(self, root: str, writing: Collection[str]) -> CheckpointScan:
-        if fsspec_storage.has_vanished(self._config.storage_uri):
-            raise fsspec_storage.StorageUnavailable(f"{self._config.storage_uri} no longer exists")
-        finished, unfinished = list[Manifest](), list[str]()
-        for folder in fsspec_storage.folders(root):
-            uri = fsspec_storage.join(root, folder)
-            data = fsspec_storage.read_bytes(fsspec_storage.join(uri, MANIFEST))
-            if data is None:
-                unfinished += [] if uri in writing else [uri]
-                continue
-            try:
-                finished.append({**json.loads(data), "uri": uri})
-            except ValueError:
-                continue  # a person may be able to repair a damaged manifest
-        return CheckpointScan(tuple(finished), tuple(unfinished))
+            if fsspec_storage.has_vanished(self._config.storage_uri):
+                raise fsspec_storage.StorageUnavailable(f"{self._config.storage_uri} no longer exists")
+            return folders.scan_folders(root, writing)
 
     def archive_logs(self, log_dir: Path, prefix: str, redactor: Redactor) -> None:
         """Copy this node's rank logs to durable storage, where they outlive the node."""
@@ -145,51 +152,71 @@ class CheckpointSaver:
         fsspec_storage.remove_local(self._scratch)
 
     async def _save(
-        self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str, differing: Sequence[str]
+        self,
+        zygote: ZygoteLink,
+        generation: int,
+        step: int,
+        ranks: Sequence[int],
+        uri: str,
+        differing: Sequence[str],
+        base: str,
     ) -> SavedShards:
         # Duplicates: the pool may release its buffers if the layout changes.
         fds = [os.dup(fd) for fd in self._buffers.pinned(generation, step, ranks)]
-        directory = self._scratch / f"save-{step}-{generation}"
-        job_files.make_folder(directory, self._user)
+        device = _DEVICES[self._injected.pop(0)] if self._injected[:1] and self._injected[0] in _DEVICES else ""
+        memory = [os.memfd_create(f"regroup-{name}", os.MFD_CLOEXEC) for name in ("containers", "plan")]
         self.active_savers += 1
         try:
-            shards = [{"rank": rank} for rank in ranks]
-            args = {"directory": str(directory), "shards": shards, "differing": list(differing)}
-            result = await self._run_saver(zygote, "regroup.workers.state.checkpoint:save_shards", args, fds)
+            args = {"shards": [{"rank": rank} for rank in ranks], "differing": list(differing)}
+            result = await self._run_saver(
+                zygote, "regroup.workers.state.checkpoint_plan:plan_shards", args, [*fds, *memory], memory
+            )
+            plan = await asyncio.to_thread(_read_plan, memory[1], len(ranks))
+            former = await self._write(step, lambda: self._pieces_of(base)) if base else Pieces({}, ())
+            folder = base.rstrip("/").rpartition("/")[2]
+            write = NodeWrite(uri, plan, ranks, fds, memory[0], former, folder, device)
+            pieces = await self._write(step, write.run)
         finally:
             self.active_savers -= 1
             self._buffers.release(fds)
-            for fd in fds:
+            for fd in (*fds, *memory):
                 os.close(fd)
-        try:
-            job_files.reclaim_tree(directory, self._user)
-            files = await self._write(step, lambda: fsspec_storage.upload(directory, uri))
-        finally:
-            await asyncio.to_thread(fsspec_storage.remove_local, directory)
-        return SavedShards(tuple(build(SavedFile, file) for file in files), result)
+        part = {**result, "pieces": base64.b64encode(pieces.packed()).decode(), "base": base if write.reuses else ""}
+        return SavedShards(tuple(_saved(name, pieces) for name in pieces.files), part)
 
     async def _finish(
         self, zygote: ZygoteLink, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest
     ) -> Manifest:
+        packed = await asyncio.to_thread(_merged, parts)
         directory = self._scratch / f"metadata-{manifest['step']}-{manifest['generation']}"
         job_files.make_folder(directory, self._user)
-        fd = os.memfd_create("regroup-parts", os.MFD_CLOEXEC)  # the parts of many ranks do not fit into a packet
+        fd = os.memfd_create("regroup-pieces", os.MFD_CLOEXEC)  # the pieces of many ranks do not fit into a packet
         try:
-            os.write(fd, json.dumps(list(parts)).encode())
+            fsspec_storage.write_all(fd, packed)
             args = {"directory": str(directory)}
             await self._run_saver(zygote, "regroup.workers.state.checkpoint:write_metadata", args, [fd])
             job_files.reclaim_tree(directory, self._user)
+            (directory / PIECES).write_bytes(packed)
             files = await self._write(manifest["step"], lambda: fsspec_storage.upload(directory, uri))
         finally:
             os.close(fd)
             await asyncio.to_thread(fsspec_storage.remove_local, directory)
-        complete = {**manifest, "files": [*manifest["files"], *files]}
-        await self._write(manifest["step"], lambda: _check_files(uri, complete["files"]))
-        text = json.dumps(complete, indent=1).encode()
-        await self._write(
-            manifest["step"], lambda: fsspec_storage.write_bytes(fsspec_storage.join(uri, MANIFEST), text)
-        )
+        own = {file["name"]: file for file in (*manifest["files"], *files)}  # several nodes may use the same older file
+        complete = {**manifest, "files": list(own.values())}
+        bases = {part["base"] for part in parts if part.get("base")}
+        if removed := await self._write(manifest["step"], lambda: _publish(uri, complete, bases)):
+            raise StorageError(f"{removed}, whose unchanged pieces {uri} uses, was removed meanwhile")
         return complete
+
+    def _pieces_of(self, uri: str) -> Pieces:
+        """Return the pieces of a finished checkpoint; none if it cannot be read."""
+        if self._former is None or self._former[0] != uri:
+            try:
+                found = read_pieces(uri, read_manifest(uri))
+            except StorageError:
+                return Pieces({}, ())
+            self._former = uri, found
+        return self._former[1]
 
     async def _write(self, step: int, write: Callable[[], _Result]) -> _Result:
         def report(message: str) -> None:
@@ -206,13 +233,20 @@ class CheckpointSaver:
             self._writing.discard(uri)
 
     async def _run_saver(
-        self, zygote: ZygoteLink, target: str, args: Mapping[str, Any], fds: Sequence[int]
+        self,
+        zygote: ZygoteLink,
+        target: str,
+        args: Mapping[str, Any],
+        fds: Sequence[int],
+        memory: Collection[int] = (),
     ) -> dict[str, Any]:
         """Run `target` in a saver process and return its result.
 
-        If a saver is killed, another one starts. It writes the same files and overwrites those of the first.
+        If a saver is killed, another one starts. It writes the same files, or into the same `memory`, once more.
         """
         for remaining in reversed(range(_MAX_SAVERS)):
+            for fd in memory:
+                os.ftruncate(fd, 0)
             task = (target, args)
             if self._injected:
                 task = (SAVER_FAULTS[self._injected.pop(0)], {"target": target, "args": dict(args)})
@@ -225,6 +259,45 @@ class CheckpointSaver:
         raise AssertionError("the last saver has returned or raised")
 
 
+def _read_plan(fd: int, files: int) -> PlannedShards:
+    try:
+        return unpack_plan(fsspec_storage.read_all(fd, MAX_PLAN_BYTES), files)
+    except PlanError as error:
+        raise StorageError(str(error)) from error
+
+
+def _merged(parts: Sequence[Mapping[str, Any]]) -> bytes:
+    return merge([unpack_pieces(base64.b64decode(part["pieces"])) for part in parts]).packed()
+
+
+def _saved(name: str, pieces: Pieces) -> SavedFile:
+    file = pieces.files[name]
+    sizes = [min(CHUNK_BYTES, file.size_bytes - number * CHUNK_BYTES) for number in range(len(file.crcs))]
+    return SavedFile(name, file.size_bytes, combine(file.crcs, sizes))
+
+
+def _publish(uri: str, manifest: Manifest, bases: Collection[str]) -> str:
+    """Write the manifest, if this node sees every file of it, also those that other nodes wrote.
+
+    Return a base that was removed, and then there is no manifest; else nothing.
+
+    A removal of an older checkpoint may run at the same time, started by a supervisor that did not know of this one.
+    It takes the manifest first and then looks for users of the files. So this manifest is withdrawn if that of a base
+    is gone.
+
+    Raises:
+        StorageError: a file is missing or has another size.
+    """
+    _check_files(uri, manifest["files"])
+    place = fsspec_storage.join(uri, MANIFEST)
+    fsspec_storage.write_bytes(place, json.dumps(manifest, indent=1).encode())
+    for base in bases:
+        if fsspec_storage.read_bytes(fsspec_storage.join(base, MANIFEST)) is None:
+            fsspec_storage.remove_file(place)
+            return base
+    return ""
+
+
 def _check_files(uri: str, files: Sequence[Mapping[str, Any]]) -> None:
     """Check that this node sees every file of a manifest, also those that other nodes wrote.
 
@@ -232,7 +305,7 @@ def _check_files(uri: str, files: Sequence[Mapping[str, Any]]) -> None:
         StorageError: a file is missing or has another size.
     """
     if missing := fsspec_storage.missing_files(uri, files):
-        raise fsspec_storage.StorageError(
+        raise StorageError(
             f"{len(missing)} of {len(files)} files of {uri} are missing or incomplete here, for example {missing[0]}: "
             "do all nodes share this storage?"
         )

@@ -1,0 +1,83 @@
+"""A node writes what has changed since the former checkpoint, and uses the files of the former for the rest."""
+
+import json
+import os
+import zlib
+from pathlib import Path
+
+import pytest
+
+from regroup.workers.agent.checkpoints.node_write import NodeWrite
+from regroup.workers.contract.checkpoint_manifest import Pieces
+from regroup.workers.storage.crc32 import combine
+from tests.support.inputs.node_shards import FACTS, NodeShards
+
+NOTHING = Pieces({}, ())
+SIZES = [9 << 20, 500_000, 40_000, 10]
+
+
+def write(shards: NodeShards, folder: Path, former: Pieces = NOTHING, base: str = "", device: str = "") -> NodeWrite:
+    arguments = (str(folder), shards.plan(), shards.ranks, shards.buffers(), shards.containers(), former, base, device)
+    return NodeWrite(*arguments)
+
+
+def values_in(folder: Path, pieces: Pieces) -> dict[tuple[int, str], bytes]:
+    """Return the values of all pieces as the files have them."""
+    found: dict[tuple[int, str], bytes] = {}
+    for piece in pieces.pieces:
+        content = (folder / piece.file).read_bytes()
+        found[int(piece.offset[0] > 0), piece.name] = content[piece.data_start : piece.data_start + piece.nbytes]
+    return found
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def test_a_chain_of_checkpoints_writes_only_changes(tmp_path: Path) -> None:
+    shards = NodeShards([0, 1], SIZES)
+    one, two, three = (tmp_path / f"step-{step}.gen-1" for step in (1, 2, 3))
+    first = write(shards, one).run()
+    assert values_in(one, first) == shards.values
+    shards.values[0, "w1"] = os.urandom(SIZES[1])
+    shards.values[1, "w3"] = os.urandom(SIZES[3])
+    again = write(shards, two, first, one.name)
+    second = again.run()
+    assert again.reuses and values_in(two, second) == shards.values
+    assert size_of(two) <= 0.15 * size_of(one)
+    assert {name for name in second.files if name.startswith("../")} == {
+        "../step-1.gen-1/__0_0.distcp",
+        "../step-1.gen-1/__1_0.distcp",
+    }
+    third = write(shards, three, second, two.name).run()
+    assert values_in(three, third) == shards.values
+    assert {path.name for path in three.iterdir()} == {"facts-0.json", "facts-1.json"}, "nothing has changed"
+    assert not any("step-2.gen-1/../" in name for name in third.files)
+
+
+def test_chunks_and_files_are_described_as_they_are(tmp_path: Path) -> None:
+    found = write(NodeShards([0, 1], SIZES), tmp_path / "step-1.gen-1").run()
+
+    for name, file in found.files.items():
+        content = (tmp_path / "step-1.gen-1" / name).read_bytes()
+        sizes = [min(8 << 20, len(content) - at) for at in range(0, len(content), 8 << 20)]
+        assert file.size_bytes == len(content)
+        assert combine(file.crcs, sizes) == zlib.crc32(content)
+    assert json.loads((tmp_path / "step-1.gen-1" / "facts-0.json").read_bytes()) == json.loads(FACTS)
+
+
+def test_a_state_that_trains_in_all_parts_uses_no_older_file(tmp_path: Path) -> None:
+    shards = NodeShards([0, 1], SIZES)
+    first = write(shards, tmp_path / "step-1.gen-1").run()
+    again = write(NodeShards([0, 1], SIZES), tmp_path / "step-2.gen-1", first, "step-1.gen-1")
+    assert not any(name.startswith("../") for name in again.run().files)
+    assert not again.reuses
+
+
+def test_a_full_disk_leaves_nothing_and_a_second_attempt_completes(tmp_path: Path) -> None:
+    shards = NodeShards([0, 1], SIZES)
+    attempt = write(shards, tmp_path / "step-1.gen-1", device="/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        attempt.run()
+    assert not list((tmp_path / "step-1.gen-1").glob(".*"))
+    assert values_in(tmp_path / "step-1.gen-1", attempt.run()) == shards.values

@@ -1,0 +1,1 @@
+"""Checkpoints directly between the memory of a node and durable storage."""

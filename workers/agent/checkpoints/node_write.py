@@ -1,0 +1,80 @@
+"""One node's part of a checkpoint: compare it with the former one, and write what has changed. Blocking."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from regroup.workers.agent.checkpoints.composition import compose
+from regroup.workers.agent.checkpoints.reuse import digest_of, find_unchanged, heads_of, worth_reusing
+from regroup.workers.contract.checkpoint_manifest import FileChunks, Piece, Pieces, beside
+from regroup.workers.contract.planned_shards import PlannedShards
+from regroup.workers.storage.parallel_write import ParallelWrite
+
+
+class NodeWrite:
+    """Writes the shards of some ranks. `run` may be called again after an error."""
+
+    def __init__(
+        self,
+        uri: str,
+        plan: PlannedShards,
+        ranks: Sequence[int],
+        buffers: Sequence[int],
+        containers: int,
+        former: Pieces,
+        folder: str,
+        device: str = "",
+        count: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Initialize without reading the snapshots.
+
+        Args:
+            uri: Folder of the checkpoint.
+            plan: Files of these ranks.
+            ranks: Ranks in the order of the plan.
+            buffers: Descriptors of their snapshots.
+            containers: Descriptor of the file of containers.
+            former: Pieces of the former checkpoint, which lies in `folder` beside this one.
+            folder: Name of its folder.
+            device: Device that gets the end of the largest file, for a planned fault.
+            count: Receives the number of bytes of each chunk that was written. Threads call it.
+        """
+        self.reuses = False
+        """True if files of the former checkpoint are used."""
+        self._place = uri, device, count
+        self._plan, self._ranks, self._buffers, self._containers = plan, ranks, buffers, containers
+        self._former = [replace(piece, file=beside(piece.file, folder)) for piece in former.pieces]
+        self._files = {beside(name, folder): file for name, file in former.files.items()}
+        self._write: ParallelWrite | None = None
+        self._pieces: dict[Piece, tuple[int, int, int]] = {}
+        self._kept: list[Piece] = []
+        self._digests: dict[Piece, str] = {}
+
+    def run(self) -> Pieces:
+        """Write the pieces that have changed, and return the files and pieces of these ranks.
+
+        Raises:
+            OSError, StorageError: Storage refused, or a snapshot is too short.
+        """
+        if self._write is None:
+            self._write = self._prepare()
+        missing = [piece for piece in self._pieces if piece not in self._digests]
+        written = self._write.run(lambda piece=piece: self._digest(piece) for piece in missing)
+        files = {file.name: FileChunks(file.size_bytes, file.crcs) for file in written}
+        files |= {piece.file: self._files[piece.file] for piece in self._kept}
+        new = [replace(piece, digest=self._digests[piece]) for piece in self._pieces]
+        return Pieces(files, (*new, *self._kept))
+
+    def _prepare(self) -> ParallelWrite:
+        uri, device, count = self._place
+        memory = {
+            piece: buffer for buffer, file in zip(self._buffers, self._plan.files, strict=True) for piece in file.pieces
+        }
+        heads = heads_of(memory)
+        unchanged = find_unchanged(memory, heads, self._former)
+        reused = worth_reusing(unchanged, lambda name: self._files[name].size_bytes)
+        self.reuses, self._kept = bool(reused), list(reused.values())
+        drafts, self._pieces = compose(self._plan, self._ranks, self._buffers, self._containers, heads, reused)
+        return ParallelWrite(uri, drafts, count=count, device=device)
+
+    def _digest(self, piece: Piece) -> None:
+        self._digests[piece] = digest_of(*self._pieces[piece])
