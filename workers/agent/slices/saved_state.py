@@ -1,0 +1,70 @@
+"""A saved state from which the ranks of a node restore, in the memory of nodes or in the files of a checkpoint."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from regroup.workers.state.slices.boxes import Region
+from regroup.workers.state.slices.held_state import HeldState, Holder
+
+
+class StateLostError(Exception):
+    """A holder no longer has a part of the state, or cannot be reached. Another attempt may find other holders."""
+
+
+@dataclass(frozen=True)
+class SliceRead:
+    """Bytes of a holder, and the memory that they fill."""
+
+    source: Region
+    """Bytes in the file of the holder."""
+    memory: memoryview
+    """Writable buffer of a rank."""
+    target: Region
+    """Position in `memory`. Its bytes have the same order as those of `source`."""
+
+
+class SliceReader(Protocol):
+    """Reads bytes of holders on other nodes or in storage."""
+
+    async def read(self, holder: Holder, reads: Sequence[SliceRead]) -> None:
+        """Read parts of one holder and verify them. Several calls run at once.
+
+        The parts of one call have at most `restore_transfers.BATCH_BYTES`.
+
+        Raises:
+            StateLostError: The bytes cannot be read from this holder. The message names the place.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """What is held where, and how to read it."""
+
+    held: HeldState
+    world_size: int
+    """Number of ranks that wrote the state."""
+    layout_hash: str
+    facts: Mapping[int, Mapping[str, Any]]
+    """Rank that wrote the state → its small facts: of rank 0, and of each rank of this node if the ranks are as many
+    as before."""
+    reader: SliceReader
+    near: Mapping[Holder, memoryview]
+    """Holders on this node, with their readable bytes."""
+
+    def catalog(self, rank: int, world_size: int) -> dict[str, Any]:
+        """Return what a rank learns before it asks for its parts.
+
+        The small facts are those of the same rank if the number of ranks is the same, otherwise those of rank 0 without
+        its random state.
+        """
+        facts = dict(self.facts[rank if world_size == self.world_size else 0])
+        if world_size != self.world_size:
+            facts.pop("random", None)
+        return {
+            "tensors": self.held.tensors(),
+            "facts": facts,
+            "world_size": self.world_size,
+            "layout_hash": self.layout_hash,
+        }
