@@ -1,5 +1,6 @@
 """Copies of boxes between memory files, without a loop in Python over their rows."""
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -31,7 +32,7 @@ def copy_region(source: memoryview, out_of: Region, target: memoryview, into: Re
     bounds = sorted({*_bounds(out_of), *_bounds(into)})
     strides = [_strides(region, bounds) for region in (out_of, into)]
     width = math.gcd(8, bounds[0], out_of.offset, into.offset, *strides[0], *strides[1])
-    shape = [after // before for before, after in reversed(list(zip(bounds, bounds[1:], strict=False)))]
+    shape = [after // before for before, after in reversed(list(itertools.pairwise(bounds)))]
     shape.append(bounds[0] // width)
     item = np.dtype(f"u{width}")
     views = [

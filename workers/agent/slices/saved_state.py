@@ -9,7 +9,7 @@ from regroup.workers.state.slices.held_state import HeldState, Holder
 
 
 class StateLostError(Exception):
-    """A holder no longer has a part of the state, or cannot be reached. Another attempt may find other holders."""
+    """A part of the state was held, but can no longer be read. Another attempt may find another source."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class SliceReader(Protocol):
     async def read(self, holder: Holder, reads: Sequence[SliceRead]) -> None:
         """Read parts of one holder and verify them. Several calls run at once.
 
-        The parts of one call have at most `restore_transfers.BATCH_BYTES`.
+        A call has all that is read from this holder. The reader moves it in chunks and bounds the memory that it uses.
 
         Raises:
-            StateLostError: The bytes cannot be read from this holder. The message names the place.
+            StateLostError: Neither this holder nor another one with the same bytes delivers them. The message names it.
         """
         ...
 

@@ -8,6 +8,9 @@ from typing import Any
 
 from regroup.workers.state.slices.boxes import Box
 
+Form = tuple[str, int, tuple[int, ...]]
+"""Type, bytes of one value, and global shape of a tensor."""
+
 
 @dataclass(frozen=True)
 class TensorBox:
@@ -19,6 +22,11 @@ class TensorBox:
     """Bytes of one value."""
     global_shape: tuple[int, ...]
     box: Box
+
+    @property
+    def form(self) -> Form:
+        """What all boxes of the tensor have in common."""
+        return self.dtype, self.item_bytes, self.global_shape
 
     @property
     def size_bytes(self) -> int:
@@ -93,6 +101,8 @@ class BoxTable:
         if any(not 0 <= number < len(self.boxes) for number in set(self.numbers)) or min(self.starts, default=0) < 0:
             raise ValueError("the table of boxes is damaged: a tensor has no box or a position below 0")
         for box in self.boxes:
+            if not len(box.box.offset) == len(box.box.shape) == len(box.global_shape):
+                raise ValueError(f"the table of boxes is damaged: {box} has parts with different dimensions")
             dimensions = zip(box.box.offset, box.box.shape, box.global_shape, strict=True)
             if box.item_bytes < 1 or any(at < 0 or n < 0 or at + n > whole for at, n, whole in dimensions):
                 raise ValueError(f"the table of boxes is damaged: {box} is not a part of its tensor")
@@ -103,13 +113,17 @@ def packed(data: Mapping[str, Any]) -> bytes:
     return zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
 
 
-def unpacked(data: bytes) -> dict[str, Any]:
+def unpacked(data: bytes, most_bytes: int = 1 << 32) -> dict[str, Any]:
     """Return the plain data in compressed JSON.
 
     Raises:
-        ValueError: The data is damaged.
+        ValueError: The data is damaged, or has more than `most_bytes` without compression.
     """
+    unpacker = zlib.decompressobj()
     try:
-        return json.loads(zlib.decompress(data))
+        text = unpacker.decompress(data, most_bytes)
     except zlib.error as error:
         raise ValueError(f"the data is not compressed JSON: {error}") from error
+    if unpacker.unconsumed_tail:
+        raise ValueError(f"compressed JSON has more than {most_bytes} bytes")
+    return json.loads(text)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regroup.workers.state.slices.box_index import BoxIndex
-from regroup.workers.state.slices.box_table import BoxTable, TensorBox
+from regroup.workers.state.slices.box_table import BoxTable, Form, TensorBox
 from regroup.workers.state.slices.boxes import Box
 from regroup.workers.state.slices.tensor_groups import Signature, TensorGroups
 
@@ -40,7 +40,7 @@ class HeldState:
         self._tables_at: dict[Holder, list[int]] = {}
         for number, holder in enumerate(self.holders):
             self._tables_at.setdefault(holder, []).append(number)
-        self._indexes: dict[tuple[Signature, tuple[str, int, tuple[int, ...]]], BoxIndex] = {}
+        self._indexes: dict[tuple[Signature, Form], BoxIndex] = {}
 
     @classmethod
     def of(cls, boxes: Iterable[HeldBox]) -> "HeldState":
@@ -62,26 +62,22 @@ class HeldState:
             found |= {name: forms[number] for name, number in zip(table.names, table.numbers, strict=True)}
         return found
 
-    def index(self, signature: Signature, wanted: TensorBox) -> BoxIndex:
-        """Return the boxes of tensors of this form, of all holders. The owners are numbers of tables."""
-        key = signature, _form(wanted)
-        if (found := self._indexes.get(key)) is None:
-            found = self._indexes[key] = self._index(self.groups.tables_of(signature), wanted)
+    def index(self, signature: Signature, form: Form) -> BoxIndex:
+        """Return the boxes of tensors with this signature and form, of all holders. Owners are numbers of tables."""
+        if (found := self._indexes.get((signature, form))) is None:
+            places = self.groups.tables_of(signature)
+            found = self._indexes[signature, form] = self._index(places, form)
         return found
 
-    def index_at(self, holders: Collection[Holder], signature: Signature, wanted: TensorBox) -> BoxIndex:
-        """Return the boxes of tensors of this form that these holders have."""
+    def index_at(self, holders: Collection[Holder], signature: Signature, form: Form) -> BoxIndex:
+        """Return the boxes of tensors with this signature and form that these holders have."""
         tables = sorted(table for holder in set(holders) for table in self._tables_at.get(holder, ()))
-        return self._index(self.groups.tables_among(tables, signature), wanted)
+        return self._index(self.groups.tables_among(tables, signature), form)
 
-    def _index(self, places: Iterable[tuple[int, int]], wanted: TensorBox) -> BoxIndex:
+    def _index(self, places: Iterable[tuple[int, int]], form: Form) -> BoxIndex:
         owners: dict[Box, list[int]] = {}
         for table, number in places:
             box = self.tables[table].boxes[number]
-            if (box.dtype, box.item_bytes, box.global_shape) == _form(wanted):
+            if box.form == form:
                 owners.setdefault(box.box, []).append(table)
         return BoxIndex(owners)
-
-
-def _form(box: TensorBox) -> tuple[str, int, tuple[int, ...]]:
-    return box.dtype, box.item_bytes, box.global_shape

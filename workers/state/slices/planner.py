@@ -1,15 +1,15 @@
 """Decide which bytes a node fetches, from which holders. Pure: values in, decisions out.
 
-Each byte that the ranks of a node need and that the node does not hold is fetched once. Nothing else is fetched. Tensors
-that lie in the same boxes share a plan, so the work grows with the ranks and with the forms of tensors, not with
-their product with the layers of a model.
+Each byte that the ranks of a node need and that the node does not hold is fetched once. Nothing else is fetched.
+Tensors that lie in the same boxes share a plan, so the work grows with the ranks and with the forms of tensors, not
+with the layers of a model.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from heapq import nsmallest
 
 from regroup.workers.state.slices.box_index import BoxIndex
-from regroup.workers.state.slices.box_table import BoxTable, TensorBox
+from regroup.workers.state.slices.box_table import BoxTable, Form, TensorBox
 from regroup.workers.state.slices.boxes import Box, region_of
 from regroup.workers.state.slices.held_state import HeldState, Holder
 from regroup.workers.state.slices.tensor_groups import Signature, TensorGroups
@@ -70,21 +70,24 @@ class _Planner:
             for (held, wanted), names in together.items()
             for places in [groups.tables_of(wanted)]
         ]
-        return TransferPlan(self._held, self._needed, plans, self._load)
+        return TransferPlan(self._held, self._needed, groups, plans, self._load)
 
     def _plan_group(self, names: Sequence[str], held: Signature, needed: Sequence[tuple[int, TensorBox]]) -> GroupPlan:
         plan = GroupPlan(names)
-        given: dict[tuple[str, tuple[int, ...]], list[tuple[int, Box]]] = {}
+        given: dict[Form, list[tuple[int, Box]]] = {}
+        near: dict[Form, BoxIndex] = {}
         for rank, wanted in needed:
-            near = self._held.index_at(self._near, held, wanted) if self._near else BoxIndex({})
-            found, rest = near.cover([wanted.box])
+            if wanted.form not in near:
+                near[wanted.form] = self._held.index_at(self._near, held, wanted.form)
+            found, rest = near[wanted.form].cover([wanted.box])
             for common, whole, tables in found:
-                plan.copied.append(_part(common, whole, wanted, rank, tables[:1]))
-            earlier = given.setdefault((wanted.dtype, wanted.global_shape), [])
+                chunks = common.split(self._chunk_bytes // wanted.item_bytes)
+                plan.copied += [_part(chunk, whole, wanted, rank, tables[:1]) for chunk in chunks]
+            earlier = given.setdefault(wanted.form, [])
             rest = _pass_on(plan, wanted, rank, rest, earlier)
             earlier.append((rank, wanted.box))
             plan.missing_bytes += sum(box.size for box in rest) * wanted.item_bytes
-            found, rest = self._held.index(held, wanted).cover(rest)
+            found, rest = self._held.index(held, wanted.form).cover(rest)
             if missing := sum(box.size for box in rest):
                 raise StateError(
                     f"the available shards lack {missing} of {wanted.box.size} values of {names[0]!r} for rank {rank}"
@@ -96,7 +99,7 @@ class _Planner:
     def _fetch(
         self, plan: GroupPlan, common: Box, whole: Box, wanted: TensorBox, rank: int, tables: Sequence[int]
     ) -> None:
-        """Fetch a part in chunks. The chunks, and the tensors of the group, take turns among the tables that have it."""
+        """Fetch a part in chunks. Chunks and tensors of the group take turns among the tables that have it."""
         first = self._node_number % len(tables)
         turned = [*tables[first:], *tables[:first]]
         for chunk in common.split(self._chunk_bytes // wanted.item_bytes):

@@ -7,7 +7,7 @@ from functools import cached_property
 from regroup.workers.state.slices.box_table import BoxTable
 
 Signature = tuple[tuple[int, int], ...]
-"""For each column set that has the tensor: its number, and the position of the tensor's box in the tables of the set."""
+"""For each column set that has the tensor: its number, and the position of the box in each table of the set."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,7 @@ class TensorGroups:
         for number, table in enumerate(tables):
             columns.setdefault((table.names, table.numbers), []).append(number)
         self.sets = [ColumnSet(names, tuple(numbers)) for (names, _), numbers in columns.items()]
-        found: dict[str, list[tuple[int, int]]] = {}
-        for number, (names, boxes) in enumerate(columns):
-            for name, box in zip(names, boxes, strict=True):
-                found.setdefault(name, []).append((number, box))
-        self.signatures: Mapping[str, Signature] = {name: tuple(places) for name, places in found.items()}
+        self.signatures: Mapping[str, Signature] = _signatures(list(columns))
         """Name → signature."""
 
     def tables_of(self, signature: Signature) -> list[tuple[int, int]]:
@@ -57,3 +53,15 @@ class TensorGroups:
     @cached_property
     def _set_of(self) -> dict[int, int]:
         return {table: number for number, columns in enumerate(self.sets) for table in columns.tables}
+
+
+def _signatures(columns: Sequence[tuple[tuple[str, ...], tuple[int, ...]]]) -> Mapping[str, Signature]:
+    if len(columns) == 1:  # the common case, and most of the work of a plan: equal signatures are one object
+        names, boxes = columns[0]
+        shared: dict[int, Signature] = {box: ((0, box),) for box in set(boxes)}
+        return dict(zip(names, map(shared.__getitem__, boxes), strict=True))
+    found: dict[str, list[tuple[int, int]]] = {}
+    for number, (names, boxes) in enumerate(columns):
+        for name, box in zip(names, boxes, strict=True):
+            found.setdefault(name, []).append((number, box))
+    return {name: tuple(places) for name, places in found.items()}

@@ -71,20 +71,26 @@ class TransferPlan:
     """The transfers of one node. Execute `copies` and `fetches` in any order, then `passes`."""
 
     def __init__(
-        self, held: HeldState, needed: Mapping[int, BoxTable], groups: Sequence[GroupPlan], load: Mapping[int, int]
+        self,
+        held: HeldState,
+        needed: Mapping[int, BoxTable],
+        needed_groups: TensorGroups,
+        groups: Sequence[GroupPlan],
+        load: Mapping[int, int],
     ) -> None:
         """Initialize the plan.
 
         Args:
             held: state from which it takes bytes.
             needed: rank → what it needs, with positions in its buffer.
+            needed_groups: groups of the tables in `needed`.
             groups: parts by group of tensors.
             load: table → bytes that are fetched from its holder.
         """
         self._held, self._groups = held, groups
         self._ranks = {rank: number for number, rank in enumerate(needed)}
         self._needed = list(needed.values())
-        self._needed_groups = TensorGroups(self._needed)
+        self._needed_groups = needed_groups
         self._load = load
 
     @property
@@ -96,6 +102,12 @@ class TransferPlan:
     def minimum_bytes(self) -> int:
         """Bytes that the ranks of the node need, each counted once, and that the node does not hold."""
         return sum(group.missing_bytes * len(group.names) for group in self._groups)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that are copied within the node."""
+        parts = ((group, part) for group in self._groups for part in (*group.copied, *group.passed_on))
+        return sum(part.source.size_bytes * len(group.names) for group, part in parts)
 
     @property
     def bytes_by_holder(self) -> Mapping[Holder, int]:
