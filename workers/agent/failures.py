@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from regroup.workers.agent.exec_sessions import ExecRefused
 from regroup.workers.agent.job_host import StaleGeneration
-from regroup.workers.agent.snapshots.shard_transfer import NoMemoryError, TransferError
+from regroup.workers.agent.transfer.shard_store import NoMemoryError, TransferError
 from regroup.workers.contract.agent_api import AgentFailedError
 from regroup.workers.contract.agent_records import AgentErrorKind, AgentFailure
 from regroup.workers.contract.error_classes import DataError

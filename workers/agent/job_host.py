@@ -25,6 +25,7 @@ from regroup.workers.agent.ranks.rank_lease import RankLease
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool, LentBuffers
 from regroup.workers.agent.snapshots.mirroring import Mirroring
 from regroup.workers.agent.snapshots.shard_check import ShardCheck
+from regroup.workers.agent.transfer.transfer_faults import TRANSFER_FAULTS
 from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import Manifest, TransferAddress
@@ -86,7 +87,7 @@ class JobHost:
         """Number of refused calls of older generations."""
         check = ShardCheck()
         self.buffers = BufferPool(BUFFERS_PER_RANK + (BUFFERS_FOR_MIRRORS if config.mirror else 0), check)
-        self.mirroring = Mirroring(config, self.buffers, check)
+        self.mirroring = Mirroring(config, self.buffers, check, self.note)
         self.scratch = scratch_dir.path_of(config.job_id, config.node_id)
         self.redactor = Redactor(secrets_on_node(config))
         """Removes the secrets of this node from everything that leaves it."""
@@ -341,6 +342,9 @@ class JobHost:
             case do if do in SAVER_FAULTS:
                 self.checkpoints.inject_next(do)
                 return
+            case do if do in TRANSFER_FAULTS:
+                self.mirroring.transfers.faults.plan(do)
+                return
             case other:
                 raise AssertionError(f"unknown fault {other!r}")
         if victim is not None:
@@ -366,7 +370,7 @@ class JobHost:
 
     async def _decide_fault(self, due: FaultDue) -> bool:
         is_approved = await self._authorize_fault(due)
-        if is_approved and (due.do in SAVER_FAULTS or due.do in ("kill_zygote", "kill_agent")):
+        if is_approved and due.do in (*SAVER_FAULTS, *TRANSFER_FAULTS, "kill_zygote", "kill_agent"):
             self.inject_fault(due.do)
         return is_approved
 

@@ -1,5 +1,5 @@
 """A cable between two network namespaces. Tests cut it, also in one direction or between two machines only, lose or
-delay packets, or stall TCP.
+delay packets, limit its rate, or stall TCP.
 
 A process carries frames between two tap devices, so it needs no queueing discipline of the kernel. It needs root and
 /dev/net/tun. As a program: `network_link.py SEED NETNS DEVICE NETNS DEVICE`. It reads orders as lines of JSON from
@@ -24,6 +24,8 @@ _TUNSETIFF, _TAP, _NO_HEADER = 0x400454CA, 0x0002, 0x1000
 _NEW_NETWORK = 0x40000000
 _FRAME_BYTES = 1 << 16
 _IPV4, _TCP = b"\x08\x00", 6
+_QUEUE_S = 0.1
+"""Longest time that a frame waits for a link with a rate."""
 _MTU = 60000
 """Few large frames: each costs a cycle of a Python loop."""
 
@@ -46,9 +48,13 @@ class Wire:
         """Stop carrying frames in the named directions, `out` or `back`; in both by default."""
         self._order({name: {"loss": 1.0, "delay_s": 0.0} for name in directions or ("out", "back")})
 
-    def worsen(self, *, loss: float = 0.0, delay_s: float = 0.0) -> None:
-        """Lose this share of all frames in both directions, and delay the others by `delay_s` each way."""
-        self._order({name: {"loss": loss, "delay_s": delay_s} for name in ("out", "back")})
+    def worsen(self, *, loss: float = 0.0, delay_s: float = 0.0, bytes_per_s: float = 0.0) -> None:
+        """Lose this share of all frames in both directions, and delay the others by `delay_s` each way.
+
+        With `bytes_per_s`, each direction carries no more, and frames wait in a queue of limited length.
+        """
+        state = {"loss": loss, "delay_s": delay_s, "bytes_per_s": bytes_per_s}
+        self._order(dict.fromkeys(("out", "back"), state))
 
     def cut_streams(self) -> None:
         """Lose all TCP frames, carry everything else: the effect of a connection that waits to retransmit."""
@@ -92,7 +98,7 @@ def _carry(seed: int, one: int, other: int) -> None:
     other_end, direction_of = {one: other, other: one}, {one: "out", other: "back"}
     state: dict[str, dict[str, Any]] = {name: {"loss": 0.0, "delay_s": 0.0} for name in ("out", "back")}
     waiting: list[tuple[float, int, int, bytes]] = []
-    count = 0
+    count, free_s = 0, {one: 0.0, other: 0.0}
     print("ready", flush=True)
     while True:
         wait_s = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
@@ -107,8 +113,13 @@ def _carry(seed: int, one: int, other: int) -> None:
             frame, now_is = os.read(source, _FRAME_BYTES), state[direction_of[source]]
             if (loss := _loss(frame, now_is)) and draw.random() < loss:
                 continue
+            sent_s = max(time.monotonic(), free_s[source])
+            if rate := now_is.get("bytes_per_s", 0.0):
+                if sent_s - time.monotonic() > _QUEUE_S:
+                    continue  # the queue of the slow link is full: a frame is lost
+                free_s[source] = sent_s = sent_s + len(frame) / rate
             count += 1
-            heapq.heappush(waiting, (time.monotonic() + now_is["delay_s"], count, other_end[source], frame))
+            heapq.heappush(waiting, (sent_s + now_is["delay_s"], count, other_end[source], frame))
         while waiting and waiting[0][0] <= time.monotonic():
             _, _, sink, frame = heapq.heappop(waiting)
             try:

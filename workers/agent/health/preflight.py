@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regroup.workers.agent.snapshots import shard_transfer
-from regroup.workers.agent.snapshots.shard_transfer import TransferError
+from regroup.workers.agent.transfer import echo
+from regroup.workers.agent.transfer.shard_store import TransferError
 from regroup.workers.contract.agent_records import PreflightPeer, PreflightReport, PreflightRequest
 from regroup.workers.os import node_facts, nvml
 from regroup.workers.zygote.client import TaskFailed, ZygoteDied, ZygoteLink
@@ -117,7 +117,7 @@ async def _check_link(peer: PreflightPeer) -> _Findings:
     findings, started, reason = _Findings(), time.monotonic(), ""
     for _ in range(_TRIES):
         try:
-            await shard_transfer.echo(peer.address)
+            await echo.echo(peer.address)
             break
         except TransferError as error:
             reason = str(error)

@@ -15,7 +15,7 @@ from typing import Any
 from regroup.workers.agent.ranks.activity import ActivityMonitor, RunningRank
 from regroup.workers.agent.ranks.rank_lease import RankLease
 from regroup.workers.agent.snapshots.buffer_pool import LentBuffers
-from regroup.workers.agent.snapshots.shard_transfer import TransferError
+from regroup.workers.agent.transfer.shard_store import TransferError
 from regroup.workers.contract.messages import (
     AgentRequest,
     Buffers,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool, new_buffer
 from regroup.workers.agent.snapshots.shard_check import ShardCheck
-from regroup.workers.agent.snapshots.shard_transfer import ShardKey
+from regroup.workers.agent.transfer.shard_store import ShardKey
 from regroup.workers.contract.messages import HeldShard
 from regroup.workers.os import node_facts
 from regroup.workers.state.shard_buffer import ShardHeader

@@ -2,28 +2,45 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from regroup.workers.agent.snapshots import shard_transfer
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.agent.snapshots.mirror_store import MirrorStore
 from regroup.workers.agent.snapshots.shard_check import ShardCheck
-from regroup.workers.agent.snapshots.shard_transfer import ShardKey, ShardServer, TransferError
+from regroup.workers.agent.transfer.engine import TransferEngine
+from regroup.workers.agent.transfer.shard_store import ShardKey, TransferError
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import MirrorSent, TransferAddress
 from regroup.workers.contract.messages import Restore
 from regroup.workers.os import node_facts
 from regroup.workers.state.shard_buffer import Pin
 
+Note: TypeAlias = Callable[[str, dict[str, Any]], None]
+
 
 class Mirroring:
     """Sends and fetches shards. The port opens at the first call of `address`, so a job without mirrors opens none."""
 
-    def __init__(self, config: AgentConfig, own: BufferPool, check: ShardCheck | None = None) -> None:
+    def __init__(
+        self,
+        config: AgentConfig,
+        own: BufferPool,
+        check: ShardCheck | None = None,
+        note: Note = lambda kind, data: None,
+    ) -> None:
+        """Initialize without any mirrored shard.
+
+        Args:
+            config: configuration of the agent.
+            own: buffers of this node's ranks.
+            check: memory of what was verified on this node.
+            note: emits an event for people.
+        """
         self.store = MirrorStore(own, check)
-        self._config, self._buffers = config, own
-        self._server: ShardServer | None = None
-        self._opening = asyncio.Lock()
+        self._config, self._buffers, self._note = config, own, note
+        self.transfers = TransferEngine(self.store, self._note_trouble)
+        self._address: TransferAddress | None = None
 
     async def address(self) -> TransferAddress:
         """Return the address at which other agents of the job reach this one.
@@ -31,12 +48,11 @@ class Mirroring:
         Raises:
             OSError: no port is free.
         """
-        async with self._opening:
-            if self._server is None:
-                first, last = self._config.port_first, self._config.port_last
-                listener = node_facts.bind_listener(self._config.address, range(first, last + 1) if last else None)
-                self._server = ShardServer(self._config.address, listener, self.store)
-        return self._server.address
+        if self._address is None:
+            first, last = self._config.port_first, self._config.port_last
+            listener = node_facts.bind_listener(self._config.address, range(first, last + 1) if last else None)
+            self._address = self.transfers.open(self._config.address, listener)
+        return self._address
 
     async def send(
         self, generation: int, step: int, ranks: Sequence[int], to: TransferAddress, bytes_per_s: float | None
@@ -54,7 +70,7 @@ class Mirroring:
             if found is None or found[0] != fd:
                 raise LookupError(f"rank {rank} released generation {generation}, step {step} during its transfer")
             key = ShardKey(rank, generation, step)
-            sent_bytes, duration_s = await shard_transfer.put(to, key, fd, found[1], bytes_per_s)
+            sent_bytes, duration_s = await self.transfers.put(to, key, fd, found[1], bytes_per_s)
             size_bytes, seconds = size_bytes + sent_bytes, seconds + duration_s
         return MirrorSent(size_bytes, seconds)
 
@@ -75,7 +91,7 @@ class Mirroring:
 
         async def fetch_one(rank: int, address: TransferAddress) -> None:
             key = ShardKey(rank, restore.generation, restore.step)
-            fd, size_bytes = await shard_transfer.get(address, key, self.store.allocate)
+            fd, size_bytes = await self.transfers.get([address], key, self.store.allocate)
             if restore.world_size:
                 self._buffers.add_source_shard(rank, key.generation, key.step, fd, size_bytes)
             else:
@@ -117,6 +133,9 @@ class Mirroring:
         self._buffers.release_mirrored(generation, step)
         self.store.retain(generation, step)
 
+    def _note_trouble(self, reason: str) -> None:
+        self._note("transfer_repeated", {"message": reason, "node": self._config.node_name})
+
     def _install_mirrored(self, key: ShardKey) -> bool:
         if self._buffers.find(key.rank, key.generation, key.step) is not None or (shard := self.store.pop(key)) is None:
             return False
@@ -125,6 +144,5 @@ class Mirroring:
 
     async def close(self) -> None:
         """Release all mirrored shards and close the port."""
-        if self._server is not None:
-            await self._server.close()
+        await self.transfers.close()
         self.store.close()

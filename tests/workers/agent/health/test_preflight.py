@@ -13,10 +13,8 @@ import pytest
 
 from regroup.workers.agent.health import preflight
 from regroup.workers.agent.health.preflight import Preflight
-from regroup.workers.agent.snapshots import shard_transfer
-from regroup.workers.agent.snapshots.buffer_pool import BufferPool
-from regroup.workers.agent.snapshots.mirror_store import MirrorStore
-from regroup.workers.agent.snapshots.shard_transfer import ShardServer, TransferError
+from regroup.workers.agent.transfer import echo
+from regroup.workers.agent.transfer.shard_store import TransferError
 from regroup.workers.contract.agent_records import PreflightPeer, PreflightRequest, TransferAddress
 from regroup.workers.environment.process_env import zygote_environment
 from regroup.workers.os import node_facts, nvml
@@ -24,6 +22,7 @@ from regroup.workers.os.node_facts import bind_listener
 from regroup.workers.zygote.client import ZygoteLink
 from tests.support.machines.small_disk import needs_root, small_disk
 from tests.workers.agent.test_job_host import config
+from tests.workers.agent.transfer.held_shards import Agent, agents
 
 FAULTY_CHECK = """
 import torch
@@ -49,17 +48,16 @@ async def zygote(tmp_path: Path) -> AsyncIterator[ZygoteLink]:
 
 
 @pytest.fixture
-async def peer() -> AsyncIterator[ShardServer]:
-    served = ShardServer("127.0.0.1", bind_listener("127.0.0.1", None), MirrorStore(BufferPool()))
-    yield served
-    await served.close()
+async def peer() -> AsyncIterator[Agent]:
+    async with agents() as (served,):
+        yield served
 
 
 def request_for(**fields: Any) -> PreflightRequest:
     return replace(PreflightRequest("cpu", (), 0, time.time()), **fields)
 
 
-async def test_a_healthy_node_passes_quickly(zygote: ZygoteLink, peer: ShardServer, tmp_path: Path) -> None:
+async def test_a_healthy_node_passes_quickly(zygote: ZygoteLink, peer: Agent, tmp_path: Path) -> None:
     reached = tuple(PreflightPeer(name, name, peer.address) for name in ("n1", "n2"))
     found = await Preflight().check_job(zygote, tmp_path, request_for(peers=reached, memory_bytes=1 << 20))
     assert (found.failed, found.unreached, found.notes) == ((), (), ()) and found.seconds < 3
@@ -111,12 +109,12 @@ async def test_a_full_disk_is_found(zygote: ZygoteLink, tmp_path: Path) -> None:
     assert found.failed == (("scratch", f"cannot write 64 MiB to {tmp_path}/disk: No space left on device"),)
 
 
-async def test_a_broken_link_is_reported_with_the_peer(zygote: ZygoteLink, peer: ShardServer, tmp_path: Path) -> None:
-    await shard_transfer.echo(peer.address)
+async def test_a_broken_link_is_reported_with_the_peer(zygote: ZygoteLink, peer: Agent, tmp_path: Path) -> None:
+    await echo.echo(peer.address)
     with pytest.raises(TransferError, match="invalid proof"):
-        await shard_transfer.echo(TransferAddress(peer.address.host, peer.address.port, "0" * 32))
-    gone = ShardServer("127.0.0.1", bind_listener("127.0.0.1", None), MirrorStore(BufferPool()))
-    await gone.close()
+        await echo.echo(TransferAddress(peer.address.host, peer.address.port, "0" * 32))
+    async with agents() as (gone,):
+        pass
     peers = tuple(PreflightPeer(name[0], name, found.address) for name, found in (("gone", gone), ("there", peer)))
     found = await Preflight().check_job(zygote, tmp_path, request_for(peers=peers))
     ((node, message),) = found.unreached
@@ -125,18 +123,18 @@ async def test_a_broken_link_is_reported_with_the_peer(zygote: ZygoteLink, peer:
 
 
 async def test_a_link_that_fails_once_is_tried_again(
-    zygote: ZygoteLink, peer: ShardServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    zygote: ZygoteLink, peer: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late: list[TransferAddress] = []
-    echo = shard_transfer.echo
+    real_echo = echo.echo
 
     async def first_late(address: TransferAddress) -> None:
         if not late:
             late.append(address)
             raise TransferError("no echo within 3 s")
-        await echo(address)
+        await real_echo(address)
 
-    monkeypatch.setattr(shard_transfer, "echo", first_late)
+    monkeypatch.setattr(echo, "echo", first_late)
     peers = (PreflightPeer("n1", "n1", peer.address),)
     found = await Preflight().check_job(zygote, tmp_path, request_for(peers=peers))
     assert late and found.unreached == ()
@@ -146,7 +144,7 @@ async def test_a_silent_peer_times_out() -> None:
     with bind_listener("127.0.0.1", None) as silent:
         started = time.monotonic()
         with pytest.raises(TransferError, match="no echo from"):
-            await shard_transfer.echo(TransferAddress("127.0.0.1", silent.getsockname()[1], ""))
+            await echo.echo(TransferAddress("127.0.0.1", silent.getsockname()[1], ""))
         assert time.monotonic() - started < 4
 
 

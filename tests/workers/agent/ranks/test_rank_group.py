@@ -12,7 +12,7 @@ import pytest
 from regroup.workers.agent.ranks.rank_group import LocalRank, RankGroup
 from regroup.workers.agent.ranks.rank_lease import RankLease
 from regroup.workers.agent.snapshots.buffer_pool import LentBuffers
-from regroup.workers.agent.snapshots.shard_transfer import TransferError
+from regroup.workers.agent.transfer.shard_store import TransferError
 from regroup.workers.contract.messages import Buffers, BuffersRequest, Done, Joined, StepRow, decode, encode, to_json
 from regroup.workers.contract.progress_page import ProgressPage, new_page
 from regroup.workers.environment.redaction import Redactor

@@ -9,8 +9,9 @@ import pytest
 
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
 from regroup.workers.agent.snapshots.mirroring import Mirroring
-from regroup.workers.agent.snapshots.shard_transfer import NoMemoryError, TransferAddress, TransferError
+from regroup.workers.agent.transfer.shard_store import NoMemoryError, TransferError
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import TransferAddress
 from regroup.workers.contract.messages import BuffersRequest, Restore
 from regroup.workers.os import node_facts
 from regroup.workers.state.buffer_layout import BufferLayout, Entry

@@ -1,0 +1,113 @@
+"""The sending side of a transfer: the chunks of one shard that its peer requests."""
+
+import mmap
+import os
+from collections.abc import Sequence
+
+from regroup.workers.agent.transfer import chunk_format, region_copy
+from regroup.workers.agent.transfer.chunk_format import MOST_CHUNK_BYTES, Kind
+from regroup.workers.agent.transfer.connection import Connection
+from regroup.workers.agent.transfer.priorities import Pace
+from regroup.workers.agent.transfer.shard_store import ShardKey, TransferError
+from regroup.workers.agent.transfer.transfer_faults import TransferFaults
+from regroup.workers.state.checksum import checksum
+from regroup.workers.state.shard_buffer import BufferState, ShardBuffer, ShardHeader
+from regroup.workers.state.slices.boxes import Region
+
+
+class ShardSource:
+    """The memory of a shard, open for reading. It takes over the descriptor.
+
+    A rank may overwrite the shard at any time. It invalidates the header first. So bytes are those of the shard if the
+    header has not changed after their checksum was computed.
+    """
+
+    def __init__(self, fd: int, key: ShardKey) -> None:
+        """Open a shard.
+
+        Raises:
+            TransferError: the descriptor has no complete shard of this rank and set.
+        """
+        self._fd, self.file_bytes = fd, os.fstat(fd).st_size
+        self._buffer = ShardBuffer(os.dup(fd))
+        self._header = self._buffer.header()
+        found = ShardKey(self._header.rank, self._header.generation, self._header.step)
+        if self._header.state is not BufferState.COMPLETE or found != key:
+            self._buffer.close()
+            os.close(fd)
+            raise TransferError(f"expected the shard of {key}, found another shard: {found}")
+        self._memory = mmap.mmap(fd, self.file_bytes, prot=mmap.PROT_READ)
+        self._view = memoryview(self._memory)
+        self._packed = bytearray()
+
+    def close(self) -> None:
+        """Release the memory."""
+        self._view.release()
+        self._memory.close()
+        self._buffer.close()
+        os.close(self._fd)
+
+    @property
+    def is_present(self) -> bool:
+        """True while no rank has begun to overwrite the shard."""
+        return _identity(self._buffer.header()) == _identity(self._header)
+
+    def send_chunk(
+        self, connection: Connection, regions: Sequence[Region], faults: TransferFaults | None = None
+    ) -> None:
+        """Send the bytes of these regions with their checksum. A single run is sent without a copy.
+
+        Raises:
+            ValueError: the regions are not within the shard, or have too many bytes.
+        """
+        nbytes = sum(region.size_bytes for region in regions)
+        if nbytes > MOST_CHUNK_BYTES or any(region.end > self.file_bytes for region in regions):
+            raise ValueError(f"a request for {nbytes} bytes is not within a shard of {self.file_bytes} bytes")
+        is_damaged = faults is not None and faults.pop_damage()
+        if len(regions) == 1 and not regions[0].counts and not is_damaged:
+            run = regions[0]
+            with self._view[run.offset : run.end] as content:
+                crc32 = checksum(content)
+            if self._send_head(connection, crc32, nbytes, faults):
+                connection.send_file(self._fd, run.offset, nbytes)
+            return
+        if len(self._packed) < nbytes:
+            self._packed = bytearray(nbytes)
+        with memoryview(self._packed)[:nbytes] as packed:
+            region_copy.gather(self._view, regions, packed)
+            crc32 = checksum(packed)
+            if is_damaged:
+                packed[nbytes // 2] ^= 1
+            if self._send_head(connection, crc32, nbytes, faults):
+                connection.send(packed)
+
+    def _send_head(self, connection: Connection, crc32: int, nbytes: int, faults: TransferFaults | None) -> bool:
+        """Send the checksum of a chunk; return False if the shard is not present any more, so no chunk follows."""
+        if not self.is_present:
+            chunk_format.send_reply(connection, Kind.END)
+            return False
+        chunk_format.send_reply(connection, Kind.CHUNK, crc32, nbytes)
+        if faults is not None:
+            faults.end_process()
+        return True
+
+
+def _identity(header: ShardHeader) -> tuple[BufferState, int, int, int]:
+    return header.state, header.generation, header.step, header.crc32
+
+
+def serve_chunks(connection: Connection, source: ShardSource, pace: Pace, faults: TransferFaults | None = None) -> None:
+    """Send the chunks that the peer requests until it ends the transfer.
+
+    Raises:
+        ValueError: the peer sent an invalid request.
+        OSError: the connection ended.
+    """
+    while True:
+        kind, regions = chunk_format.receive_request(connection)
+        if kind is Kind.END:
+            return
+        if kind is Kind.CHUNK:
+            nbytes = sum(region.size_bytes for region in regions)
+            pace.before_chunk(connection, nbytes, lambda: chunk_format.send_reply(connection, Kind.PAUSE))
+            source.send_chunk(connection, regions, faults)
