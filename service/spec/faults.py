@@ -31,6 +31,8 @@ FaultKind = Literal[
     "kill_saver",
     "fill_disk",
     "break_disk",
+    "corrupt_transfer",
+    "kill_agent_in_transfer",
 ]
 FAULT_KINDS: tuple[str, ...] = get_args(FaultKind)
 _OPTIONAL_FIELDS = {
@@ -86,6 +88,8 @@ class Fault(SpecModel):
     - `kill_store`, `kill_zygote`, `kill_agent`, `kill_saver`: the process is killed.
     - `fill_disk`: the next checkpoint finds the node's disk full.
     - `break_disk`: the next checkpoint gets I/O errors.
+    - `corrupt_transfer`: the next state that this node sends for a recovery arrives damaged once.
+    - `kill_agent_in_transfer`: the agent is killed while it sends state for a recovery.
     """
     duration: Duration | None = None
     """Duration of `sleep`, `hold_gil` and `lose_traffic`. Default: forever."""

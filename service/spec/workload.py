@@ -153,7 +153,10 @@ NOT_FOR_SCRIPTS: Mapping[str, str] = {
 """Spec fields that a script controls itself, with the explanation for the error message."""
 _SCRIPT_PHASES = ("forward", "optimizer")
 _NOT_SCRIPT_FAULTS = frozenset(
-    {"kill_saver", "fill_disk", "break_disk", "nan_loss", "spike_loss", "spike_gradient", "flip_bit", "flip_snapshot"}
+    {
+        "kill_saver", "fill_disk", "break_disk", "nan_loss", "spike_loss", "spike_gradient", "flip_bit",
+        "flip_snapshot", "corrupt_transfer", "kill_agent_in_transfer",
+    }  # fmt: skip
 )
 _FUNCTION_TRAINING_FIELDS = frozenset({"steps", "global_batch", "micro_batch"})
 
