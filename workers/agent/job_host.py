@@ -331,24 +331,16 @@ class JobHost:
 
     def inject_fault(self, do: str) -> None:
         """Inject a planned fault that does not happen inside a rank."""
-        pids = self.pids()
         match do:
-            case "kill_store":
-                victim = pids.store
-            case "kill_zygote":
-                victim = pids.zygote
-            case "kill_agent":
-                victim = pids.agent
+            case "kill_store" | "kill_zygote" | "kill_agent":
+                if (victim := getattr(self.pids(), do.removeprefix("kill_"))) is not None:
+                    os.kill(victim, signal.SIGKILL)
             case do if do in SAVER_FAULTS:
                 self.checkpoints.inject_next(do)
-                return
             case do if do in TRANSFER_FAULTS:
                 self.mirroring.transfers.faults.plan(do)
-                return
             case other:
                 raise AssertionError(f"unknown fault {other!r}")
-        if victim is not None:
-            os.kill(victim, signal.SIGKILL)
 
     # ------------------------------------------------------------ internals
 

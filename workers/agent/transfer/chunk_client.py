@@ -3,6 +3,7 @@
 Several chunks are requested ahead, so the next one moves while one is verified. Several connections share one queue.
 """
 
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +11,31 @@ from dataclasses import dataclass, field
 from regroup.workers.agent.transfer import chunk_format, region_copy
 from regroup.workers.agent.transfer.chunk_format import CHUNK_BYTES, MOST_CHUNK_BYTES, MOST_REGIONS, Kind
 from regroup.workers.agent.transfer.connection import Connection
+from regroup.workers.agent.transfer.presence import prefault
 from regroup.workers.agent.transfer.priorities import Pace
 from regroup.workers.agent.transfer.shard_store import TransferError
-from regroup.workers.state.checksum import checksum
+from regroup.workers.state.checksum import BLOCK_BYTES, Fold
 from regroup.workers.state.slices.boxes import Region
 
 _AHEAD = 4
 """Chunks that are requested ahead on each connection."""
+
+
+class PartSum:
+    """Checksum of consecutive bytes that arrive in chunks, in any order. Each chunk begins at a row of the checksum."""
+
+    def __init__(self) -> None:
+        """Start with no byte."""
+        self._fold, self._lock = Fold(), threading.Lock()
+
+    def add(self, fold: Fold) -> None:
+        """Add the fold of one chunk."""
+        with self._lock:
+            self._fold.merge(fold)
+
+    def checksum(self) -> int:
+        """Return the checksum of all chunks."""
+        return self._fold.checksum()
 
 
 @dataclass(frozen=True)
@@ -26,6 +45,8 @@ class Read:
     source: Region
     memory: memoryview
     target: Region
+    part: PartSum | None = None
+    """Sum to which the bytes are added, for a single run."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +79,12 @@ class Pull:
         requested, packed = deque[Chunk](), bytearray()
         try:
             while True:
-                while len(requested) < _AHEAD and self.waiting:
-                    if (chunk := self._pop()) is not None:
-                        requested.append(chunk)
-                        pace.before_chunk(
-                            connection, chunk.nbytes, lambda: chunk_format.send_request_kind(connection, Kind.PAUSE)
-                        )
-                        chunk_format.send_request(connection, [read.source for read in chunk.reads])
+                while len(requested) < _AHEAD and (chunk := self._pop()) is not None:
+                    requested.append(chunk)
+                    pace.before_chunk(
+                        connection, chunk.nbytes, lambda: chunk_format.send_request_kind(connection, Kind.PAUSE)
+                    )
+                    chunk_format.send_request(connection, [read.source for read in chunk.reads])
                 if not requested:
                     return
                 chunk = requested[0]
@@ -79,12 +99,16 @@ class Pull:
     def _pop(self) -> Chunk | None:
         try:
             return self.waiting.popleft()
-        except IndexError:  # another connection took the last one
+        except IndexError:  # none is left, or another connection took the last one
             return None
 
 
 def chunks_of(reads: Iterable[Read]) -> Iterator[Chunk]:
-    """Combine small reads to chunks, and split large ones that are single runs on both sides."""
+    """Combine small reads to chunks, and split large ones that are single runs on both sides.
+
+    Raises:
+        ValueError: a read has regions of different sizes, or a region that is too large for a chunk.
+    """
     combined, nbytes = list[Read](), 0
     for read in _split(reads):
         if combined and (nbytes + read.source.size_bytes > CHUNK_BYTES or len(combined) == MOST_REGIONS):
@@ -109,7 +133,8 @@ def _split(reads: Iterable[Read]) -> Iterator[Read]:
             continue
         for at in range(0, source.size_bytes, CHUNK_BYTES):
             count = min(CHUNK_BYTES, source.size_bytes - at)
-            yield Read(Region(source.offset + at, count), read.memory, Region(target.offset + at, count))
+            part = Region(source.offset + at, count), read.memory, Region(target.offset + at, count)
+            yield Read(*part, read.part)
 
 
 def _is_direct(chunk: Chunk) -> bool:
@@ -128,14 +153,38 @@ def _receive(connection: Connection, chunk: Chunk, packed: bytearray) -> bool:
     if _is_direct(chunk):
         (read,) = chunk.reads
         with read.memory[read.target.offset : read.target.end] as place:
-            connection.receive_into(place)
-            return checksum(place) == reply.crc32
+            prefault(place, is_written=True)
+            fold = _receive_and_sum(connection, place)
+        if fold.checksum() != reply.crc32:
+            return False
+        if read.part is not None:
+            read.part.add(fold)
+        return True
     with memoryview(packed)[: reply.nbytes] as place:
-        connection.receive_into(place)
-        if checksum(place) != reply.crc32:
+        if _receive_and_sum(connection, place).checksum() != reply.crc32:
             return False
         at = 0
         for read in chunk.reads:
-            region_copy.copy(place, Region(at, read.source.size_bytes), read.memory, read.target)
-            at += read.source.size_bytes
+            nbytes = read.source.size_bytes
+            region_copy.copy(place, Region(at, nbytes), read.memory, read.target)
+            if read.part is not None:
+                with place[at : at + nbytes] as some:
+                    _add_to(read.part, some)
+            at += nbytes
         return True
+
+
+def _receive_and_sum(connection: Connection, place: memoryview) -> Fold:
+    """Fill `place`, and sum each block while it is in the cache. The kernel receives the next one meanwhile."""
+    fold = Fold()
+    for at in range(0, len(place), BLOCK_BYTES):
+        with place[at : at + BLOCK_BYTES] as block:
+            connection.receive_into(block)
+            fold.add(block)
+    return fold
+
+
+def _add_to(part: PartSum, content: memoryview) -> None:
+    fold = Fold()
+    fold.add(content)
+    part.add(fold)

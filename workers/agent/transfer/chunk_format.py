@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from regroup.workers.agent.transfer.connection import Connection
+from regroup.workers.state.checksum import ROW_BYTES
 from regroup.workers.state.slices.boxes import Region
 
-CHUNK_BYTES = 4 << 20
-"""Bytes of an ordinary chunk."""
+CHUNK_BYTES = 64 * ROW_BYTES
+"""Bytes of an ordinary chunk, about 4 MiB. A multiple of the rows of a checksum, so that those of chunks add up."""
 MOST_CHUNK_BYTES = 64 << 20
 """Most bytes in one chunk. They bound the memory that a connection needs."""
 MOST_REGIONS = 256

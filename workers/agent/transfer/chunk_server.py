@@ -1,12 +1,12 @@
 """The sending side of a transfer: the chunks of one shard that its peer requests."""
 
-import mmap
 import os
 from collections.abc import Sequence
 
 from regroup.workers.agent.transfer import chunk_format, region_copy
 from regroup.workers.agent.transfer.chunk_format import MOST_CHUNK_BYTES, Kind
 from regroup.workers.agent.transfer.connection import Connection
+from regroup.workers.agent.transfer.presence import prefault
 from regroup.workers.agent.transfer.priorities import Pace
 from regroup.workers.agent.transfer.shard_store import ShardKey, TransferError
 from regroup.workers.agent.transfer.transfer_faults import TransferFaults
@@ -36,14 +36,12 @@ class ShardSource:
             self._buffer.close()
             os.close(fd)
             raise TransferError(f"expected the shard of {key}, found another shard: {found}")
-        self._memory = mmap.mmap(fd, self.file_bytes, prot=mmap.PROT_READ)
-        self._view = memoryview(self._memory)
+        self._view = memoryview(self._buffer.memory.mapped())
         self._packed = bytearray()
 
     def close(self) -> None:
         """Release the memory."""
         self._view.release()
-        self._memory.close()
         self._buffer.close()
         os.close(self._fd)
 
@@ -67,6 +65,7 @@ class ShardSource:
         if len(regions) == 1 and not regions[0].counts and not is_damaged:
             run = regions[0]
             with self._view[run.offset : run.end] as content:
+                prefault(content)
                 crc32 = checksum(content)
             if self._send_head(connection, crc32, nbytes, faults):
                 connection.send_file(self._fd, run.offset, nbytes)

@@ -9,28 +9,22 @@ import os
 import socket
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 
-from regroup.workers.agent.transfer import chunk_format, shard_index
-from regroup.workers.agent.transfer.arrival import MOST_TRIES, accept_shard, whole_file
-from regroup.workers.agent.transfer.chunk_client import Pull, Read, chunks_of
-from regroup.workers.agent.transfer.chunk_format import Kind
+from regroup.workers.agent.transfer import shard_index
+from regroup.workers.agent.transfer.chunk_client import Read
 from regroup.workers.agent.transfer.chunk_server import ShardSource, serve_chunks
 from regroup.workers.agent.transfer.connection_set import ConnectionSet
-from regroup.workers.agent.transfer.handshake import name_of, receive_answer, request
-from regroup.workers.agent.transfer.priorities import MirrorPace, Pace, Priorities
+from regroup.workers.agent.transfer.handshake import receive_answer, request
+from regroup.workers.agent.transfer.priorities import MirrorPace, Priorities
 from regroup.workers.agent.transfer.server import TransferServer
+from regroup.workers.agent.transfer.shard_fetch import ShardFetch
 from regroup.workers.agent.transfer.shard_index import ShardDescription
-from regroup.workers.agent.transfer.shard_store import ShardKey, ShardStore, TransferError
-from regroup.workers.agent.transfer.threads import run_all, run_in_thread
+from regroup.workers.agent.transfer.shard_store import ShardKey, ShardStore
+from regroup.workers.agent.transfer.threads import run_in_thread
 from regroup.workers.agent.transfer.transfer_faults import TransferFaults
 from regroup.workers.contract.agent_records import TransferAddress
-
-STREAMS = min(4, os.cpu_count() or 1)
-"""Connections on which a shard is fetched. One thread serves each of them."""
 
 
 class TransferEngine:
@@ -76,8 +70,9 @@ class TransferEngine:
         Raises:
             TransferError: no agent delivered all bytes undamaged.
         """
-        connections = ConnectionSet()
-        self._report(await run_in_thread(lambda: self._read(addresses, key, reads, connections), connections.abort))
+        fetch = ShardFetch(addresses, key, self.priorities)
+        await run_in_thread(lambda: fetch.read(reads), fetch.abort)
+        self._report(fetch)
 
     async def get(
         self, addresses: Sequence[TransferAddress], key: ShardKey, allocate: Callable[[int, int], int]
@@ -89,12 +84,10 @@ class TransferEngine:
         Raises:
             TransferError: no agent delivered the shard undamaged.
         """
-        connections = ConnectionSet()
-        fd, size_bytes, reasons = await run_in_thread(
-            lambda: self._get(addresses, key, allocate, connections), connections.abort
-        )
-        self._report(reasons)
-        return fd, size_bytes
+        fetch = ShardFetch(addresses, key, self.priorities)
+        fetched = await run_in_thread(lambda: fetch.get(allocate), fetch.abort)
+        self._report(fetch)
+        return fetched
 
     async def indexes(
         self, address: TransferAddress, generation: int, step: int, ranks: Sequence[int]
@@ -153,77 +146,6 @@ class TransferEngine:
 
         return await run_in_thread(send, cancel)
 
-    def _report(self, reasons: Sequence[str]) -> None:
-        for reason in reasons:
+    def _report(self, fetch: ShardFetch) -> None:
+        for reason in fetch.reasons:
             self._on_trouble(reason)
-
-    # ------------------------------------------------------------ in threads
-
-    def _get(
-        self,
-        addresses: Sequence[TransferAddress],
-        key: ShardKey,
-        allocate: Callable[[int, int], int],
-        connections: ConnectionSet,
-    ) -> tuple[int, int, Sequence[str]]:
-        with self.priorities.recovery():
-            file_bytes, size_bytes = _head(addresses, key, connections)
-            fd = allocate(key.rank, file_bytes)
-            try:
-                with whole_file(fd) as read:
-                    reasons = self._read(addresses, key, [read], connections)
-                accept_shard(fd, key)
-            except BaseException:
-                os.close(fd)
-                raise
-            return fd, size_bytes, reasons
-
-    def _read(
-        self, addresses: Sequence[TransferAddress], key: ShardKey, reads: Sequence[Read], connections: ConnectionSet
-    ) -> Sequence[str]:
-        """Fetch regions. Return the reasons for each further try."""
-        left, holders, tries, reasons = list(chunks_of(reads)), list(addresses), 0, list[str]()
-        with self.priorities.recovery():
-            while left and holders and tries < MOST_TRIES:
-                address, tries = holders[0], tries + 1
-                pull = Pull(deque(left))
-                streams = [partial(_stream, address, key, pull, connections)] * min(STREAMS, len(left))
-                if errors := run_all(streams):
-                    reasons += sorted({str(error) for error in errors})
-                    holders.remove(address)
-                    _raise_unexpected(errors)
-                elif pull.failed:
-                    reasons.append(f"{name_of(address)} delivered {len(pull.failed)} damaged chunks of {key}")
-                    holders.append(holders.pop(0))
-                left = [*pull.failed, *pull.waiting]
-        if left:
-            raise TransferError(f"cannot fetch the shard of {key}: {'; '.join(reasons) or 'no agent has it'}")
-        return reasons
-
-
-def _stream(address: TransferAddress, key: ShardKey, pull: Pull, connections: ConnectionSet) -> None:
-    """Fetch chunks on one connection, together with other threads."""
-    with request(address, {"op": "read", "key": asdict(key)}, connections) as connection:
-        receive_answer(connection, address)
-        pull.run(connection, Pace())
-        chunk_format.send_request_kind(connection, Kind.END)
-
-
-def _head(addresses: Sequence[TransferAddress], key: ShardKey, connections: ConnectionSet) -> tuple[int, int]:
-    """Return the bytes of a shard's memory file and its `size_bytes`, from the first agent that answers."""
-    reasons = list[str]()
-    for address in addresses:
-        try:
-            with request(address, {"op": "read", "key": asdict(key)}, connections) as connection:
-                head = receive_answer(connection, address)
-                chunk_format.send_request_kind(connection, Kind.END)
-                return int(head["file_bytes"]), int(head["size_bytes"])
-        except TransferError as error:
-            reasons.append(str(error))
-    raise TransferError(f"cannot fetch the shard of {key}: {'; '.join(reasons) or 'no agent has it'}")
-
-
-def _raise_unexpected(errors: Sequence[BaseException]) -> None:
-    for error in errors:
-        if not isinstance(error, TransferError):
-            raise error

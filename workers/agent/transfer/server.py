@@ -8,10 +8,12 @@ import socket
 import threading
 import zlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from regroup.workers.agent.transfer import shard_index
-from regroup.workers.agent.transfer.arrival import accept_shard, receive_shard
+from regroup.workers.agent.transfer import arrival, chunk_format, shard_index
+from regroup.workers.agent.transfer.arrival import fetch_on
+from regroup.workers.agent.transfer.chunk_format import Kind
 from regroup.workers.agent.transfer.chunk_server import ShardSource, serve_chunks
 from regroup.workers.agent.transfer.connection import Connection
 from regroup.workers.agent.transfer.connection_set import ConnectionSet
@@ -132,13 +134,23 @@ class TransferServer:
         try:
             connection.send_json({"go": True})
             connection.yield_to_others()
-            receive_shard(connection, fd, MirrorPace(self._priorities))
-            accept_shard(fd, key)
+            self._receive_mirror(connection, fd, key)
             call_in_loop(self._loop, lambda: self._store.put(key, fd, size_bytes))
         except BaseException:
             os.close(fd)
             raise
         connection.send_json({"ok": True})
+
+    def _receive_mirror(self, connection: Connection, fd: int, key: ShardKey) -> None:
+        fetch = partial(fetch_on, connection, MirrorPace(self._priorities))
+        try:
+            with arrival.opened(fd, key) as shard:
+                shard.receive_index(fetch)
+                shard.receive_data(fetch)
+        except TransferError:
+            chunk_format.send_request_kind(connection, Kind.END)  # the client sends chunks until then
+            raise
+        chunk_format.send_request_kind(connection, Kind.END)
 
     def _serve_shard(self, connection: Connection, request: Mapping[str, Any]) -> None:
         key = _key_in(request)

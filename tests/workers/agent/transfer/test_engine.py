@@ -117,7 +117,10 @@ async def test_a_chunk_that_is_damaged_three_times_is_an_error_that_names_agent_
         there.store.add()
         for _ in range(30):
             there.engine.faults.plan("corrupt_transfer")
-        with pytest.raises(TransferError, match=f"shard of rank 1.*127.0.0.1:{there.address.port} delivered . damaged"):
+        with pytest.raises(
+            TransferError,
+            match=f"shard of rank 1.*127.0.0.1:{there.address.port}: checksum mismatch: a chunk arrived damaged 3",
+        ):
             await here.engine.get([there.address], KEY, here.store.allocate)
 
 

@@ -64,9 +64,9 @@ async def test_a_proof_is_valid_for_one_connection_only() -> None:
 async def test_an_invalid_request_ends_only_its_own_connection(data: bytes) -> None:
     async with agents() as (agent,):
         reader, writer = await asyncio.open_connection(agent.address.host, agent.address.port)
-        writer.write(data)
-        writer.write_eof()
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):  # the server may end the connection first
+            writer.write(data)
+            writer.write_eof()
             await asyncio.wait_for(reader.read(), 15)
         writer.close()
         assert await is_served(agent)
