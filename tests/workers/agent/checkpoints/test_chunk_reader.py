@@ -1,0 +1,130 @@
+"""Any part of a checkpoint's files is read exactly, and a wrong byte never reaches a rank."""
+
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from regroup.workers.agent.checkpoints import chunk_reader
+from regroup.workers.agent.checkpoints.chunk_reader import ChunkReader
+from regroup.workers.agent.slices.saved_state import SliceRead, StateLostError
+from regroup.workers.contract.checkpoint_manifest import FileChunks
+from regroup.workers.state.slices.boxes import Region
+from regroup.workers.storage.fsspec_storage import StorageError
+from regroup.workers.storage.ranged_read import RangeReader
+
+CHUNK = 1000
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk_reader, "CHUNK_BYTES", CHUNK)
+
+
+def chunks_of(data: bytes) -> FileChunks:
+    return FileChunks(len(data), tuple(zlib.crc32(data[at : at + CHUNK]) for at in range(0, len(data), CHUNK)))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> bytes:
+    content = os.urandom(4 * CHUNK + 123)
+    (tmp_path / "file").write_bytes(content)
+    return content
+
+
+def bytes_of(content: bytes, region: Region) -> bytes:
+    shape, strides = (*region.counts, region.run_bytes), (*region.strides_bytes, 1)
+    return np.ndarray(shape, np.uint8, content, region.offset, strides).tobytes()
+
+
+REGIONS = st.tuples(st.integers(0, 1500), st.integers(1, 200), st.lists(st.integers(1, 4), max_size=2)).map(
+    lambda drawn: Region(drawn[0], drawn[1], tuple(drawn[2]), (400, 210)[2 - len(drawn[2]) :])
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(regions=st.lists(REGIONS, min_size=1, max_size=5))
+async def test_each_region_arrives(tmp_path: Path, data: bytes, regions: list[Region]) -> None:
+    reader = ChunkReader(str(tmp_path), {"file": chunks_of(data)})
+    memories = [bytearray(5 + region.size_bytes) for region in regions]
+    reads = [
+        SliceRead(region, memoryview(memory), Region(5, region.size_bytes))
+        for region, memory in zip(regions, memories, strict=True)
+    ]
+    await reader.read("file", reads)
+    reader.close()
+    for region, memory in zip(regions, memories, strict=True):
+        assert memory[5:] == bytes_of(data, region)
+
+
+async def test_a_whole_file_is_read_once_and_counted(tmp_path: Path, data: bytes) -> None:
+    counted: list[int] = []
+    reader = ChunkReader(str(tmp_path), {"file": chunks_of(data)}, counted.append)
+    memory = bytearray(len(data))
+    half = len(data) // 2
+    parts = [(0, half), (half, len(data) - half)]
+    await reader.read("file", [SliceRead(Region(at, n), memoryview(memory), Region(at, n)) for at, n in parts])
+    reader.close()
+    assert memory == data and sum(counted) == len(data)
+
+
+async def test_parts_of_one_chunk_for_several_calls_are_read_once(tmp_path: Path, data: bytes) -> None:
+    counted: list[int] = []
+    reader = ChunkReader(str(tmp_path), {"file": chunks_of(data)}, counted.append)
+    memory = bytearray(CHUNK)
+    for at in range(0, CHUNK, 100):
+        await reader.read("file", [SliceRead(Region(at, 100), memoryview(memory), Region(at, 100))])
+    reader.close()
+    assert memory == data[:CHUNK] and counted == [CHUNK]
+
+
+@pytest.mark.parametrize("wrong", [1, 2, 3])
+async def test_wrong_bytes_of_a_range_are_read_again(
+    tmp_path: Path, data: bytes, wrong: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Storage returns wrong bytes for a range, as a faulty cache does."""
+    reads = 0
+    right = RangeReader.read_into
+
+    def read_into(self: RangeReader, name: str, start: int, views: Sequence[memoryview]) -> None:
+        nonlocal reads
+        right(self, name, start, views)
+        if start == CHUNK and reads < wrong:
+            reads += 1
+            views[0][7] ^= 1
+
+    monkeypatch.setattr(RangeReader, "read_into", read_into)
+    reader = ChunkReader(str(tmp_path), {"file": chunks_of(data)})
+    memory = bytearray(len(data))
+    whole = [SliceRead(Region(0, len(data)), memoryview(memory), Region(0, len(data)))]
+    if wrong < 3:
+        await reader.read("file", whole)
+        assert memory == data
+    else:
+        with pytest.raises(StorageError, match=r"file is damaged: bytes from 1000 on have the CRC-32 .* 3 times"):
+            await reader.read("file", whole)
+    reader.close()
+
+
+async def test_a_changed_file_is_refused_and_silent_storage_is_no_damage(tmp_path: Path, data: bytes) -> None:
+    part = [SliceRead(Region(1500, 10), memoryview(bytearray(10)), Region(0, 10))]
+    changed = bytearray(data)
+    changed[1999] ^= 1
+    (tmp_path / "file").write_bytes(changed)
+    reader = ChunkReader(str(tmp_path), {"file": chunks_of(data)})
+    with pytest.raises(StorageError, match="file is damaged"):
+        await reader.read("file", part)
+    reader.close()
+    (tmp_path / "file").unlink()
+    reader = ChunkReader(str(tmp_path), {"file": chunks_of(data)})
+    with pytest.raises(StorageError, match="missing"):
+        await reader.read("file", part)
+    (tmp_path / "file").mkdir()
+    with pytest.raises(StateLostError, match="IsADirectoryError"):
+        await reader.read("file", part)
+    reader.close()
