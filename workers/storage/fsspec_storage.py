@@ -7,6 +7,7 @@ import tempfile
 import uuid
 import zlib
 from collections.abc import Collection, Generator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from regroup.workers.contract.checkpoint_manifest import ManifestError, checked_
 from regroup.workers.contract.storage_uri import checked_uri
 
 _CHUNK_BYTES = 4 * 1024 * 1024
+_STREAMS = 8
+"""Files that are downloaded at the same time."""
 
 
 class StorageError(Exception):
@@ -175,33 +178,44 @@ def upload(source: Path, uri: str) -> list[dict[str, Any]]:
 
 
 def download(uri: str, target: Path, files: Iterable[Mapping[str, Any]]) -> None:
-    """Copy the named files of `uri` into a local folder, verifying size and crc32 of each.
+    """Copy the named files of `uri` into a local folder in parallel, verifying size and crc32 of each.
 
     Files of older checkpoints come into folders beside `target`, as in storage.
 
     Raises:
         StorageError: A file is missing, short or altered, or its name leads to another place.
     """
-    fs, root = open_storage(uri)
     target.mkdir(parents=True, exist_ok=True)
-    for entry in files:
+    entries = list(files)
+    try:
+        names = [checked_name(entry["name"]) for entry in entries]
+    except ManifestError as error:
+        raise StorageError(f"the manifest of {uri} is damaged: {error}") from error
+    with ThreadPoolExecutor(_STREAMS, "download") as pool:
+        running = [pool.submit(_download, uri, target, *each) for each in zip(names, entries, strict=True)]
         try:
-            name = checked_name(entry["name"])
-        except ManifestError as error:
-            raise StorageError(f"the manifest of {uri} is damaged: {error}") from error
-        path = posixpath.normpath(posixpath.join(root, name))
-        local = Path(os.path.normpath(target / name))
-        local.parent.mkdir(parents=True, exist_ok=True)
-        crc = size = 0
-        try:
-            with fs.open(path, "rb") as reader, local.open("wb") as writer:
-                while chunk := reader.read(_CHUNK_BYTES):
-                    crc = zlib.crc32(chunk, crc)
-                    size += len(chunk)
-                    writer.write(chunk)
-        except FileNotFoundError as error:
-            raise StorageError(f"{join(uri, name)} is named in the manifest but missing") from error
-        _check_content(join(uri, name), entry, size, crc)
+            for each in running:
+                each.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _download(uri: str, target: Path, name: str, entry: Mapping[str, Any]) -> None:
+    fs, root = open_storage(uri)
+    path = posixpath.normpath(posixpath.join(root, name))
+    local = Path(os.path.normpath(target / name))
+    local.parent.mkdir(parents=True, exist_ok=True)
+    crc = size = 0
+    try:
+        with fs.open(path, "rb") as reader, local.open("wb") as writer:
+            while chunk := reader.read(_CHUNK_BYTES):
+                crc = zlib.crc32(chunk, crc)
+                size += len(chunk)
+                writer.write(chunk)
+    except FileNotFoundError as error:
+        raise StorageError(f"{join(uri, name)} is named in the manifest but missing") from error
+    _check_content(join(uri, name), entry, size, crc)
 
 
 def fetch(uri: str, target: Path) -> None:

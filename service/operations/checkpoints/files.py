@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from regroup.service.domain.errors import ConflictError, NotFoundError, UnavailableError
 from regroup.service.store.rows.records import Checkpoint, JobRow
 from regroup.service.store.store import Store
-from regroup.workers.contract.checkpoint_manifest import MANIFEST, checked_name
+from regroup.workers.contract.checkpoint_manifest import MANIFEST, checked_name, older_place
 from regroup.workers.contract.storage_uri import StorageUriError, checked_uri
 
 _MAX_READERS = 4
@@ -36,6 +36,13 @@ class CheckpointFiles:
 
     checkpoint: Checkpoint
     files: tuple[CheckpointFile, ...]
+
+    @property
+    def older_folders(self) -> tuple[str, ...]:
+        """URIs of the folders of older checkpoints whose files it uses."""
+        root = posixpath.dirname(self.checkpoint.uri.rstrip("/"))
+        places = (older_place(each.name) for each in self.files)
+        return tuple(sorted({f"{root}/{place[0]}" for place in places if place is not None}))
 
 
 @dataclass(frozen=True)

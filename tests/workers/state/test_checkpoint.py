@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import zlib
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch.distributed import checkpoint as dcp
 from regroup.workers.contract.checkpoint_manifest import PIECES, unpack_pieces
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.state.export import export, main
+from regroup.workers.storage.fsspec_storage import StorageError
 from tests.support.inputs.rank_configs import changed
 from tests.workers.shard_writer import FINISH, SAVE
 
@@ -141,3 +143,21 @@ def test_parameters_are_exported_as_safetensors(
     (directory / "manifest.json").unlink()
     assert main() == 1
     assert "not a finished checkpoint" in capsys.readouterr().err
+
+
+def test_an_unchanged_state_is_used_from_the_older_checkpoint_and_loads_with_plain_dcp(
+    agent: Any, config: RankConfig, tmp_path: Path
+) -> None:
+    agent.run(config, 2, "checkpoint-unchanged")
+    first = save(agent, "checkpoint-unchanged", 2, 4, tmp_path / "step-4.gen-1")
+    second = save(agent, "checkpoint-unchanged", 2, 4, tmp_path / "step-8.gen-1", base=first)
+    sizes = [sum(path.stat().st_size for path in folder.glob("*.distcp")) for folder in (first, second)]
+    assert sizes[0] > 0 and sizes[1] == 0, "nothing has changed"
+    state = {"norm.weight": torch.zeros(24)}
+    with pytest.warns(UserWarning, match="single process"):
+        dcp.load(state, storage_reader=dcp.FileSystemReader(second), no_dist=True)
+    assert (state["norm.weight"] != 0).all()
+    assert export(str(second), tmp_path / "model.safetensors") > 0
+    shutil.rmtree(first)
+    with pytest.raises(StorageError, match=r"step-4\.gen-1/__\d_0\.distcp is named in the manifest but missing"):
+        export(str(second), tmp_path / "again.safetensors")

@@ -1,5 +1,6 @@
 """/v1/jobs/{job}/checkpoints/{step}: the files of a checkpoint, and whether they are intact."""
 
+import posixpath
 import shlex
 from typing import Annotated
 
@@ -67,11 +68,11 @@ async def verify_checkpoint(
 def _present(job: JobRow, found: files.CheckpointFiles) -> CheckpointFiles:
     at = found.checkpoint
     folder = f"step-{at.step}"
-    uri = shlex.quote(at.uri)
-    is_local = at.uri.startswith(("/", "file:"))
-    tool = {"s3:": "aws s3 cp --recursive", "gs:": "gcloud storage cp --recursive"}.get(at.uri[:3], "")
-    path = shlex.quote(at.uri.removeprefix("file://"))
-    copy = f"cp -r {path} {folder}" if is_local else f"{tool} {uri} {folder}"
+    copy = _copy_command(at.uri, folder)
+    if found.older_folders:  # the files of older checkpoints must lie beside it, as they do in storage
+        root, folder = folder, f"{folder}/{posixpath.basename(at.uri)}"
+        pairs = [(uri, f"{root}/{posixpath.basename(uri)}") for uri in (at.uri, *found.older_folders)]
+        copy = " && ".join([f"mkdir -p {root}", *(_copy_command(uri, target) for uri, target in pairs)])
     export = f"regroup export {job.id}@{at.step} {job.name}-{at.step}.safetensors"
     return CheckpointFiles(
         checkpoint=Checkpoint.model_validate(at),
@@ -81,6 +82,13 @@ def _present(job: JobRow, found: files.CheckpointFiles) -> CheckpointFiles:
         export_command=export,
         load_code=_LOAD_CODE.format(folder=folder),
     )
+
+
+def _copy_command(uri: str, folder: str) -> str:
+    if uri.startswith(("/", "file:")):
+        return f"cp -r {shlex.quote(uri.removeprefix('file://'))} {folder}"
+    tool = {"s3:": "aws s3 cp --recursive", "gs:": "gcloud storage cp --recursive"}.get(uri[:3], "")
+    return f"{tool} {shlex.quote(uri)} {folder}"
 
 
 _LOAD_CODE = """import torch.distributed.checkpoint as dcp

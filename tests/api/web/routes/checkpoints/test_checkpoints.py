@@ -1,6 +1,7 @@
 """The files of checkpoints, and their verification: with the API, the client and the command line."""
 
 import asyncio
+import json
 import shutil
 from typing import Any
 
@@ -37,6 +38,34 @@ async def test_the_files_of_a_checkpoint_are_listed_with_commands_that_work(live
     assert (tmp_path / "step-4" / "__0_0.distcp").read_bytes() == FILES["__0_0.distcp"]
     assert found["export_command"] == f"regroup export {job}@4 gpt-4.safetensors"
     compile(found["load_code"], "load_code", "exec")
+
+
+async def test_a_checkpoint_that_uses_files_of_an_older_one_is_verified_and_copied_with_them(
+    live: Any, tmp_path: Any
+) -> None:
+    job, data = await saved(live)
+    folder = folder_of(data["uri"])
+    older = folder.with_name("step-2.gen-1")
+    older.mkdir()
+    (folder / "__0_0.distcp").rename(older / "__0_0.distcp")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for entry in manifest["files"]:
+        entry["name"] = {"__0_0.distcp": "../step-2.gen-1/__0_0.distcp"}.get(entry["name"], entry["name"])
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert (await verify(live, job))["faults"] == []
+    found = (await live.http.get(f"/v1/jobs/{job}/checkpoints/4/files")).json()
+    assert "../step-2.gen-1/__0_0.distcp" in [each["name"] for each in found["files"]]
+    copying = await asyncio.create_subprocess_shell(found["copy_command"], cwd=tmp_path)
+    assert await copying.wait() == 0
+    copy = tmp_path / "step-4" / folder.name
+    assert (copy / "../step-2.gen-1/__0_0.distcp").read_bytes() == FILES["__0_0.distcp"]
+    assert f'FileSystemReader("step-4/{folder.name}")' in found["load_code"]
+    (older / "__0_0.distcp").write_bytes(b"short")
+    (fault,) = (await verify(live, job, contents=False))["faults"]
+    assert fault["name"] == "../step-2.gen-1/__0_0.distcp" and "5 bytes" in fault["problem"]
+    (older / "__0_0.distcp").unlink()
+    (fault,) = (await verify(live, job))["faults"]
+    assert (fault["name"], fault["problem"]) == ("../step-2.gen-1/__0_0.distcp", "is missing")
 
 
 async def test_an_intact_checkpoint_is_verified(live: Any) -> None:
