@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -294,6 +294,8 @@ def apply_job(view: JobView, job: Mapping[str, Any]) -> JobView:
         unmet = [each["message"] or each["reason"] for each in waits]
         view = replace(view, activity=unmet[0] if unmet else "")
     phases: Mapping[str, Any] = job.get("rank_phases") or {}
+    if not view.ranks and not view.is_over:  # the event of a large generation does not list its ranks
+        view = replace(view, ranks=_placed(job.get("placement") or ()))
     ranks = tuple(
         replace(r, is_alive=True, phase=str(phases[str(r.rank)][1]))
         if str(r.rank) in phases and r.is_alive is not False
@@ -332,10 +334,7 @@ def _state(view: JobView, data: Mapping[str, Any]) -> JobView:
 
 
 def _generation(view: JobView, data: Mapping[str, Any]) -> JobView:
-    ranks = tuple(
-        Rank(int(r["rank"]), str(r.get("node_name") or r.get("node_id") or "?"), phase="joining")
-        for r in data.get("ranks") or ()
-    )
+    ranks = _placed(data.get("ranks") or ())
     start = int(data.get("start_step") or 0)
     return replace(
         view,
@@ -343,6 +342,12 @@ def _generation(view: JobView, data: Mapping[str, Any]) -> JobView:
         layout=data.get("layout") or {},
         ranks=ranks or view.ranks,
         steps=tuple(s for s in view.steps if s.step <= start or s.generation >= int(data["number"])),
+    )
+
+
+def _placed(places: Iterable[Mapping[str, Any]]) -> tuple[Rank, ...]:
+    return tuple(
+        Rank(int(r["rank"]), str(r.get("node_name") or r.get("node_id") or "?"), phase="joining") for r in places
     )
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from regroup.api.schemas import history, jobs
 from regroup.api.schemas.jobs import Job, JobSummary
 from regroup.api.web.http import etag
+from regroup.service.domain.rank_reports import decode_rank_reports
 from regroup.service.domain.states import JobState
 from regroup.service.operations.jobs import JobDetail, PredictedValue
 from regroup.service.policy.tracker_links import tracker_links
@@ -42,6 +43,7 @@ def job_detail(detail: JobDetail, spec: JobSpec | None = None) -> Job:
         spec: the spec if the caller has it, so that the stored one is not validated again.
     """
     job, result = detail.job, detail.job.result or {}
+    reports = decode_rank_reports(job.rank_phases)
     return _validate(
         Job,
         {
@@ -53,10 +55,10 @@ def job_detail(detail: JobDetail, spec: JobSpec | None = None) -> Job:
             "conditions": job.conditions,
             "phase": job.phase,
             "intents": job.intents,
-            "rank_phases": {rank: _place(report) for rank, report in job.rank_phases.items()},
+            "rank_phases": {rank: _place(report) for rank, report in reports.items()},
             "incidents": incidents(detail.incidents),
             "prediction": detail.comparison,
-            "placement": detail.generation.ranks if detail.generation else [],
+            "placement": list(detail.generation.ranks) if detail.generation else [],
             "storage_uri": job.storage_uri,
             "resume_uri": job.resume_uri,
             "links": [] if "spec" in job.damaged else tracker_links(job.id, job.spec),

@@ -44,7 +44,9 @@ from regroup.service.tasks.supervised_task import describe_error, restart_delay_
 _PASS_EVERY_S = 1.0
 _PASS_PAUSE_S = 0.1  # between passes that changes cause: the steps of running jobs are changes, too
 _RETRY_S = 0.5
-_STARTING = (JobState.PLACING, JobState.STARTING, JobState.RECOVERING, JobState.RESIZING)
+_PASS_SHARE = 0.1
+"""Most of the time that passes take which only changes cause."""
+_STARTING = frozenset({JobState.PLACING, JobState.STARTING, JobState.RECOVERING, JobState.RESIZING})
 _log = structlog.get_logger(__name__)
 
 
@@ -146,6 +148,8 @@ class Controller:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._renew_lease(lease))
+                if self._store.live.has_other_writers:
+                    tasks.create_task(self._find_changes_of_others())
                 await self._run_passes(leader, tasks)
         except* PreconditionError as lost:
             _log.warning("another controller leads", error=str(lost.exceptions[0]))
@@ -162,6 +166,17 @@ class Controller:
             except UnavailableError as error:
                 self._report_problem(str(error))
 
+    async def _find_changes_of_others(self) -> None:
+        """Announce changes of live jobs that other servers made: one query for all jobs."""
+        known: Mapping[str, int] = {}
+        while True:
+            with contextlib.suppress(UnavailableError):  # the passes report it
+                found = await self._store.live.revisions()
+                for job_id in [each for each, revision in found.items() if known.get(each) != revision]:
+                    self._store.changes.announce(job_id)
+                known = found
+            await asyncio.sleep(_PASS_EVERY_S)
+
     async def _run_passes(self, leader: LeaderContext, tasks: asyncio.TaskGroup) -> None:
         while True:
             mark, pause_s = self._store.changes.mark(), _PASS_PAUSE_S
@@ -170,6 +185,7 @@ class Controller:
                 await self._run_pass(leader, tasks)
                 self.passes.complete()
                 self._problem = ""
+                pause_s = min(_PASS_EVERY_S, max(pause_s, self.passes.duration_s * (1 / _PASS_SHARE - 1)))
             except UnavailableError as error:
                 self.passes.fail("unavailable", str(error))
                 self._report_problem(str(error))
@@ -192,15 +208,16 @@ class Controller:
 
     async def _run_pass(self, leader: LeaderContext, tasks: asyncio.TaskGroup) -> None:
         # 1. Every live job has a task that reconciles it.
-        live = await self._store.live_jobs()
-        for job in live:
-            self._start_reconciling(leader, tasks, job.id)
+        live = await self._store.live.states()
+        leader.pace.live = len(live)
+        for job_id in live:
+            self._start_reconciling(leader, tasks, job_id)
         # 2. Background work begins before anything that may wait for the cluster.
         self._refreshing.start(tasks, self._drain_notices.refresh)
         self._fencing.start(tasks, lambda: remove_fences(leader.health, self._cluster, self._settings, self._clock()))
         # 3. Jobs that queued for too long are ended, the others are scheduled.
         queued = await self._store.queued_jobs()
-        unfinished = {job.id for job in (*live, *queued)}
+        unfinished = {*live, *(job.id for job in queued)}
         leader.faults.retain(unfinished)
         leader.refused_placements.retain(unfinished)
         queue = [job for job in queued if job.id not in self._reconciling and not job.damaged]
@@ -222,10 +239,10 @@ class Controller:
             async with _collect(errors):
                 if time.monotonic() - self._reaped_s > self._settings.reap_interval_s:
                     await self._reap(leader)
-                    await self._forget_ended(leader, {job.id for job in (*live, *queued)})
+                    await self._forget_ended(leader, unfinished)
                     self._reaped_s = time.monotonic()
             # 6. Nodes are prewarmed, but never while a job starts: the CPUs belong to the job then.
-            if not any(job.state in _STARTING for job in await self._store.live_jobs()):
+            if not _STARTING & set((await self._store.live.states()).values()):
                 self._prewarming.start(tasks, lambda: self._prewarm_nodes(leader))
         except ClusterUnavailableError as error:
             for job in queue:

@@ -226,7 +226,7 @@ async def _follow(leader: LeaderContext, job_id: str) -> None:
             reply = await _sync(leader, job, reconcilers, intent_errors)
             # Faults of nodes first: the supervisor does not repeat events that were ingested.
             await leader.health.record_events(job, reply.events, leader.clock())
-            status = {"reported_at": leader.clock()}
+            status = {"reported_at": leader.clock(), "ranks": reply.status.ranks}
             job = await leader.store.ingest(leader.lease, job_id, reply.boot_id, reply.events, status)
             is_due = any(event.type in _ACCOUNTED_EVENTS for event in reply.events)
             if is_due or time.monotonic() - accounted_s > _ACCOUNT_EVERY_S:
@@ -280,21 +280,26 @@ async def _sync(
     """
     allocations = JobAllocations(await leader.store.live_allocations(job.id))
     is_changing = _is_changing(reconcilers, job, allocations)
-    wait_s = min(leader.settings.sync_wait_s, _CHANGE_SYNC_S) if is_changing else leader.settings.sync_wait_s
+    gather_s, wait_s = leader.pace.gather_s, leader.settings.sync_wait_s
+    if is_changing:
+        gather_s, wait_s = 0.0, min(wait_s, _CHANGE_SYNC_S)
+    wait_s = max(wait_s, gather_s)
     intents = _merge_intents(reconcilers, job, allocations, errors)
     polling = asyncio.ensure_future(
-        leader.cluster.sync(job.id, SyncRequest(intents, job.acked_seq, job.supervisor_boot_id, wait_s))
+        leader.cluster.sync(job.id, SyncRequest(intents, job.acked_seq, job.supervisor_boot_id, wait_s, gather_s))
     )
+    latest, mark = job, None
     try:
         while not polling.done():
-            mark = leader.store.changes.mark()
-            latest = await leader.store.job(job.id)
+            if mark is None or leader.store.changes.has_changed(job.id, mark):
+                mark = leader.store.changes.mark()
+                latest = await leader.store.job(job.id)
             now_intended = _merge_intents(reconcilers, latest, allocations, errors)
             has_begun = not is_changing and _is_changing(reconcilers, latest, allocations)
             if now_intended != intents or has_begun:
                 request = SyncRequest(now_intended, job.acked_seq, job.supervisor_boot_id, 0.0)
                 return await leader.cluster.sync(job.id, request)
-            changed = asyncio.ensure_future(leader.store.changes.wait(job.id, mark, 1.0))
+            changed = asyncio.ensure_future(leader.store.changes.wait(job.id, mark, leader.pace.recheck_s))
             await asyncio.wait({polling, changed}, return_when=asyncio.FIRST_COMPLETED)
             changed.cancel()
         return polling.result()

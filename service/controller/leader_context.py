@@ -1,7 +1,7 @@
 """The connections and caches that a leading controller shares with its reconcilers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regroup.service.cluster_state.budgets import BudgetReader
@@ -11,6 +11,7 @@ from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
 from regroup.service.cluster_state.secrets import SecretReader
 from regroup.service.controller.job_faults import JobFaults
 from regroup.service.controller.refused_placements import RefusedPlacements
+from regroup.service.controller.sync_pace import SyncPace
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.ports.cluster import Cluster
 from regroup.service.settings import Settings
@@ -40,6 +41,8 @@ class LeaderContext:
     """Use of the budgets of jobs and projects."""
     secrets: SecretReader
     """Secrets of projects."""
+    pace: SyncPace = field(default_factory=SyncPace)
+    """How often live jobs are looked at."""
 
     @property
     def health(self) -> NodeHealth:

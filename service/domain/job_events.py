@@ -140,11 +140,14 @@ class GenerationStarted:
     """The output of `Layout.to_json`."""
     world_size: int
     ranks: tuple[RankPlace, ...]
+    """Places of the ranks; empty for a large job, which has `rank_map`."""
     start_step: int
     restore: dict[str, Any] = field(default_factory=dict[str, Any])
     """The source of its state, as JSON."""
     cause: str = ""
     """`start`, `restart`, or the reason why the generation before it ended."""
+    rank_map: dict[str, Any] | None = None
+    """The output of `RankMap.to_json` for a large job. The history has it once, with the generation."""
 
 
 @dataclass(frozen=True)

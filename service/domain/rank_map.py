@@ -5,6 +5,7 @@ all of them: with 2,048 nodes, that is 33 million reads to form a generation.
 """
 
 import base64
+import json
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,6 +67,16 @@ class RankMap(Sequence[RankPlace]):
         """The nodes, in the order of their first rank."""
         return self._nodes
 
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The ranks, in the order of their places."""
+        return self._columns["rank"]
+
+    def node_ids(self) -> dict[int, str]:
+        """Return rank → id of its node."""
+        ids = [node.node_id for node in self._nodes]
+        return {rank: ids[node] for rank, node in zip(self._columns["rank"], self._columns["node"], strict=True)}
+
     def on(self, node_id: str) -> tuple[RankPlace, ...]:
         """Return the places on one node. The first call reads the whole map, later ones only that node."""
         if self._ranks_of is None:
@@ -76,12 +87,12 @@ class RankMap(Sequence[RankPlace]):
         return tuple(self._place(position) for position in self._ranks_of.get(node_id, ()))
 
     def to_json(self) -> dict[str, Any]:
-        """Return compact plain data: each node once, the columns compressed."""
-        packed = zlib.compress(b"".join(_littled(self._columns[name]) for name in _COLUMNS))
+        """Return compact plain data: each node once, nodes and columns compressed."""
+        nodes = [[node.node_id, node.node_name, node.address] for node in self._nodes]
         return {
-            "nodes": [[node.node_id, node.node_name, node.address] for node in self._nodes],
+            "nodes": _packed(json.dumps(nodes, separators=(",", ":")).encode()),
             "count": len(self),
-            "columns": base64.b64encode(packed).decode(),
+            "columns": _packed(b"".join(_littled(self._columns[name]) for name in _COLUMNS)),
         }
 
     @classmethod
@@ -93,14 +104,14 @@ class RankMap(Sequence[RankPlace]):
         """
         count, size_bytes = int(data["count"]), int(data["count"]) * _ITEM_BYTES
         try:
-            raw = zlib.decompress(base64.b64decode(data["columns"], validate=True))
+            raw, nodes = _unpacked(data["columns"]), json.loads(_unpacked(data["nodes"]))
         except zlib.error as error:
             raise ValueError(f"the columns of a rank map are damaged: {error}") from error
         if count < 0 or len(raw) != size_bytes * len(_COLUMNS):
             raise ValueError(f"a rank map of {count} ranks has {len(raw)} bytes in its columns")
         pieces = [raw[start : start + size_bytes] for start in range(0, len(raw), size_bytes)] if count else []
         columns = {name: _unlittled(piece) for name, piece in zip(_COLUMNS, pieces, strict=bool(count))}
-        return cls([NodeOfRanks(*map(str, node)) for node in data["nodes"]], columns or dict.fromkeys(_COLUMNS, ()))
+        return cls([NodeOfRanks(*map(str, node)) for node in nodes], columns or dict.fromkeys(_COLUMNS, ()))
 
     @overload
     def __getitem__(self, index: int) -> RankPlace: ...
@@ -137,6 +148,14 @@ class RankMap(Sequence[RankPlace]):
 _COLUMNS = ("rank", "node", "local_rank", "device")
 _ITEM_BYTES = array("q").itemsize
 _IS_LITTLE = array("H", [1]).tobytes()[0] == 1
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+def _unpacked(text: str) -> bytes:
+    return zlib.decompress(base64.b64decode(text, validate=True))
 
 
 def _littled(column: "array[int]") -> bytes:

@@ -12,6 +12,7 @@ from regroup.service.cluster_state.allocations import JobAllocations
 from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.domain.author import Author
+from regroup.service.domain.rank_reports import decode_rank_reports
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.job_plan import JobPlan, PredictionComparison, compare_generations, get_job_plan
 from regroup.service.operations.placement_explanation import PlacementExplanation, explain_placement
@@ -121,7 +122,9 @@ class Jobs:
             changed = next((each for each in reversed(events) if each.type == "stragglers"), None)
             if changed is not None and changed.generation == newest.number:
                 reported = {int(each["rank"]): bool(each.get("is_crowded")) for each in changed.data["ranks"]}
-        return view_ranks(newest.number, newest.ranks, job.rank_phases, reported, job.step_duration_s)
+        return view_ranks(
+            newest.number, newest.ranks, decode_rank_reports(job.rank_phases), reported, job.step_duration_s
+        )
 
     async def plan(self, job: JobRow) -> JobPlan:
         """Return the plan of a job, and its result."""

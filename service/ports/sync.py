@@ -83,6 +83,8 @@ class SyncRequest:
     """The supervisor incarnation in which `acked_seq` counts; for another one it counts as 0."""
     wait_s: float = 0.0
     """Time for which the supervisor may delay the reply while it has no events."""
+    gather_s: float = 0.0
+    """Time for which it may delay events about steps, so that several of them arrive together."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -125,10 +127,8 @@ class SupervisorStatus:
     phase: str = ""
     step: int = 0
     generation: int = 0
-    ranks: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
-    """Rank → step and phase, as the agents last saw it."""
-    times: dict[str, tuple[float, float, float]] = field(default_factory=dict[str, tuple[float, float, float]])
-    """Rank → seconds of a step in which it computes and waits for a processor, and seconds since it moved on."""
+    ranks: dict[str, Any] | None = None
+    """What the ranks do, as `domain/rank_reports.py` encodes it. None: it was sent recently."""
     lost: tuple[str, ...] = ()
     """Ids of the nodes that it waits for."""
     nodes: tuple[str, ...] = ()

@@ -1,10 +1,12 @@
 """The history of a job: events, steps, generations, incidents, checkpoints."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from regroup.service.store.rows.places import read_places
 from regroup.service.store.rows.records import Checkpoint, Event, Generation, Incident, Step
 from regroup.service.store.schema.tables import checkpoints, events, generations, incidents, steps
 
@@ -65,7 +67,7 @@ async def generations_of(connection: AsyncConnection, job_id: str) -> list[Gener
     """Return all generations, the oldest first."""
     columns = [column for column in generations.c if column.name != "job_id"]
     query = sa.select(*columns).where(generations.c.job_id == job_id).order_by(generations.c.number)
-    return [Generation(**row) for row in (await connection.execute(query)).mappings()]
+    return [_generation(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def newest_generation(connection: AsyncConnection, job_id: str) -> Generation | None:
@@ -73,7 +75,11 @@ async def newest_generation(connection: AsyncConnection, job_id: str) -> Generat
     columns = [column for column in generations.c if column.name != "job_id"]
     query = sa.select(*columns).where(generations.c.job_id == job_id).order_by(generations.c.number.desc()).limit(1)
     row = (await connection.execute(query)).mappings().one_or_none()
-    return None if row is None else Generation(**row)
+    return None if row is None else _generation(row)
+
+
+def _generation(row: Mapping[str, Any]) -> Generation:
+    return Generation(**{**row, "ranks": read_places(row["ranks"])})
 
 
 async def incidents_of(connection: AsyncConnection, job_id: str) -> list[Incident]:

@@ -30,6 +30,7 @@ from regroup.service.store.jobs.ingest import ingest
 from regroup.service.store.jobs.job_writer import Intending, JobWriter
 from regroup.service.store.jobs.totals import TotalsStore
 from regroup.service.store.ledger import ledger_of
+from regroup.service.store.live_jobs import LiveJobs
 from regroup.service.store.nodes import NodeStore
 from regroup.service.store.notices.notice_store import NoticeStore
 from regroup.service.store.overview import OverviewStore
@@ -83,6 +84,7 @@ class Store:
         self.audit = AuditStore(database)
         self.hooks = HookStore(database)
         self.secrets = SecretStore(database)
+        self.live = LiveJobs(database)
         self.totals = TotalsStore(database)
         self.retention = RetentionStore(database)
         self.idempotency = IdempotencyStore(database, idempotency_kept_s)
@@ -172,6 +174,8 @@ class Store:
         self, lease: Lease, job_id: str, boot_id: str, reported: Sequence[Reported], status: Mapping[str, Any]
     ) -> JobRow:
         """Ingest a supervisor's events, each once, and its status (`goodput`, `ranks`, `reported_at`).
+
+        `ranks` is what the ranks do, as `domain/rank_reports.py` encodes it; None: as before.
 
         Returns:
             The row. Its `acked_seq` is the newest ingested sequence number.

@@ -10,6 +10,7 @@ from regroup.service.domain.job_events import EventType
 from regroup.service.store import history
 from regroup.service.store.jobs import jobs
 from regroup.service.store.jobs.mirror_ticks import ticks_of
+from regroup.service.store.rows.places import read_places
 from regroup.service.store.rows.records import Event
 from regroup.service.store.rows.story import GenerationHead, StepMark, StoryRecords
 from regroup.service.store.schema.tables import events, generations, steps
@@ -52,7 +53,7 @@ class StoryStore:
         )
         async with self._database.read() as connection:
             rows = await connection.execute(query)
-            return {row.number: row.ranks for row in rows}
+            return {row.number: read_places(row.ranks) for row in rows}
 
 
 async def _newest(

@@ -12,7 +12,7 @@ import traceback
 
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.job_events import StateChanged, SupervisorPhase, decoded, encode
-from regroup.service.domain.rank_map import RankMap
+from regroup.service.domain.rank_reports import encode_rank_reports
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.recovery.budget import RecoveryDecision
 from regroup.service.policy.recovery.classify import ZYGOTE_RANK
@@ -39,6 +39,7 @@ from regroup.service.supervisor.job_state.intents import IntentTracker
 from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.service.supervisor.job_state.journal import Journal
 from regroup.service.supervisor.job_state.outcomes import Finished, Relocated, Requeued
+from regroup.service.supervisor.job_state.pace import rank_pace, status_pace
 from regroup.service.supervisor.job_state.supervisor_state import SupervisorState
 from regroup.service.supervisor.planned_relocation import PlannedRelocation
 from regroup.service.supervisor.recovery import RecoveryRun, failure_json, input_error, restore_failure
@@ -60,8 +61,6 @@ class Lifecycle:
 
     def __init__(self, payload: JobConfig, gang: Gang, generations: GenerationLog, journal: Journal) -> None:
         self.payload, self.gang, self.journal = payload, gang, journal
-        self.rank_phases: dict[str, tuple[int, str]] = {}
-        """Rank → (step, phase), as last reported by the agents."""
         self._generations = generations
         self._monitor: GenerationMonitor | None = None
         self._log = EventLog(journal, payload.attempt)
@@ -70,6 +69,8 @@ class Lifecycle:
         disabled = payload.spec.disable_detectors
         self.liveness = Liveness(is_disabled=Detector.HEARTBEAT in disabled)
         self._hang_detector = HangDetector(gang, payload.hang_policy)
+        world_size = payload.layout.world_size
+        self._rank_pace, self._status_pace = rank_pace(world_size), status_pace(world_size)
         self._straggler_monitor = StragglerMonitor(journal, is_disabled=Detector.STRAGGLER in disabled)
         self.failure_hold = FailureHold(payload.spec.hold_on_failure, gang, journal)
         self._checkpoints = Checkpoints(payload, gang, journal)
@@ -107,10 +108,9 @@ class Lifecycle:
         if self._intents.update(intents) and self._monitor is not None:
             self._monitor.changed.set()
 
-    def receive_report(self, report: AgentReport) -> None:
-        """Process the rank activity in an agent's report."""
-        self.rank_phases.update(report.phases)
-        self._hang_detector.receive_report(report)
+    def receive_report(self, report: AgentReport) -> bool:
+        """Process the rank activity in an agent's report. Return False if a full report must follow."""
+        return self._hang_detector.table.receive(report)
 
     def receive(self, node_id: str, message: Message) -> None:
         """Process one message of an agent."""
@@ -142,13 +142,13 @@ class Lifecycle:
     def status(self) -> SupervisorStatus:
         """Return the present state for the controller."""
         monitor, incident = self._monitor, self._state.incident
+        ranks = encode_rank_reports(self._hang_detector.table.reports()) if self._status_pace.is_due() else None
         return SupervisorStatus(
             state=self._state.state.value,
             phase=self._state.phase,
             step=monitor.step if monitor else 0,
             generation=monitor.generation.number if monitor else 0,
-            ranks=self.rank_phases,
-            times=self._hang_detector.times(monitor.generation.number) if monitor else {},
+            ranks=ranks,
             lost=tuple(sorted(self._setup.lost_nodes())),
             nodes=tuple(sorted(self.gang.configs)),
             ranks_by_node=self.payload.ranks_by_node,
@@ -252,7 +252,7 @@ class Lifecycle:
     async def _next_generation(self, cause: str, source: RestoreSource) -> GenerationMonitor:
         """Write the record of the next generation, then form its ranks."""
         generation = await self._generations.create(
-            Generation(0, self.payload.layout, RankMap.of(self.payload.places()), source, cause)
+            Generation(0, self.payload.layout, self.payload.places, source, cause)
         )
         self._state.enter_phase(SupervisorPhase.FORMING, None, "forming ranks", generation.number)
         monitor = self._monitor = GenerationMonitor(
@@ -305,10 +305,12 @@ class Lifecycle:
             if monitor.killed_at_s is not None:
                 await _wait_for_change(monitor)
                 continue  # ranks that save their work are neither slow nor stuck
-            self._straggler_monitor.poll(monitor.generation, self._hang_detector.activity(monitor.generation.number))
-            if (hang := await self._hang_detector.poll(monitor)) is not None:
-                monitor.detected_cause = hang
-                continue
+            if self._rank_pace.is_due():
+                activity = self._hang_detector.activity(monitor.generation.number)
+                self._straggler_monitor.poll(monitor.generation, activity)
+                if (hang := await self._hang_detector.poll(monitor)) is not None:
+                    monitor.detected_cause = hang
+                    continue
             await _wait_for_change(monitor)
 
     async def _terminate_ranks(self, end: Finished) -> None:

@@ -243,7 +243,7 @@ class RecoveryRun:
         finished, resume, layout = self._checkpoints.finished(), self._payload.resume, self._payload.layout
         saved = [*finished, resume] if resume is not None else finished
         trusted = [item for item in saved if self._checkpoints.is_usable(item.uri)]
-        nodes = {place.rank: place.node_id for place in self._payload.places()}
+        nodes = self._payload.places.node_ids()
         other_layouts = {each.number for each in self._generations.past if each.layout != layout}
         return choose_restore_source(shards, trusted, self._generations.starts, nodes, other_layouts)
 

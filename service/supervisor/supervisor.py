@@ -13,13 +13,15 @@ from typing import Any
 
 from regroup.service.ports.agents import AgentLostError, Agents
 from regroup.service.ports.cluster import LogChunk
-from regroup.service.ports.sync import SupervisorEvent, SyncReply, SyncRequest
+from regroup.service.ports.sync import SupervisorEvent, SyncReply
 from regroup.service.supervisor.gang.gang import Gang
 from regroup.service.supervisor.gang.liveness import HeartbeatListener
 from regroup.service.supervisor.gang.rank_inspection import dump_stacks
 from regroup.service.supervisor.job_state.generations import GenerationLog, Records
+from regroup.service.supervisor.job_state.intents import SyncReader
 from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.service.supervisor.job_state.journal import Intake, Journal
+from regroup.service.supervisor.job_state.pace import report_interval_s
 from regroup.service.supervisor.job_state.project_secrets import ProjectSecrets
 from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.service.supervisor.spare_nodes import SpareNodes
@@ -52,6 +54,7 @@ class Supervisor:
         self._started: asyncio.Task[None] | None = None
         self._records = adapters.records
         self._secrets = ProjectSecrets(self._payload.spec.project_secrets.values())
+        self._requests = SyncReader()
         self._spares = SpareNodes(lambda node_id, note: self._lifecycle.receive_note(node_id, note))
         self._heartbeats = HeartbeatListener(lambda node_id: self._lifecycle.liveness.record_heartbeat(node_id))
 
@@ -61,12 +64,12 @@ class Supervisor:
     async def sync(self, request: dict[str, Any]) -> dict[str, Any]:
         """Receive intents and acknowledgements, and return events (long poll)."""
         self._wake()
-        sync = SyncRequest.from_json(request)
+        sync = self._requests.read(request)
         self._secrets.receive(sync.intents.secrets)
         self._lifecycle.set_intents(sync.intents)
         self._spares.set_desired(sync.intents.spares, self._payload, self._gang)
         wait_s = min(sync.wait_s, _SECRETS_WAIT_S) if self._secrets.is_missing else sync.wait_s
-        events = await self._journal.since(sync.boot_id, sync.acked_seq, wait_s)
+        events = await self._journal.since(sync.boot_id, sync.acked_seq, wait_s, sync.gather_s)
         status = replace(self._lifecycle.status(), spares=self._spares.state, secrets_version=self._secrets.version)
         return SyncReply(self._journal.boot_id, tuple(events), status).to_json()
 
@@ -80,11 +83,13 @@ class Supervisor:
             self._lifecycle.receive(agent_report.node_id, from_json(item))
         if agent_report.messages:
             self._intake.record_caused(agent_report.boot_id, self._journal.last_seq)
-        self._lifecycle.receive_report(agent_report)
+        has_base = self._lifecycle.receive_report(agent_report)
         listener = self._heartbeats.listener
         return {
             "heartbeats": listener and listener.to_json(),
             "boot_id": self._journal.boot_id,
+            "report_every_s": self._report_interval_s(agent_report.node_id),
+            "needs_full": not has_base,
             "received": self._intake.received(agent_report.boot_id),
             "durable": self._intake.durable(agent_report.boot_id, self._journal.acked_seq),
         }
@@ -136,6 +141,11 @@ class Supervisor:
                 await self._started
         await self._gang.shut_down_all()
         self._heartbeats.close()
+
+    def _report_interval_s(self, node_id: str) -> float:
+        """Return how often an agent reports. Behind a firewall that drops heartbeats, reports replace them."""
+        has_heartbeats = self._lifecycle.liveness.has_heartbeats(node_id)
+        return report_interval_s(len(self._payload.nodes) if has_heartbeats else 1)
 
     def _wake(self) -> None:
         if self._started is None:

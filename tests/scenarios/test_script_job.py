@@ -19,6 +19,7 @@ from regroup.service.supervisor.job_state.incidents import Incident
 from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.service.supervisor.job_state.journal import Journal
 from regroup.service.supervisor.lifecycle import Lifecycle
+from regroup.workers.contract.activity_report import ActivityReport, RankRecord, pack
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import RankInspection, TransferAddress
 from regroup.workers.contract.messages import (
@@ -29,10 +30,10 @@ from regroup.workers.contract.messages import (
     Join,
     Joined,
     Message,
-    RankActivity,
     Restored,
     StepRow,
 )
+from regroup.workers.contract.rank_activity import RankActivity
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.support.doubles.fake_agents import FakeAgents
 from tests.support.doubles.memory_records import Records
@@ -166,9 +167,8 @@ async def test_a_user_error_is_retried_only_within_its_budget() -> None:
 
 
 def report(node: str, generation: int, **activities: RankActivity) -> AgentReport:
-    return AgentReport(
-        node, "boot", generation, (0,), (), {}, {rank.removeprefix("r"): each for rank, each in activities.items()}
-    )
+    records = pack(RankRecord(int(rank.removeprefix("r")), True, each) for rank, each in activities.items())
+    return AgentReport(node, "boot", generation, (0,), (), ActivityReport(records=records))
 
 
 async def test_hung_ranks_are_inspected_and_then_restarted() -> None:

@@ -28,7 +28,8 @@ from regroup.workers.contract.agent_api import AgentApi, AgentFailedError
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_wire import expose
 from regroup.workers.contract.codec import plain
-from regroup.workers.contract.messages import AgentRequest, HeldShard, Join, MirrorDue, Stop, from_json, to_json
+from regroup.workers.contract.messages import AgentRequest, HeldShard, MirrorDue, Stop, from_json, to_json
+from regroup.workers.contract.rank_starts import RankStarts, joins_of
 from regroup.workers.data.prepare.ray_pipeline import Pipeline
 from regroup.workers.os import node_facts, process_user, procfs, umask
 from regroup.workers.storage import async_storage, fsspec_storage
@@ -157,11 +158,9 @@ class NodeAgent(AgentApi):
         """Start the generation's rendezvous store."""
         return records.StoreAddress(*await self._guarded(self._start_store(generation)))
 
-    async def form_ranks(
-        self, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, records.TransferAddress]
-    ) -> None:
+    async def form_ranks(self, common: bytes, starts: RankStarts, holders: dict[int, records.TransferAddress]) -> None:
         """Fork the generation's ranks on this node."""
-        await self._guarded(self._started().form_ranks(joins, devices, holders))
+        await self._guarded(self._started().form_ranks(joins_of(common, starts), starts.devices, holders))
 
     async def stop_ranks(self, generation: int, reason: str, save: bool) -> None:
         """Request that the ranks end at a step that they agree on."""
@@ -261,8 +260,10 @@ class NodeAgent(AgentApi):
             self._fail(storage_failure(error))
 
     async def status(self) -> records.AgentStatus:
-        """Return the state of this agent."""
+        """Return the state of this agent. Report soon: a supervisor that has just started waits for a sign of life."""
         host = self._started()
+        if self._link is not None:
+            self._link.wake()
         return records.AgentStatus(
             generation=host.generation,
             running=host.report().running,

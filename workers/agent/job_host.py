@@ -19,6 +19,7 @@ from regroup.workers.agent.exec_sessions import ExecSessions
 from regroup.workers.agent.job_zygote import JobZygote
 from regroup.workers.agent.outbox import Outbox
 from regroup.workers.agent.ranks import logs
+from regroup.workers.agent.ranks.activity_reports import ActivityReports
 from regroup.workers.agent.ranks.log_files import LogFiles
 from regroup.workers.agent.ranks.rank_group import RankGroup
 from regroup.workers.agent.ranks.rank_lease import RankLease
@@ -82,6 +83,7 @@ class JobHost:
         """
         self.config = config
         self.outbox = Outbox()
+        self.activity_reports = ActivityReports()
         self.generation = 0
         self.stale_calls = 0
         """Number of refused calls of older generations."""
@@ -276,19 +278,21 @@ class JobHost:
     # ------------------------------------------------------------ reports and inspection
 
     def report(self) -> AgentReport:
-        """Return the messages since the last report, the live ranks and their activity."""
+        """Return the messages since the last report, and the live ranks."""
+        running = self._group.running() if self._group else ()
+        place = self.config.node_id, self.outbox.boot_id, self.generation, running
+        return AgentReport(*place, self.outbox.next_batch(), supervisor_run=self.outbox.supervisor_run)
+
+    def report_with_activity(self) -> AgentReport:
+        """Return the report for the supervisor, with what has changed of the ranks' places and activity."""
         group = self._group
-        return AgentReport(
-            self.config.node_id,
-            self.outbox.boot_id,
-            self.generation,
-            group.running() if group else (),
-            self.outbox.next_batch(),
-            group.phases() if group else {},
-            group.poll_activities() if group else {},
-            group.first_visits_s() if group else {},
-            self.outbox.supervisor_run,
-        )
+        ranks = (group.phases(), group.poll_activities(), group.first_visits_s()) if group else ({}, {}, {})
+        return replace(self.report(), activity=self.activity_reports.next_report(self.generation, *ranks))
+
+    def poll_activities(self) -> None:
+        """Measure the activity of the ranks. Call this every second, also between reports."""
+        if self._group is not None:
+            self._group.poll_activities()
 
     def renew_lease(self, last_contact_s: float) -> None:
         """Let the ranks live until `orphan_s` after the last contact to a supervisor (CLOCK_BOOTTIME seconds)."""

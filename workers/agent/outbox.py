@@ -6,6 +6,8 @@ from typing import Any
 from regroup.workers.contract.messages import Message, to_json
 
 _BATCH = 2000
+_UNHURRIED = frozenset({"Joined", "Restored", "Pinned", "StateDigest", "Done"})
+"""Messages that all ranks of a node send at almost the same time, and for which no rank waits."""
 
 
 class Outbox:
@@ -42,6 +44,11 @@ class Outbox:
         """Return the messages that this supervisor run has not received, in order."""
         unsent = [number for number in range(self._received + 1, self._newest + 1) if number in self._messages][:_BATCH]
         return tuple((number, self._messages[number]) for number in unsent)
+
+    @property
+    def has_urgent(self) -> bool:
+        """True if the supervisor has not received a message that it must act on at once."""
+        return any(message["type"] not in _UNHURRIED for _, message in self.next_batch())
 
     def acknowledge(self, supervisor_boot_id: str, through: int, durable: int) -> None:
         """Record which messages have arrived.

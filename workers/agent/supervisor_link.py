@@ -16,7 +16,10 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import FaultDue, to_json
 from regroup.workers.os import procfs
 
-REPORT_INTERVAL_S = 1.0
+_POLL_S = 1.0
+"""Seconds between polls of the ranks' activity, and between reports until the supervisor asks for fewer."""
+_GATHER_S = 0.2
+"""Longest time for which a report of a large job waits for more messages that are not urgent."""
 _REPORT_TIMEOUT_S = 5.0
 _HANDLE_TIMEOUT_S = 15.0
 """Time without a reply after which the agent resolves the name of the supervisor again.
@@ -36,6 +39,8 @@ class SupervisorLink:
         self._supervisor: Any = None
         self._heartbeats = HeartbeatSender()
         self._contact_s = procfs.boottime_s()
+        self._report_every_s = _POLL_S
+        self._due_s = 0.0
         self._has_news = asyncio.Event()
         self._delivered = asyncio.Event()
 
@@ -44,12 +49,17 @@ class SupervisorLink:
         self._has_news.set()
 
     async def send_reports(self, host: JobHost) -> None:
-        """Report at once when there is news and every second otherwise, until this task is cancelled."""
+        """Report at once when there is news, and otherwise when a report is due, until this task is cancelled."""
         while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._has_news.wait(), REPORT_INTERVAL_S)
-            self._has_news.clear()
-            await self._report(host)
+            if await self._wait_for_news(_POLL_S) or procfs.boottime_s() >= self._due_s:
+                if self._report_every_s > _POLL_S:
+                    await self._gather_news(host)
+                self._has_news.clear()
+                # Half a poll earlier than due, so that a poll that comes slightly early is not skipped.
+                self._due_s = procfs.boottime_s() + self._report_every_s - _POLL_S / 2
+                await self._report(host)
+            else:
+                host.poll_activities()
             host.trim_logs()
             host.renew_lease(self._contact_s)
 
@@ -82,8 +92,22 @@ class SupervisorLink:
         """Close the socket of the heartbeats."""
         self._heartbeats.close()
 
+    async def _wait_for_news(self, timeout_s: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._has_news.wait(), timeout_s)
+        return self._has_news.is_set()
+
+    async def _gather_news(self, host: JobHost) -> None:
+        """Wait for more messages, because all ranks of a large job start at once. A rank's death does not wait."""
+        until_s = procfs.boottime_s() + _GATHER_S
+        while len(host.outbox.next_batch()) and not host.outbox.has_urgent:
+            self._has_news.clear()
+            left_s = until_s - procfs.boottime_s()
+            if left_s <= 0 or not await self._wait_for_news(left_s):
+                return
+
     async def _report(self, host: JobHost) -> None:
-        report = host.report()
+        report = host.report_with_activity()
         try:
             supervisor = self._supervisor or ray.get_actor(self._config.supervisor, namespace=NAMESPACE)
             answer: Any = supervisor.report.remote(to_json(report))
@@ -91,12 +115,18 @@ class SupervisorLink:
         except (RayError, ValueError, TimeoutError) as error:  # the outbox retains the messages
             if not isinstance(error, TimeoutError) or procfs.boottime_s() - self._contact_s > _HANDLE_TIMEOUT_S:
                 self._supervisor = None  # the supervisor restarts, or the cluster is unreachable
+            host.activity_reports.reset()  # whether it arrived is unknown
+            self._due_s = procfs.boottime_s() + _POLL_S / 2
             await asyncio.sleep(_RETRY_S)
             return
         self._supervisor = supervisor
+        self._report_every_s = reply["report_every_s"]
+        host.activity_reports.confirm(reply["boot_id"])
+        if reply["needs_full"]:
+            host.activity_reports.reset()
         self._heartbeats.set_listener(self._config.node_id, reply["heartbeats"])
         self._contact_s = procfs.boottime_s()
         host.outbox.acknowledge(reply["boot_id"], reply["received"], reply["durable"])
         self._delivered.set()
-        if len(report.messages) and host.outbox.next_batch():
+        if (len(report.messages) and host.outbox.next_batch()) or host.activity_reports.is_full_next:
             self._has_news.set()

@@ -29,7 +29,8 @@ from regroup.workers.contract.agent_records import (
     StoreAddress,
     TransferAddress,
 )
-from regroup.workers.contract.messages import HeldShard, Join
+from regroup.workers.contract.messages import HeldShard
+from regroup.workers.contract.rank_starts import RankStarts
 
 
 class AgentFailedError(Exception):
@@ -118,16 +119,14 @@ class AgentApi(Protocol):
         """Start the generation's rendezvous store."""
         ...
 
-    async def form_ranks(
-        self, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
-    ) -> None:
+    async def form_ranks(self, common: bytes, starts: RankStarts, holders: dict[int, TransferAddress]) -> None:
         """Fork the generation's ranks on this node.
 
         Errors: `storage` (the checkpoint), `transfer` (the other node), `stale`, `start`, `node`.
 
         Args:
-            joins: one for each rank.
-            devices: the device of each of them.
+            common: a `Join` with what all ranks of the generation share, as `messages.encode` writes it.
+            starts: the ranks of this node.
             holders: rank → the agent that holds the state from which this rank restores.
         """
         ...

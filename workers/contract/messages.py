@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, get_args
 
+from regroup.workers.contract.activity_report import ActivityReport
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.codec import build, plain
-from regroup.workers.contract.rank_activity import RankActivity
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.contract.rank_error import RankError
 
@@ -302,7 +302,7 @@ class HeldShard:
 
 @dataclass(frozen=True)
 class AgentReport:
-    """Report that an agent sends to its supervisor: at once for news, and every second."""
+    """Report that an agent sends to its supervisor: at once for news, and otherwise as often as the supervisor asks."""
 
     node_id: str
     boot_id: str
@@ -313,14 +313,10 @@ class AgentReport:
     """Ranks alive now."""
     messages: tuple[tuple[int, dict[str, Any]], ...]
     """(sequence number, encoded message), resent until acknowledged."""
-    phases: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
-    """Rank → (step, phase) as last written to shared memory."""
-    activities: dict[str, RankActivity] = field(default_factory=dict[str, RankActivity])
-    """Rank → how long it has been there; of ranks alive now."""
-    first_visits_s: dict[str, float] = field(default_factory=dict[str, float])
-    """Phase → the longest that a rank here took the first time it was in it."""
+    activity: ActivityReport | None = None
+    """Places and activity of the ranks; None in a proof of their death."""
     supervisor_run: str = ""
-    """Names the supervisor's life that has taken what came before `messages`; empty: nothing came before."""
+    """Names the supervisor's life that has taken what came before this report; empty: nothing came before."""
 
 
 Message = (

@@ -1,9 +1,10 @@
 """Detect hangs and the ranks that cause them. Pure: the ages come from the ranks' own nodes."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from regroup.workers.contract.messages import Phase, RankActivity
+from regroup.workers.contract.messages import Phase
+from regroup.workers.contract.rank_activity import RankActivity
 
 _SETTLED_VISITS = 3
 """Number of completed visits after which a phase has a usual duration."""
@@ -78,26 +79,30 @@ class Hang:
 
 
 def find_hang(
-    activities: Mapping[int, RankActivity], ranks: Collection[int], rule: HangPolicy, firsts: Mapping[str, float]
+    activities: Mapping[int, RankActivity], ranks: Iterable[int], rule: HangPolicy, firsts: Mapping[str, float]
 ) -> Hang | None:
-    """Return the hang of the ranks, or None.
+    """Return the hang of the ranks, or None. While training progresses, only the first ranks are read.
 
     Args:
         activities: rank → its activity, as its agent last reported it.
         ranks: ranks that have not finished. While one of them has no report, the result is None.
         firsts: phase → its longest first duration in earlier generations of the job.
     """
-    standing = {rank: activities[rank] for rank in ranks if rank in activities and activities[rank].phase != Phase.DONE}
-    if not standing or any(rank not in activities for rank in ranks):
-        return None
-    bounds: dict[int, float] = {}
-    for rank, activity in standing.items():
+    standing: list[tuple[RankActivity, float]] = []
+    for rank in ranks:
+        activity = activities.get(rank)
+        if activity is None:
+            return None
+        if activity.phase == Phase.DONE:
+            continue
         bound_s = _exceeded(activity, rule, firsts)
         if bound_s is None:
             return None
-        bounds[rank] = bound_s
-    last = min(standing, key=lambda rank: standing[rank].stalled_s)
-    return Hang(standing[last].stalled_s, bounds[last], standing[last].phase)
+        standing.append((activity, bound_s))
+    if not standing:
+        return None
+    last, bound_s = min(standing, key=lambda each: each[0].stalled_s)
+    return Hang(last.stalled_s, bound_s, last.phase)
 
 
 def _exceeded(activity: RankActivity, rule: HangPolicy, firsts: Mapping[str, float]) -> float | None:

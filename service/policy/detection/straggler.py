@@ -1,11 +1,11 @@
 """Detect ranks that delay the others: ranks that work longer per step, or that wait for a processor. Pure."""
 
+import bisect
 import math
-import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from regroup.workers.contract.messages import RankActivity
+from regroup.workers.contract.rank_activity import RankActivity
 
 _MEASURED = 10
 """Number of steps that every rank must have completed in this generation: the first ones compile and connect."""
@@ -44,20 +44,16 @@ def find_stragglers(
         named: ranks that were stragglers before.
         stages: number of pipeline stages. Only ranks of one stage have the same work.
     """
-    peers = {rank: _peers(rank, sorted(ranks), stages) for rank in ranks}
-    if not all(peers.values()) or any(
-        rank not in activities or activities[rank].measured_steps < _MEASURED for rank in ranks
-    ):
+    ordered, size = sorted(ranks), len(ranks) // stages
+    groups = [ordered[begin : begin + size] for begin in range(0, len(ordered), size)] if size else []
+    if not groups or any(len(group) < 2 for group in groups):
         return None
-    works = {rank: activities[rank].work_s for rank in ranks}
-    busy_times = {rank: activities[rank].work_s + activities[rank].ready_s for rank in ranks}
     found: list[Straggler] = []
-    for rank in sorted(ranks):
-        factor = _STILL if rank in named else _FACTOR
-        if usual_s := _usual_s(works, rank, peers[rank], factor):
-            found.append(Straggler(rank, works[rank], usual_s))
-        elif usual_s := _usual_s(busy_times, rank, peers[rank], factor):
-            found.append(Straggler(rank, busy_times[rank], usual_s, is_crowded=True))
+    for group in groups:
+        measured = [activities[rank] for rank in group if rank in activities]
+        if len(measured) < len(group) or any(each.measured_steps < _MEASURED for each in measured):
+            return None
+        found += _find_in(group, measured, named)
     return tuple(found)
 
 
@@ -76,13 +72,31 @@ def filter_lasting(
     return tuple(lasting), since_s
 
 
-def _usual_s(seconds: Mapping[int, float], rank: int, peers: Collection[int], factor: float) -> float | None:
-    """Return the median of the others if a rank exceeds it by the factor, or None."""
-    usual_s = statistics.median(seconds[other] for other in peers)
-    return usual_s if seconds[rank] > usual_s * factor and seconds[rank] - usual_s > _FLOOR_S else None
+def _find_in(ranks: Sequence[int], measured: Sequence[RankActivity], named: Collection[int]) -> Iterator[Straggler]:
+    """Yield the stragglers among ranks with the same work."""
+    works = _Times([each.work_s for each in measured])
+    busy_times = _Times([each.work_s + each.ready_s for each in measured])
+    for rank, activity in zip(ranks, measured, strict=True):
+        factor = _STILL if rank in named else _FACTOR
+        work_s, busy_s = activity.work_s, activity.work_s + activity.ready_s
+        if usual_s := works.exceeded_s(work_s, factor):
+            yield Straggler(rank, work_s, usual_s)
+        elif usual_s := busy_times.exceeded_s(busy_s, factor):
+            yield Straggler(rank, busy_s, usual_s, is_crowded=True)
 
 
-def _peers(rank: int, ranks: list[int], stages: int) -> list[int]:
-    size = len(ranks) // stages
-    begin = ranks.index(rank) // size * size
-    return [other for other in ranks[begin : begin + size] if other != rank]
+class _Times:
+    """The times of ranks. They are sorted once, so that the median of the others of each rank costs one search."""
+
+    def __init__(self, seconds: Iterable[float]) -> None:
+        self._sorted = sorted(seconds)
+
+    def exceeded_s(self, own_s: float, factor: float) -> float | None:
+        """Return the median of the others if the rank with this time exceeds it by the factor, or None."""
+        usual_s = self._median_without(own_s)
+        return usual_s if own_s > usual_s * factor and own_s - usual_s > _FLOOR_S else None
+
+    def _median_without(self, own_s: float) -> float:
+        own, others = bisect.bisect_left(self._sorted, own_s), len(self._sorted) - 1
+        low, high = (others - 1) // 2, others // 2
+        return (self._sorted[low + (low >= own)] + self._sorted[high + (high >= own)]) / 2

@@ -76,23 +76,17 @@ async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], 
     goodput = number(status, "goodput")
     if goodput is not None and goodput != writer.job.goodput:
         changes["goodput"] = goodput
-    phases = _rank_reports(status) if writer.job.state.has_allocations else {}
-    if phases != writer.job.rank_phases:
-        changes["rank_phases"] = phases
+    ranks = status.get("ranks") if writer.job.state.has_allocations else {}
+    if ranks is not None and ranks != writer.job.rank_phases:
+        changes["rank_phases"] = plain(ranks)
     newest = max((event.seq for event in fresh), default=acked)
     if (boot_id, newest) != (writer.job.supervisor_boot_id, writer.job.acked_seq):
         changes |= {"supervisor_boot_id": boot_id, "acked_seq": newest}
     reported_s = number(status, "reported_at")
     if reported_s is not None and (changes or reported_s - (writer.job.reported_at or 0.0) >= REPORT_EVERY_S):
         changes["reported_at"] = reported_s
-    if changes:
-        await writer.set(**changes)
-
-
-def _rank_reports(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rank → step, phase and, if they were measured, its times."""
-    times = status.get("times") or {}
-    return {rank: [*place, *times.get(rank, ())] for rank, place in plain(status.get("ranks") or {}).items()}
+    writer.defer(**changes)
+    await writer.flush()
 
 
 def _decode(event: Reported) -> JobEvent | MalformedEventError:
@@ -111,7 +105,7 @@ async def _apply(writer: JobWriter, event: Reported, body: JobEvent) -> None:
     """Apply one event to the job's row and to the tables of its type."""
     match body:
         case StepRow():
-            await _step(writer, event, body)
+            _step(writer, event, body)
         case MetricsReported():
             await _report(writer, event, body)
         case StateChanged():
@@ -167,7 +161,7 @@ async def _add_steps(writer: JobWriter, rows: Sequence[StepRow]) -> None:
             values.append(_step_values(writer.job.id, writer.job.step_rows + len(values) + 1, row))
     if values:
         await writer.connection.execute(steps.insert(), values)
-        await writer.set(step_rows=writer.job.step_rows + len(values))
+        writer.defer(step_rows=writer.job.step_rows + len(values))
 
 
 def _step_values(job_id: str, place: int, row: StepRow) -> dict[str, Any]:
@@ -191,7 +185,7 @@ def _step_values(job_id: str, place: int, row: StepRow) -> dict[str, Any]:
     }
 
 
-async def _step(writer: JobWriter, event: Reported, row: StepRow) -> None:
+def _step(writer: JobWriter, event: Reported, row: StepRow) -> None:
     """Show a committed step on the job's row, unless a late row of an older generation reports it."""
     job = writer.job
     if event.generation != job.generation or row.step <= job.step:
@@ -207,7 +201,7 @@ async def _step(writer: JobWriter, event: Reported, row: StepRow) -> None:
         if row.tokens is not None:
             changes["tokens_per_s"] = _smooth(job.tokens_per_s, row.tokens / duration_s)
     changes |= {name: number(row.extra, name) for name in _FACTS if name in row.extra}
-    await writer.set(**changes)
+    writer.defer(**changes)
 
 
 async def _report(writer: JobWriter, event: Reported, reported: MetricsReported) -> None:
@@ -277,7 +271,9 @@ async def _generation(writer: JobWriter, event: Reported, started: GenerationSta
     )
     if (await writer.connection.execute(stored)).first() is not None:
         return
-    await writer.connection.execute(generations.insert().values(job_id=writer.job.id, time_s=event.time_s, **row))
+    ranks = row.pop("rank_map", None) or row["ranks"]
+    values = {**row, "ranks": ranks}
+    await writer.connection.execute(generations.insert().values(job_id=writer.job.id, time_s=event.time_s, **values))
     changes: dict[str, Any] = {}
     if row["number"] > writer.job.generation:
         changes = {"generation": row["number"], "layout": row["layout"], "step": row["start_step"]}

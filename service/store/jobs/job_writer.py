@@ -39,6 +39,7 @@ class JobWriter:
         self.connection = connection
         self.job = job
         self._outbox = outbox
+        self._deferred: dict[str, Any] = {}
 
     @classmethod
     async def lock(cls, connection: AsyncConnection, job_id: str) -> "JobWriter":
@@ -59,6 +60,16 @@ class JobWriter:
         """Change columns without an event: for progress that has its own tables."""
         changes["revision"] = self.job.revision + 1
         await self._write(changes)
+
+    def defer(self, **changes: Any) -> None:
+        """Change columns as `set` does, together with the next write or `flush`: steps arrive in batches."""
+        self._deferred |= changes
+        self.job = dataclasses.replace(self.job, **changes)
+
+    async def flush(self) -> None:
+        """Write what is deferred."""
+        if self._deferred:
+            await self.set()
 
     async def record(
         self,
@@ -186,6 +197,7 @@ class JobWriter:
         await self.apply(check_transition(self.job.id, self.job.state, target, reason, message), **options)
 
     async def _write(self, changes: dict[str, Any]) -> None:
+        changes, self._deferred = {**self._deferred, **changes}, {}
         await self.connection.execute(jobs.update().where(jobs.c.id == self.job.id).values(**changes))
         if "conditions" in changes:
             changes = {**changes, "conditions": tuple(Condition(**item) for item in changes["conditions"])}

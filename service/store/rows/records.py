@@ -1,6 +1,6 @@
 """The records of the store, one frozen dataclass per table. Times are Unix seconds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -231,7 +231,7 @@ class Generation:
     number: int
     layout: dict[str, int]
     world_size: int
-    ranks: list[dict[str, Any]]
+    ranks: Sequence[dict[str, Any]]
     start_step: int
     """Number of committed steps in the restored state. Its first row is step `start_step + 1`."""
     restore: dict[str, Any]

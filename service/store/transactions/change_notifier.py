@@ -41,9 +41,13 @@ class Changes:
         """Call `listener` with the id of each job that changes."""
         self._listeners.append(listener)
 
+    def has_changed(self, job_id: str, mark: int) -> bool:
+        """Return whether the job may have changed since `mark`."""
+        return self._last.get(job_id, self._forgotten) > mark
+
     async def wait(self, job_id: str, mark: int, timeout_s: float) -> None:
         """Wait until the job has changed since `mark`, at most `timeout_s`."""
-        if self._last.get(job_id, self._forgotten) > mark:
+        if self.has_changed(job_id, mark):
             return
         event = asyncio.Event()
         self._waiting[job_id].add(event)

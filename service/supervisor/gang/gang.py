@@ -22,7 +22,8 @@ from regroup.workers.contract.agent_records import (
     TransferAddress,
 )
 from regroup.workers.contract.codec import plain
-from regroup.workers.contract.messages import HeldShard, Join, Restore
+from regroup.workers.contract.messages import HeldShard, Join, Restore, encode
+from regroup.workers.contract.rank_starts import RankStarts
 
 ENVIRONMENT_TIMEOUT_S = 4000.0
 """Longer than the time limit of pip in an agent, so that the agent can report what pip was doing."""
@@ -160,37 +161,33 @@ class Gang:
             self.agents.agent(nodes[0], timeout_s=FORM_TIMEOUT_S).start_store(generation.number),
             self.transfer_addresses({holder for of_node in fetched.values() for holder in of_node.values()}),
         ))  # fmt: skip
-        common = replace(
-            join,
-            generation=generation.number,
-            restore=restore,
-            store_host=address.host,
-            store_port=address.port,
-            world_size=len(generation.ranks),
-            layout=generation.layout.degrees,
-            node_count=len(nodes),
+        common = encode(
+            replace(
+                join,
+                generation=generation.number,
+                restore=restore,
+                store_host=address.host,
+                store_port=address.port,
+                world_size=len(generation.ranks),
+                layout=generation.layout.degrees,
+                node_count=len(nodes),
+            )
         )
 
         async def one(node_rank: int, node: str) -> None:
             places = generation.on(node)
-            devices = tuple(place.device for place in places)
-            joins = [
-                replace(
-                    common,
-                    rank=place.rank,
-                    local_rank=place.local_rank,
-                    local_world_size=len(places),
-                    node_rank=node_rank,
-                    dataset=self.node_facts.datasets.get(node, {}),
-                    node_name=self.configs[node].node_name,
-                    node_devices=devices,
-                )
-                for place in places
-            ]
+            starts = RankStarts(
+                node_rank,
+                self.configs[node].node_name,
+                tuple(place.rank for place in places),
+                tuple(place.local_rank for place in places),
+                tuple(place.device for place in places),
+                self.node_facts.datasets.get(node, {}),
+            )
             mine = {rank: addresses[holder] for rank, holder in fetched[node].items()}
             timeout_s = RESTORE_TIMEOUT_S if source.kind is RestoreKind.CHECKPOINT or mine else FORM_TIMEOUT_S
             await self._send_secrets(node)
-            await self.agents.agent(node, timeout_s=timeout_s).form_ranks(joins, devices, mine)
+            await self.agents.agent(node, timeout_s=timeout_s).form_ranks(common, starts, mine)
 
         await gather_all(one(node_rank, node) for node_rank, node in enumerate(nodes))
 

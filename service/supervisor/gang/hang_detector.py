@@ -16,7 +16,8 @@ from regroup.service.policy.recovery.classify import Cause
 from regroup.service.supervisor.gang.gang import Gang
 from regroup.service.supervisor.gang.rank_inspection import inspect_ranks
 from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
-from regroup.workers.contract.messages import AgentReport, RankActivity
+from regroup.service.supervisor.job_state.rank_table import RankTable
+from regroup.workers.contract.rank_activity import RankActivity
 
 _STACK_CHARACTERS = 4_000
 _STACKS_CHARACTERS = 24_000
@@ -29,32 +30,12 @@ class HangDetector:
     def __init__(self, gang: Gang, policy: HangPolicy | None) -> None:
         """Initialize the detector. `policy` None disables it."""
         self._gang, self._policy = gang, policy
-        self._activity: dict[int, dict[int, RankActivity]] = {}
-        """Generation → rank → its newest activity."""
-        self._first_times: dict[int, dict[str, float]] = {}
-        """Generation → phase → the longest first time in it, in seconds."""
-
-    def receive_report(self, report: AgentReport) -> None:
-        """Record the rank activity in a report."""
-        self._activity = {
-            generation: seen for generation, seen in self._activity.items() if generation >= report.generation
-        }
-        seen = self._activity.setdefault(report.generation, {})
-        seen |= {int(rank): activity for rank, activity in report.activities.items()}
-        firsts = self._first_times.setdefault(report.generation, {})
-        for phase, first_s in report.first_visits_s.items():
-            firsts[phase] = max(first_s, firsts.get(phase, 0.0))
+        self.table = RankTable()
+        """The newest activity of each rank."""
 
     def activity(self, generation: int) -> Mapping[int, RankActivity]:
-        """Return the newest activity of each rank of a generation."""
-        return self._activity.get(generation, {})
-
-    def times(self, generation: int) -> dict[str, tuple[float, float, float]]:
-        """Return rank → seconds of a step in which it computes and waits for a processor, and since it moved on."""
-        return {
-            str(rank): (round(each.work_s, 4), round(each.ready_s, 4), round(each.stalled_s, 1))
-            for rank, each in self.activity(generation).items()
-        }
+        """Return the newest activity of each rank of a generation; empty for another one than the newest."""
+        return self.table.activities if generation == self.table.generation else {}
 
     async def poll(self, monitor: GenerationMonitor) -> Cause | None:
         """Return the hang of this generation with its evidence, or None if there is none or training resumed."""
@@ -66,7 +47,7 @@ class HangDetector:
             return None
         monitor.places = places
         number = monitor.generation.number
-        activities = self._activity[number]
+        activities = self.activity(number)
         stacks = {rank: place["text"] for rank, place in places.items()}
         entered = entered_collectives(places)
         desync, awaited = find_desync(entered), find_missing_ranks(entered)
@@ -88,17 +69,14 @@ class HangDetector:
 
     def _find(self, monitor: GenerationMonitor) -> Hang | None:
         number = monitor.generation.number
-        if self._policy is None or number not in self._activity:
+        if self._policy is None or number != self.table.generation:
             return None
-        ranks = {place.rank for place in monitor.generation.ranks} - set(monitor.done)
-        earlier: dict[str, float] = {}
-        for generation, firsts in self._first_times.items():
+        ranks = (rank for rank in monitor.generation.ranks.numbers if rank not in monitor.done)
+        earlier = dict(self.table.earlier_first_s)  # agents still have it after this supervisor has restarted
+        for generation, firsts in self.table.first_visits_s.items():
             if generation < number:
                 earlier |= {phase: max(first_s, earlier.get(phase, 0.0)) for phase, first_s in firsts.items()}
-        for activity in self._activity[number].values():  # agents still have it after this supervisor has restarted
-            if activity.earlier_first_s:
-                earlier[activity.phase] = max(activity.earlier_first_s, earlier.get(activity.phase, 0.0))
-        return find_hang(self._activity[number], ranks, self._policy, earlier)
+        return find_hang(self.activity(number), ranks, self._policy, earlier)
 
 
 def _evidence(

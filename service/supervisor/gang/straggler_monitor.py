@@ -7,7 +7,7 @@ from regroup.service.domain.job_events import StragglerRank, StragglersChanged
 from regroup.service.policy.detection.straggler import Straggler, filter_lasting, find_stragglers
 from regroup.service.supervisor.job_state.generations import Generation
 from regroup.service.supervisor.job_state.journal import Journal
-from regroup.workers.contract.messages import RankActivity
+from regroup.workers.contract.rank_activity import RankActivity
 
 
 class StragglerMonitor:
@@ -31,7 +31,7 @@ class StragglerMonitor:
             self._crowded_s = {}
             if self._named:
                 self._emit(generation, ())  # the next generation may run on other nodes
-        ranks = [place.rank for place in generation.ranks]
+        ranks = generation.ranks.numbers
         named = self._named or ()
         found = find_stragglers(activities, ranks, named, generation.layout.pp)
         if found is None or self._is_disabled:

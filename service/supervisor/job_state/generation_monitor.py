@@ -156,8 +156,8 @@ class GenerationMonitor:
     @property
     def running(self) -> set[int]:
         """Ranks that have neither ended nor been lost with their node."""
-        lost = {place.rank for place in self.generation.ranks if place.node_id in self.losses}
-        return {place.rank for place in self.generation.ranks} - self.ended - set(self.done) - lost
+        lost = {place.rank for node in self.losses for place in self.generation.on(node)}
+        return set(self.generation.ranks.numbers) - self.ended - set(self.done) - lost
 
     @property
     def is_broken(self) -> bool:
@@ -175,8 +175,8 @@ class GenerationMonitor:
         names = {node.node_id: node.node_name for node in self.generation.ranks.nodes}
         losses = tuple(self.losses.values())
         cause = classify_failure(self.failures, self.exits, losses, self.detected_cause, names)
-        places = {place.rank: place.node_id for place in self.generation.ranks}
-        cause = blame_device(cause, self.broken_devices, places)
+        if self.broken_devices:
+            cause = blame_device(cause, self.broken_devices, self.generation.ranks.node_ids())
         crashed = {exit.rank: place for exit in self.exits if (place := exit.crash_place) is not None}
         return add_desync_evidence(cause, entered_collectives(self.places, self.raised), crashed)
 

@@ -10,6 +10,9 @@ from regroup.service.domain.layout import Layout
 from regroup.service.domain.rank_map import RankMap
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 
+MOST_LISTED = 512
+"""Number of ranks up to which the event of a generation lists each rank."""
+
 
 class SupersededError(Exception):
     """Another supervisor of this job has created the next record: this one must stop."""
@@ -54,11 +57,13 @@ class Generation:
 
     def to_event(self) -> GenerationStarted:
         """Return the event of its start."""
+        is_large = len(self.ranks) > MOST_LISTED
         return GenerationStarted(
             number=self.number,
             layout=self.layout.to_json(),
             world_size=len(self.ranks),
-            ranks=tuple(self.ranks),
+            ranks=() if is_large else tuple(self.ranks),
+            rank_map=self.ranks.to_json() if is_large else None,
             start_step=self.start_step,
             restore=asdict(self.source),
             cause=self.cause,

@@ -3,14 +3,32 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.assignment import NodeAssignment, PlannedChange
-from regroup.service.ports.sync import Intents
+from regroup.service.ports.sync import Intents, SyncRequest
 from regroup.service.supervisor.job_state.outcomes import Finished, Relocated, Shape, shape_of
+
+
+class SyncReader:
+    """Reads requests of the controller. Each contains all nodes of the job, which rarely change."""
+
+    def __init__(self) -> None:
+        self._encoded: Any = None
+        self._nodes: tuple[NodeAssignment, ...] = ()
+
+    def read(self, request: Mapping[str, Any]) -> SyncRequest:
+        """Return a request from its plain data. Nodes that are as in the request before are not parsed again."""
+        intents = request["intents"]
+        encoded = intents.get("nodes", ())
+        if encoded != self._encoded:
+            self._encoded, self._nodes = encoded, tuple(map(NodeAssignment.from_json, encoded))
+        sync = SyncRequest.from_json({**request, "intents": {**intents, "nodes": ()}})
+        return replace(sync, intents=replace(sync.intents, nodes=self._nodes))
 
 
 class IntentTracker:

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.rank_map import RankMap
 from regroup.service.policy.detection.hang import HangPolicy, hang_policy_for
 from regroup.service.policy.recovery.mirror_pairs import PairingNode, pair_nodes
 from regroup.service.ports.actor_names import shown_supervisor_name
@@ -95,7 +97,7 @@ class JobConfig(StartConfig):
 
     def has_same_places(self, other: "JobConfig") -> bool:
         """Return whether each rank has the same place in both. The order of nodes matters."""
-        return (self.layout, self.places()) == (other.layout, other.places())
+        return (self.layout, self.places) == (other.layout, other.places)
 
     @property
     def budgets(self) -> Mapping[str, int]:
@@ -163,8 +165,9 @@ class JobConfig(StartConfig):
             )
         return DataSources(TokenSources(data.train, data.validation, data.tokenizer, training.sequence))
 
-    def places(self) -> tuple[RankPlace, ...]:
-        """Return the place of each rank: as assigned, or in the order of nodes. A TP group stays on its node."""
+    @cached_property
+    def places(self) -> RankMap:
+        """The place of each rank: as assigned, or in the order of nodes. A TP group stays on its node."""
         slots = [(node, local_rank) for node in self.nodes for local_rank in range(node.ranks)]
         numbers = [number for node in self.nodes for number in node.numbers]
         if sorted(numbers) != list(range(len(slots))):
@@ -174,7 +177,7 @@ class JobConfig(StartConfig):
             RankPlace(rank, node.node_id, node.name, node.address, local_rank, node.devices[local_rank])
             for rank, (node, local_rank) in zip(numbers, slots, strict=True)
         ]
-        return tuple(sorted(places, key=lambda place: place.rank))
+        return RankMap.of(sorted(places, key=lambda place: place.rank))
 
     def join_message(self) -> Join:
         """Return a JOIN with the fields that are the same for every rank and generation."""
@@ -198,7 +201,8 @@ class JobConfig(StartConfig):
 
     def agent_configs(self) -> dict[str, AgentConfig]:
         """Return node id → config of its agent."""
-        spec = self.spec
+        spec, warmup = self.spec, self._warmup
+        has_mirrors = bool(self.mirror_pairs) or self._may_need_mirrors
         return {
             node.node_id: AgentConfig(
                 job_id=self.job_id,
@@ -218,13 +222,13 @@ class JobConfig(StartConfig):
                 needs=self._needs,
                 env=dict(spec.env),
                 secrets={name: _secret_source(ref, spec.project) for name, ref in spec.secrets.items()},
-                warmup=self._warmup,
+                warmup=warmup,
                 preload=(*self._preload, *spec.preload),
                 cpus=spec.resources.cpus,
                 ifname=self.ifname,
                 port_first=self.port_first,
                 port_last=self.port_last,
-                mirror=bool(self.mirror_pairs) or self._may_need_mirrors,
+                mirror=has_mirrors,
                 termination_grace_s=spec.termination_grace,
                 rank_users=self.rank_users,
                 page_url=self.page_url,

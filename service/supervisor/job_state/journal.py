@@ -13,9 +13,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from regroup.service.domain.job_events import JobEvent, encode, type_of
+from regroup.service.domain.job_events import EventType, JobEvent, encode, type_of
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.job_state.generations import Records
+
+_BATCH = 2000
+"""Most events of one reply."""
+_OF_STEPS = frozenset({EventType.STEP.value, EventType.REPORT.value})
 
 
 class Journal:
@@ -35,6 +39,9 @@ class Journal:
         self._events: list[SupervisorEvent] = []
         self._next = 0
         self._acked = 0
+        self._urgent_seq = 0
+        """Number of the newest event that does not wait for others."""
+        self._is_closed = False
         self._more = asyncio.Event()
 
     async def replay(self) -> list[SupervisorEvent]:
@@ -55,20 +62,37 @@ class Journal:
         """Emit an event that its sender keeps until it is durable."""
         self._on_event(self._add(key, type_of(event).value, generation, time_s, encode(event)))
 
-    async def since(self, boot_id: str, acked: int, wait_s: float) -> list[SupervisorEvent]:
-        """Return the events that the controller has not acknowledged. Wait up to `wait_s` for the first."""
+    async def since(self, boot_id: str, acked: int, wait_s: float, gather_s: float = 0.0) -> list[SupervisorEvent]:
+        """Return the events that the controller has not acknowledged.
+
+        Args:
+            boot_id: the incarnation of a supervisor in which `acked` counts.
+            acked: number of the newest acknowledged event.
+            wait_s: longest wait for the first event.
+            gather_s: longest wait for more events while there are only steps.
+        """
         if boot_id == self.boot_id:
             self._acked = max(self._acked, acked)
             self._events = [event for event in self._events if event.seq > acked]
-        if not self._events and wait_s > 0:
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        until_s, gathered_s = now_s + wait_s, now_s + min(gather_s, wait_s)
+        while (left_s := (gathered_s if self._events else until_s) - loop.time()) > 0 and not self._is_due():
             self._more.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._more.wait(), wait_s)
-        return self._events[:2000]
+                await asyncio.wait_for(self._more.wait(), left_s)
+        return self._events[:_BATCH]
 
     def close(self) -> None:
         """Wake the waiting callers, because another journal replaces this one."""
+        self._is_closed = True
         self._more.set()
+
+    def _is_due(self) -> bool:
+        """Return whether the controller must get the events at once."""
+        if self._is_closed or len(self._events) >= _BATCH:
+            return True
+        return bool(self._events) and self._events[0].seq <= self._urgent_seq
 
     @property
     def last_seq(self) -> int:
@@ -84,6 +108,8 @@ class Journal:
         self._next += 1
         event = SupervisorEvent(self._next, key, kind, generation, time_s, data)
         self._events.append(event)
+        if kind not in _OF_STEPS:
+            self._urgent_seq = event.seq
         self._more.set()
         return event
 

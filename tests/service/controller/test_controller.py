@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,21 @@ async def test_a_job_allocates_its_gang_runs_and_releases_everything(setup: Cont
         assert await setup.store.live_allocations() == []
         ended = await setup.store.job(job_id)
         assert ended.goodput is not None and 0 < ended.goodput < 1
+
+
+async def test_the_activity_of_ranks_is_stored_and_stays_until_it_is_sent_again(setup: ControlSetup) -> None:
+    async with controlled(setup):
+        job_id = await setup.submit()
+        supervisor = await setup.supervisor(job_id)
+        ranks = {"0": [3, "forward", 0.1, 0.0, 0.2]}
+        supervisor.status = replace(supervisor.status, ranks=ranks)
+        await supervisor.state("RUNNING", "first_step")
+        await setup.until(job_id, lambda job: job.rank_phases == ranks)
+        supervisor.status = replace(supervisor.status, ranks=None)
+        before = await setup.store.job(job_id)
+        await supervisor.emit("checkpoint", step=3, generation=1, uri="file:///s/c")
+        after = await setup.until(job_id, lambda job: job.version > before.version)
+        assert after.rank_phases == ranks
 
 
 async def test_all_reservations_are_released_when_one_node_refuses(setup: ControlSetup) -> None:

@@ -41,13 +41,15 @@ async def job_with_ranks(live: Any, world_size: int = 4, slow: int | None = 3, n
     """Make a job that runs, with one slow rank; return its id."""
     job = (await live.submit(name=name))["id"]
     await live.run(job)
-    ranks = {str(rank): [7, "all_reduce" if rank != slow else "forward"] for rank in range(world_size)}
-    times = {str(rank): [0.9 if rank == slow else 0.1, 0.0, 0.4] for rank in range(world_size)}
+    ranks = {
+        str(rank): [7, "all_reduce" if rank != slow else "forward", 0.9 if rank == slow else 0.1, 0.0, 0.4]
+        for rank in range(world_size)
+    }
     events = [placed(world_size)]
     if slow is not None:
         found = {"rank": slow, "node": f"node-{slow // 2}", "work_s": 0.9, "usual_s": 0.1, "is_crowded": False}
         events.append(("stragglers", 2, {"ranks": [found]}))
-    await live.report(job, *events, status={"ranks": ranks, "times": times})
+    await live.report(job, *events, status={"ranks": ranks})
     live.cluster.running[job] = {
         str(rank): {
             "text": f"Thread 0x7f{rank:02} (most recent call first):\n"

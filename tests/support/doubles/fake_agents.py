@@ -28,6 +28,7 @@ from regroup.workers.contract.agent_records import (
 )
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import AgentReport, HeldShard, Join
+from regroup.workers.contract.rank_starts import joins_of
 
 
 def description(node: str) -> NodeDescription:
@@ -66,6 +67,9 @@ class FakeAgents:
         async def send(method: str, encoded: list[Any]) -> Any:
             arguments = agent_wire.SIGNATURES[method].decoded(encoded)
             await self.intercept(node_id, method, arguments)
+            if method == "form_ranks":
+                common, starts, holders = arguments
+                arguments = [joins_of(common, starts), starts.devices, holders]
             handler = getattr(self, f"_{method}", None)
             result = handler(node_id, *arguments) if handler is not None else None
             return plain(await result if inspect.isawaitable(result) else result)

@@ -20,6 +20,7 @@ from regroup.workers.contract.agent_records import AgentErrorKind, AgentFailure,
 from regroup.workers.contract.codec import parse, plain
 from regroup.workers.contract.messages import AgentReport, ContractError, Join, Restore, to_json
 from regroup.workers.contract.rank_config import RankConfig
+from regroup.workers.contract.rank_starts import RankStarts, joins_of
 
 RECORDS = sorted(
     (cls for _, cls in inspect.getmembers(agent_records, is_dataclass) if cls.__module__ == agent_records.__name__),
@@ -146,9 +147,9 @@ async def test_an_exposed_agent_replies_with_plain_data() -> None:
 
 
 def test_ranks_of_another_contract_version_are_not_formed() -> None:
-    encoded = [[{**to_json(JOIN), "v": 1}], [0], {}]
+    common = json.dumps({**to_json(JOIN), "v": 1}).encode()
     with pytest.raises(ContractError, match="version 1"):
-        agent_wire.SIGNATURES["form_ranks"].decoded(encoded)
+        joins_of(common, RankStarts(0, "n0", (0,), (0,), (0,)))
 
 
 def test_actors_are_pickled_by_name() -> None:

@@ -88,7 +88,7 @@ class Evidence:
         texts = await asyncio.gather(*requests)
         phases = group.phases() if group is not None else {}
         return {
-            rank: RankStack(self._config.node_name, pid, phases.get(str(rank)), self._redactor.hide(text))
+            rank: RankStack(self._config.node_name, pid, phases.get(rank), self._redactor.hide(text))
             for (rank, pid), text in zip(live.items(), texts, strict=True)
         }
 
@@ -120,7 +120,7 @@ class Evidence:
         phases = group.phases()
         ranks: dict[str, dict[str, Any]] = {}
         for rank, local in sorted(group.ranks.items()):
-            pid, inspection, (step, phase) = pids.get(rank), inspections.get(rank), phases[str(rank)]
+            pid, inspection, (step, phase) = pids.get(rank), inspections.get(rank), phases[rank]
             ranks[str(rank)] = {
                 "pid": pid,
                 "step": step,

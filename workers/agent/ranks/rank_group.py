@@ -185,11 +185,11 @@ class RankGroup:
         """Return the live ranks."""
         return tuple(rank for rank, local in sorted(self.ranks.items()) if local.exit_code is None)
 
-    def phases(self) -> dict[str, tuple[int, str]]:
+    def phases(self) -> dict[int, tuple[int, str]]:
         """Return rank → (step, phase), as last written to its progress page."""
-        return {str(rank): local.progress.read() for rank, local in sorted(self.ranks.items())}
+        return {rank: local.progress.read() for rank, local in sorted(self.ranks.items())}
 
-    def poll_activities(self) -> dict[str, RankActivity]:
+    def poll_activities(self) -> dict[int, RankActivity]:
         """Return rank → activity, of the live ranks. Call this every second."""
         activities = self._activity_monitor.poll([
             RunningRank(
@@ -202,7 +202,7 @@ class RankGroup:
             if local.exit_code is None
         ])  # fmt: skip
         return {
-            str(rank): replace(activity, earlier_first_s=self._earlier_first_s.get(activity.phase, 0.0))
+            rank: replace(activity, earlier_first_s=self._earlier_first_s.get(activity.phase, 0.0))
             for rank, activity in activities.items()
         }
 

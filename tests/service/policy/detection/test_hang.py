@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from regroup.service.policy.detection.hang import Hang, describe_hang, find_hang, find_outlier_ranks, hang_policy_for
-from regroup.workers.contract.messages import Phase, RankActivity
+from regroup.workers.contract.messages import Phase
+from regroup.workers.contract.rank_activity import RankActivity
 
 BUILTIN, FUNCTION, SCRIPT = (hang_policy_for(kind, None, None) for kind in ("builtin", "function", "script"))
 

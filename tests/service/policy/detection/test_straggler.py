@@ -1,11 +1,14 @@
 """Stragglers: ranks that delay the others."""
 
+import statistics
 from collections.abc import Mapping
 
+from hypothesis import given
+from hypothesis import strategies as st
 from pytest import approx
 
 from regroup.service.policy.detection.straggler import Straggler, filter_lasting, find_stragglers
-from regroup.workers.contract.messages import RankActivity
+from regroup.workers.contract.rank_activity import RankActivity
 
 FOUR = range(4)
 
@@ -63,3 +66,21 @@ def test_a_crowded_node_is_reported_after_half_a_minute() -> None:
     assert filter_lasting((crowded,), (), since_s, 130.0) == ((crowded,), since_s)
     assert filter_lasting((), (), since_s, 110.0) == ((), {}), "the time starts again"
     assert filter_lasting((crowded,), (2,), {}, 200.0)[0] == (crowded,), "a reported rank may become crowded"
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=2, max_size=12))
+def test_a_rank_is_compared_with_the_median_of_the_others(seconds: list[float]) -> None:
+    expected = [
+        (rank, own_s, usual_s)
+        for rank, own_s in enumerate(seconds)
+        if own_s > 1.5 * (usual_s := statistics.median(seconds[:rank] + seconds[rank + 1 :])) and own_s - usual_s > 0.02
+    ]
+    found = find_stragglers(activities(*seconds), range(len(seconds)), ()) or ()
+    assert [(each.rank, each.work_s, each.usual_s) for each in found] == expected
+
+
+def test_the_ranks_of_a_large_job_are_compared_quickly() -> None:
+    """A search of all others for each of 16,384 ranks would take minutes."""
+    many = activities(*(0.1 + rank % 7 * 1e-3 for rank in range(16_383)), 0.5)
+    found = find_stragglers(many, range(16_384), ()) or ()
+    assert [each.rank for each in found] == [16_383]

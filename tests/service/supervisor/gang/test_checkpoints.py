@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from regroup.service.domain.rank_map import RankMap
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.spec.job import parse_spec
@@ -108,9 +107,7 @@ class CheckpointSetup:
     async def generation(self) -> Generation:
         """Create the next generation."""
         return await self.log.create(
-            Generation(
-                0, self.payload.layout, RankMap.of(self.payload.places()), RestoreSource(RestoreKind.NONE), "start"
-            )
+            Generation(0, self.payload.layout, self.payload.places, RestoreSource(RestoreKind.NONE), "start")
         )
 
     def begin(self, step: int) -> asyncio.Event:

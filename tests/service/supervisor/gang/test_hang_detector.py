@@ -11,6 +11,7 @@ from regroup.service.supervisor.gang.gang import Gang
 from regroup.service.supervisor.gang.hang_detector import HangDetector
 from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.job_state.generations import Generation
+from regroup.workers.contract.activity_report import ActivityReport, RankRecord, pack
 from regroup.workers.contract.messages import AgentReport
 from regroup.workers.contract.rank_activity import RankActivity
 from tests.support.doubles.supervised_job import FakeNodes
@@ -26,5 +27,6 @@ async def test_the_duration_of_an_earlier_first_step_comes_from_the_agents(
     )
     detector = HangDetector(Gang(FakeNodes({}), {}), hang_policy_for("builtin", None, None))
     activity = RankActivity(5, "forward", 600.0, 600.0, 0, 0.0, earlier_first_s=earlier_first_s)
-    detector.receive_report(AgentReport("node-0", "boot", 3, (0,), (), {}, {"0": activity}))
+    records = pack([RankRecord(0, True, activity)])
+    detector.table.receive(AgentReport("node-0", "boot", 3, (0,), (), ActivityReport(records=records)))
     assert (await detector.poll(monitor) is not None) is is_found

@@ -50,3 +50,15 @@ def test_a_supervisor_that_was_suspended_waits_for_heartbeats_first() -> None:
         now[0] += 1.0
         assert "a" not in liveness.silent_nodes()
     assert liveness.silent_nodes() == ["b"]
+
+
+def test_an_agent_reports_less_often_only_while_its_heartbeats_arrive() -> None:
+    now = [0.0]
+    liveness = Liveness(lambda: now[0])
+    liveness.expect(["a"])
+    liveness.record_report("a")
+    assert not liveness.has_heartbeats("a"), "a firewall may drop them: then reports are the only sign"
+    liveness.record_heartbeat("a")
+    assert liveness.has_heartbeats("a")
+    now[0] += LOST_S / 2
+    assert not liveness.has_heartbeats("a")

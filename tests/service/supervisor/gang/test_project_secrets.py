@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from regroup.service.domain.layout import Layout
-from regroup.service.domain.rank_map import RankMap
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.sync import SecretValues
@@ -71,7 +70,7 @@ class Job:
 
     async def form(self, number: int) -> None:
         source = RestoreSource(RestoreKind.NONE)
-        generation = Generation(number, Layout(dp_shard=2), RankMap.of(self.payload.places()), source, "start")
+        generation = Generation(number, Layout(dp_shard=2), self.payload.places, source, "start")
         await self.gang.form_ranks(generation, self.payload.join_message())
 
     def order(self, node: str) -> list[str]:

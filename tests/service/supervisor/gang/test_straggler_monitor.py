@@ -8,7 +8,7 @@ from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.gang.straggler_monitor import StragglerMonitor
 from regroup.service.supervisor.job_state.generations import Generation
 from regroup.service.supervisor.job_state.journal import Journal
-from regroup.workers.contract.messages import RankActivity
+from regroup.workers.contract.rank_activity import RankActivity
 from tests.support.doubles.memory_records import Records
 
 

@@ -9,8 +9,8 @@ from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.assignment import NodeAssignment
-from regroup.service.ports.sync import EndRequest, Intents
-from regroup.service.supervisor.job_state.intents import IntentTracker
+from regroup.service.ports.sync import EndRequest, Intents, SyncRequest
+from regroup.service.supervisor.job_state.intents import IntentTracker, SyncReader
 from regroup.service.supervisor.job_state.outcomes import Finished, Relocated, shape_of
 
 LAYOUT = Layout(dp_shard=2)
@@ -92,3 +92,20 @@ async def test_a_missing_spare_ends_a_wait_only_while_a_node_is_lost() -> None:
     assert lost.value.node_id == "b"
     tracker.update(Intents(no_spare="all are busy", nodes=OTHERS))
     assert isinstance(tracker.interruption(), Relocated), "a substitute has arrived"
+
+
+def test_nodes_that_are_as_before_are_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed, parse = list[Any](), NodeAssignment.from_json
+
+    def counted(data: Any) -> NodeAssignment:
+        parsed.append(data)
+        return parse(data)
+
+    monkeypatch.setattr(NodeAssignment, "from_json", counted)
+    reader = SyncReader()
+    first = SyncRequest(Intents(nodes=OWN, cancel=True), 7, "boot", 2.0, 1.0)
+    assert reader.read(first.to_json()) == first
+    assert reader.read(first.to_json()) == first and len(parsed) == len(OWN)
+    other = SyncRequest(Intents(nodes=OTHERS))
+    assert reader.read(other.to_json()) == other
+    assert reader.read(SyncRequest().to_json()) == SyncRequest()

@@ -68,7 +68,7 @@ def places(*numbers: list[int]) -> list[tuple[int, str, int]]:
         for at, local_numbers in enumerate(numbers)
     ]
     job = payload(BUILTIN).with_nodes(assigned(nodes), Layout(dp_replicate=4))
-    return [(place.rank, place.node_id, place.local_rank) for place in job.places()]
+    return [(place.rank, place.node_id, place.local_rank) for place in job.places]
 
 
 def test_ranks_have_the_nodes_of_their_placement() -> None:

@@ -30,9 +30,9 @@ async def test_a_job_without_a_generation_has_no_ranks(live: Any) -> None:
 async def test_ranks_have_their_place_their_work_and_their_state(live: Any) -> None:
     job = (await live.submit())["id"]
     await live.run(job)
-    times = {str(rank): [0.9 if rank == 3 else 0.1, 0.0, 0.2] for rank in range(4)}
+    ranks = {rank: [*place, 0.9 if rank == "3" else 0.1, 0.0, 0.2] for rank, place in PHASES.items()}
     slow = {"rank": 1, "node": "node-0", "work_s": 0.2, "usual_s": 0.1, "is_crowded": True}
-    status = {"ranks": PHASES, "times": times}
+    status = {"ranks": ranks}
     await live.report(job, generation(4), ("stragglers", 2, {"ranks": [slow]}), status=status)
     found = (await live.http.get(f"/v1/jobs/{job}/ranks")).json()
     assert [(each["rank"], each["node"], each["device"]) for each in found["ranks"]] == [
