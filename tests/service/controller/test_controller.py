@@ -132,6 +132,13 @@ async def test_the_activity_of_ranks_is_stored_and_stays_until_it_is_sent_again(
         assert after.rank_phases == ranks
 
 
+async def test_a_job_knows_its_page_if_the_server_knows_its_address(setup: ControlSetup) -> None:
+    setup.settings = setup.settings.model_copy(update={"public_url": "https://regroup.example/"})
+    async with controlled(setup):
+        payload = (await setup.supervisor(await setup.submit())).payload
+        assert payload["page_url"] == "https://regroup.example/console/jobs/j-gpt"
+
+
 async def test_all_reservations_are_released_when_one_node_refuses(setup: ControlSetup) -> None:
     setup.cluster.refuse = {TWO_NODES[1].id}
     async with controlled(setup):

@@ -58,11 +58,13 @@ export function BudgetDialog(props: { job: Job; onClose: () => void; onDone: () 
 function Effect({ before, job }: { before: JobBudget | undefined; job: Job }) {
   const after = budgetOf(job);
   if (after === undefined) return null;
+  const text = budgetText(after);
+  const now = before === undefined ? ", and had no budget" : `, and could use ${budgetText(before)}`;
   return (
     <p>
-      {job.name} may use {budgetText(after)}
-      {before === undefined ? ", and had no budget" : `, and could use ${budgetText(before)}`}. All use since its
-      submission counts. At the end of the budget, the job saves its next step and is suspended.
+      {job.name} may use {text}
+      {before !== undefined && budgetText(before) === text ? ", as before" : now}. All use since its submission counts.
+      At the end of the budget, the job saves its next step and is suspended.
       {job.state === "SUSPENDED" && " A job that was suspended at its budget queues again if this is enough."}
     </p>
   );

@@ -83,7 +83,7 @@ function SizeTable({ sizes }: { sizes: Schema<"SpecSizes"> }) {
         columns={[
           { id: "layout", label: "Layout", cell: (row) => layoutText(row.layout) },
           { id: "step", label: "Step", isNumber: true, cell: (row) => durationText(row.expected_step_s) },
-          { id: "memory", label: "Memory of a device", isNumber: true, cell: (row) => <Memory row={row} /> },
+          { id: "memory", label: "Memory", isNumber: true, cell: (row) => <Memory row={row} /> },
         ]}
       />
       <p class="quiet">
