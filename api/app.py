@@ -48,7 +48,7 @@ from regroup.api.web.routes import (
     usage,
 )
 from regroup.api.web.routes.access import audit, identities, sessions, sign_in, tokens
-from regroup.api.web.routes.capacity import queue, what_if
+from regroup.api.web.routes.capacity import queue, size_starts, what_if
 from regroup.api.web.routes.checkpoints import checkpoints
 from regroup.api.web.routes.dependencies import TOKEN
 from regroup.api.web.routes.history import curves, diff
@@ -97,6 +97,7 @@ _ROUTERS = (
     plans.router,
     queue.router,
     what_if.router,
+    size_starts.router,
     probes.router,
     specs.router,
     reference.router,

@@ -7,6 +7,7 @@ from regroup.api.client.connection.transport import SyncTransport
 from regroup.api.client.operations import apply, capacity, nodes, projects, server
 from regroup.api.client.operations.apply_steps import ApplyStep
 from regroup.api.schemas.capacity.queue import Queue
+from regroup.api.schemas.capacity.size_starts import SizeStart
 from regroup.api.schemas.capacity.what_if import WhatIf
 from regroup.api.schemas.drains import Drain
 from regroup.api.schemas.nodes import ClusterState, Node
@@ -81,6 +82,10 @@ class ClusterMethods:
             scenario: Fields of `WhatIfRequest` in the API: `add_nodes`, `drain`, `quotas`, `cancel`, `add_jobs`.
         """
         return self._transport.run(capacity.what_if(scenario))
+
+    def job_starts(self, job: str, *, project: str = "default") -> list[SizeStart]:
+        """Predict when a queued job starts with its requested size, and with smaller ones."""
+        return self._transport.run(capacity.job_starts(job, project))
 
     def projects(self) -> list[Project]:
         """List the projects that have settings or unfinished jobs."""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from tests.support.console.shown_jobs import failed_job, job_with_ranks, waiting_job
+from tests.support.console.shown_jobs import add_node, failed_job, job_with_ranks, waiting_job
 from tests.support.console.signed_in_page import Console
 
 pytestmark = pytest.mark.browser
@@ -24,6 +24,23 @@ async def test_a_job_that_waits_has_its_place_in_the_queue(console: Console, liv
     await expect(console.page.locator(".stat", has_text="Jobs before it").locator("strong")).to_have_text(str(place))
     await expect(console.page.locator(".stat", has_text="Estimated start").locator("strong")).to_have_text("Not known")
     await expect(console.page.get_by_role("link", name="Nodes of the cluster")).to_be_visible()
+
+
+async def test_sizes_that_would_start_now_are_named(console: Console, live: Any) -> None:
+    add_node(live, "gpu-a", memory_bytes=2**36, free_memory_bytes=2**36)
+    training = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}
+    job = (await live.submit(name="wide", layout={"dp": 8}, training=training))["id"]
+    await console.open(f"jobs/{job}/why")
+    table = console.page.get_by_role("region", name="Predicted starts by size")
+    await table.wait_for()
+    cells = [await row.locator("td").all_inner_texts() for row in await table.locator("tbody tr").all()]
+    answer = (await live.http.get(f"/v1/jobs/{job}/starts")).json()["starts"]
+    assert [cell[0] for cell in cells] == [str(each["ranks"]) for each in answer] == ["8", "4"]
+    assert [cell[1] for cell in cells] == ["later than in a week", "now"]
+    assert cells[1][2].startswith("high") and "enough devices are free now" in cells[1][2]
+    await expect(console.page.get_by_text("With 4 ranks, the job would start now.")).to_be_visible()
+    await expect(table.get_by_role("link", name="Submit a copy")).to_be_visible()
+    assert await console.violations() == []
 
 
 async def test_a_failed_job_shows_its_error_and_leads_to_its_log(console: Console, live: Any) -> None:

@@ -36,6 +36,9 @@ OnlyProject = Annotated[
     str | None,
     typer.Option("--project", metavar="NAME", autocompletion=complete_project, help="Only jobs of this project."),
 ]
+Sizes = Annotated[
+    bool, typer.Option("--sizes", help="List the sizes with which a queued job would start now or sooner.")
+]
 Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Largest number of jobs to list.")]
 StackRank = Annotated[int | None, typer.Option("--rank", "-r", metavar="N", min=0, help="Only this rank.")]
 After = Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only entries with a higher number.")]
@@ -99,12 +102,21 @@ def get(job: Job, project: Project = "default", server: Server = None, as_json: 
         print_table(("FIELD", "VALUE"), render_job(to_json(found)))
 
 
-def why(job: Job, project: Project = "default", server: Server = None, as_json: AsJson = False) -> None:
+def why(
+    job: Job, sizes: Sizes = False, project: Project = "default", server: Server = None, as_json: AsJson = False
+) -> None:
     """Explain a job that is pending, failed or slow."""
     from regroup.api.cli.common.connection import connect
-    from regroup.api.cli.render.why import render_why
+    from regroup.api.cli.render.why import render_starts, render_why
 
     with connect(server) as client:
+        if sizes:
+            starts = client.job_starts(job, project=project)
+            if as_json:
+                print_json(starts)
+            else:
+                print_table(("RANKS", "SPEC", "START", "CONFIDENCE", "BASIS"), render_starts(starts, time.time()))
+            return
         answer = client.why(job, project=project)
     if as_json:
         print_json(answer)

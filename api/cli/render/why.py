@@ -1,11 +1,12 @@
 """Explanation of a job that waits, failed or is slow, on one screen. Pure: renders the server's answer as lines."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regroup.api.live.formatting import duration
 from regroup.api.live.job_view import TERMINAL, ended_text, steps_lost_text
 from regroup.api.live.predictions import format_seconds
+from regroup.api.schemas.capacity.size_starts import SizeStart
 
 _TRACEBACK_LINES = 25
 _INCIDENTS_SHOWN = 5
@@ -22,6 +23,21 @@ def render_why(why: Mapping[str, Any]) -> list[str]:
     lines += _incidents(why)
     lines += _time(why)
     return lines + [f"→ {advice}" for advice in why["advice"]]
+
+
+def render_starts(starts: Sequence[SizeStart], now_s: float) -> list[tuple[str, ...]]:
+    """Return the rows of a table: size, whether the spec permits it, start, confidence and its reason."""
+    return [(str(each.ranks), _permitted(each), _start(each, now_s), each.confidence, each.basis) for each in starts]
+
+
+def _permitted(each: SizeStart) -> str:
+    return "requested" if each.is_requested else "permitted" if each.is_legal else "not permitted"
+
+
+def _start(each: SizeStart, now_s: float) -> str:
+    if each.is_now:
+        return "now"
+    return "after a week" if each.start_s is None else f"in {duration(max(1.0, each.start_s - now_s))}"
 
 
 def _time(why: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from regroup.api.mcp.calls.bounds import fits
 from regroup.api.mcp.calls.caller import Caller
 from regroup.api.mcp.calls.parameters import Count, Cursor, Generation, InProject, Job, Offset, Project, Rank
 from regroup.api.mcp.calls.tool import reads
+from regroup.api.schemas.capacity.size_starts import SizeStarts
 from regroup.api.schemas.jobs import Condition, Phase, Why
 from regroup.api.schemas.resize import JobSizes
 from regroup.api.schemas.wire import Wire
@@ -138,6 +139,12 @@ async def explain_job(caller: Caller, job: Job, project: Project = "default") ->
 async def predict_start(caller: Caller, job: Job, project: Project = "default") -> StartPrediction:
     """Return the position of a queued job, its estimated start, and what would let it start earlier."""
     return StartPrediction.model_validate(await caller.client.why(job, project=project))
+
+
+@reads("Predict the starts of a job by size")
+async def list_size_starts(caller: Caller, job: Job, project: Project = "default") -> SizeStarts:
+    """Predict when a queued job starts with its requested size and with smaller ones, each with a confidence."""
+    return SizeStarts(starts=await caller.client.job_starts(job, project=project))
 
 
 class LogText(Wire):

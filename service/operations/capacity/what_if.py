@@ -99,7 +99,17 @@ class Simulations:
             SpecError: a node, a domain or a job of the request does not exist.
             UnavailableError: the queue or the cluster is too large, or the simulation takes too long.
         """
-        now, store = self.clock(), self.store
+        now = self.clock()
+        nodes, rows = await self.read(now)
+        return await CALCULATIONS.run(compare, request, nodes, rows, queue_view.rule_of(self.settings), now, sees)
+
+    async def read(self, now: float) -> tuple[Sequence[Node], QueueRows]:
+        """Return the nodes with their free devices, and the rows about the queue.
+
+        Raises:
+            UnavailableError: the queue or the cluster is too large, or one of both does not answer.
+        """
+        store = self.store
         nodes = await nodes_to_use(store, self.cluster)
         nodes = await close_shared_spares(store, closed(nodes, await store.nodes.events(), now, rule_of(self.settings)))
         rows = QueueRows(
@@ -110,10 +120,7 @@ class Simulations:
         )
         _check_size(len(rows.queue) + len(rows.live), MAX_JOBS, "jobs")
         _check_size(len(nodes), MAX_NODES, "nodes")
-        rule = queue_view.rule_of(self.settings)
-        return await CALCULATIONS.run(
-            compare, request, without_allocated(nodes, rows.allocations), rows, rule, now, sees
-        )
+        return without_allocated(nodes, rows.allocations), rows
 
 
 def compare(

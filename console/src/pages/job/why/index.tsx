@@ -17,6 +17,7 @@ import { useJob } from "../job-context";
 import { Conditions } from "./conditions";
 import { FailureCard } from "./failure";
 import { MessageText } from "./message-text";
+import { SizeStarts } from "./size-starts";
 import "./why.css";
 
 const SHOWN_INCIDENTS = 5;
@@ -32,6 +33,7 @@ export default function WhyTab() {
           <Answer why={data} onRefresh={why.refresh} />
           <FailureCard why={data} />
           <Conditions conditions={data.conditions} />
+          {data.state === "QUEUED" && <SizeStarts job={data.id} />}
           <div class="grid">
             <Incidents why={data} />
             <Time why={data} />
