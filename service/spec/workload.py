@@ -154,9 +154,17 @@ NOT_FOR_SCRIPTS: Mapping[str, str] = {
 _SCRIPT_PHASES = ("forward", "optimizer")
 _NOT_SCRIPT_FAULTS = frozenset(
     {
-        "kill_saver", "fill_disk", "break_disk", "nan_loss", "spike_loss", "spike_gradient", "flip_bit",
-        "flip_snapshot", "corrupt_transfer", "kill_agent_in_transfer",
-    }  # fmt: skip
+        "kill_saver",
+        "fill_disk",
+        "break_disk",
+        "nan_loss",
+        "spike_loss",
+        "spike_gradient",
+        "flip_bit",
+        "flip_snapshot",
+        "corrupt_transfer",
+        "kill_agent_in_transfer",
+    }
 )
 _FUNCTION_TRAINING_FIELDS = frozenset({"steps", "global_batch", "micro_batch"})
 
