@@ -75,7 +75,7 @@ def _check_restore(
 ) -> None:
     """Restore into other tensors, compare every bit, and record the rate."""
     targets = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
-    source = ShardSource([buffer])
+    source = ShardSource(buffer)
     begun_s = time.perf_counter()
     source.read(targets)
     _wait(device)

@@ -51,7 +51,7 @@ class _Agent:
         if isinstance(message, StepRow):
             self.losses.append(message.loss)
 
-    def request(self, message: Message) -> tuple[Message, Sequence[int]]:
+    def request(self, message: Message, fds: Sequence[int] = ()) -> tuple[Message, Sequence[int]]:
         assert isinstance(message, BuffersRequest)
         return Buffers(BUFFERS_PER_RANK, -1), [os.memfd_create(f"buffer-{i}") for i in range(BUFFERS_PER_RANK)]
 

@@ -9,7 +9,7 @@ import pytest
 from regroup.service.domain.job_events import JobRelocated
 from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.agent_records import TransferAddress
+from regroup.workers.contract.agent_records import ShardHolder, TransferAddress
 from regroup.workers.contract.messages import Exited, HeldShard, Join
 from tests.support.doubles.supervised_job import STEPS, FakeNodes, Rig, place
 from tests.support.inputs.sync_records import assigned, intents
@@ -21,7 +21,7 @@ class Nodes(FakeNodes):
     def __init__(self, dies: str, at_step: int) -> None:
         super().__init__({(1, at_step): dies})
         self.gone = dies
-        self.forms: list[tuple[str, int, dict[int, TransferAddress]]] = []
+        self.forms: list[tuple[str, int, Sequence[ShardHolder]]] = []
         """Node, generation, and sources of the state of its ranks."""
 
     async def start(self, config: AgentConfig) -> None:
@@ -35,7 +35,7 @@ class Nodes(FakeNodes):
         return [*own, *(replace(held, rank=1 - held.rank) for held in own)]
 
     def _form_ranks(
-        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: Sequence[ShardHolder]
     ) -> None:
         self.forms.append((node, joins[0].generation, holders))
         super()._form_ranks(node, joins, devices, holders)
@@ -67,7 +67,9 @@ async def test_the_job_continues_with_the_substitute(rig: Rig) -> None:
     assert [place["node_id"] for place in formed["ranks"]] == ["node-0", "node-2"]
     address = TransferAddress("node-0", 1, "t")
     assert isinstance(rig.nodes, Nodes)
-    assert rig.nodes.forms[2:] == [("node-0", 2, {}), ("node-2", 2, {1: address})], "only missing shards are fetched"
+    assert rig.nodes.forms[2:] == [("node-0", 2, []), ("node-2", 2, [ShardHolder(address, (1,))])], (
+        "only missing shards are fetched"
+    )
     assert (
         ((await rig.events("state"))[-1])["state"] == "SUCCEEDED"
         and ((await rig.events("result"))[-1])["step"] == STEPS

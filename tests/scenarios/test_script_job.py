@@ -21,7 +21,7 @@ from regroup.service.supervisor.job_state.journal import Journal
 from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.workers.contract.activity_report import ActivityReport, RankRecord, pack
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.agent_records import RankInspection, TransferAddress
+from regroup.workers.contract.agent_records import RankInspection, ShardHolder
 from regroup.workers.contract.messages import (
     AgentReport,
     Done,
@@ -69,7 +69,7 @@ class Nodes(FakeAgents):
         return self.stacks.get(node, {})
 
     def _form_ranks(
-        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: Sequence[ShardHolder]
     ) -> None:
         (join,) = joins
         self.joins.append(join)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.contract.agent_records import TransferAddress
+from regroup.workers.contract.agent_records import ShardHolder
 from regroup.workers.contract.messages import Done, Exited, HeldShard, Join, Joined, Restore, Restored, StepRow
 from tests.support.doubles.planned_job import PlannedRig, TrainingNodes
 from tests.support.doubles.supervised_job import SPEC
@@ -44,7 +44,7 @@ class Ranks(TrainingNodes):
         self.sets.pop(node_id, None)
 
     def _form_ranks(
-        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: Sequence[ShardHolder]
     ) -> None:
         generation = joins[0].generation
         self.restores[generation] = joins[0].restore
@@ -125,8 +125,12 @@ async def test_a_resized_job_continues_without_losing_a_step(
     last, save = rig.nodes.stops[1]
     assert not save
     await rig.wait_for_steps(generation=2)
-    held = {node: {rank: each.host for rank, each in found.items()} for node, g, found in rig.nodes.fetched if g == 2}
-    assert held == fetched, "each node fetches the shards of all former ranks"
+    held = {
+        node: {rank: each.address.host for each in found for rank in each.ranks}
+        for node, generation, found in rig.nodes.fetched
+        if generation == 2
+    }
+    assert held == fetched, "each node knows who has the shards of the former ranks"
     assert isinstance(rig.nodes, Ranks)
     restore = rig.nodes.restores[2]
     assert (restore.source, restore.step, restore.generation, restore.world_size) == ("memory", last, 1, 2)

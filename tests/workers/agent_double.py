@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from state_double import StateDouble
 from torch import distributed as dist
 
 from regroup.workers.contract import messages as contract
@@ -63,7 +64,7 @@ def serve(sock: socket.socket) -> None:
 def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dict[str, Any]:
     """Run one generation until all ranks have ended."""
     held = memory.setdefault(request["memory"], {})
-    source_world = request.get("source_world", request["world_size"])
+    state = retained_state(request, held) if is_resharded(request) else None
     selector = selectors.DefaultSelector()
     pids: dict[int, int] = {}
     socks: list[socket.socket] = []
@@ -86,9 +87,9 @@ def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dic
         for key, _ in selector.select():
             rank, ours = int(key.data), socks[int(key.data)]
             try:
-                data = ours.recv(1 << 20)
+                data, fds, _, _ = socket.recv_fds(ours, 1 << 20, 8)
             except ConnectionError:
-                data = b""
+                data, fds = b"", list[int]()
             if not data:
                 selector.unregister(ours)
                 continue
@@ -97,7 +98,11 @@ def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dic
             message = contract.decode(data)
             messages.append(contract.to_json(message))
             try:
-                answer(message, rank, ours, request, held, source_world)
+                if isinstance(message, contract.StateCatalogRequest | contract.StateRequest):
+                    assert state is not None, "the set is in the buffers of the ranks"
+                    answer_state(message, socks, state, held, fds)
+                else:
+                    answer(message, rank, ours, request, held)
             except LookupError as missing:
                 # Without an answer the ranks end; only the test that requested a missing item fails.
                 error = str(missing)
@@ -125,17 +130,14 @@ def answer(
     ours: socket.socket,
     request: dict[str, Any],
     held: dict[int, list[int]],
-    source_world: int,
 ) -> None:
     if isinstance(message, contract.BuffersRequest):
         fds = held.setdefault(rank, [os.memfd_create(f"test-{rank}") for _ in range(request.get("buffers", 3))])
-        source, others = -1, []
+        source = -1
         restore = request["restore"]
-        if restore["source"] == "memory":
-            source = find(held, rank, restore) if rank < source_world else -1
-            if source_world != request["world_size"] or request.get("from_another_split"):
-                others = [held[r][find(held, r, restore)] for r in range(source_world) if r != rank]
-        socket.send_fds(ours, [contract.encode(Buffers(len(fds), source))], [*fds, *others])
+        if restore["source"] == "memory" and not is_resharded(request):
+            source = find(held, rank, restore)
+        socket.send_fds(ours, [contract.encode(Buffers(len(fds), source))], fds)
     elif isinstance(message, FaultDue):
         ours.send(contract.encode(FaultGranted(message.index, True)))
     elif isinstance(message, Pinned) and message.purpose is PinnedFor.MIRROR:
@@ -148,13 +150,58 @@ def answer(
                 ShardBuffer(os.dup(fd)).release(Pin.CHECKPOINT)
 
 
+def is_resharded(request: dict[str, Any]) -> bool:
+    is_other = request.get("source_world", request["world_size"]) != request["world_size"]
+    return request["restore"]["source"] == "memory" and (is_other or request.get("from_another_split", False))
+
+
+def retained_state(request: dict[str, Any], held: dict[int, list[int]]) -> StateDouble:
+    """Retain all buffers, as `_retained(rank)`, so that the new ranks get others. Return the set in them."""
+    world_size = request.get("source_world", request["world_size"])
+    for rank in [rank for rank in held if rank >= 0]:
+        held.setdefault(_retained(rank), []).extend(held.pop(rank))
+    places = {rank: (_retained(rank), _number(held, _retained(rank), request["restore"])) for rank in range(world_size)}
+    shards = {rank: held[place][number] for rank, (place, number) in places.items() if number is not None}
+    if len(shards) < world_size:
+        raise LookupError(f"only the ranks {sorted(shards)} of {world_size} have the set {request['restore']}")
+    return StateDouble(shards, request["world_size"])
+
+
+def answer_state(
+    message: contract.StateCatalogRequest | contract.StateRequest,
+    socks: list[socket.socket],
+    state: StateDouble,
+    held: dict[int, list[int]],
+    fds: list[int],
+) -> None:
+    reply = [contract.encode(contract.StateReply())]
+    if isinstance(message, contract.StateCatalogRequest):
+        socket.send_fds(socks[message.rank], reply, [state.catalog(message.rank)])
+    elif state.request(message.rank, message, fds[0], held[message.rank][message.buffer]):
+        for ours in socks:
+            ours.send(reply[0])
+
+
 def find(held: dict[int, list[int]], rank: int, restore: dict[str, Any]) -> int:
-    for number, fd in enumerate(held.get(rank, [])):
+    if (number := _number(held, rank, restore)) is not None:
+        return number
+    if (number := _number(held, _retained(rank), restore)) is not None:
+        held.setdefault(rank, []).append(held[_retained(rank)].pop(number))
+        return len(held[rank]) - 1
+    raise LookupError(f"no set of rank {rank} for {restore}")
+
+
+def _number(held: dict[int, list[int]], place: int, restore: dict[str, Any]) -> int | None:
+    for number, fd in enumerate(held.get(place, [])):
         buffer = ShardBuffer(os.dup(fd))
         header = buffer.header()
         if buffer.verify() and (header.step, header.generation) == (restore["step"], restore["generation"]):
             return number
-    raise LookupError(f"no set of rank {rank} for {restore}")
+    return None
+
+
+def _retained(rank: int) -> int:
+    return -1 - rank
 
 
 def task(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dict[str, Any]:

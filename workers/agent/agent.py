@@ -158,7 +158,7 @@ class NodeAgent(AgentApi):
         """Start the generation's rendezvous store."""
         return records.StoreAddress(*await self._guarded(self._start_store(generation)))
 
-    async def form_ranks(self, common: bytes, starts: RankStarts, holders: dict[int, records.TransferAddress]) -> None:
+    async def form_ranks(self, common: bytes, starts: RankStarts, holders: Sequence[records.ShardHolder]) -> None:
         """Fork the generation's ranks on this node."""
         await self._guarded(self._started().form_ranks(joins_of(common, starts), starts.devices, holders))
 

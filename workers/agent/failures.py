@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from regroup.workers.agent.exec_sessions import ExecRefused
 from regroup.workers.agent.job_host import StaleGeneration
+from regroup.workers.agent.slices.saved_state import StateLostError
 from regroup.workers.agent.transfer.shard_store import NoMemoryError, TransferError
 from regroup.workers.contract.agent_api import AgentFailedError
 from regroup.workers.contract.agent_records import AgentErrorKind, AgentFailure
@@ -27,6 +28,7 @@ _BY_TYPE: tuple[tuple[type[Exception], AgentErrorKind], ...] = (
     (PermissionError, AgentErrorKind.FILE),
     (NoMemoryError, AgentErrorKind.NO_MEMORY),
     (TransferError, AgentErrorKind.TRANSFER),
+    (StateLostError, AgentErrorKind.TRANSFER),
     (ExecRefused, AgentErrorKind.COMMAND),
 )
 """Exception type → kind; the first match counts."""

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +23,25 @@ from regroup.workers.agent.ranks.activity_reports import ActivityReports
 from regroup.workers.agent.ranks.log_files import LogFiles
 from regroup.workers.agent.ranks.rank_group import RankGroup
 from regroup.workers.agent.ranks.rank_lease import RankLease
-from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool, LentBuffers
+from regroup.workers.agent.slices.node_restore import Moved
+from regroup.workers.agent.slices.restore_session import RestoreSession
+from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
 from regroup.workers.agent.snapshots.mirroring import Mirroring
 from regroup.workers.agent.snapshots.shard_check import ShardCheck
 from regroup.workers.agent.transfer.transfer_faults import TRANSFER_FAULTS
 from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.agent_records import Manifest, TransferAddress
+from regroup.workers.contract.agent_records import Manifest, ShardHolder
 from regroup.workers.contract.codec import build
 from regroup.workers.contract.messages import (
     AgentReport,
     AgentRequest,
-    BuffersRequest,
     Exited,
     FaultDue,
     Join,
     Message,
     Note,
     Report,
-    Restore,
     StepRow,
     to_json,
 )
@@ -115,9 +115,8 @@ class JobHost:
         self._store: int | None = None
         self._stepped_generation = 0
         """Newest generation that committed a step on this node."""
-        self._restore = Restore("none")
-        self._fetching: asyncio.Future[None] | None = None
-        """Transfer of the state from which the ranks of the newest generation restore."""
+        self._restore: RestoreSession | None = None
+        """Restore of the newest generation here."""
         self._oom_kills = node_facts.oom_kills()
         self.dataset: dict[str, Any] = {}
         """Prepared data as this node reads it."""
@@ -173,18 +172,16 @@ class JobHost:
             host, port = listener.getsockname()[:2]
         return host, port
 
-    async def form_ranks(
-        self, joins: Sequence[Join], devices: Sequence[int], holders: Mapping[int, TransferAddress]
-    ) -> None:
+    async def form_ranks(self, joins: Sequence[Join], devices: Sequence[int], holders: Sequence[ShardHolder]) -> None:
         """Fork the ranks of a generation on this node and send each its `Join`.
 
         Args:
             joins: one for each rank.
             devices: device of each of these ranks.
-            holders: rank → address of the agent whose memory has the rank's state.
+            holders: agents whose memory has the state to restore.
 
         Raises:
-            TransferError: the state of a rank could not be fetched.
+            TransferError, StateLostError: the state of a rank could not be found or fetched.
             StartError: a rank could not be started.
         """
         generation = joins[0].generation
@@ -192,17 +189,16 @@ class JobHost:
         self.learn_secrets()  # a mounted Secret may have changed
         zygote = self._zygote.acquire()
         await zygote.ready()
-        self._restore, ranks = joins[0].restore, [join.rank for join in joins]
-        fetching = self._fetching = asyncio.ensure_future(self.mirroring.fetch(self._restore, holders, ranks))
-        if self._restore.source == "checkpoint":
-            directory = await asyncio.to_thread(self.checkpoints.fetch, self._restore.uri)
+        restore = self._restore = RestoreSession(joins, holders, self.buffers, self.mirroring, self._note_moved)
+        if joins[0].restore.source == "checkpoint":
+            directory = await asyncio.to_thread(self.checkpoints.fetch, joins[0].restore.uri)
             joins = [replace(join, checkpoint_dir=str(directory)) for join in joins]
         group = self._group = RankGroup(
             generation,
             zygote,
             self._lease,
             self._emit,
-            self._lend,
+            restore,
             self._decide_fault,
             self.redactor.hide_message,
             self._first_visits_s,
@@ -217,7 +213,7 @@ class JobHost:
                 group.launch(join, device, log, self.scratch, env, RANK_NICE)
         except OSError as error:
             raise start_error("a rank", error) from error
-        await fetching
+        await restore.wait()
 
     async def terminate_ranks(self, generation: int) -> None:
         """Send SIGTERM to the ranks of a generation, unless they got it before."""
@@ -243,6 +239,9 @@ class JobHost:
             self._first_visits_s = self._group.longest_first_visits_s()
             self._group.close()
             self._group = None
+        if self._restore is not None:
+            self._restore.close()
+            self._restore = None
         self.buffers.release_all(saving=self.checkpoints.active_savers > 0)
         return stuck
 
@@ -358,11 +357,8 @@ class JobHost:
             raise StaleGeneration(f"stale request for generation {generation} (current: {self.generation})")
         self.generation = generation
 
-    async def _lend(self, request: BuffersRequest) -> LentBuffers:
-        """Lend buffers once the state from other nodes has arrived. Ranks boot while it is fetched."""
-        assert self._fetching is not None, "the fetch starts before the ranks are forked"
-        await asyncio.shield(self._fetching)
-        return self.buffers.lend(request, self._restore)
+    def _note_moved(self, moved: Moved) -> None:
+        self.note("state_moved", {**asdict(moved), "node": self.config.node_name})
 
     async def _decide_fault(self, due: FaultDue) -> bool:
         is_approved = await self._authorize_fault(due)

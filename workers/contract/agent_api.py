@@ -25,6 +25,7 @@ from regroup.workers.contract.agent_records import (
     RankInspection,
     RankStack,
     SavedShards,
+    ShardHolder,
     SourceListing,
     StoreAddress,
     TransferAddress,
@@ -119,7 +120,7 @@ class AgentApi(Protocol):
         """Start the generation's rendezvous store."""
         ...
 
-    async def form_ranks(self, common: bytes, starts: RankStarts, holders: dict[int, TransferAddress]) -> None:
+    async def form_ranks(self, common: bytes, starts: RankStarts, holders: Sequence[ShardHolder]) -> None:
         """Fork the generation's ranks on this node.
 
         Errors: `storage` (the checkpoint), `transfer` (the other node), `stale`, `start`, `node`.
@@ -127,7 +128,8 @@ class AgentApi(Protocol):
         Args:
             common: a `Join` with what all ranks of the generation share, as `messages.encode` writes it.
             starts: the ranks of this node.
-            holders: rank → the agent that holds the state from which this rank restores.
+            holders: the agents that hold the state in memory, each with the ranks that wrote its shards: all of them
+                if other ranks wrote the state, otherwise those of the ranks of this node whose shard is elsewhere.
         """
         ...
 

@@ -99,6 +99,15 @@ class TransferAddress:
 
 
 @dataclass(frozen=True)
+class ShardHolder:
+    """An agent whose memory has shards of the set that a generation restores."""
+
+    address: TransferAddress
+    ranks: tuple[int, ...]
+    """Ranks that wrote these shards."""
+
+
+@dataclass(frozen=True)
 class PreflightPeer:
     """Another node of the job that this one must reach."""
 

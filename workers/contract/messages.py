@@ -14,8 +14,15 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.codec import build, plain
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.contract.rank_error import RankError
+from regroup.workers.contract.state_messages import (
+    Buffers,
+    BuffersRequest,
+    StateCatalogRequest,
+    StateReply,
+    StateRequest,
+)
 
-CONTRACT_VERSION = 3
+CONTRACT_VERSION = 4
 
 
 class ContractError(Exception):
@@ -50,7 +57,7 @@ class Restore:
     """The generation that wrote it."""
     uri: str = ""
     world_size: int = 0
-    """For `memory`: ranks that wrote it, where they were others: every node has all their shards then."""
+    """For `memory`: number of ranks that wrote it, if they were others or were split differently; otherwise 0."""
 
 
 # ---------------------------------------------------------------- agent -> rank
@@ -109,14 +116,6 @@ AgentRequest = Stop | MirrorDue
 
 
 @dataclass(frozen=True)
-class Buffers:
-    """Reply to `BuffersRequest`. The memory file descriptors travel with it, then those of others to restore from."""
-
-    count: int
-    source_index: int  # of the buffer that holds the state to restore, or -1
-
-
-@dataclass(frozen=True)
 class FaultGranted:
     """Reply to `FaultDue`: inject the fault only if `granted`."""
 
@@ -134,15 +133,6 @@ class Joined:
     rank: int
     generation: int
     time_s: float
-
-
-@dataclass(frozen=True)
-class BuffersRequest:
-    """Ask for the snapshot buffers of this rank's shard, each of `size_bytes`."""
-
-    rank: int
-    generation: int
-    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -328,6 +318,9 @@ Message = (
     | FaultGranted
     | Joined
     | BuffersRequest
+    | StateCatalogRequest
+    | StateRequest
+    | StateReply
     | Restored
     | StepRow
     | Report

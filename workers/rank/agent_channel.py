@@ -24,8 +24,8 @@ class Channel:
         self._sock = sock
         self._pending: deque[Message] = deque()
 
-    def send(self, message: Message) -> None:
-        """Send a message to the agent. Do nothing in a process that the rank forked.
+    def send(self, message: Message, fds: Sequence[int] = ()) -> None:
+        """Send a message to the agent, with descriptors. Do nothing in a process that the rank forked.
 
         Raises:
             AgentGone: the agent closed its end.
@@ -35,18 +35,18 @@ class Channel:
         data = encode(message)
         assert len(data) <= MAX_PACKET_BYTES, f"{type(message).__name__} of {len(data)} bytes does not fit a packet"
         try:
-            self._sock.send(data)
+            socket.send_fds(self._sock, [data], fds) if fds else self._sock.send(data)
         except OSError as error:
             raise AgentGone(f"agent is gone: {error}") from error
 
-    def request(self, message: Message) -> tuple[Message, Sequence[int]]:
+    def request(self, message: Message, fds: Sequence[int] = ()) -> tuple[Message, Sequence[int]]:
         """Send and wait for the reply. Requests from the agent that arrive first are queued for `poll`.
 
         Raises:
             AgentGone: the agent closed its end.
             NotTheRankError: the rank forked this process.
         """
-        self.send(message)
+        self.send(message, fds)
         while True:
             reply, fds = self._receive()
             if not isinstance(reply, AgentRequest):

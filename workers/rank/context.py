@@ -48,12 +48,14 @@ from regroup.workers.rank.faults.numeric_faults import fault_actions
 from regroup.workers.rank.ports import ChannelPort, ProgressPort
 from regroup.workers.rank.restart_check import RestartCheck
 from regroup.workers.rank.snapshot_schedule import SnapshotSchedule
+from regroup.workers.rank.state_requests import StateRequests
 from regroup.workers.rank.step_consensus import AgentRequests, StepConsensus, StepRequests
 from regroup.workers.rank.step_loop import StepLoop
 from regroup.workers.state.checkpoint import CheckpointSource
 from regroup.workers.state.rank_source import RankSource
 from regroup.workers.state.rng_state import seed_of, seed_random
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
+from regroup.workers.state.slice_source import SliceSource
 from regroup.workers.state.snapshot import ShardSource, Source
 from regroup.workers.state.training_state import TrainingState
 
@@ -229,14 +231,14 @@ class Context:
         size_bytes = state.buffer_bytes()
         reply, fds = self._channel.request(messages.BuffersRequest(self.rank, self.generation, size_bytes))
         assert isinstance(reply, messages.Buffers), f"the reply to BuffersRequest is Buffers, not {reply!r}"
-        own = [ShardBuffer(fd) for fd in fds[: reply.count]]
+        own = [ShardBuffer(fd) for fd in fds]
         self._schedule.use(own, reply.source_index, size_bytes)
         seed_random(seed_of(self.config.seed, source.step, self.data_place.index), self.device)
-        if source.source == "memory":
-            # Descriptors beyond this rank's own are shards of other ranks, sent when the layout changed.
-            shards = [own[reply.source_index]] if reply.source_index >= 0 else []
-            shards += [ShardBuffer(fd) for fd in fds[reply.count :]]
-            state.restore(self._own_view(ShardSource(shards)))
+        if source.source == "memory" and reply.source_index >= 0:
+            state.restore(self._own_view(ShardSource(own[reply.source_index])))
+        elif source.source == "memory":  # other ranks wrote it, or the same ranks with another layout
+            requests = StateRequests(self._channel, self.rank, self.generation, own[0])
+            state.restore(self._own_view(SliceSource(requests.catalog(), requests.receive)))
         elif source.source == "checkpoint":
             state.restore(self._own_view(CheckpointSource(Path(self._join.checkpoint_dir))))
         self.step = source.step

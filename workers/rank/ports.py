@@ -13,8 +13,8 @@ class ChannelPort(Protocol):
         """Send a message to the agent."""
         ...
 
-    def request(self, message: Message) -> tuple[Message, Sequence[int]]:
-        """Send and wait for the reply, which may carry descriptors."""
+    def request(self, message: Message, fds: Sequence[int] = ()) -> tuple[Message, Sequence[int]]:
+        """Send a message with descriptors, and wait for the reply, which may carry descriptors as well."""
         ...
 
     def poll(self) -> Message | None:

@@ -1,16 +1,16 @@
 """Copy tensors to snapshot buffers and back.
 
-Canonical name and global offset identify a tensor's shard. So any set of shards that covers a state can restore it.
-With the same layout every box meets exactly one shard.
+Canonical name and global offset identify a tensor's shard. A rank with the same place in the same layout restores from
+its own shard. Other ranks receive their parts of several shards (`slice_source.py`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 
-from regroup.workers.parallel.mesh import Alike, Box, box_of, local, shard
+from regroup.workers.parallel.mesh import Alike, box_of, local, shard
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
 from regroup.workers.state.checksum_regions import Region
 from regroup.workers.state.memory.block_copy import Piece, copy_and_sum
@@ -129,70 +129,41 @@ class Copier:
 
 
 class ShardSource:
-    """State in any set of complete shard buffers of one step."""
+    """State in the shard of the rank that reads it."""
 
-    def __init__(self, buffers: Sequence[ShardBuffer]) -> None:
-        self._buffers = [(buffer, buffer.header(), buffer.index()) for buffer in buffers]
-        self._holders: dict[str, list[tuple[ShardBuffer, Entry]]] = {}
-        for buffer, _, index in self._buffers:
-            for entry in index.tensors:
-                self._holders.setdefault(entry.name, []).append((buffer, entry))
+    def __init__(self, buffer: ShardBuffer) -> None:
+        self._buffer, self._header, self._index = buffer, buffer.header(), buffer.index()
+        self._entries = {entry.name: entry for entry in self._index.tensors}
 
     def tensors(self) -> Mapping[str, tuple[torch.dtype, tuple[int, ...]]]:
         """Return canonical name → type and global shape."""
-        return {name: (_dtype(held[0][1]), held[0][1].global_shape) for name, held in self._holders.items()}
+        return {name: (_dtype(entry), entry.global_shape) for name, entry in self._entries.items()}
 
     def extra(self, rank: int, world_size: int) -> Mapping[str, Any]:
-        """Return the small facts of the same rank, or those of any rank without its random state."""
-        for _, header, index in self._buffers:
-            if (header.rank, header.world_size) == (rank, world_size):
-                return index.extra
-        facts = dict(self._buffers[0][2].extra)
-        facts.pop("random", None)
+        """Return the small facts, without the random state for another rank."""
+        facts = dict(self._index.extra)
+        if (self._header.rank, self._header.world_size) != (rank, world_size):
+            facts.pop("random", None)
         return facts
 
     def is_of_layout(self, world_size: int, layout_hash: str) -> bool:
         """Return True if this number of ranks with this layout wrote the state."""
-        return all(
-            (header.world_size, header.layout_hash) == (world_size, layout_hash) for _, header, _ in self._buffers
-        )
+        return (self._header.world_size, self._header.layout_hash) == (world_size, layout_hash)
 
     def read(self, targets: Mapping[str, Tensor]) -> None:
-        """Assemble the local part of every target from the shards that overlap it."""
+        """Copy the local part of every target.
+
+        Raises:
+            StateError: The shard has another part of a tensor.
+        """
         for name, target in targets.items():
-            assemble(name, box_of(target), local(target), self._holders[name])
-
-
-def assemble(name: str, box: Box, target: Tensor, holders: Iterable[tuple[ShardBuffer, Entry]]) -> None:
-    """Fill `target`, which is the part `box` of a global tensor, from shards.
-
-    Raises:
-        StateError: The shards do not cover all of it.
-    """
-    seen: set[tuple[tuple[int, int], ...]] = set()
-    covered = 0
-    for buffer, entry in holders:
-        common = intersect(box.offset, box.shape, entry.offset, entry.shape)
-        if common is None or common in seen:
-            continue  # a replica of a part that is already filled
-        seen.add(common)
-        into = tuple(slice(start - at, stop - at) for (start, stop), at in zip(common, box.offset, strict=True))
-        out_of = tuple(slice(start - at, stop - at) for (start, stop), at in zip(common, entry.offset, strict=True))
-        part = tensor_in(buffer, entry)[out_of]
-        target[into].copy_(part)
-        covered += part.numel()
-    if covered != target.numel():
-        raise StateError(f"the available shards cover {covered} of {target.numel()} values of {name!r} on this rank")
-
-
-def intersect(
-    offset: Sequence[int], shape: Sequence[int], other_offset: Sequence[int], other_shape: Sequence[int]
-) -> tuple[tuple[int, int], ...] | None:
-    """Return the intersection of two boxes as (start, stop) per dimension, or None."""
-    common = tuple(
-        (max(a, b), min(a + m, b + n)) for a, m, b, n in zip(offset, shape, other_offset, other_shape, strict=True)
-    )
-    return common if all(start < stop for start, stop in common) else None
+            entry, box = self._entries[name], box_of(target)
+            if (entry.offset, entry.shape) != (box.offset, box.shape):
+                raise StateError(
+                    f"the shard of this rank has values from {entry.offset} of shape {entry.shape} of {name!r}, but "
+                    f"the model needs values from {box.offset} of shape {box.shape}"
+                )
+            local(target).copy_(tensor_in(self._buffer, entry))
 
 
 def plan_of(

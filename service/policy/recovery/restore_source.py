@@ -1,14 +1,11 @@
 """Choose the state from which a new generation starts, and the recovery action. Pure."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from regroup.service.domain.job_events import RecoveryAction
 from regroup.service.domain.states import Reason
-
-MAX_SHARDS = 240
-"""Largest set that is restored onto other ranks from memory: each rank reads the whole set at once."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +49,8 @@ class RestoreSource:
     generation: int = 0
     uri: str = ""
     fetch: tuple[tuple[int, str], ...] = ()
-    """For `memory`: ranks whose shard is on another node than the rank, with that node. With a `world_size`: all ranks
-    that wrote the set, each with the nodes that hold its shard."""
+    """For `memory`: ranks whose shard is on another node than the rank, with each node that holds it. With a
+    `world_size`: all ranks that wrote the set, with the nodes that hold their shards."""
     world_size: int = 0
     """For `memory`: number of ranks that wrote the set if the new ranks are different or split differently; otherwise
     0."""
@@ -63,24 +60,36 @@ class RestoreSource:
         """The recovery action that this source implies."""
         return RecoveryAction.RESPAWN if self.kind is RestoreKind.MEMORY else RecoveryAction.DISK
 
-    def shards_to_fetch(self, ranks_on: Mapping[str, Sequence[int]]) -> dict[str, dict[int, str]]:
-        """Return node → rank → node from which the shard of that rank must be copied to the first node.
+    def remote_holders(self, nodes: Sequence[str]) -> set[str]:
+        """Return the nodes from which ranks on `nodes` may fetch."""
+        held = {node for _, node in self.fetch}
+        return held - set(nodes) if len(nodes) == 1 else held
+
+    def holders(self, ranks_on: Mapping[str, Sequence[int]]) -> dict[str, dict[str, tuple[int, ...]]]:
+        """Return node → the nodes that hold what its ranks may need, each with the ranks that wrote it.
+
+        Other ranks need parts of all shards. The same ranks need their own shards, if these are elsewhere.
 
         Args:
             ranks_on: node → ranks that will run there.
         """
-        holders = dict(self.fetch)
-        if not self.world_size:
-            return {
-                node: {rank: holders[rank] for rank in ranks if rank in holders} for node, ranks in ranks_on.items()
-            }
-        here: dict[str, set[int]] = {}
+        if self.world_size:
+            everything = _by_node(self.fetch)
+            return dict.fromkeys(ranks_on, everything)
+        lost: dict[int, list[str]] = {}
         for rank, node in self.fetch:
-            here.setdefault(node, set()).add(rank)
+            lost.setdefault(rank, []).append(node)
         return {
-            node: {rank: holder for rank, holder in holders.items() if rank not in here.get(node, ())}
-            for node in ranks_on
+            node: _by_node([(rank, holder) for rank in ranks for holder in lost.get(rank, ())])
+            for node, ranks in ranks_on.items()
         }
+
+
+def _by_node(held: Iterable[tuple[int, str]]) -> dict[str, tuple[int, ...]]:
+    ranks: dict[str, list[int]] = {}
+    for rank, node in held:
+        ranks.setdefault(node, []).append(rank)
+    return {node: tuple(some) for node, some in ranks.items()}
 
 
 def choose_recovery_action(
@@ -105,7 +114,7 @@ def choose_restore_source(
     """Return the newest usable state: memory before disk at the same step, `none` if there is no state.
 
     A set in memory is usable if the shard of every rank of one (generation, step, layout) is on some node. If the new
-    ranks have the same number and split, each needs only its own shard; otherwise every node needs all shards. State of
+    ranks have the same number and split, each needs only its own shard; otherwise parts of several shards. State of
     generation g at step s counts only if every later generation started at step s or later; otherwise a later
     generation has replaced it. A set with different values of replicated state does not count.
 
@@ -129,7 +138,6 @@ def choose_restore_source(
         for (step, generation, world, _), held in sets.items()
         if len(held) == world and counts(generation, step)
     }
-    whole = {key: found for key, found in whole.items() if found[1] <= MAX_SHARDS}
     disk = [(item.step, item.generation, item.uri) for item in saved if counts(item.generation, item.step)]
     best_disk = max(disk, default=None)
     if whole and (best_disk is None or max(whole)[0] >= best_disk[0]):
@@ -138,7 +146,8 @@ def choose_restore_source(
         if world_size:
             everywhere = tuple((rank, node) for rank, nodes in sorted(held.items()) for node in nodes)
             return RestoreSource(RestoreKind.MEMORY, step, generation, fetch=everywhere, world_size=world_size)
-        fetch = ((rank, nodes[-1]) for rank, nodes in sorted(held.items()) if node_of_rank[rank] not in nodes)
+        lost = ((rank, nodes) for rank, nodes in sorted(held.items()) if node_of_rank[rank] not in nodes)
+        fetch = ((rank, node) for rank, nodes in lost for node in reversed(nodes))
         return RestoreSource(RestoreKind.MEMORY, step, generation, fetch=tuple(fetch))
     if best_disk is not None:
         return RestoreSource(RestoreKind.CHECKPOINT, best_disk[0], best_disk[1], best_disk[2])

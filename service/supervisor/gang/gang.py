@@ -19,6 +19,7 @@ from regroup.workers.contract.agent_records import (
     DeathProof,
     Manifest,
     NodeDescription,
+    ShardHolder,
     TransferAddress,
 )
 from regroup.workers.contract.codec import plain
@@ -155,11 +156,11 @@ class Gang:
         """
         nodes, source = generation.nodes, generation.source
         ranks_on = {node: [place.rank for place in generation.on(node)] for node in nodes}
-        fetched = source.shards_to_fetch(ranks_on)
+        holders = source.holders(ranks_on)
         restore = Restore(source.kind, source.step, source.generation, source.uri, source.world_size)
         address, addresses = await gather_all((
             self.agents.agent(nodes[0], timeout_s=FORM_TIMEOUT_S).start_store(generation.number),
-            self.transfer_addresses({holder for of_node in fetched.values() for holder in of_node.values()}),
+            self.transfer_addresses(source.remote_holders(nodes)),
         ))  # fmt: skip
         common = encode(
             replace(
@@ -184,7 +185,7 @@ class Gang:
                 tuple(place.device for place in places),
                 self.node_facts.datasets.get(node, {}),
             )
-            mine = {rank: addresses[holder] for rank, holder in fetched[node].items()}
+            mine = [ShardHolder(addresses[holder], ranks) for holder, ranks in holders[node].items() if holder != node]
             timeout_s = RESTORE_TIMEOUT_S if source.kind is RestoreKind.CHECKPOINT or mine else FORM_TIMEOUT_S
             await self._send_secrets(node)
             await self.agents.agent(node, timeout_s=timeout_s).form_ranks(common, starts, mine)

@@ -11,7 +11,7 @@ from regroup.service.supervisor.job_state.generations import GenerationLog
 from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.service.supervisor.job_state.journal import Journal
 from regroup.service.supervisor.lifecycle import Lifecycle
-from regroup.workers.contract.agent_records import RankInspection, TransferAddress
+from regroup.workers.contract.agent_records import RankInspection, ShardHolder
 from regroup.workers.contract.messages import Exited, Failed, Join, Joined, Message
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.support.doubles.fake_agents import FakeAgents
@@ -39,7 +39,7 @@ class Nodes(FakeAgents):
             raise AgentLostError(node_id, "gone")
 
     def _form_ranks(
-        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: Sequence[ShardHolder]
     ) -> None:
         if node == "node-1":
             assert self.life is not None

@@ -32,7 +32,7 @@ async def test_a_job_leaves_a_drained_node_without_losing_a_step(rig: PlannedRig
     assert not save and rig.nodes.started_at["node-2"] <= last, "the substitute was prepared during training"
     await rig.wait_for_steps(generation=2)
     address = records.TransferAddress("node-1", 1, "t")
-    assert rig.nodes.fetched[2:] == [("node-0", 2, {}), ("node-2", 2, {1: address})], (
+    assert rig.nodes.fetched[2:] == [("node-0", 2, []), ("node-2", 2, [records.ShardHolder(address, (1,))])], (
         "state comes from the drained node"
     )
     (formed,) = [data for data in rig.events("generation") if data["number"] == 2]
@@ -69,7 +69,7 @@ async def test_a_script_is_killed_when_the_substitute_is_ready(rig: PlannedRig) 
     assert rig.nodes.stops == {} and 1 in rig.nodes.ended and ("node-2", "start_zygote") in rig.nodes.calls
     await rig.until(lambda: not rig.life.status().former)
     await rig.wait_for_steps(generation=2)
-    assert [holders for _, generation, holders in rig.nodes.fetched if generation == 2] == [{}, {}]
+    assert [holders for _, generation, holders in rig.nodes.fetched if generation == 2] == [[], []]
     assert rig.events("incident")[-1]["reason"] == "drained"
     assert ("RESIZING", "drained") in rig.states()
 

@@ -22,6 +22,7 @@ from regroup.workers.contract.agent_records import (
     PreflightRequest,
     RankInspection,
     RankStack,
+    ShardHolder,
     SourceListing,
     StoreAddress,
     TransferAddress,
@@ -108,7 +109,7 @@ class FakeAgents:
         return StoreAddress("h", 1)
 
     def _form_ranks(
-        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: Sequence[ShardHolder]
     ) -> None:
         return None
 

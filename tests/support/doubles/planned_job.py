@@ -30,7 +30,7 @@ class TrainingNodes(FakeNodes):
 
     def __init__(self) -> None:
         super().__init__({})
-        self.fetched: list[tuple[str, int, dict[int, records.TransferAddress]]] = []
+        self.fetched: list[tuple[str, int, Sequence[records.ShardHolder]]] = []
         self.listens = True
         """Ranks stop when the supervisor requests it."""
         self.unfit = ""
@@ -91,7 +91,7 @@ class TrainingNodes(FakeNodes):
         return super()._kill_ranks(node, generation)
 
     def _form_ranks(
-        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, records.TransferAddress]
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: Sequence[records.ShardHolder]
     ) -> None:
         join = joins[0]
         self.fetched.append((node, join.generation, holders))

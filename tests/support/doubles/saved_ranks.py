@@ -17,15 +17,19 @@ from regroup.service.policy.recovery.restore_source import find_differing
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
 from regroup.workers.agent.snapshots.mirroring import Mirroring
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import BuffersRequest, Restore
+from regroup.workers.contract.agent_records import ShardHolder
+from regroup.workers.contract.messages import Restore
 from regroup.workers.parallel.mesh import Alike
 from regroup.workers.state.checkpoint import CheckpointSource
 from regroup.workers.state.rank_source import RankSource
 from regroup.workers.state.replica_check import ReplicaComparison
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
+from regroup.workers.state.slice_source import SliceSource
+from regroup.workers.state.slices.box_table import BoxTable
 from regroup.workers.state.snapshot import Copier, ShardSource, Source
 from regroup.workers.state.training_state import TrainingState
 from tests.workers.shard_writer import finish, save_shards
+from tests.workers.state_double import fill, saved_state
 
 CPU = torch.device("cpu")
 LAYOUT = "x"
@@ -73,9 +77,9 @@ class SavedRanks:
         """Return the groups of which ranks have different copies."""
         return find_differing([buffer.free_digests() for buffer in self.buffers])
 
-    def memory(self, rank: int | None = None) -> ShardSource:
-        """Return the snapshots of all ranks as a source, or only that of one rank."""
-        return ShardSource(self.buffers if rank is None else [self.buffers[rank]])
+    def memory(self, rank: int | None = None) -> Source:
+        """Return the snapshots of all ranks as a source for other ranks, or only that of one rank."""
+        return Parts(self._fds) if rank is None else ShardSource(self.buffers[rank])
 
     def checkpoint(self, folder: Path) -> CheckpointSource:
         """Write a checkpoint of the snapshots."""
@@ -88,7 +92,7 @@ class SavedRanks:
         os.close(parts)
         return CheckpointSource(folder)
 
-    async def mirrored(self, rank: int | None = None) -> ShardSource:
+    async def mirrored(self, rank: int | None = None) -> Source:
         """Mirror the snapshots to another node, lose the first node, and fetch them from its replacement.
 
         Args:
@@ -100,15 +104,16 @@ class SavedRanks:
             lost.pool.install(each, os.dup(self._fds[each]), self._size_bytes)
         await lost.mirroring.send(_GENERATION, _STEP, ranks, await other.mirroring.address(), None)
         await lost.close()
-        restore = Restore("memory", _STEP, _GENERATION, world_size=self.count if rank is None else 0)
-        holders = dict.fromkeys(ranks, await other.mirroring.address())
-        await replacement.mirroring.fetch(restore, holders, [] if rank is None else ranks)
+        holder = ShardHolder(await other.mirroring.address(), tuple(ranks))
+        await replacement.mirroring.fetch(Restore("memory", _STEP, _GENERATION), [holder], ranks)
         await other.close()
-        own, source, others = replacement.pool.lend(BuffersRequest(ranks[0], 2, self._size_bytes), restore)
-        fetched = [ShardBuffer(os.dup(fd)) for fd in (others if rank is None else [own[source]])]
-        self._closed_last += [*(buffer.close for buffer in fetched), replacement.pool.close]
-        assert len(fetched) == len(ranks) and all(buffer.verify() for buffer in fetched)
-        return ShardSource(fetched)
+        fetched: list[int] = []
+        for each in ranks:
+            found = replacement.pool.find(each, _GENERATION, _STEP)
+            assert found is not None and ShardBuffer(os.dup(found[0])).verify(), f"rank {each} is restored"
+            fetched.append(found[0])
+        self._closed_last.append(replacement.pool.close)
+        return Parts(fetched) if rank is None else ShardSource(ShardBuffer(os.dup(fetched[0])))
 
     def close(self) -> None:
         """Release the memory of the snapshots and of their copies."""
@@ -116,6 +121,31 @@ class SavedRanks:
             close()
         for fd in self._fds:
             os.close(fd)
+
+
+class Parts:
+    """Shards of which ranks with any layout get their parts."""
+
+    def __init__(self, shards: Sequence[int]) -> None:
+        self._state = saved_state(dict(enumerate(shards)))
+        self._slices = SliceSource(json.loads(json.dumps(self._state.catalog(0, len(shards)))), self._receive)
+
+    def tensors(self) -> Mapping[str, tuple[torch.dtype, tuple[int, ...]]]:
+        return self._slices.tensors()
+
+    def extra(self, rank: int, world_size: int) -> Mapping[str, Any]:
+        return self._state.catalog(rank, world_size)["facts"]
+
+    def is_of_layout(self, world_size: int, layout_hash: str) -> bool:
+        return self._slices.is_of_layout(world_size, layout_hash)
+
+    def read(self, targets: Mapping[str, torch.Tensor]) -> None:
+        self._slices.read(targets)
+
+    def _receive(self, table: BoxTable, size_bytes: int) -> memoryview:
+        memory = memoryview(bytearray(size_bytes))
+        fill(self._state, {0: table}, {0: memory})
+        return memory
 
 
 def view_of(source: Source, rank: int, world_size: int) -> RankSource:

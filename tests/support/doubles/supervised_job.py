@@ -18,7 +18,7 @@ from regroup.workers.contract.agent_records import (
     AgentStatus,
     CheckpointScan,
     DeathProof,
-    TransferAddress,
+    ShardHolder,
 )
 from regroup.workers.contract.messages import Done, HeldShard, Join, Joined, Message, Restored, StepRow, to_json
 from tests.support.doubles.fake_agents import FakeAgents
@@ -119,7 +119,7 @@ class FakeNodes(FakeAgents):
         self.life.receive(node, message)
 
     def _form_ranks(
-        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: Sequence[ShardHolder]
     ) -> None:
         join = joins[0]
         self.joins.append(join)

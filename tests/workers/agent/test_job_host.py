@@ -131,7 +131,7 @@ async def form(nodes: list[Node], generation: int, script: Path) -> None:
     store = nodes[0].host.start_store(generation)
     await asyncio.gather(
         *(
-            node.host.form_ranks(joins(generation, script, store, number), [0, 1], {})
+            node.host.form_ranks(joins(generation, script, store, number), [0, 1], [])
             for number, node in enumerate(nodes)
         )
     )
@@ -286,7 +286,7 @@ async def test_a_rank_whose_output_fills_the_disk_fails_with_the_reason(small_lo
         await node.host.prepare()
         store = node.host.start_store(1)
         join = Join("job", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", *store, Restore("none"), f"script:{script}", RankConfig())
-        await node.host.form_ranks([join], [0], {})
+        await node.host.form_ranks([join], [0], [])
         (failed,) = await node.wait_for(Failed)
         assert (failed.error.error_class, failed.error.message) == ("io", "[Errno 28] No space left on device")
         (exited,) = await node.wait_for(Exited)
@@ -313,7 +313,7 @@ async def reason_for_exec(folder: Path, module: str, source: str) -> str:
         assert facts.launcher == "exec"
         store = node.host.start_store(1)
         join = Join("job", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", *store, Restore("none"), f"script:{script}", RankConfig())
-        await node.host.form_ranks([join], [0], {})
+        await node.host.form_ranks([join], [0], [])
         await node.wait_for(Done, within_s=60)
         await node.host.kill_ranks(1)
         return facts.why

@@ -1,5 +1,6 @@
 """A program in a restart check: digests after each step, and an end within the agreed step."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ class Sent(list[Message]):
     def send(self, message: Message) -> None:
         self.append(message)
 
-    def request(self, message: Message) -> Any:
+    def request(self, message: Message, fds: Sequence[int] = ()) -> Any:
         raise NotImplementedError
 
     def poll(self) -> None:

@@ -1,7 +1,7 @@
 """Counting the steps of programs that know nothing of it: real optimizers, messages as the agent would get them."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,7 +28,7 @@ class Agent:
     def send(self, message: Message) -> None:
         self.received.append(message)
 
-    def request(self, message: Message) -> tuple[Message, list[int]]:
+    def request(self, message: Message, fds: Sequence[int] = ()) -> tuple[Message, list[int]]:
         assert isinstance(message, FaultDue)
         self.received.append(message)
         return FaultGranted(message.index, False), []

@@ -64,7 +64,7 @@ def test_a_snapshot_is_the_state_of_its_step_and_is_restored_bitwise(device: str
     assert newest is not None and newest.verify() and newest.header().step == 7
 
     _, _, fresh = tracked(where, seed=2)
-    fresh.restore(RankSource(ShardSource([newest]), 0, 1, "x"))
+    fresh.restore(RankSource(ShardSource(newest), 0, 1, "x"))
     restored = values(fresh)
     assert restored.keys() == expected.keys()
     for name, tensor in expected.items():

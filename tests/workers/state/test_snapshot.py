@@ -1,61 +1,20 @@
-"""Any set of shards that covers a tensor restores any box of it."""
+"""Copies of tensors to snapshot buffers, and back."""
 
 import contextlib
-import itertools
 import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from regroup.workers.parallel.mesh import Box
 from regroup.workers.state import shard_buffer
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
 from regroup.workers.state.checksum import checksum
 from regroup.workers.state.page_locks import PageLocks
 from regroup.workers.state.shard_buffer import ShardBuffer
-from regroup.workers.state.snapshot import Copier, assemble, intersect, tensor_in
+from regroup.workers.state.snapshot import Copier, ShardSource, tensor_in
 from regroup.workers.state.state_error import StateError
-
-
-def shards_of(whole: torch.Tensor, cuts: list[int]) -> list[tuple[ShardBuffer, Entry]]:
-    """Cut the tensor along its first dimension and store each part in a buffer."""
-    edges = [0, *sorted(min(cut, whole.shape[0]) for cut in cuts), whole.shape[0]]
-    held: list[tuple[ShardBuffer, Entry]] = []
-    for start, stop in itertools.pairwise(edges):
-        part = whole[start:stop].contiguous()
-        plan = BufferLayout(
-            [Entry("w", "float32", tuple(whole.shape), (start, 0), tuple(part.shape), part.numel() * 4)]
-        )
-        buffer = ShardBuffer(os.memfd_create("shard"))
-        buffer.begin(plan, {}, generation=1, step=1, rank=0, world_size=1, layout_hash="x")
-        tensor_in(buffer, plan.entries[0]).copy_(part)
-        buffer.commit()
-        held.append((buffer, plan.entries[0]))
-    return held
-
-
-@settings(max_examples=40)
-@given(
-    rows=st.integers(1, 12),
-    cuts=st.lists(st.integers(0, 12), max_size=4),
-    start=st.integers(0, 12),
-    size=st.integers(0, 12),
-)
-def test_boxes_are_assembled_from_whatever_cut(rows: int, cuts: list[int], start: int, size: int) -> None:
-    whole = torch.arange(rows * 3, dtype=torch.float32).view(rows, 3)
-    start = min(start, rows)
-    size = min(size, rows - start)
-    held = shards_of(whole, cuts)
-    target = torch.full((size, 3), -1.0)
-    # Replicas of a shard are filled once.
-    assemble("w", Box((rows, 3), (start, 0), (size, 3)), target, [*held, *held])
-    assert torch.equal(target, whole[start : start + size])
-    for buffer, _ in held:
-        buffer.close()
 
 
 def test_a_layout_is_rebuilt_only_when_names_shapes_or_types_change() -> None:
@@ -104,16 +63,19 @@ def _of_index_only(buffer: ShardBuffer) -> Callable[..., int]:
     return of
 
 
-def test_what_the_shards_do_not_cover_is_an_error() -> None:
-    held = shards_of(torch.ones(6, 3), [2])
-    with pytest.raises(StateError, match="cover 6 of 18 values of 'w'"):
-        assemble("w", Box((6, 3), (0, 0), (6, 3)), torch.empty(6, 3), held[:1])
-
-
-def test_boxes_meet_or_do_not() -> None:
-    assert intersect((0, 2), (4, 4), (2, 0), (4, 4)) == ((2, 4), (2, 4))
-    assert intersect((0,), (2,), (2,), (2,)) is None
-    assert intersect((), (), (), ()) == ()
+def test_a_rank_reads_its_own_shard_and_no_other_part() -> None:
+    plan = BufferLayout([Entry("w", "float32", (6, 3), (2, 0), (2, 3), 24)])
+    buffer = ShardBuffer(os.memfd_create("shard"))
+    buffer.begin(plan, {"step": 1, "random": 5}, generation=1, step=1, rank=1, world_size=3, layout_hash="x")
+    tensor_in(buffer, plan.entries[0]).copy_(torch.ones(2, 3))
+    buffer.commit()
+    source = ShardSource(buffer)
+    assert source.tensors() == {"w": (torch.float32, (6, 3))}
+    assert source.extra(1, 3) == {"step": 1, "random": 5} and source.extra(0, 3) == source.extra(1, 2) == {"step": 1}
+    assert source.is_of_layout(3, "x") and not source.is_of_layout(3, "y")
+    with pytest.raises(StateError, match=r"values from \(2, 0\) of shape \(2, 3\) of 'w'"):
+        source.read({"w": torch.empty(6, 3)})
+    buffer.close()
 
 
 class Stream:

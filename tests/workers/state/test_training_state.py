@@ -86,7 +86,7 @@ def test_parameters_buffers_optimizer_and_random_numbers_come_back() -> None:
 
     other, other_optimizer, other_counter = stateful_model(2)
     TrainingState({"model": other, "optimizer": other_optimizer, "counter": other_counter}, CPU).restore(
-        seen(ShardSource([buffer]))
+        seen(ShardSource(buffer))
     )
     assert other_counter.value == 7
     assert other_optimizer.param_groups[0]["lr"] == 0.05
@@ -99,7 +99,7 @@ def test_parameters_buffers_optimizer_and_random_numbers_come_back() -> None:
 def test_another_model_is_refused_by_name() -> None:
     model, optimizer, counter = stateful_model(1)
     step(model, optimizer)
-    source = ShardSource([saved(TrainingState({"model": model, "optimizer": optimizer, "counter": counter}, CPU), 1)])
+    source = ShardSource(saved(TrainingState({"model": model, "optimizer": optimizer, "counter": counter}, CPU), 1))
 
     def restored(**things: Any) -> None:
         own = {"model": model, "optimizer": optimizer, "counter": counter} | things
@@ -239,7 +239,7 @@ def test_many_objects_are_restored_and_continue_equally() -> None:
     update(things)
 
     others = many_things(2)
-    TrainingState(others, CPU).restore(seen(ShardSource([buffer])))
+    TrainingState(others, CPU).restore(seen(ShardSource(buffer)))
     assert others["second"].param_groups[1]["lr"] == pytest.approx(0.5 * 0.01)
     assert others["metric"].state["seen"]["a"] == (1, [None, 2.5])
     assert isinstance(others["milestones"].milestones, collections.Counter)
@@ -295,11 +295,11 @@ def test_step_counters_that_are_plain_numbers_are_restored() -> None:
     buffer = saved(TrainingState({"model": model, "optimizer": optimizer}, CPU), 1)
     other = nn.Linear(1, 1)
     other_optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
-    TrainingState({"model": other, "optimizer": other_optimizer}, CPU).restore(seen(ShardSource([buffer])))
+    TrainingState({"model": other, "optimizer": other_optimizer}, CPU).restore(seen(ShardSource(buffer)))
     assert other_optimizer.state[other.weight] == {"count": 5}
     two_groups = torch.optim.SGD([{"params": [other.weight]}, {"params": [other.bias]}], lr=0.1)
     with pytest.raises(StateError, match="1 parameter groups of 'optimizer', but the optimizer has 2"):
-        TrainingState({"model": other, "optimizer": two_groups}, CPU).restore(seen(ShardSource([buffer])))
+        TrainingState({"model": other, "optimizer": two_groups}, CPU).restore(seen(ShardSource(buffer)))
 
 
 def test_an_added_group_is_added_again_and_other_groups_are_refused() -> None:
@@ -310,10 +310,10 @@ def test_an_added_group_is_added_again_and_other_groups_are_refused() -> None:
     other = nn.Linear(1, 1)
     both_in_one = torch.optim.SGD(other.parameters(), lr=0.1)
     with pytest.raises(StateError, match="parameter group 0 of 'optimizer' has 2 parameters here and 1 in the saved"):
-        TrainingState({"model": other, "optimizer": both_in_one}, CPU).restore(seen(ShardSource([buffer])))
+        TrainingState({"model": other, "optimizer": both_in_one}, CPU).restore(seen(ShardSource(buffer)))
     frozen = nn.Linear(1, 1)
     late = torch.optim.SGD([frozen.weight], lr=0.1)
-    TrainingState({"model": frozen, "optimizer": late}, CPU).restore(seen(ShardSource([buffer])))
+    TrainingState({"model": frozen, "optimizer": late}, CPU).restore(seen(ShardSource(buffer)))
     assert [group["lr"] for group in late.param_groups] == [0.1, 0.2]
     assert late.param_groups[1]["params"] == [frozen.bias]
 

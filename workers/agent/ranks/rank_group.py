@@ -7,19 +7,17 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from regroup.workers.agent.ranks import state_replies
 from regroup.workers.agent.ranks.activity import ActivityMonitor, RunningRank
 from regroup.workers.agent.ranks.rank_lease import RankLease
-from regroup.workers.agent.snapshots.buffer_pool import LentBuffers
-from regroup.workers.agent.transfer.shard_store import TransferError
+from regroup.workers.agent.ranks.state_replies import RankState, StateMessage
 from regroup.workers.contract.messages import (
     AgentRequest,
-    Buffers,
-    BuffersRequest,
     Done,
     Failed,
     FaultDue,
@@ -36,10 +34,13 @@ from regroup.workers.contract.messages import (
 from regroup.workers.contract.progress_page import ProgressPage, new_page
 from regroup.workers.contract.rank_activity import RankActivity
 from regroup.workers.contract.rank_env import is_script
+from regroup.workers.contract.state_messages import BuffersRequest, StateCatalogRequest, StateRequest
 from regroup.workers.zygote.client import ZygoteDied, ZygoteLink
 from regroup.workers.zygote.launch import Launch
 
 _PACKET_BYTES = 160 * 1024
+_MOST_FDS = 8
+"""Descriptors that a packet of a rank may carry."""
 RANK_TARGET = "regroup.workers.rank.main:main"
 
 
@@ -70,7 +71,7 @@ class RankGroup:
         zygote: ZygoteLink,
         lease: RankLease,
         on_message: Callable[[Message], None],
-        lend: Callable[[BuffersRequest], Awaitable[LentBuffers]],
+        state: RankState,
         authorize_fault: Callable[[FaultDue], Awaitable[bool]],
         redact: Callable[[Message], Message],
         earlier_first_s: Mapping[str, float] | None = None,
@@ -82,7 +83,7 @@ class RankGroup:
             zygote: zygote from which the ranks are forked.
             lease: lease of the ranks.
             on_message: called with each message for the supervisor.
-            lend: lends the buffers that a rank requests.
+            state: buffers and saved state of the ranks.
             authorize_fault: returns True if a fault that is due may be injected.
             redact: removes secrets from a message of a rank.
             earlier_first_s: phase → its longest first visit in earlier generations on this node, in seconds.
@@ -99,7 +100,7 @@ class RankGroup:
         self._zygote, self._lease, self._redact = zygote, lease, redact
         self._is_orphaned = False
         lease.restart()
-        self._on_message, self._lend, self._authorize_fault = on_message, lend, authorize_fault
+        self._on_message, self._state, self._authorize_fault = on_message, state, authorize_fault
         self._loop = asyncio.get_running_loop()
         self._replies: set[asyncio.Task[None]] = set()
         self._activity_monitor = ActivityMonitor()
@@ -254,20 +255,23 @@ class RankGroup:
     def _read(self, local: LocalRank) -> None:
         while local.sock.fileno() >= 0:
             try:
-                data = local.sock.recv(_PACKET_BYTES)
+                data, fds, _, _ = socket.recv_fds(local.sock, _PACKET_BYTES, _MOST_FDS)
             except BlockingIOError:
                 return
             except OSError:
-                data = b""
+                data, fds = b"", list[int]()
             if not data:
                 self._loop.remove_reader(local.sock)
                 return
-            self._handle(local, self._redact(decode(data)))
+            try:
+                self._handle(local, self._redact(decode(data)), fds)
+            finally:
+                _close_all(fds)
 
-    def _handle(self, local: LocalRank, message: Message) -> None:
+    def _handle(self, local: LocalRank, message: Message, fds: Sequence[int] = ()) -> None:
         match message:
-            case BuffersRequest():
-                self._start_reply(self._send_buffers(local, message))
+            case BuffersRequest() | StateCatalogRequest() | StateRequest():
+                self._start_reply(self._send_state(local, message, [os.dup(fd) for fd in fds]))
             case FaultDue():
                 self._start_reply(self._send_fault_approval(local, message))
             case StepRow():
@@ -293,11 +297,11 @@ class RankGroup:
         self._replies.add(reply)
         reply.add_done_callback(self._replies.discard)
 
-    async def _send_buffers(self, local: LocalRank, request: BuffersRequest) -> None:
-        # If the state of the rank cannot be fetched, the generation ends. The rank may also die while it waits.
-        with contextlib.suppress(TransferError, OSError):
-            fds, source, others = await self._lend(request)
-            socket.send_fds(local.sock, [encode(Buffers(len(fds), source))], [*fds, *others])
+    async def _send_state(self, local: LocalRank, request: StateMessage, fds: Sequence[int]) -> None:
+        try:
+            await state_replies.answer(self._state, request, fds, local.sock)
+        finally:
+            _close_all(fds)
 
     async def _send_fault_approval(self, local: LocalRank, due: FaultDue) -> None:
         granted = await self._authorize_fault(due)
@@ -305,6 +309,11 @@ class RankGroup:
             local.sock.send(encode(FaultGranted(due.index, granted)))
         except OSError:
             return  # the rank died while it waited
+
+
+def _close_all(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def stacks_path(scratch: Path, rank: int) -> Path:

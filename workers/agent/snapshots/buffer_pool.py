@@ -16,9 +16,8 @@ BUFFERS_PER_RANK = 3
 BUFFERS_FOR_MIRRORS = 2
 """Further buffers of a rank: the newest set that is fully mirrored, and the set in transfer to the mirrors."""
 
-LentBuffers = tuple[Sequence[int], int, Sequence[int]]
-"""Descriptors of a rank's own buffers, the index of the one with the state to restore (-1: none), and descriptors of
-other ranks' shards to restore from."""
+LentBuffers = tuple[Sequence[int], int]
+"""Descriptors of a rank's buffers, and the index of the one with the state to restore; -1: none has it."""
 
 
 @dataclass
@@ -45,7 +44,7 @@ class BufferPool:
         """Generation and step of the set that is fully mirrored. It is retained until a newer one is."""
 
     def lend(self, request: BuffersRequest, restore: Restore) -> LentBuffers:
-        """Return the buffers of a rank's shard, created on first use, and the shards from which it restores."""
+        """Return the buffers of a rank's shard, created on first use."""
         buffers = self._ranks.get(request.rank)
         if buffers is None or buffers.size_bytes != request.size_bytes:
             buffers = self._make(request.rank, request.size_bytes)
@@ -55,11 +54,18 @@ class BufferPool:
             for index, fd in enumerate(buffers.fds):
                 if is_complete_shard(header_of(fd), restore.generation, restore.step):
                     source = index
-        if restore.source == "memory" and source < 0:
-            others = self._source.shards_of(restore.generation, restore.step)
-            self._check.forget(others)
-            return buffers.fds, source, others
-        return buffers.fds, source, ()
+        return buffers.fds, source
+
+    def buffer_of(self, rank: int, number: int) -> int:
+        """Return the descriptor of one of the buffers that a rank was lent.
+
+        Raises:
+            ValueError: there is no such buffer.
+        """
+        buffers = self._ranks.get(rank)
+        if buffers is None or not 0 <= number < len(buffers.fds):
+            raise ValueError(f"rank {rank} has no buffer {number}")
+        return buffers.fds[number]
 
     def retain_source(self, generation: int, step: int) -> None:
         """Retain this set as the source of a restore onto another layout, so that no rank overwrites it.
@@ -78,9 +84,13 @@ class BufferPool:
         self._source.retain({(generation, step), self.mirrored})
 
     def add_source_shard(self, rank: int, generation: int, step: int, fd: int, size_bytes: int) -> None:
-        """Add another node's shard, which was verified on arrival, of a set that is retained as a source."""
+        """Add a mirrored shard, which was verified on arrival, of a set that is retained as a source."""
         self._check.remember(fd)
         self._source.add(rank, generation, step, fd, size_bytes)
+
+    def source_shards(self, generation: int, step: int) -> dict[int, int]:
+        """Return rank → descriptor of the shards of a retained set."""
+        return self._source.shards_of(generation, step)
 
     def release_source(self) -> None:
         """Release the source of the last restore: the ranks have a complete set of their own."""
@@ -108,6 +118,14 @@ class BufferPool:
         os.close(buffers.fds[0])
         buffers.fds[0] = fd
         self._check.remember(fd)
+
+    def reuse_source_shard(self, rank: int, generation: int, step: int) -> None:
+        """Make the retained shard of a rank its own again, if its own buffers do not have this set."""
+        own = self._ranks[rank].fds if rank in self._ranks else []
+        if any(is_complete_shard(header_of(fd), generation, step) for fd in own):
+            return
+        if (shard := self._source.pop(rank, generation, step)) is not None:
+            self.install(rank, *shard)
 
     def retain_mirrored(self, generation: int, step: int) -> None:
         """Retain this node's part of a set that is now fully mirrored. Release older mirrored sets."""

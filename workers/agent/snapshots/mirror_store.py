@@ -71,6 +71,14 @@ class MirrorStore:
             return shard.fd, shard.size_bytes
         return self._buffers.find(key.rank, key.generation, key.step)
 
+    def shards_of(self, generation: int, step: int) -> list[tuple[ShardKey, int, int]]:
+        """Return key, descriptor and buffer size of the mirrored shards of a set."""
+        return [
+            (key, shard.fd, shard.size_bytes)
+            for key, shard in self._shards.items()
+            if (key.generation, key.step) == (generation, step)
+        ]
+
     def pop(self, key: ShardKey) -> tuple[int, int] | None:
         """Return descriptor and buffer size of a mirrored shard and hand its ownership over; None if it is not here."""
         shard = self._shards.pop(key, None)

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
@@ -11,7 +11,7 @@ from regroup.workers.agent.snapshots.shard_check import ShardCheck
 from regroup.workers.agent.transfer.engine import TransferEngine
 from regroup.workers.agent.transfer.shard_store import ShardKey, TransferError
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.agent_records import MirrorSent, TransferAddress
+from regroup.workers.contract.agent_records import MirrorSent, ShardHolder, TransferAddress
 from regroup.workers.contract.messages import Restore
 from regroup.workers.os import node_facts
 from regroup.workers.state.shard_buffer import Pin
@@ -74,54 +74,58 @@ class Mirroring:
             size_bytes, seconds = size_bytes + sent_bytes, seconds + duration_s
         return MirrorSent(size_bytes, seconds)
 
-    async def fetch(self, restore: Restore, holders: Mapping[int, TransferAddress], ranks: Sequence[int]) -> None:
-        """Fetch the shards from which the ranks of this node restore.
+    async def fetch(self, restore: Restore, holders: Sequence[ShardHolder], ranks: Sequence[int]) -> None:
+        """Fetch the lost shards of the ranks that start on this node. Their number and layout are as before.
 
-        If the set was written with another layout, it is retained as a source, with the fetched shards. Otherwise a
-        mirrored shard of a rank that starts on this node becomes the node's own.
+        A mirrored shard of a rank that starts on this node becomes the node's own.
 
         Args:
             restore: set to restore.
-            holders: rank → address of the agent that has its shard.
+            holders: agents that have the lost shards.
             ranks: ranks that start on this node.
 
         Raises:
             TransferError: a shard is missing, on this node or another one, or arrives damaged.
         """
+        if restore.source != "memory":
+            return
+        keys = [ShardKey(rank, restore.generation, restore.step) for rank in ranks]
+        addresses: dict[int, list[TransferAddress]] = {}
+        for holder in holders:
+            for rank in holder.ranks:
+                addresses.setdefault(rank, []).append(holder.address)
 
-        async def fetch_one(rank: int, address: TransferAddress) -> None:
-            key = ShardKey(rank, restore.generation, restore.step)
-            fd, size_bytes = await self.transfers.get([address], key, self.store.allocate)
-            if restore.world_size:
-                self._buffers.add_source_shard(rank, key.generation, key.step, fd, size_bytes)
-            else:
-                self._buffers.install(rank, fd, size_bytes)
+        async def fetch_one(key: ShardKey) -> None:
+            fd, size_bytes = await self.transfers.get(addresses[key.rank], key, self.store.allocate)
+            self._buffers.install(key.rank, fd, size_bytes)
 
-        if restore.world_size:
-            self._buffers.retain_source(restore.generation, restore.step)
-
-        results = await asyncio.gather(
-            *(fetch_one(rank, address) for rank, address in holders.items()), return_exceptions=True
-        )
-        for error in results:
+        lost = [key for key in keys if key.rank in addresses]
+        for error in await asyncio.gather(*(fetch_one(key) for key in lost), return_exceptions=True):
             if isinstance(error, BaseException):
                 raise error
-        for rank in range(restore.world_size):  # mirrored shards belong to this node now
-            key = ShardKey(rank, restore.generation, restore.step)
-            if (
-                self._buffers.find(rank, key.generation, key.step) is None
-                and (shard := self.store.find(key)) is not None
-            ):
-                self._buffers.add_source_shard(rank, key.generation, key.step, os.dup(shard[0]), shard[1])
-        if restore.source == "memory" and not restore.world_size:
-            keys = [ShardKey(rank, restore.generation, restore.step) for rank in ranks]
-            installed = [key for key in keys if self._install_mirrored(key)]
-            if holders or installed:
-                self._buffers.retain_mirrored(restore.generation, restore.step)
-            for key in keys:
-                if self._buffers.find(key.rank, key.generation, key.step) is None:
-                    shard = f"rank {key.rank} of generation {key.generation}, step {key.step}"
-                    raise TransferError(f"this node no longer has the shard of {shard}")
+        for key in keys:  # a generation of another size failed before it had a set of its own
+            self._buffers.reuse_source_shard(key.rank, key.generation, key.step)
+        installed = [key for key in keys if self._install_mirrored(key)]
+        if lost or installed:
+            self._buffers.retain_mirrored(restore.generation, restore.step)
+        for key in keys:
+            if self._buffers.find(key.rank, key.generation, key.step) is None:
+                shard = f"rank {key.rank} of generation {key.generation}, step {key.step}"
+                raise TransferError(f"this node no longer has the shard of {shard}")
+
+    def retain_source(self, generation: int, step: int) -> dict[int, int]:
+        """Retain this node's shards of a set as the source of a restore onto another layout.
+
+        Mirrored shards count as well: they lie here, and belong to this node from now on.
+
+        Returns:
+            Rank → descriptor of its shard.
+        """
+        self._buffers.retain_source(generation, step)
+        for key, fd, size_bytes in self.store.shards_of(generation, step):
+            if self._buffers.find(key.rank, generation, step) is None:
+                self._buffers.add_source_shard(key.rank, generation, step, os.dup(fd), size_bytes)
+        return self._buffers.source_shards(generation, step)
 
     def retain(self, generation: int, step: int) -> None:
         """Retain this set, which is fully mirrored, as own and mirrored shards. Release every other mirrored set."""

@@ -28,9 +28,13 @@ class ReshardSource:
         """Return descriptor and size of a rank's shard of a set, or None."""
         return self._shards.get((generation, step, rank))
 
-    def shards_of(self, generation: int, step: int) -> list[int]:
-        """Return the descriptors of all shards of a set, in the order of their ranks."""
-        return [fd for key, (fd, _) in sorted(self._shards.items()) if key[:2] == (generation, step)]
+    def pop(self, rank: int, generation: int, step: int) -> tuple[int, int] | None:
+        """Return the same as `find`, and hand the ownership of the shard over."""
+        return self._shards.pop((generation, step, rank), None)
+
+    def shards_of(self, generation: int, step: int) -> dict[int, int]:
+        """Return rank → descriptor of all shards of a set."""
+        return {key[2]: fd for key, (fd, _) in sorted(self._shards.items()) if key[:2] == (generation, step)}
 
     @property
     def sets(self) -> set[SnapshotSet | None]:

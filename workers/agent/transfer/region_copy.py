@@ -1,13 +1,15 @@
 """Copies of regions between memories. numpy copies without the interpreter's lock."""
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from regroup.workers.state.slices.boxes import Region
 
-_WORDS = (8, 4, 2, 1)
+_WORD_BYTES = 8
+"""Largest unit of a copy."""
 
 
 def gather(memory: memoryview, regions: Sequence[Region], packed: memoryview) -> None:
@@ -34,6 +36,20 @@ def scatter(packed: memoryview, memory: memoryview, regions: Sequence[Region]) -
         at += region.size_bytes
 
 
+Copy = tuple[memoryview, Region, memoryview, Region]
+"""Source, the region to read, target, and the region to write."""
+
+
+def copy_all(copies: Iterable[Copy]) -> None:
+    """Copy regions, one after the other.
+
+    Raises:
+        ValueError: regions differ in size, or one is not within its memory.
+    """
+    for each in copies:
+        copy(*each)
+
+
 def copy(source: memoryview, read: Region, target: memoryview, written: Region) -> None:
     """Copy one region to another one with as many bytes.
 
@@ -44,34 +60,37 @@ def copy(source: memoryview, read: Region, target: memoryview, written: Region) 
         raise ValueError(f"cannot copy {read.size_bytes} bytes to a region of {written.size_bytes} bytes")
     if not read.size_bytes:
         return
-    if (read.counts, read.run_bytes) != (written.counts, written.run_bytes):
-        if not read.counts:
-            read = _shaped(read, written)
-        elif not written.counts:
-            written = _shaped(written, read)
-        else:  # both are strided, each in its own way
-            packed = memoryview(bytearray(read.size_bytes))
-            copy(source, read, packed, Region(0, read.size_bytes))
-            source, read = packed, _shaped(Region(0, read.size_bytes), written)
-    word = _word_of(read, written)
-    np.copyto(_view(target, written, word), _view(source, read, word))
+    bounds = sorted({*_bounds(read), *_bounds(written)})
+    if any(after % before for before, after in pairwise(bounds)):  # regions of different boxes
+        packed = memoryview(bytearray(read.size_bytes))
+        copy(source, read, packed, Region(0, read.size_bytes))
+        copy(packed, Region(0, read.size_bytes), target, written)
+        return
+    out_of, into = _strides(read, bounds), _strides(written, bounds)
+    word = math.gcd(_WORD_BYTES, bounds[0], read.offset, written.offset, *out_of, *into)
+    shape = [after // before for before, after in pairwise(bounds)][::-1]
+    values, place = (
+        np.ndarray([*shape, bounds[0] // word], f"<u{word}", memory, region.offset, [*strides[::-1], word])
+        for memory, region, strides in ((source, read, out_of), (target, written, into))
+    )
+    np.copyto(place, values)
 
 
-def _shaped(run: Region, like: Region) -> Region:
-    """Return a single run in the shape of another region."""
-    strides, stride = list[int](), like.run_bytes
-    for count in reversed(like.counts):
-        strides.insert(0, stride)
-        stride *= count
-    return Region(run.offset, like.run_bytes, like.counts, tuple(strides))
+def _bounds(region: Region) -> list[int]:
+    """Return the number of bytes that each level has with all levels in it, innermost first."""
+    found = [region.run_bytes]
+    for count in reversed(region.counts):
+        found.append(found[-1] * count)
+    return found
 
 
-def _word_of(*regions: Region) -> int:
-    """Return the largest word that divides every position and length."""
-    numbers = [number for region in regions for number in (region.offset, region.run_bytes, *region.strides_bytes)]
-    return next(word for word in _WORDS if all(number % word == 0 for number in numbers))
-
-
-def _view(memory: memoryview, region: Region, word: int) -> Any:
-    shape = (*region.counts, region.run_bytes // word)
-    return np.ndarray(shape, f"<u{word}", memory, region.offset, (*region.strides_bytes, word))
+def _strides(region: Region, bounds: Sequence[int]) -> list[int]:
+    """Return the distance of repetitions at each of `bounds`, innermost first, which include the region's own."""
+    sizes, steps = [1, *_bounds(region)], [1, *reversed(region.strides_bytes)]
+    found: list[int] = []
+    level = 0
+    for bound in bounds[:-1]:
+        while bound >= sizes[level + 1]:
+            level += 1
+        found.append(steps[level] * (bound // sizes[level]))
+    return found

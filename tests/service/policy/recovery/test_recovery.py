@@ -20,7 +20,6 @@ from regroup.service.policy.recovery.classify import (
     is_explained,
 )
 from regroup.service.policy.recovery.restore_source import (
-    MAX_SHARDS,
     RestoreKind,
     RestoreSource,
     SavedCheckpoint,
@@ -235,13 +234,15 @@ def test_a_mirror_is_used_only_for_shards_that_its_node_has_lost() -> None:
     assert choose_restore_source(of_a, newer_on_disk, {1: 0}, NODES) == RestoreSource(RestoreKind.CHECKPOINT, 7, 1, "u")
 
 
-def test_after_a_resize_each_node_fetches_all_shards() -> None:
+def test_after_a_resize_each_node_knows_all_holders() -> None:
     """Restore three ranks from the shards of two ranks. A third node has a copy of one shard."""
     more = {0: "a", 1: "a", 2: "b"}
     source = choose_restore_source([*shards(8), *shards(8, nodes={1: "c"}), *shards(9)[:1]], [], {1: 0}, more)
     assert source == RestoreSource(RestoreKind.MEMORY, 8, 1, fetch=((0, "a"), (1, "b"), (1, "c")), world_size=2)
     ranks_on = {"a": [0, 1], "b": [2], "d": [3]}
-    assert source.shards_to_fetch(ranks_on) == {"a": {1: "c"}, "b": {0: "a"}, "d": {0: "a", 1: "c"}}
+    assert source.holders(ranks_on) == {node: {"a": (0,), "b": (1,), "c": (1,)} for node in ranks_on}
+    assert source.remote_holders(list(ranks_on)) == {"a", "b", "c"}
+    assert source.remote_holders(["c"]) == {"a", "b"}, "no other node fetches from it"
     assert (
         choose_restore_source([*shards(8), *shards(7)], [SavedCheckpoint("u", 1, 9)], {1: 0}, more).kind == "checkpoint"
     )
@@ -252,11 +253,19 @@ def test_the_same_number_of_ranks_with_another_split_counts_as_a_resize() -> Non
     assert choose_restore_source(shards(8), [], {1: 0}, NODES, others=[2]).world_size == 0
 
 
-def test_a_set_of_too_many_ranks_can_be_restored_only_without_a_resize() -> None:
-    many = dict.fromkeys(range(MAX_SHARDS + 1), "a")
+def test_a_set_of_any_size_can_be_restored_by_other_ranks() -> None:
+    many = dict.fromkeys(range(1000), "a")
     held = [Shard(rank, len(many), 1, 8, "h", "a") for rank in many]
-    assert choose_restore_source(held, [], {1: 0}, {0: "a"}) == RestoreSource(RestoreKind.NONE)
+    source = choose_restore_source(held, [], {1: 0}, {0: "a"})
+    assert (source.kind, source.world_size, source.holders({"a": [0]})) == (
+        RestoreKind.MEMORY, 1000, {"a": {"a": tuple(range(1000))}},
+    )  # fmt: skip
     assert choose_restore_source(held, [], {1: 0}, many) == RestoreSource(RestoreKind.MEMORY, 8, 1)
+
+
+def test_all_holders_of_a_lost_shard_are_known() -> None:
+    mirrored = [*shards(8, nodes={0: "a"}), *shards(8, nodes={1: "c"}), *shards(8, nodes={1: "d"})]
+    assert choose_restore_source(mirrored, [], {1: 0}, NODES).fetch == ((1, "d"), (1, "c"))
 
 
 @pytest.mark.parametrize(
@@ -341,5 +350,5 @@ def test_the_loss_of_an_agent_names_its_node() -> None:
 
 
 def test_a_node_fetches_the_shards_of_its_own_ranks_only() -> None:
-    source = RestoreSource(RestoreKind.MEMORY, 8, 1, fetch=((1, "c"), (2, "a")))
-    assert source.shards_to_fetch({"a": [0, 1], "b": [2], "c": [3]}) == {"a": {1: "c"}, "b": {2: "a"}, "c": {}}
+    source = RestoreSource(RestoreKind.MEMORY, 8, 1, fetch=((1, "c"), (2, "a"), (2, "c")))
+    assert source.holders({"a": [0, 1], "b": [2], "c": [3]}) == {"a": {"c": (1,)}, "b": {"a": (2,), "c": (2,)}, "c": {}}

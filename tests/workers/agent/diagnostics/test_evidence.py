@@ -73,7 +73,7 @@ async def form(host: JobHost, tmp_path: Path) -> None:
         Join("job", 1, rank, 3, rank, 3, 0, 1, layout, "cpu", *store, Restore("none"), entry, RankConfig())
         for rank in range(3)
     ]
-    await host.form_ranks(joins, [0, 1, 2], {})
+    await host.form_ranks(joins, [0, 1, 2], [])
     async with asyncio.timeout(60):
         while not all((tmp_path / f"mark{rank}").exists() for rank in range(3)):  # noqa: ASYNC110
             await asyncio.sleep(0.01)

@@ -71,7 +71,7 @@ class PendingNode:
     async def lend(self, request: BuffersRequest) -> LentBuffers:
         await asyncio.shield(self.fetched)
         self.lent.append(request)
-        return (), -1, ()
+        return (), -1
 
 
 @pytest.mark.parametrize("end", ["arrived", "lost", "closed"])
@@ -80,7 +80,7 @@ async def test_a_rank_gets_its_buffers_once_the_shards_have_arrived(
 ) -> None:
     local, theirs = rank
     node, request, unused = PendingNode(), BuffersRequest(0, 1, 64), object()
-    group = RankGroup(1, unused, RankLease(600, 30), unused, node.lend, unused, Redactor().hide_message)  # type: ignore[arg-type]  # no rank is forked
+    group = RankGroup(1, unused, RankLease(600, 30), unused, node, unused, Redactor().hide_message)  # type: ignore[arg-type]  # no rank is forked
     group.ranks[0] = local
     group._handle(local, request)
     await asyncio.sleep(0.01)

@@ -76,7 +76,7 @@ class Node:
             Join("j", 1, rank, 2, rank, 2, 0, 1, {}, "cpu", "h", 1, Restore("none"), "script:x", RankConfig())
             for rank in range(2)
         ]
-        await self.host.form_ranks(joins, [0, 1], {})
+        await self.host.form_ranks(joins, [0, 1], [])
         await self.until(lambda: len(self.written("up")) == 2)
 
     def written(self, name: str) -> list[str]:

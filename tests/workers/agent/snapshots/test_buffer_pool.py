@@ -76,15 +76,17 @@ def test_ranks_do_not_overwrite_the_set_from_which_they_restore(pool: BufferPool
         write(second, 5, 2, rank)
     pool.retain_source(1, 5)
     restore = Restore("memory", 5, 1, world_size=2)
-    fds, source, others = pool.lend(BuffersRequest(0, 2, 2 * PLAN.buffer_bytes), restore)
-    assert (len(fds), source, len(others)) == (3, -1, 2) and not set(fds) & set(others)
-    shards = [ShardBuffer(os.dup(fd)) for fd in others]
+    fds, source = pool.lend(BuffersRequest(0, 2, 2 * PLAN.buffer_bytes), restore)
+    retained = pool.source_shards(1, 5)
+    assert (len(fds), source, list(retained)) == (3, -1, [0, 1]) and not set(fds) & set(retained.values())
+    shards = [ShardBuffer(os.dup(fd)) for fd in retained.values()]
     assert [(shard.header().rank, shard.header().step) for shard in shards] == [(0, 5), (1, 5)]
     assert all(shard.verify() for shard in shards)
     assert [(shard.rank, shard.step) for shard in pool.held_shards()] == [(0, 5), (1, 5)], "the shards are still listed"
     assert pool.find(1, 1, 5) is not None, "other nodes can fetch it"
-    again, source, others = pool.lend(BuffersRequest(0, 3, 2 * PLAN.buffer_bytes), restore)
-    assert (list(again), source, len(others)) == (list(fds), -1, 2), "a generation that fails at once releases nothing"
+    pool.retain_source(1, 5)
+    _, source = pool.lend(BuffersRequest(0, 3, 2 * PLAN.buffer_bytes), restore)
+    assert (source, pool.source_shards(1, 5)) == (-1, retained), "a generation that fails at once releases nothing"
     before = memory_files()
     pool.release_source()
     assert pool.held_shards() == [] and memory_files() == before - 2
@@ -106,5 +108,18 @@ def test_ranks_of_the_original_size_restore_from_a_retained_set(pool: BufferPool
     """Check a job that grew and failed before its first complete set, and returns to its former size."""
     write(buffers(pool)[0], 5, 2)
     pool.retain_source(1, 5)
-    _, source, others = pool.lend(BuffersRequest(0, 3, PLAN.buffer_bytes), Restore("memory", 5, 1))
-    assert (source, len(others)) == (-1, 1)
+    retained = pool.source_shards(1, 5)[0]
+    buffers(pool)
+    pool.reuse_source_shard(0, 1, 5)
+    fds, source = pool.lend(BuffersRequest(0, 3, PLAN.buffer_bytes), Restore("memory", 5, 1))
+    assert fds[source] == retained and pool.source_shards(1, 5) == {}
+    pool.reuse_source_shard(0, 1, 5)
+    assert pool.lend(BuffersRequest(0, 3, PLAN.buffer_bytes), Restore("memory", 5, 1)) == (fds, source)
+
+
+def test_only_buffers_that_were_lent_receive_parts_of_a_state(pool: BufferPool) -> None:
+    fds, _ = pool.lend(BuffersRequest(0, 1, PLAN.buffer_bytes), Restore("none"))
+    assert pool.buffer_of(0, 2) == fds[2]
+    for rank, number in ((0, 3), (0, -1), (1, 0)):
+        with pytest.raises(ValueError, match=f"rank {rank} has no buffer {number}"):
+            pool.buffer_of(rank, number)

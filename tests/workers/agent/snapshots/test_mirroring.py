@@ -9,9 +9,9 @@ import pytest
 
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
 from regroup.workers.agent.snapshots.mirroring import Mirroring
-from regroup.workers.agent.transfer.shard_store import NoMemoryError, TransferError
+from regroup.workers.agent.transfer.shard_store import NoMemoryError, ShardKey, TransferError
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.agent_records import TransferAddress
+from regroup.workers.contract.agent_records import ShardHolder
 from regroup.workers.contract.messages import BuffersRequest, Restore
 from regroup.workers.os import node_facts
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
@@ -83,8 +83,10 @@ async def test_a_replacement_node_fetches_the_shard_from_the_mirror(pair: tuple[
     await mirror(pair, 4)
     assert (pair[0].mirrored(), pair[1].mirrored()) == ({(1, 4)}, {(0, 4)})
     replacement = Node("a")
-    await replacement.mirroring.fetch(Restore("memory", 4, 1), {0: await pair[1].mirroring.address()}, [0])
-    fds, source, _ = replacement.pool.lend(BuffersRequest(0, 2, SIZE), Restore("memory", 4, 1))
+    await replacement.mirroring.fetch(
+        Restore("memory", 4, 1), [ShardHolder(await pair[1].mirroring.address(), (0,))], [0]
+    )
+    fds, source = replacement.pool.lend(BuffersRequest(0, 2, SIZE), Restore("memory", 4, 1))
     assert len(fds) == 5 and source >= 0
     with contextlib.closing(ShardBuffer(os.dup(fds[source]))) as buffer:
         assert buffer.verify() and bytes(buffer.view(PLAN.entries[0])) == bytes([4]) * 1000
@@ -104,10 +106,10 @@ async def test_a_mirrored_shard_becomes_own_when_its_rank_starts_on_the_node(
         node.pool.release_all(saving=False)
     await mirror(pair, 4)
     node.mirroring.retain(1, 4)
-    await node.mirroring.fetch(Restore("memory", 4, 1), {}, [0, 1])
+    await node.mirroring.fetch(Restore("memory", 4, 1), [], [0, 1])
     for rank in (0, 1):
-        fds, source, others = node.pool.lend(BuffersRequest(rank, 2, SIZE), Restore("memory", 4, 1))
-        assert source >= 0 and not others
+        fds, source = node.pool.lend(BuffersRequest(rank, 2, SIZE), Restore("memory", 4, 1))
+        assert source >= 0
         with contextlib.closing(ShardBuffer(os.dup(fds[source]))) as buffer:
             assert buffer.verify() and bytes(buffer.view(PLAN.entries[0])) == bytes([4]) * 1000
     assert node.mirrored() == set(), "the mirror no longer owns the buffer of a rank"
@@ -119,9 +121,9 @@ async def test_a_mirrored_shard_becomes_own_when_its_rank_starts_on_the_node(
 async def test_a_mirror_of_a_step_being_saved_waits_for_no_saver(pair: tuple[Node, Node], is_replaced: bool) -> None:
     await mirror(pair, 4, Pin.MIRROR | Pin.CHECKPOINT)
     pair[1].mirroring.retain(1, 4)
-    node, holders = pair[1], dict[int, TransferAddress]()
+    node, holders = pair[1], list[ShardHolder]()
     if is_replaced:
-        node, holders = Node("a"), {0: await pair[1].mirroring.address()}
+        node, holders = Node("a"), [ShardHolder(await pair[1].mirroring.address(), (0,))]
     await node.mirroring.fetch(Restore("memory", 4, 1), holders, [0])
     assert node.pins(0) == {4: Pin.MIRROR}, "the saver ran where the snapshot was written"
     if is_replaced:
@@ -130,14 +132,14 @@ async def test_a_mirror_of_a_step_being_saved_waits_for_no_saver(pair: tuple[Nod
 
 async def test_a_shard_fetched_from_a_node_that_saves_it_waits_for_no_saver(pair: tuple[Node, Node]) -> None:
     pair[0].write_snapshot(0, 4, Pin.CHECKPOINT)
-    await pair[1].mirroring.fetch(Restore("memory", 4, 1), {0: await pair[0].mirroring.address()}, [0])
+    await pair[1].mirroring.fetch(Restore("memory", 4, 1), [ShardHolder(await pair[0].mirroring.address(), (0,))], [0])
     assert pair[0].pins(0) == {4: Pin.CHECKPOINT} and pair[1].pins(0) == {}
 
 
 async def test_a_missing_local_shard_is_an_error(pair: tuple[Node, Node]) -> None:
     pair[0].write_snapshot(0, 3, Pin.CHECKPOINT)
     with pytest.raises(TransferError, match="no longer has the shard of rank 0 of generation 1, step 4"):
-        await pair[0].mirroring.fetch(Restore("memory", 4, 1), {}, [0])
+        await pair[0].mirroring.fetch(Restore("memory", 4, 1), [], [0])
 
 
 async def test_only_the_fully_mirrored_set_is_retained(pair: tuple[Node, Node]) -> None:
@@ -191,19 +193,37 @@ async def test_a_snapshot_without_a_mirror_pin_is_not_sent(pair: tuple[Node, Nod
 
 async def test_a_missing_remote_shard_is_an_error(pair: tuple[Node, Node]) -> None:
     with pytest.raises(TransferError, match="no shard of rank 0"):
-        await pair[0].mirroring.fetch(Restore("memory", 4, 1), {0: await pair[1].mirroring.address()}, [0])
+        await pair[0].mirroring.fetch(
+            Restore("memory", 4, 1), [ShardHolder(await pair[1].mirroring.address(), (0,))], [0]
+        )
 
 
-async def test_ranks_of_a_new_layout_restore_from_all_shards(pair: tuple[Node, Node]) -> None:
-    """Check the node's own shard, a mirrored one, and one that only the other node has."""
+async def test_own_and_mirrored_shards_are_the_source_of_a_new_layout(pair: tuple[Node, Node]) -> None:
     await mirror(pair, 4)
     pair[1].write_snapshot(2, 4, Pin.MIRROR)
-    restore = Restore("memory", 4, 1, world_size=3)
-    await pair[0].mirroring.fetch(restore, {2: await pair[1].mirroring.address()}, [0, 1])
-    _, source, others = pair[0].pool.lend(BuffersRequest(0, 2, 2 * SIZE), restore)
-    shards = [ShardBuffer(os.dup(fd)) for fd in others]
-    assert source == -1 and [(shard.header().rank, shard.verify()) for shard in shards] == [
-        (0, True), (1, True), (2, True),
-    ]  # fmt: skip
+    retained = pair[0].mirroring.retain_source(1, 4)
+    shards = [ShardBuffer(os.dup(fd)) for fd in retained.values()]
+    assert [(shard.header().rank, shard.verify()) for shard in shards] == [(0, True), (1, True)]
     for shard in shards:
         shard.close()
+    assert pair[0].mirroring.retain_source(1, 4) == retained
+    assert pair[0].mirroring.store.find(ShardKey(1, 1, 4)) is not None, "other nodes can read it"
+
+
+async def test_a_lost_shard_is_fetched_from_another_holder_if_the_first_has_none(pair: tuple[Node, Node]) -> None:
+    await mirror(pair, 4)
+    replacement, empty = Node("a"), Node("c")
+    holders = [ShardHolder(await node.mirroring.address(), (0, 1)) for node in (empty, pair[1])]
+    await replacement.mirroring.fetch(Restore("memory", 4, 1), holders, [0])
+    assert replacement.pins(0) == {4: Pin.MIRROR} and replacement.pool.find(1, 1, 4) is None
+    for node in (replacement, empty):
+        await node.close()
+
+
+async def test_ranks_of_the_original_size_use_their_retained_shards(pair: tuple[Node, Node]) -> None:
+    """Check a job that grew and failed before its first complete set, and returns to its former size."""
+    pair[0].write_snapshot(0, 4, Pin.NONE)
+    pair[0].mirroring.retain_source(1, 4)
+    await pair[0].mirroring.fetch(Restore("memory", 4, 1), [], [0])
+    _, source = pair[0].pool.lend(BuffersRequest(0, 3, SIZE), Restore("memory", 4, 1))
+    assert source >= 0

@@ -54,12 +54,12 @@ async def test_boxes_of_a_shard_arrive_where_they_belong() -> None:
     async with agents(2) as (here, there):
         data = content(there.store.add())
         described = (await here.engine.indexes(there.address, 3, 5, [1]))[1]
-        weight, bias = described.parsed().tensors
-        assert (weight.name, bias.name, described.world_size) == ("weight", "bias", 2)
-        at, row = described.data_start + weight.start, 8 * COLUMNS
+        starts = {name: start for name, _, start in described.table.rows()}
+        assert (list(starts), described.world_size) == (["weight", "bias"], 2)
+        at, row = starts["weight"], 8 * COLUMNS
         columns = Region(at + 16, 80, (ROWS,), (row,))
         rows = Region(at + 7 * row, 3 * row)
-        tail = Region(described.data_start + bias.start + 3, 5)
+        tail = Region(starts["bias"] + 3, 5)
         target = memoryview(bytearray(columns.size_bytes + rows.size_bytes + 5))
         places = [
             Region(0, columns.size_bytes),

@@ -1,0 +1,73 @@
+"""The part of an agent that gives ranks their parts of a saved state, for the double of an agent."""
+
+import mmap
+import os
+from collections.abc import Mapping, Sequence
+
+from regroup.workers.agent.slices.saved_state import SavedState
+from regroup.workers.agent.transfer.region_copy import copy_all
+from regroup.workers.agent.transfer.shard_index import ShardDescription, describe
+from regroup.workers.agent.transfer.shard_store import ShardKey
+from regroup.workers.contract.state_messages import StateRequest
+from regroup.workers.state.shard_buffer import ShardBuffer
+from regroup.workers.state.slices.box_table import BoxTable, packed, unpacked
+from regroup.workers.state.slices.held_state import HeldState, Holder
+from regroup.workers.state.slices.planner import plan_transfers
+
+
+class NothingElsewhere:
+    """Reader of a state that is on this node as a whole."""
+
+    async def read(self, holder: Holder, reads: Sequence[object]) -> None:
+        raise AssertionError(f"{holder} is on this node")
+
+
+def saved_state(shards: Mapping[int, int]) -> SavedState:
+    """Return the state in the shards of one set: rank that wrote it → descriptor of its shard."""
+    described = {rank: _described(fd) for rank, fd in shards.items()}
+    facts = {rank: ShardBuffer(os.dup(fd)).index().extra for rank, fd in shards.items()}
+    near = {rank: memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ)) for rank, fd in shards.items()}
+    held = HeldState((rank, shard.table) for rank, shard in described.items())
+    return SavedState(held, described[0].world_size, described[0].layout_hash, facts, NothingElsewhere(), {**near})
+
+
+def fill(state: SavedState, needed: Mapping[int, BoxTable], buffers: Mapping[int, memoryview]) -> None:
+    """Copy what ranks need to their buffers."""
+    plan = plan_transfers(state.held, needed, near=state.near)
+    assert not plan.fetched_bytes, "everything is here"
+    copies = ((state.near[each.holder], each.source, buffers[each.rank], each.target) for each in plan.copies())
+    copy_all(copies)
+
+
+class StateDouble:
+    """Parts of a set of snapshots for the new ranks of a node."""
+
+    def __init__(self, shards: Mapping[int, int], world_size: int) -> None:
+        """Args:
+        shards: rank that wrote the set → descriptor of its shard.
+        world_size: number of new ranks.
+        """
+        self._state, self._world_size = saved_state(shards), world_size
+        self._needed: dict[int, BoxTable] = {}
+        self._buffers: dict[int, memoryview] = {}
+
+    def catalog(self, rank: int) -> int:
+        """Return a file with the catalog for a rank."""
+        fd = os.memfd_create("catalog")
+        os.write(fd, packed(self._state.catalog(rank, self._world_size)))
+        return fd
+
+    def request(self, rank: int, request: StateRequest, table: int, buffer: int) -> bool:
+        """Take the request of a rank. Return True once all have asked and have their parts."""
+        os.posix_fallocate(buffer, 0, request.size_bytes)
+        self._needed[rank] = BoxTable.from_json(unpacked(os.pread(table, os.fstat(table).st_size, 0)))
+        self._buffers[rank] = memoryview(mmap.mmap(buffer, request.size_bytes))
+        if len(self._needed) < self._world_size:
+            return False
+        fill(self._state, self._needed, self._buffers)
+        return True
+
+
+def _described(fd: int) -> ShardDescription:
+    header = ShardBuffer(os.dup(fd)).header()
+    return describe(os.dup(fd), ShardKey(header.rank, header.generation, header.step))

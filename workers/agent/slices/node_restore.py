@@ -1,0 +1,101 @@
+"""The restore of one node: its ranks ask for their parts of a saved state, and get them together."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from regroup.workers.agent.slices.restore_transfers import fill_buffers
+from regroup.workers.agent.slices.saved_state import SavedState
+from regroup.workers.state.slices.box_table import BoxTable, packed
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a restore moved to and within a node."""
+
+    fetched_bytes: int
+    """Bytes from other nodes or from storage."""
+    minimum_bytes: int
+    """Bytes that the ranks of the node needed and that it did not hold."""
+    copied_bytes: int
+    """Bytes that were copied within the node."""
+    seconds: float
+
+
+class NodeRestore:
+    """Plans once all ranks of the node have asked: what several of them need is fetched once."""
+
+    def __init__(
+        self,
+        state: asyncio.Future[SavedState],
+        ranks: Collection[int],
+        node_number: int,
+        on_moved: Callable[[Moved], None],
+    ) -> None:
+        """Initialize the restore.
+
+        Args:
+            state: state to restore, once it is known what is held where.
+            ranks: ranks of this node.
+            node_number: number of this node among those of the job.
+            on_moved: called when the parts are in place.
+        """
+        self._state, self._ranks, self._node_number = state, frozenset(ranks), node_number
+        self._on_moved = on_moved
+        self._needed: dict[int, BoxTable] = {}
+        self._buffers: dict[int, memoryview] = {}
+        self._all_asked = asyncio.Event()
+        self._filling: asyncio.Future[None] | None = None
+
+    async def catalog(self, rank: int, world_size: int) -> bytes:
+        """Return what a rank learns of the state before it asks, as compressed JSON."""
+        state = await asyncio.shield(self._state)
+        return await asyncio.to_thread(lambda: packed(state.catalog(rank, world_size)))
+
+    async def fill(self, rank: int, needed: BoxTable, buffer: memoryview) -> None:
+        """Fill a rank's buffer once all ranks of the node have asked.
+
+        Args:
+            rank: rank that asks.
+            needed: boxes that it needs, with positions in its buffer.
+            buffer: writable memory.
+
+        Raises:
+            ValueError: the rank does not run here, or its parts do not fit its buffer.
+            StateError: the state does not have what a rank of this node needs.
+            StateLostError: the state can no longer be read.
+        """
+        if rank not in self._ranks or rank in self._needed:
+            raise ValueError(f"rank {rank} asked for its state twice, or does not run on this node")
+        for name, box, start in needed.rows():
+            if start + box.size_bytes > len(buffer):
+                raise ValueError(
+                    f"{name!r} of {box.size_bytes} bytes at {start} exceeds a buffer of {len(buffer)} bytes"
+                )
+        self._needed[rank], self._buffers[rank] = needed, buffer
+        if self._filling is None:
+            self._filling = asyncio.ensure_future(self._fill())
+            self._filling.add_done_callback(_note_error)
+        if self._ranks == self._needed.keys():
+            self._all_asked.set()
+        await asyncio.shield(self._filling)
+
+    def close(self) -> None:
+        """Stop a restore that is in progress: its ranks are dead."""
+        if self._filling is not None:
+            self._filling.cancel()
+
+    async def _fill(self) -> None:
+        await self._all_asked.wait()
+        state, started_s = await asyncio.shield(self._state), time.monotonic()
+        plan = await fill_buffers(state, self._needed, self._buffers, self._node_number)
+        self._buffers.clear()
+        duration_s = time.monotonic() - started_s
+        self._on_moved(Moved(plan.fetched_bytes, plan.minimum_bytes, plan.copied_bytes, duration_s))
+
+
+def _note_error(filling: asyncio.Future[None]) -> None:
+    """Mark the error as seen: ranks that die while they wait leave nobody who asks for it."""
+    if not filling.cancelled():
+        filling.exception()
