@@ -116,6 +116,17 @@ def _two_agents(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[P
     return [spec_fault("kill_agent", 0, step), spec_fault("kill_agent", 2, step)], []
 
 
+def _in_transfer(do: str) -> Draw:
+    """Kill the agent of one node. The state of its ranks comes from the other node, whose agent has another fault."""
+
+    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
+        step, node = random.randint(28, 30), random.randrange(NODES)
+        holder, lost = node * RANKS // NODES, (1 - node) * RANKS // NODES
+        return [spec_fault(do, holder, step, "forward"), spec_fault("kill_agent", lost, step + 1, "forward")], []
+
+    return draw
+
+
 def _spike(do: str) -> Draw:
     """Inject a spike after enough steps for the detector to compare it with."""
 
@@ -180,6 +191,9 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("11b", "abort", "a rank aborts", _one("abort"), _EXITS),
     Scenario("12", "agent-killed", "SIGKILL of a node's agent; mirrors exist", _outside("kill_agent"),
              Expected(incidents=(_LOST,), detect_s=6, total_s=20, steps_lost=40),
+             spec_fields=_MIRRORED, longer=_LONGER),
+    Scenario("12a", "transfer-corrupted", "state arrives damaged when a lost node's ranks fetch it from a mirror",
+             _in_transfer("corrupt_transfer"), Expected(incidents=(_LOST,), detect_s=6, total_s=20, steps_lost=40),
              spec_fields=_MIRRORED, longer=_LONGER),
     Scenario("13", "supervisor-killed", "SIGKILL of the supervisor while training is healthy",
              _outside("kill_supervisor"), Expected(), longer=_LONGER),

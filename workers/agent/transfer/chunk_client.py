@@ -175,7 +175,7 @@ def _receive(connection: Connection, chunk: Chunk, packed: bytearray) -> bool:
 
 
 def _receive_and_sum(connection: Connection, place: memoryview) -> Fold:
-    """Fill `place`, and sum each block while it is in the cache. The kernel receives the next one meanwhile."""
+    """Fill `place`, and sum each block while it is in the cache. The kernel receives the next one at the same time."""
     fold = Fold()
     for at in range(0, len(place), BLOCK_BYTES):
         with place[at : at + BLOCK_BYTES] as block:
