@@ -86,8 +86,8 @@ class Fault(SpecModel):
     Faults of other processes and the disk:
 
     - `kill_store`, `kill_zygote`, `kill_agent`, `kill_saver`: the process is killed.
-    - `fill_disk`: the next checkpoint finds the node's disk full.
-    - `break_disk`: the next checkpoint gets I/O errors.
+    - `fill_disk`: the disk fills while the next checkpoint is written.
+    - `break_disk`: the next checkpoint gets an I/O error while it is written.
     - `corrupt_transfer`: the next state that this node sends for a recovery arrives damaged once.
     - `kill_agent_in_transfer`: the agent is killed while it sends state for a recovery.
     """

@@ -1,9 +1,9 @@
 """Files of a checkpoint in durable storage: the manifest, and the list of pieces that belongs to it. Pure.
 
     manifest.json    written last: step, generation, layout, and each file with its size and CRC-32
-    pieces.json.zz   compressed: the CRC-32 of each chunk of each file, and where each part of each tensor lies
+    pieces.json.zz   the CRC-32 of each chunk of each file, and the place of each part of each tensor.
 
-A file of the manifest may lie in the folder of an older checkpoint of the same job: `../step-8.gen-1/__0_0.distcp`.
+A file of the manifest may be in the folder of an older checkpoint of the same job: `../step-8.gen-1/__0_0.distcp`.
 That part of the state has not changed since.
 """
 
@@ -135,10 +135,10 @@ def facts_name(rank: int) -> str:
 
 
 def checked_name(name: str) -> str:
-    """Return the name of a file if it lies in the folder of the checkpoint or of another one beside it.
+    """Return the name of a file if it is in the folder of the checkpoint, or of another checkpoint of the job.
 
     Raises:
-        ManifestError: it lies elsewhere.
+        ManifestError: it is elsewhere.
     """
     if _OLDER.fullmatch(name) or not (name.startswith("/") or ".." in name.split("/")):
         return name
@@ -146,7 +146,7 @@ def checked_name(name: str) -> str:
 
 
 def beside(name: str, folder: str) -> str:
-    """Return the name of a file of the checkpoint in `folder`, for a checkpoint beside it."""
+    """Return the name that a file of the checkpoint in `folder` has for another checkpoint of the job."""
     return name if older_place(name) else f"../{folder}/{name}"
 
 

@@ -25,12 +25,12 @@ class Container:
     """First byte in the file of containers."""
     nbytes: int
     before_bytes: int
-    """Those that come before the data. The rest comes after it."""
+    """Number of bytes before the data. The rest comes after it."""
 
 
 @dataclass(frozen=True)
 class PlannedPiece:
-    """Part of a tensor that a rank writes, and where its values lie in the rank's snapshot."""
+    """Part of a tensor that a rank writes, and the place of its values in the rank's snapshot."""
 
     name: str
     dtype: str
@@ -46,7 +46,7 @@ class PlannedPiece:
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """What one rank writes."""
+    """Files that one rank writes."""
 
     facts: tuple[int, int]
     """Start and number of the bytes of its small facts, in the file of containers."""

@@ -1,4 +1,4 @@
-"""What a node writes of a checkpoint, without the bytes of tensors. `plan_shards` needs torch; the agent writes.
+"""Plan of a node's files of a checkpoint, without the bytes of tensors. `plan_shards` needs torch; the agent writes.
 
 A file of torch's distributed format (DCP) is a sequence of containers, each as `torch.save` writes it for one tensor.
 `plan_shards` makes the containers with torch, without data. The agent writes each container with the bytes of the

@@ -180,7 +180,7 @@ def upload(source: Path, uri: str) -> list[dict[str, Any]]:
 def download(uri: str, target: Path, files: Iterable[Mapping[str, Any]]) -> None:
     """Copy the named files of `uri` into a local folder in parallel, verifying size and crc32 of each.
 
-    Files of older checkpoints come into folders beside `target`, as in storage.
+    Files of older checkpoints come into other folders of the same parent, as in storage.
 
     Raises:
         StorageError: A file is missing, short or altered, or its name leads to another place.
@@ -302,7 +302,7 @@ def local_path(uri: str) -> Path | None:
 
 
 def read_all(fd: int, most_bytes: int) -> bytes:
-    """Return the content of a memory file, at most so many bytes."""
+    """Return the content of a memory file, at most this number of bytes."""
     with open(fd, "rb", closefd=False) as file:
         file.seek(0)
         return file.read(most_bytes)

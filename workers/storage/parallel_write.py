@@ -58,11 +58,11 @@ class ParallelWrite:
         self._uri, self._drafts, self._count = uri, list(drafts), count
         self._device = device
 
-    def run(self, meanwhile: Iterable[Callable[[], None]] = ()) -> list[WrittenFile]:
+    def run(self, calls: Iterable[Callable[[], None]] = ()) -> list[WrittenFile]:
         """Write the files that are not complete yet, and return all of them in the order of the drafts.
 
         Args:
-            meanwhile: Calls to make in the same threads, after the chunks that are written at the same time.
+            calls: Calls to make in the same threads, after the chunks.
 
         Raises:
             OSError, StorageError: Storage refused. Nothing remains of the incomplete files.
@@ -72,7 +72,7 @@ class ParallelWrite:
         stop = threading.Event()
         running: set[Future[None]] = set()
         try:
-            for call in _calls(open_files, meanwhile):
+            for call in _calls(open_files, calls):
                 running.add(pool.submit(_unless, stop, call))
                 if len(running) >= 2 * STREAMS:
                     running = _first_done(running)
@@ -161,10 +161,10 @@ def _scratch() -> memoryview:
     return _MEMORY.chunk
 
 
-def _calls(files: Sequence[_OpenFile], meanwhile: Iterable[Callable[[], None]]) -> Iterator[Callable[[], None]]:
+def _calls(files: Sequence[_OpenFile], calls: Iterable[Callable[[], None]]) -> Iterator[Callable[[], None]]:
     for file in files:
         yield from file.calls()
-    yield from meanwhile
+    yield from calls
 
 
 def _unless(stop: threading.Event, call: Callable[[], None]) -> None:

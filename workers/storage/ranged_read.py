@@ -30,8 +30,8 @@ class RangeReader:
             done = self._read_local(place, start, views) if self._is_local else _read_object(place, start, views)
         except FileNotFoundError as error:
             raise StorageError(f"{place} is named in the manifest but missing") from error
-        if done < (wanted := sum(len(view) for view in views)):
-            raise StorageError(f"{place} is damaged: it ends {wanted - done} bytes too early")
+        if done < (needed := sum(len(view) for view in views)):
+            raise StorageError(f"{place} is damaged: it ends {needed - done} bytes too early")
 
     def close(self) -> None:
         """Close the files. No read may run."""

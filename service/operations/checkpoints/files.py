@@ -53,7 +53,7 @@ class Folder:
     path: str
 
     def join(self, name: str) -> str:
-        """Return the path of a file in it, or of one in a folder beside it."""
+        """Return the path of a file in it, or of one in the folder of an older checkpoint."""
         return posixpath.normpath(posixpath.join(self.path, name))
 
 

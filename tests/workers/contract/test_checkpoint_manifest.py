@@ -53,7 +53,7 @@ def test_files_outside_of_the_checkpoints_are_refused(name: str) -> None:
         unpack_pieces(packed)
 
 
-def test_files_of_older_checkpoints_are_named_from_beside() -> None:
+def test_files_of_older_checkpoints_have_relative_names() -> None:
     assert beside("__0_0.distcp", "step-8.gen-1") == "../step-8.gen-1/__0_0.distcp"
     assert beside("../step-4.gen-1/__0_0.distcp", "step-8.gen-1") == "../step-4.gen-1/__0_0.distcp"
     assert checked_name("../step-8.gen-1/__0_0.distcp") == "../step-8.gen-1/__0_0.distcp"

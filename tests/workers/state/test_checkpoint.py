@@ -145,7 +145,7 @@ def test_parameters_are_exported_as_safetensors(
     assert "not a finished checkpoint" in capsys.readouterr().err
 
 
-def test_an_unchanged_state_is_used_from_the_older_checkpoint_and_loads_with_plain_dcp(
+def test_plain_dcp_loads_an_unchanged_state_from_the_older_checkpoint(
     agent: Any, config: RankConfig, tmp_path: Path
 ) -> None:
     agent.run(config, 2, "checkpoint-unchanged")

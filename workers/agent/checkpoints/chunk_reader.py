@@ -54,9 +54,10 @@ class ChunkReader:
         name, loop = str(holder), asyncio.get_running_loop()
         runs = [run for each in reads if (run := _run_of(each)) is not None]
         staged = [each for each in reads if _run_of(each) is None]
-        calls = [(self._read_chunk, name, number, some) for number, some in _by_chunk(runs)]
-        calls += [(self._read_staged, name, each, None) for each in staged]
-        running = [loop.run_in_executor(self._pool, *call) for call in calls]
+        running = [
+            *(loop.run_in_executor(self._pool, self._read_chunk, name, *part) for part in _by_chunk(runs)),
+            *(loop.run_in_executor(self._pool, self._read_staged, name, each) for each in staged),
+        ]
         for result in await asyncio.gather(*running, return_exceptions=True):  # until no thread uses the memory
             if isinstance(result, OSError):
                 message = f"{self._uri}/{name} cannot be read: {type(result).__name__}: {result}"
@@ -88,7 +89,7 @@ class ChunkReader:
             views.append(memoryview(bytearray(first + size - at)))
         self._read_verified(name, number, views)
 
-    def _read_staged(self, name: str, read: SliceRead, _: None) -> None:
+    def _read_staged(self, name: str, read: SliceRead) -> None:
         """Read the span of a region, and copy the region out of it."""
         begin, end = read.source.offset, read.source.end
         span = memoryview(bytearray(end - begin))
@@ -153,7 +154,7 @@ def _run_of(read: SliceRead) -> _Run | None:
 
 
 def _by_chunk(runs: Sequence[_Run]) -> Iterator[tuple[int, list[_Run]]]:
-    """Yield the number of each chunk with the parts of the runs that lie in it, in the order of the file."""
+    """Yield the number of each chunk with the parts of the runs in it, in the order of the file."""
     found: dict[int, list[_Run]] = {}
     for run in sorted(runs, key=lambda each: each.start):
         at = run.start

@@ -33,7 +33,7 @@ class NodeWrite:
             ranks: Ranks in the order of the plan.
             buffers: Descriptors of their snapshots.
             containers: Descriptor of the file of containers.
-            former: Pieces of the former checkpoint, which lies in `folder` beside this one.
+            former: Pieces of the former checkpoint, whose folder has the same parent as that of this one.
             folder: Name of its folder.
             device: Device that gets the end of the largest file, for a planned fault.
             count: Receives the number of bytes of each chunk that was written. Threads call it.

@@ -1,4 +1,4 @@
-"""Find the pieces of a checkpoint that an older one already has, so that they need not be written again."""
+"""Find the pieces of a checkpoint that an older one already has, so that they are not written again."""
 
 import hashlib
 import zlib
@@ -55,10 +55,10 @@ def find_unchanged(
         heads: Their `heads_of`.
         former: Pieces of the former checkpoint.
     """
-    known = {piece.box: piece for piece in former}
+    before_by_box = {piece.box: piece for piece in former}
     candidates: list[tuple[PlannedPiece, int, Piece]] = []
     for piece, fd in memory.items():
-        before = known.get((piece.name, piece.dtype, piece.global_shape, piece.offset, piece.shape))
+        before = before_by_box.get((piece.name, piece.dtype, piece.global_shape, piece.offset, piece.shape))
         if before is not None and (before.nbytes, before.head) == (piece.nbytes, heads[piece]):
             candidates.append((piece, fd, before))
     if not candidates:

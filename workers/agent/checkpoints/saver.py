@@ -205,7 +205,7 @@ class CheckpointSaver:
         complete = {**manifest, "files": list(own.values())}
         bases = {part["base"] for part in parts if part.get("base")}
         if removed := await self._write(manifest["step"], lambda: _publish(uri, complete, bases)):
-            raise StorageError(f"{removed}, whose unchanged pieces {uri} uses, was removed meanwhile")
+            raise StorageError(f"{removed}, whose unchanged pieces {uri} uses, was removed during the save")
         return complete
 
     def _pieces_of(self, uri: str) -> Pieces:
@@ -281,9 +281,8 @@ def _publish(uri: str, manifest: Manifest, bases: Collection[str]) -> str:
 
     Return a base that was removed, and then there is no manifest; else nothing.
 
-    A removal of an older checkpoint may run at the same time, started by a supervisor that did not know of this one.
-    It takes the manifest first and then looks for users of the files. So this manifest is withdrawn if that of a base
-    is gone.
+    A removal of an older checkpoint may run at the same time, started by an earlier supervisor. It removes the manifest
+    first and then searches for users of the files. So this manifest is withdrawn if that of a base is gone.
 
     Raises:
         StorageError: a file is missing or has another size.

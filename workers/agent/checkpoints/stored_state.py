@@ -1,4 +1,4 @@
-"""A checkpoint in durable storage as a saved state: what its files hold, and how to read parts of them."""
+"""A checkpoint in durable storage as a saved state, from which the ranks of a node read their parts."""
 
 import json
 import re
@@ -32,8 +32,8 @@ def open_checkpoint(
         manifest = read_manifest(uri)
         pieces = read_pieces(uri, manifest)
         first = _facts(uri, manifest, 0)
-        wanted = {0, *ranks} if first["world_size"] == world_size else {0}
-        facts = {rank: _facts(uri, manifest, rank) if rank else first for rank in sorted(wanted)}
+        needed = {0, *ranks} if first["world_size"] == world_size else {0}
+        facts = {rank: _facts(uri, manifest, rank) if rank else first for rank in sorted(needed)}
     held = HeldState.of(_held(piece) for piece in pieces.pieces)
     reader = ChunkReader(uri, pieces.files, count)
     return SavedState(held, first["world_size"], first["layout_hash"], facts, reader, {})

@@ -69,7 +69,7 @@ def _present(job: JobRow, found: files.CheckpointFiles) -> CheckpointFiles:
     at = found.checkpoint
     folder = f"step-{at.step}"
     copy = _copy_command(at.uri, folder)
-    if found.older_folders:  # the files of older checkpoints must lie beside it, as they do in storage
+    if found.older_folders:  # the copy has the same folders as the storage
         root, folder = folder, f"{folder}/{posixpath.basename(at.uri)}"
         pairs = [(uri, f"{root}/{posixpath.basename(uri)}") for uri in (at.uri, *found.older_folders)]
         copy = " && ".join([f"mkdir -p {root}", *(_copy_command(uri, target) for uri, target in pairs)])

@@ -111,7 +111,7 @@ async def test_wrong_bytes_of_a_range_are_read_again(
     reader.close()
 
 
-async def test_a_changed_file_is_refused_and_silent_storage_is_no_damage(tmp_path: Path, data: bytes) -> None:
+async def test_a_changed_file_is_damage_and_silent_storage_is_not(tmp_path: Path, data: bytes) -> None:
     part = [SliceRead(Region(1500, 10), memoryview(bytearray(10)), Region(0, 10))]
     changed = bytearray(data)
     changed[1999] ^= 1

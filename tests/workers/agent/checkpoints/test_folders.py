@@ -129,7 +129,7 @@ class Retention(RuleBasedStateMachine):
     @rule(crash=st.none() | st.integers(0, 6))
     def remove_abandoned(self, crash: int | None) -> None:
         if self._late:
-            return  # its node reports that it writes
+            return  # the node of that save reports that it writes
         with crash_after(crash, self._patch):
             for uri in folders.scan_folders(str(self._root), ()).unfinished:
                 folders.remove_checkpoint(uri)
@@ -183,7 +183,7 @@ def test_a_damaged_manifest_still_protects_its_files(tmp_path: Path) -> None:
     assert sorted(path.name for path in older.iterdir()) == ["__0_0.distcp", REMOVED]
     (newer / PIECES).unlink()
     folders.sweep(str(tmp_path))
-    assert not older.exists(), "nobody can repair it without the list of its pieces"
+    assert not older.exists(), "it cannot be repaired without the list of its pieces"
 
 
 def test_a_removed_checkpoint_is_neither_finished_nor_unfinished(tmp_path: Path) -> None:

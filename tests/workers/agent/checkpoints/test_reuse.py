@@ -64,7 +64,7 @@ def test_equal_values_of_another_part_are_not_the_same_piece() -> None:
     assert unchanged(NodeShards([0], [50]), former) == []
 
 
-def test_a_file_of_which_little_is_unchanged_is_written_anew() -> None:
+def test_a_file_of_which_little_is_unchanged_is_written_again() -> None:
     shards = NodeShards([0, 1], [100, 900])
     planned, pieces = list(memory(shards)), saved(shards)
     both = dict(zip(planned, pieces, strict=True))

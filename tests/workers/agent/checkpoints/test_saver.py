@@ -198,7 +198,7 @@ async def test_an_unchanged_shard_is_not_written_again_and_outlives_the_older_ch
     assert list(root.iterdir()) == []
 
 
-async def test_a_checkpoint_is_withdrawn_if_the_one_that_it_uses_was_removed_meanwhile(
+async def test_a_checkpoint_is_withdrawn_if_the_one_that_it_uses_was_removed(
     node: Node, tmp_path: Path, values: dict[int, bytes]
 ) -> None:
     root = tmp_path / "storage" / "checkpoints"
@@ -209,7 +209,9 @@ async def test_a_checkpoint_is_withdrawn_if_the_one_that_it_uses_was_removed_mea
     saved = await node.host.save_checkpoint(1, 8, [0, 1], f"file://{second}", [], f"file://{first}")
     (first / "manifest.json").rename(first / REMOVED)  # the removal has begun, and its files are still there
     manifest = {"step": 8, "generation": 1, "files": [plain(file) for file in saved.files]}
-    with pytest.raises(StorageError, match=r"step-4\.gen-1, whose unchanged pieces .* uses, was removed meanwhile"):
+    with pytest.raises(
+        StorageError, match=r"step-4\.gen-1, whose unchanged pieces .* uses, was removed during the save"
+    ):
         await node.host.finish_checkpoint(f"file://{second}", [saved.part], manifest)
     assert not (second / "manifest.json").exists()
 

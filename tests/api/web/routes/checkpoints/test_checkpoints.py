@@ -40,9 +40,7 @@ async def test_the_files_of_a_checkpoint_are_listed_with_commands_that_work(live
     compile(found["load_code"], "load_code", "exec")
 
 
-async def test_a_checkpoint_that_uses_files_of_an_older_one_is_verified_and_copied_with_them(
-    live: Any, tmp_path: Any
-) -> None:
+async def test_files_of_an_older_checkpoint_are_verified_and_copied_too(live: Any, tmp_path: Any) -> None:
     job, data = await saved(live)
     folder = folder_of(data["uri"])
     older = folder.with_name("step-2.gen-1")
