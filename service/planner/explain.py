@@ -8,7 +8,7 @@ from typing import Any
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.formulas import bubble_share, failures_goodput
-from regroup.service.planner.memory_model import host_bytes, peak_bytes, stage_memory
+from regroup.service.planner.memory_model import host_bytes, host_sets, peak_bytes, stage_memory
 from regroup.service.planner.search import EvaluatedPlan, Limits, SearchResult, layout_kind
 from regroup.service.planner.time_model import StepTime, step_time
 from regroup.service.planner.to_spec import find_obstacles, to_spec_fields
@@ -255,18 +255,26 @@ def _details(
         peak_bytes=choice.peak_bytes,
         capacity_bytes=cluster.device.memory_bytes,
         host_bytes=host_bytes(work, plan, cluster.domain, mirror=cluster.gpus > cluster.domain),
-        why=_fastest(choice, cluster) if choice is best else _slower(time, best.time),
+        why=_fastest(work, choice, cluster) if choice is best else _slower(time, best.time),
         spec=to_spec_fields(work, plan),
         obstacles=tuple(find_obstacles(work, plan)),
     )
 
 
-def _fastest(choice: EvaluatedPlan, cluster: Cluster) -> str:
+def _fastest(work: Work, choice: EvaluatedPlan, cluster: Cluster) -> str:
     time = choice.time
     costs = sorted(_PARTS, key=lambda name: -getattr(time, name))
     shares = [f"{_PARTS[name]} {100 * getattr(time, name) / time.step_s:.0f} %" for name in costs[:4]]
     memory = f"{choice.peak_bytes / 1e9:.0f} of {cluster.device.memory_bytes / 1e9:.0f} GB"
-    return f"fastest that fits ({memory}): {', '.join(shares)}"
+    return f"fastest that fits ({memory}; {_host_memory(work, choice.plan, cluster)}): {', '.join(shares)}"
+
+
+def _host_memory(work: Work, plan: Plan, cluster: Cluster) -> str:
+    """Describe the host memory of each rank."""
+    mirror, ranks = cluster.gpus > cluster.domain, min(cluster.domain, plan.layout.world_size)
+    sets, rank_gb = host_sets(mirror=mirror), host_bytes(work, plan, cluster.domain, mirror=mirror) / ranks / 1e9
+    kinds = "snapshots and mirrors" if mirror else "snapshots"
+    return f"host memory of each rank {rank_gb:.3g} GB, {sets} sets of {rank_gb / sets:.3g} GB for {kinds}"
 
 
 def _slower(time: StepTime, best: StepTime) -> str:

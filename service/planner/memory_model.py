@@ -99,6 +99,11 @@ def _stage(work: Work, plan: Plan, c: Constants, states: StateBytes, stage: int)
     )
 
 
+def host_sets(*, mirror: bool) -> int:
+    """Return the number of sets of snapshots in a node's memory: two of its ranks, and two of another node's."""
+    return 4 if mirror else 2
+
+
 def host_bytes(work: Work, plan: Plan, ranks_per_node: int, *, mirror: bool) -> float:
     """Return the bytes of host memory of one node for snapshots.
 
@@ -111,4 +116,4 @@ def host_bytes(work: Work, plan: Plan, ranks_per_node: int, *, mirror: bool) -> 
     parts = layout.tp * (layout.dp_shard if plan.sharding in ("fsdp", "zero2") else 1)
     distinct = min(ranks, parts * layout.pp)
     one = work.model.parameters / (parts * layout.pp)
-    return 2.0 * (2 if mirror else 1) * _SNAPSHOT_BYTES * one * distinct
+    return host_sets(mirror=mirror) * _SNAPSHOT_BYTES * one * distinct

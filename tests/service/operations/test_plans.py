@@ -28,6 +28,7 @@ def test_the_parts_of_a_report_add_up() -> None:
     hours = 8 * best.step_s / 3600
     assert best.cost_per_billion_tokens == pytest.approx(2 * hours / (256 * 2048) * 1e9 / best.goodput)
     assert best.why.startswith("fastest that fits")
+    assert "host memory of each rank" in best.why and "sets of" in best.why
 
 
 def test_every_rejected_kind_has_a_reason() -> None:

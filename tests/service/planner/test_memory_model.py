@@ -6,7 +6,7 @@ import pytest
 
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.constants import Constants
-from regroup.service.planner.memory_model import host_bytes, peak_bytes, stage_memory
+from regroup.service.planner.memory_model import host_bytes, host_sets, peak_bytes, stage_memory
 from regroup.service.planner.types import Plan
 from tests.support.inputs.planner_questions import work
 
@@ -60,6 +60,7 @@ def test_a_pipeline_has_unsharded_parameters_and_gradients() -> None:
 def test_host_memory_has_two_sets_of_the_own_states_and_two_of_a_mirror() -> None:
     request = work("llama2-7b", 64, 2048)
     plan = Plan(Layout(dp_shard=8), 1, "fsdp")
+    assert (host_sets(mirror=False), host_sets(mirror=True)) == (2, 4)
     alone = host_bytes(request, plan, 8, mirror=False)
     assert alone == pytest.approx(2 * 12 * request.model.parameters, rel=0.01)
     assert host_bytes(request, plan, 8, mirror=True) == 2 * alone
