@@ -61,6 +61,8 @@ class SnapshotSchedule:
         self._checkpoint_clock = self._step_clock = time.monotonic()
         self._size_bytes = self._used_at_once = 0
         """Expected size of a snapshot, and number of buffers that hold snapshots at the same time."""
+        self._is_prepared = False
+        """True once the memory of snapshots is being prepared."""
         self._stall_s = 0.0
         self._previous_step_s = self._previous_stall_s = 0.0
         """Duration of the previous step, and the part of it spent on a snapshot, in seconds."""
@@ -89,8 +91,13 @@ class SnapshotSchedule:
         self._used_at_once = len(buffers) - (0 if has_checkpoints else 1)
 
     def start(self) -> None:
-        """Start the clocks of steps and checkpoints, and prepare the memory of snapshots, after the restore."""
-        self._snapshots.prepare_memory(self._size_bytes, self._used_at_once)
+        """Start the clocks of steps and checkpoints, and prepare the memory of snapshots, after the restore.
+
+        After a restore onto another layout, the node also has the old shards until the first snapshot is complete on
+        all ranks. Until then, no other memory is prepared.
+        """
+        if not self._join.restore.world_size:
+            self._prepare_memory()
         self._checkpoint_clock = self._step_clock = time.monotonic()
 
     def requests(self, step: int, agent: AgentRequests, *, is_finite: bool) -> StepRequests:
@@ -123,6 +130,8 @@ class SnapshotSchedule:
         is_changed = self._interval.learn(total.step_s, total.stall_s, total.previous_stall_s)
         # All ranks have finished their last copy, so the newest snapshot is complete on all of them.
         self._snapshots.protect_newest()
+        if not self._is_prepared and self._snapshots.has_own:
+            self._prepare_memory()
         return is_changed
 
     def end_step(self) -> tuple[float, float]:
@@ -175,6 +184,10 @@ class SnapshotSchedule:
     def wait_for_saver(self) -> None:
         """Wait until no buffer is pinned for a checkpoint."""
         self._snapshots.wait_for_saver()
+
+    def _prepare_memory(self) -> None:
+        self._is_prepared = True
+        self._snapshots.prepare_memory(self._size_bytes, self._used_at_once)
 
     def _finish_snapshot(self) -> None:
         copied = self._snapshots.finish_copy()

@@ -60,6 +60,11 @@ class Snapshots:
         """True if a copy was started and not finished."""
         return self._copying is not None
 
+    @property
+    def has_own(self) -> bool:
+        """True if a snapshot was taken since the restore."""
+        return self._newest >= 0
+
     def count(self, pin: Pin) -> int:
         """Return the number of buffers that are pinned for `pin`."""
         return sum(pin in buffer.header().pinned for buffer in self._buffers)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,3 +94,16 @@ def test_on_the_cpu_the_copy_is_complete_at_once_and_no_thread_is_started(buffer
     snapshots.finish_copy()
     newest = snapshots.newest()
     assert newest is not None and newest.verify()
+
+
+def test_the_memory_of_the_next_snapshots_is_prepared(buffers: list[ShardBuffer]) -> None:
+    snapshots = Snapshots(torch.device("cpu"))
+    snapshots.use(buffers, -1)
+    snapshots.prepare_memory(1 << 20, 2)
+    until = time.monotonic() + 30
+    while min(buffer.memory.file_bytes() for buffer in buffers) < 1 << 20:
+        assert time.monotonic() < until, "a thread prepares both buffers"
+        time.sleep(0.01)
+    assert not snapshots.has_own
+    snapshots.start_copy(state_of(torch.nn.Linear(3, 2)), 7, PLACE, "x", Pin.NONE)
+    assert snapshots.finish_copy() is not None and snapshots.has_own
