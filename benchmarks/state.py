@@ -1,7 +1,7 @@
 """Rates and pauses of large training state, with the limits of the machine and torch DCP in the same run.
 
 usage: python -m benchmarks.state --json PATH [--trials N] [--gb 1,4]
-                                  [--parts limits,snapshot,recovery,checkpoint,dcp]
+                                  [--parts limits,snapshot,peer,recovery,checkpoint,dcp]
 
 Jobs train a transformer with four FSDP ranks on two local nodes. Their state is 32-bit parameters and both moments of
 AdamW. The first size counts for all figures. The slope of the recovery uses all sizes. A part that cannot run is left
@@ -19,6 +19,7 @@ from benchmarks.arms import dcp_arm
 from benchmarks.peers.workload import write_text
 from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
 from benchmarks.tiers import limits, recovered_job, snapshot_rate, stored_job
+from benchmarks.transfers import peer_rate
 from benchmarks.trials import stats
 from benchmarks.trials.trial import TrialError
 
@@ -71,9 +72,11 @@ def result(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return all parts, and the figures whose parts are present."""
     document: dict[str, Any] = {"parts": dict(found), "ratio": {}, "ratio_dcp": {}}
     ratio, ratio_dcp = document["ratio"], document["ratio_dcp"]
-    limit, snapshot, stored = (found.get(name) for name in ("limits", "snapshot", "checkpoint"))
+    limit, snapshot, peer, stored = (found.get(name) for name in ("limits", "snapshot", "peer", "checkpoint"))
     if limit and snapshot:
         ratio["snapshot_to_memcpy"] = snapshot["bytes_per_s"] / limit["memcpy_bytes_per_s"]
+    if peer:
+        ratio["fetch_to_socket"] = min(peer["fetch_to_socket"], peer["mirror_to_socket"])
     if limit and stored:
         ratio["write_to_disk"] = stored["checkpoint_bytes"] / stored["write_s"] / limit["dd_bytes_per_s"]
         ratio["read_to_disk"] = stored["checkpoint_bytes"] / stored["restored_s"] / stored["read_bytes_per_s"]
@@ -109,6 +112,11 @@ def _snapshot(run: Run) -> dict[str, Any]:
     return asdict(snapshot_rate.measure(min(run.size_bytes, 256 << 20), run.trials))
 
 
+def _peer(run: Run) -> dict[str, Any]:
+    rates = peer_rate.measure(run.size_bytes, run.trials)
+    return {**asdict(rates), "fetch_to_socket": rates.fetch_to_socket, "mirror_to_socket": rates.mirror_to_socket}
+
+
 def _recovery(run: Run) -> list[dict[str, Any]]:
     jobs: list[dict[str, Any]] = []
     for _ in range(run.trials):
@@ -132,6 +140,7 @@ def _dcp(run: Run) -> dict[str, Any]:
 PARTS: Mapping[str, Callable[[Run], Any]] = {
     "limits": _limits,
     "snapshot": _snapshot,
+    "peer": _peer,
     "recovery": _recovery,
     "checkpoint": _checkpoint,
     "dcp": _dcp,

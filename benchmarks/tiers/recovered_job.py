@@ -79,9 +79,9 @@ def read_job(job: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], idle: bo
 
 def workload_of(state_gb: float, text: Path) -> Workload:
     """Return a transformer with about this size of state, and so few tokens that a step takes seconds at any size."""
-    wanted = state_gb * 1e9 / BYTES_PER_PARAMETER
+    parameters = state_gb * 1e9 / BYTES_PER_PARAMETER
     # A layer of the built-in transformer has about 12 dim² parameters.
-    dim = round((wanted / (12 * _LAYERS)) ** 0.5 / 16) * 16
+    dim = round((parameters / (12 * _LAYERS)) ** 0.5 / 16) * 16
     sequence = max(8, min(256, round(_TOKENS_OF_A_GB / _ROWS / state_gb)))
     return Workload(
         text=str(text), steps=_STEPS, dim=max(dim, 64), layers=_LAYERS, heads=8, sequence=sequence, global_batch=_ROWS,

@@ -22,7 +22,7 @@ class StoredJob:
 
     checkpoint_bytes: int
     write_s: float
-    """From the last snapshot to its complete checkpoint, after the last step: nothing trains beside it."""
+    """From the last snapshot to its complete checkpoint, after the last step: nothing trains at the same time."""
     blocked_s: tuple[float, ...]
     """Stall of training by each checkpoint after the first one."""
     restored_s: float

@@ -31,10 +31,12 @@ def test_ratios_to_the_limits_and_to_torch() -> None:
         "limits": LIMITS,
         "snapshot": {"bytes_per_s": 6e9},
         "checkpoint": STORED,
+        "peer": {"fetch_to_socket": 0.7, "mirror_to_socket": 0.65},
         "dcp": {"blocked_s": (5.0, 0.5, 0.4), "restored_s": 2.0},
         "recovery": [job(1, 0.5), job(4, 1.4)],
     })  # fmt: skip
-    assert document["ratio"] == pytest.approx({"snapshot_to_memcpy": 0.6, "write_to_disk": 0.8, "read_to_disk": 0.5})
+    expected = {"snapshot_to_memcpy": 0.6, "fetch_to_socket": 0.65, "write_to_disk": 0.8, "read_to_disk": 0.5}
+    assert document["ratio"] == pytest.approx(expected)
     assert document["ratio_dcp"] == pytest.approx({"blocked": 0.2 / 0.45, "restored": 0.5})
     assert document["restore_slope_s_per_gb"] == pytest.approx(0.3)
     assert document["first_snapshots_stall_fraction"] == pytest.approx(0.01), "at the first size"

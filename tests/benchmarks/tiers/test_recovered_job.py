@@ -33,7 +33,7 @@ def test_times_count_from_the_kill_and_stalls_until_then() -> None:
     assert found.stall_fraction == pytest.approx(0.2 / 6)
 
 
-def test_a_job_that_lost_no_rank_is_no_trial() -> None:
+def test_a_job_that_lost_no_rank_is_an_error() -> None:
     with pytest.raises(TrialError, match="shows 0 incidents"):
         read_job(finished(0), [], idle=True)
 

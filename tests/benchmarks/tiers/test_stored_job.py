@@ -24,6 +24,6 @@ def test_the_last_checkpoint_and_the_stalls_after_the_first() -> None:
     assert found.blocked_s == (0.2, 0.3) and found.read_bytes_per_s == 7.0
 
 
-def test_a_restore_from_memory_is_no_trial() -> None:
+def test_a_restore_from_memory_is_an_error() -> None:
     with pytest.raises(TrialError, match="respawn"):
         read_job(finished("respawn"), SAVED, idle=True, read_bytes_per_s=7.0)
