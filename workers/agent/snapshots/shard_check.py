@@ -1,4 +1,4 @@
-"""Which shards in this node's memory are intact: listed by their headers, read once before a restore uses them."""
+"""Intact shards in this node's memory: listed by their headers, and read once before a restore uses them."""
 
 import contextlib
 import os

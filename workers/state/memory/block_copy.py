@@ -31,7 +31,7 @@ def copy_and_sum(
     Args:
         data: data of a snapshot. Bytes that no piece covers are in place.
         address: address of its first byte.
-        pieces: what to copy, in the order of `start`.
+        pieces: pieces of the state, in the order of `start`.
         regions: regions of the data.
         threads: most threads to use.
     """

@@ -31,7 +31,7 @@ class BufferMemory:
         """A thread may touch the memory while another one uses it."""
 
     def mapped(self) -> mmap.mmap:
-        """Return the memory. It is mapped anew only if the file has grown: a new mapping has no pages yet.
+        """Return the memory. A new mapping has no pages yet, so it is made only if the file has grown.
 
         The mapping may be longer than the file. Check `file_bytes` before an access to what another process wrote.
         """
@@ -52,7 +52,7 @@ class BufferMemory:
         return self.mapped()
 
     def touch(self, size_bytes: int, may_continue: Callable[[], bool] = lambda: True) -> bool:
-        """Give the file at least this size, and prefault its memory. Other threads may use it meanwhile.
+        """Give the file at least this size, and prefault its memory. Other threads may use it at the same time.
 
         Args:
             size_bytes: expected size of the content.

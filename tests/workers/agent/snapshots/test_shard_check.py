@@ -1,4 +1,4 @@
-"""Which shards count as intact without being read again."""
+"""Shards that count as intact without being read again."""
 
 import os
 from collections.abc import Iterator

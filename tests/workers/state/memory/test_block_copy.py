@@ -1,4 +1,4 @@
-"""The copy puts every piece in its place, and its checksums are those of the data."""
+"""The copy writes every piece to the right offset, and its checksums are those of the data."""
 
 import ctypes
 import mmap
