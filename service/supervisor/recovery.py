@@ -30,6 +30,7 @@ from regroup.service.policy.recovery.restore_source import (
 )
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.sync import SupervisorEvent
+from regroup.service.supervisor.gang import held_shards
 from regroup.service.supervisor.gang.checkpoints import Checkpoints
 from regroup.service.supervisor.gang.evidence import Evidence
 from regroup.service.supervisor.gang.gang import Gang
@@ -234,7 +235,7 @@ class RecoveryRun:
             if source.kind is not RestoreKind.MEMORY or chosen in verified:
                 return source, shards
             holders = {shard.node_id for shard in shards if (shard.generation, shard.step) == chosen}
-            intact = await self._gang.verify_shards(*chosen, sorted(holders))
+            intact = await held_shards.verify(self._gang.agents, sorted(holders), *chosen)
             shards = [shard for shard in shards if (shard.generation, shard.step) != chosen] + intact
             verified.add(chosen)
 

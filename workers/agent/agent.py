@@ -22,6 +22,7 @@ from regroup.workers.agent.health.node_monitor import NodeMonitor
 from regroup.workers.agent.health.preflight import Preflight
 from regroup.workers.agent.job_host import JobHost
 from regroup.workers.agent.ranks import logs
+from regroup.workers.agent.snapshots.shard_check import damage_note
 from regroup.workers.agent.supervisor_link import SupervisorLink
 from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_api import AgentApi, AgentFailedError
@@ -179,25 +180,15 @@ class NodeAgent(AgentApi):
 
     async def list_shards(self) -> list[HeldShard]:
         """List the complete shards of training state in this node's memory."""
-        host = self._started()
-        return await asyncio.to_thread(lambda: [*host.buffers.held_shards(), *host.mirroring.store.held_shards()])
+        return await asyncio.to_thread(self._started().mirroring.held_shards)
 
     async def verify_shards(self, generation: int, step: int) -> list[HeldShard]:
         """Read the shards of a set in this node's memory and return the intact ones."""
         host = self._started()
-        (own, damaged), (mirrored, _) = await asyncio.to_thread(
-            lambda: (
-                host.buffers.verify_shards(generation, step),
-                host.mirroring.store.verify_shards(generation, step),
-            )
-        )
+        intact, damaged = await asyncio.to_thread(host.mirroring.verify_shards, generation, step)
         for shard in damaged:
-            message = (
-                f"rank {shard.rank}'s snapshot of step {shard.step} fails its checksum and is not used for a restore"
-            )
-            place = {"rank": shard.rank, "step": shard.step, "node": host.config.node_name}
-            host.note("snapshot_damaged", {**place, "message": message})
-        return [*own, *mirrored]
+            host.note("snapshot_damaged", damage_note(shard, host.config.node_name))
+        return intact
 
     async def release_restore_source(self, has_mirrors: bool) -> None:
         """Release the shards that the running ranks were restored from."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from regroup.service.policy.recovery.restore_source import RestoreKind, Shard, replicas_agree
 from regroup.service.ports.agents import AgentError, AgentLostError, Agents
+from regroup.service.supervisor.gang import held_shards
 from regroup.service.supervisor.job_state.generations import Generation, PinnedSet
 from regroup.service.supervisor.job_state.project_secrets import ProjectSecrets
 from regroup.workers.contract.agent_api import AgentApi
@@ -23,7 +24,7 @@ from regroup.workers.contract.agent_records import (
     TransferAddress,
 )
 from regroup.workers.contract.codec import plain
-from regroup.workers.contract.messages import HeldShard, Join, Restore, encode
+from regroup.workers.contract.messages import Join, Restore, encode
 from regroup.workers.contract.rank_starts import RankStarts
 
 ENVIRONMENT_TIMEOUT_S = 4000.0
@@ -33,7 +34,6 @@ FORM_TIMEOUT_S = 60.0
 RESTORE_TIMEOUT_S = 1800.0
 """Ranks that restore a checkpoint download it first."""
 CALL_TIMEOUT_S = 15.0
-SHARDS_TIMEOUT_S = 60.0
 SHUTDOWN_TIMEOUT_S = 60.0
 SCAN_TIMEOUT_S = 120.0
 REMOVE_TIMEOUT_S = 600.0
@@ -215,11 +215,7 @@ class Gang:
     async def list_shards(self, lost: Sequence[str]) -> list[Shard]:
         """Return the complete shards of training state in the memory of the nodes that answer."""
         nodes = (node for node in (*self.configs, *self.former) if node not in lost)
-        return await self._find_shards(nodes, lambda agent: agent.list_shards())
-
-    async def verify_shards(self, generation: int, step: int, nodes: Iterable[str]) -> list[Shard]:
-        """Return the intact shards of a set on these nodes. Each node reads its own."""
-        return await self._find_shards(nodes, lambda agent: agent.verify_shards(generation, step))
+        return await held_shards.find(self.agents, nodes, lambda agent: agent.list_shards())
 
     async def scan_checkpoints(self, *, by_all: bool = False) -> tuple[Sequence[Manifest], set[str]]:
         """Scan durable storage. Return the manifests of finished checkpoints and the URIs of unfinished ones.
@@ -345,22 +341,6 @@ class Gang:
                 await self.agents.kill(node)
 
         await asyncio.gather(*(one(node) for node in nodes))
-
-    async def _find_shards(
-        self, nodes: Iterable[str], call: Callable[[AgentApi], Awaitable[list[HeldShard]]]
-    ) -> list[Shard]:
-        async def one(node: str) -> list[Shard]:
-            try:
-                found = await call(self.agents.agent(node, timeout_s=SHARDS_TIMEOUT_S))
-            except AgentLostError:
-                return []
-            return [
-                Shard(item.rank, item.world_size, item.generation, item.step, item.layout_hash, node, item.digests)
-                for item in found
-            ]
-
-        found = await asyncio.gather(*(one(node) for node in nodes))
-        return [shard for shards in found for shard in shards]
 
     async def _send_secrets(self, node: str) -> None:
         """Send the project's secrets to an agent that does not have their newest values. Wait for the first values.

@@ -11,10 +11,10 @@ from regroup.workers.agent.snapshots.shard_check import ShardCheck
 from regroup.workers.agent.transfer.engine import TransferEngine
 from regroup.workers.agent.transfer.shard_store import ShardKey, TransferError
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.messages import HeldShard, Restore
 from regroup.workers.contract.agent_records import MirrorSent, ShardHolder, TransferAddress
-from regroup.workers.contract.messages import Restore
 from regroup.workers.os import node_facts
-from regroup.workers.state.shard_buffer import Pin
+from regroup.workers.state.shard_buffer import Pin, ShardHeader
 
 Note: TypeAlias = Callable[[str, dict[str, Any]], None]
 
@@ -126,6 +126,19 @@ class Mirroring:
             if self._buffers.find(key.rank, generation, step) is None:
                 self._buffers.add_source_shard(key.rank, generation, step, os.dup(fd), size_bytes)
         return self._buffers.source_shards(generation, step)
+
+    def held_shards(self) -> list[HeldShard]:
+        """Return every complete shard in this node's memory. Their data is not read."""
+        return [*self._buffers.held_shards(), *self.store.held_shards()]
+
+    def verify_shards(self, generation: int, step: int) -> tuple[list[HeldShard], list[ShardHeader]]:
+        """Read the shards of a set in this node's memory, off the event loop.
+
+        Returns:
+            The intact shards, and the headers of this node's own damaged ones.
+        """
+        own, damaged = self._buffers.verify_shards(generation, step)
+        return [*own, *self.store.verify_shards(generation, step)[0]], damaged
 
     def retain(self, generation: int, step: int) -> None:
         """Retain this set, which is fully mirrored, as own and mirrored shards. Release every other mirrored set."""

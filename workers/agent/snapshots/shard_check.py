@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterable
+from typing import Any
 
 from regroup.workers.contract.messages import HeldShard
 from regroup.workers.state.memory.copy_threads import thread_count
@@ -71,6 +72,12 @@ class ShardCheck:
                     self._damaged[_number(fd)] = content
                     damaged.append(header)
         return intact, damaged
+
+
+def damage_note(shard: ShardHeader, node_name: str) -> dict[str, Any]:
+    """Return the content of the note about a damaged shard."""
+    message = f"rank {shard.rank}'s snapshot of step {shard.step} fails its checksum and is not used for a restore"
+    return {"rank": shard.rank, "step": shard.step, "node": node_name, "message": message}
 
 
 def _held(header: ShardHeader, buffer: ShardBuffer) -> HeldShard:
