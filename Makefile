@@ -6,6 +6,7 @@ CONSOLE := console/dist/index.html
 CONSOLE_SOURCES := $(shell find console -type f -not -path '*/node_modules/*' -not -path 'console/dist/*' -not -name schema.ts)
 READY := $(STAMP) $(CONSOLE)
 
+.PHONY: help setup demo screenshots test test-more test-all test-alone test-waiting fuzz contract mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-api bench-resize bench-console bench-prediction bench-control gpu gpu-bundle clean
 .PHONY: help setup demo screenshots test test-more test-all test-alone test-waiting fuzz contract mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-api bench-resize bench-console bench-prediction bench-state gpu gpu-bundle clean
 
 help: ## list the targets
@@ -135,6 +136,9 @@ bench-prediction: $(READY) ## step times that the planner predicts after a probe
 
 bench-state: $(READY) ## snapshots, transfers, checkpoints and recovery at 1 and 4 GB of state, compared with torch DCP
 	@$(BIN)/python -m benchmarks.state --json benchmarks/results/state.json
+
+bench-control: $(READY) ## supervisor of 16,384 ranks: cost, orders after a death, restart; simulated agents
+	@$(BIN)/python -m benchmarks.control --json benchmarks/results/control.json
 
 bench-planner: $(READY) ## the planner's predictions, compared with published runs; DATA=measured-configurations.csv
 	@$(BIN)/python -m benchmarks.planner --json benchmarks/results/planner.json $(if $(DATA),--data $(DATA))

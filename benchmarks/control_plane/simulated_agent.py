@@ -19,13 +19,13 @@ from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import (
     AgentReport,
     Exited,
+    HeldShard,
     Joined,
     Message,
     Pinned,
     PinnedFor,
     Restored,
     StepRow,
-    VerifiedShard,
     decode,
     to_json,
 )
@@ -37,7 +37,7 @@ JOIN_S, RESTORE_S, MIRROR_S = 0.2, 0.4, 5.0
 _PHASES = (("forward", 0.0), ("backward", 0.35), ("optimizer", 0.85), ("snapshot", 0.95))
 """Phase → part of a step at which it begins."""
 _GATHER_S = 0.2
-_SHARD = tuple(field.name for field in dataclasses.fields(VerifiedShard))
+_SHARD = tuple(field.name for field in dataclasses.fields(HeldShard))
 
 Send = Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]
 
@@ -176,7 +176,7 @@ class SimulatedAgent:
             self._orders.setdefault(method, {})[self.config.node_id] = time.monotonic()
         handler = getattr(self, f"_{method}", None)
         result = None if handler is None else await handler(*arguments)
-        return result if method == "list_shards" else plain(result)
+        return result if method in ("list_shards", "verify_shards") else plain(result)
 
     async def _start_zygote(self) -> records.NodeDescription:
         node = self.config.node_id
@@ -249,8 +249,12 @@ class SimulatedAgent:
         place = self.config.node_id, self.outbox.boot_id, self.generation, ()
         return records.DeathProof((), AgentReport(*place, self.outbox.next_batch()))
 
+    async def _verify_shards(self, generation: int, step: int) -> list[dict[str, Any]]:
+        """Return the shards of a set: they are intact."""
+        return [shard for shard in await self._list_shards() if shard["step"] == step]
+
     async def _list_shards(self) -> list[dict[str, Any]]:
-        """Return two sets of each rank, and the mirrored set of the ranks of another node, as plain `VerifiedShard`s.
+        """Return two sets of each rank, and the mirrored set of the ranks of another node, as plain `HeldShard`s.
 
         One process encodes what 2,048 nodes encode at the same time, so it takes the shortest way.
         """

@@ -173,9 +173,7 @@ class Store:
     async def ingest(
         self, lease: Lease, job_id: str, boot_id: str, reported: Sequence[Reported], status: Mapping[str, Any]
     ) -> JobRow:
-        """Ingest a supervisor's events, each once, and its status (`goodput`, `ranks`, `reported_at`).
-
-        `ranks` is what the ranks do, as `domain/rank_reports.py` encodes it; None: as before.
+        """Ingest new events of a supervisor, and its status (`goodput`, `reported_at`, `ranks`; None: as before).
 
         Returns:
             The row. Its `acked_seq` is the newest ingested sequence number.

@@ -19,7 +19,6 @@ from regroup.workers.agent.exec_sessions import ExecSessions
 from regroup.workers.agent.job_zygote import JobZygote
 from regroup.workers.agent.outbox import Outbox
 from regroup.workers.agent.ranks import logs
-from regroup.workers.agent.ranks.activity_reports import ActivityReports
 from regroup.workers.agent.ranks.log_files import LogFiles
 from regroup.workers.agent.ranks.rank_group import RankGroup
 from regroup.workers.agent.ranks.rank_lease import RankLease
@@ -45,6 +44,7 @@ from regroup.workers.contract.messages import (
     StepRow,
     to_json,
 )
+from regroup.workers.contract.rank_activity import RankActivity
 from regroup.workers.environment.interpreter import JobPython
 from regroup.workers.environment.process_env import rank_variables
 from regroup.workers.environment.redaction import Redactor, secrets_on_node
@@ -83,7 +83,6 @@ class JobHost:
         """
         self.config = config
         self.outbox = Outbox()
-        self.activity_reports = ActivityReports()
         self.generation = 0
         self.stale_calls = 0
         """Number of refused calls of older generations."""
@@ -282,16 +281,10 @@ class JobHost:
         place = self.config.node_id, self.outbox.boot_id, self.generation, running
         return AgentReport(*place, self.outbox.next_batch(), supervisor_run=self.outbox.supervisor_run)
 
-    def report_with_activity(self) -> AgentReport:
-        """Return the report for the supervisor, with what has changed of the ranks' places and activity."""
+    def poll_ranks(self) -> tuple[dict[int, tuple[int, str]], dict[int, RankActivity], dict[str, float]]:
+        """Return places, activity and longest first visits of the ranks. Call this every second."""
         group = self._group
-        ranks = (group.phases(), group.poll_activities(), group.first_visits_s()) if group else ({}, {}, {})
-        return replace(self.report(), activity=self.activity_reports.next_report(self.generation, *ranks))
-
-    def poll_activities(self) -> None:
-        """Measure the activity of the ranks. Call this every second, also between reports."""
-        if self._group is not None:
-            self._group.poll_activities()
+        return (group.phases(), group.poll_activities(), group.first_visits_s()) if group else ({}, {}, {})
 
     def renew_lease(self, last_contact_s: float) -> None:
         """Let the ranks live until `orphan_s` after the last contact to a supervisor (CLOCK_BOOTTIME seconds)."""

@@ -5,6 +5,7 @@ The agent finds the supervisor by name, so a restarted supervisor gets the next 
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -12,6 +13,7 @@ from ray.exceptions import RayError
 
 from regroup.workers.agent.heartbeat_sender import HeartbeatSender
 from regroup.workers.agent.job_host import JobHost
+from regroup.workers.agent.ranks.activity_reports import ActivityReports
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import FaultDue, to_json
 from regroup.workers.os import procfs
@@ -37,7 +39,7 @@ class SupervisorLink:
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
         self._supervisor: Any = None
-        self._heartbeats = HeartbeatSender()
+        self._heartbeats, self._activity = HeartbeatSender(), ActivityReports()
         self._contact_s = procfs.boottime_s()
         self._report_every_s = _POLL_S
         self._due_s = 0.0
@@ -59,7 +61,7 @@ class SupervisorLink:
                 self._due_s = procfs.boottime_s() + self._report_every_s - _POLL_S / 2
                 await self._report(host)
             else:
-                host.poll_activities()
+                host.poll_ranks()
             host.trim_logs()
             host.renew_lease(self._contact_s)
 
@@ -107,7 +109,8 @@ class SupervisorLink:
                 return
 
     async def _report(self, host: JobHost) -> None:
-        report = host.report_with_activity()
+        activity = self._activity.next_report(host.generation, *host.poll_ranks())
+        report = replace(host.report(), activity=activity)
         try:
             supervisor = self._supervisor or ray.get_actor(self._config.supervisor, namespace=NAMESPACE)
             answer: Any = supervisor.report.remote(to_json(report))
@@ -115,18 +118,18 @@ class SupervisorLink:
         except (RayError, ValueError, TimeoutError) as error:  # the outbox retains the messages
             if not isinstance(error, TimeoutError) or procfs.boottime_s() - self._contact_s > _HANDLE_TIMEOUT_S:
                 self._supervisor = None  # the supervisor restarts, or the cluster is unreachable
-            host.activity_reports.reset()  # whether it arrived is unknown
+            self._activity.reset()  # whether it arrived is unknown
             self._due_s = procfs.boottime_s() + _POLL_S / 2
             await asyncio.sleep(_RETRY_S)
             return
         self._supervisor = supervisor
         self._report_every_s = reply["report_every_s"]
-        host.activity_reports.confirm(reply["boot_id"])
+        self._activity.confirm(reply["boot_id"])
         if reply["needs_full"]:
-            host.activity_reports.reset()
+            self._activity.reset()
         self._heartbeats.set_listener(self._config.node_id, reply["heartbeats"])
         self._contact_s = procfs.boottime_s()
         host.outbox.acknowledge(reply["boot_id"], reply["received"], reply["durable"])
         self._delivered.set()
-        if (len(report.messages) and host.outbox.next_batch()) or host.activity_reports.is_full_next:
+        if (len(report.messages) and host.outbox.next_batch()) or self._activity.is_full_next:
             self._has_news.set()

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from regroup.service.policy.recovery.restore_source import RestoreKind, Shard, replicas_agree
 from regroup.service.ports.agents import AgentError, AgentLostError, Agents
+from regroup.service.supervisor.gang.node_facts import NodeFacts
 from regroup.service.supervisor.gang import held_shards
 from regroup.service.supervisor.job_state.generations import Generation, PinnedSet
 from regroup.service.supervisor.job_state.project_secrets import ProjectSecrets
@@ -19,7 +20,6 @@ from regroup.workers.contract.agent_records import (
     DataSources,
     DeathProof,
     Manifest,
-    NodeDescription,
     ShardHolder,
     TransferAddress,
 )
@@ -38,36 +38,6 @@ SHUTDOWN_TIMEOUT_S = 60.0
 SCAN_TIMEOUT_S = 120.0
 REMOVE_TIMEOUT_S = 600.0
 T = TypeVar("T")
-
-
-@dataclass
-class NodeFacts:
-    """Facts about nodes whose agents answered the last inspection."""
-
-    prepared_data: Dataset | None = None
-    """The prepared data of the job. A node that joins uses it instead of reading all sources again."""
-    descriptions: dict[str, NodeDescription] = field(default_factory=dict[str, NodeDescription])
-    """Node id → facts that its agent reported when it came up."""
-    datasets: dict[str, Dataset] = field(default_factory=dict[str, Dataset])
-    """Node id → the job's data there, empty for a job without data."""
-    storage_seen: dict[str, str] = field(default_factory=dict[str, str])
-    """Node id → name, of the nodes that can write to durable storage and share it."""
-    storage_deferred: set[str] = field(default_factory=set[str])
-    """Nodes that joined although durable storage failed there."""
-    passed_preflight: set[str] = field(default_factory=set[str])
-    """Nodes that passed the preflight."""
-    secrets_versions: dict[str, str] = field(default_factory=dict[str, str])
-    """Node id → version of the project's secrets that its agent has."""
-
-    def forget(self, nodes: Iterable[str]) -> None:
-        """Forget the nodes of lost agents. Their next agents must prove everything again."""
-        for node in nodes:
-            self.descriptions.pop(node, None)
-            self.datasets.pop(node, None)
-            self.storage_seen.pop(node, None)
-            self.storage_deferred.discard(node)
-            self.passed_preflight.discard(node)
-            self.secrets_versions.pop(node, None)
 
 
 @dataclass
