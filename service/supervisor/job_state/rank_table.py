@@ -42,8 +42,8 @@ class RankTable:
             return True
         if report.generation > self.generation:
             self.generation = report.generation
-            for known in (self._entries, self._ended, self._clocks_s, self._bases, self.earlier_first_s):
-                known.clear()
+            for rows in (self._entries, self._ended, self._clocks_s, self._bases, self.earlier_first_s):
+                rows.clear()
         if not activity.is_full and self._bases.get(node) != report.boot_id:
             return False
         if activity.is_full:

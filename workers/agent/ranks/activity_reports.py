@@ -11,7 +11,7 @@ _TOLERANCE_S = 0.5
 """Deviation of the time that a rank stands or idles, from which the rank counts as changed."""
 _Shape = tuple[int, tuple[int, ...]]
 """A generation, and the ranks of it that are alive."""
-_Known = dict[int, tuple[float, RankRecord]]
+_Reported = dict[int, tuple[float, RankRecord]]
 """Rank → time of its newest record that was sent, and that record."""
 
 
@@ -26,9 +26,9 @@ class ActivityReports:
         """Initialize without a supervisor: the first report is full."""
         self._clock = clock
         self._supervisor = ""
-        self._known: _Known | None = None
+        self._reported: _Reported | None = None
         self._shape: _Shape = (0, ())
-        self._sent: tuple[_Known, _Shape] = ({}, (0, ()))
+        self._sent: tuple[_Reported, _Shape] = ({}, (0, ()))
 
     def next_report(
         self,
@@ -46,31 +46,31 @@ class ActivityReports:
             first_visits_s: phase → longest first visit, in seconds.
         """
         now_s, shape = self._clock(), (generation, tuple(sorted(activities)))
-        known = self._known if shape == self._shape else None
+        reported = self._reported if shape == self._shape else None
         records = [
             RankRecord(rank, rank in activities, activities.get(rank) or RankActivity(*place, 0.0, 0.0, 0, 0.0))
             for rank, place in places.items()
         ]
-        changed = [record for record in records if known is None or _has_changed(known.get(record.rank), record, now_s)]
-        self._sent = {**(known or {}), **{record.rank: (now_s, record) for record in changed}}, shape
-        return ActivityReport(known is None, now_s, pack(changed), dict(first_visits_s))
+        changed = [record for record in records if reported is None or _has_changed(reported.get(record.rank), record, now_s)]
+        self._sent = {**(reported or {}), **{record.rank: (now_s, record) for record in changed}}, shape
+        return ActivityReport(reported is None, now_s, pack(changed), dict(first_visits_s))
 
     def confirm(self, supervisor: str) -> None:
         """Record that the run `supervisor` of the supervisor has received the last report."""
         if self._supervisor in ("", supervisor):
-            self._known, self._shape = self._sent
+            self._reported, self._shape = self._sent
         else:
-            self._known = None  # the report was based on what another run knew
+            self._reported = None  # the report was based on what another run knew
         self._supervisor = supervisor
 
     def reset(self) -> None:
         """Make the next report full."""
-        self._known = None
+        self._reported = None
 
     @property
     def is_full_next(self) -> bool:
         """True if the next report will be full."""
-        return self._known is None
+        return self._reported is None
 
 
 def _has_changed(before: tuple[float, RankRecord] | None, now: RankRecord, now_s: float) -> bool:
