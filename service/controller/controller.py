@@ -168,13 +168,13 @@ class Controller:
 
     async def _find_changes_of_others(self) -> None:
         """Announce changes of live jobs that other servers made: one query for all jobs."""
-        known: Mapping[str, int] = {}
+        last: Mapping[str, int] = {}
         while True:
             with contextlib.suppress(UnavailableError):  # the passes report it
                 found = await self._store.live.revisions()
-                for job_id in [each for each, revision in found.items() if known.get(each) != revision]:
+                for job_id in [each for each, revision in found.items() if last.get(each) != revision]:
                     self._store.changes.announce(job_id)
-                known = found
+                last = found
             await asyncio.sleep(_PASS_EVERY_S)
 
     async def _run_passes(self, leader: LeaderContext, tasks: asyncio.TaskGroup) -> None:

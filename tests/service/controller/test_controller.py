@@ -106,6 +106,10 @@ async def test_a_job_allocates_its_gang_runs_and_releases_everything(setup: Cont
 
         await supervisor.state("RUNNING", "first_step")
         await setup.until_state(job_id, JobState.RUNNING)
+        for ranks in ({"0": [3, "forward", 0.1, 0.0, 0.2]}, None):  # None: as before
+            supervisor.status = replace(supervisor.status, ranks=ranks)
+            await supervisor.emit("note", kind="event for a sync")
+            await setup.until(job_id, lambda job: job.rank_phases == {"0": [3, "forward", 0.1, 0.0, 0.2]})
         await supervisor.state("SUCCEEDED", "completed")
         await setup.until_state(job_id, JobState.SUCCEEDED)
         await eventually(lambda: setup.cluster.held == {} and setup.cluster.supervisors == {})
@@ -115,28 +119,6 @@ async def test_a_job_allocates_its_gang_runs_and_releases_everything(setup: Cont
         assert await setup.store.live_allocations() == []
         ended = await setup.store.job(job_id)
         assert ended.goodput is not None and 0 < ended.goodput < 1
-
-
-async def test_the_activity_of_ranks_is_stored_and_stays_until_it_is_sent_again(setup: ControlSetup) -> None:
-    async with controlled(setup):
-        job_id = await setup.submit()
-        supervisor = await setup.supervisor(job_id)
-        ranks = {"0": [3, "forward", 0.1, 0.0, 0.2]}
-        supervisor.status = replace(supervisor.status, ranks=ranks)
-        await supervisor.state("RUNNING", "first_step")
-        await setup.until(job_id, lambda job: job.rank_phases == ranks)
-        supervisor.status = replace(supervisor.status, ranks=None)
-        before = await setup.store.job(job_id)
-        await supervisor.emit("checkpoint", step=3, generation=1, uri="file:///s/c")
-        after = await setup.until(job_id, lambda job: job.version > before.version)
-        assert after.rank_phases == ranks
-
-
-async def test_a_job_knows_its_page_if_the_server_knows_its_address(setup: ControlSetup) -> None:
-    setup.settings = setup.settings.model_copy(update={"public_url": "https://regroup.example/"})
-    async with controlled(setup):
-        payload = (await setup.supervisor(await setup.submit())).payload
-        assert payload["page_url"] == "https://regroup.example/console/jobs/j-gpt"
 
 
 async def test_all_reservations_are_released_when_one_node_refuses(setup: ControlSetup) -> None:

@@ -51,7 +51,9 @@ class ActivityReports:
             RankRecord(rank, rank in activities, activities.get(rank) or RankActivity(*place, 0.0, 0.0, 0, 0.0))
             for rank, place in places.items()
         ]
-        changed = [record for record in records if reported is None or _has_changed(reported.get(record.rank), record, now_s)]
+        changed = [
+            record for record in records if reported is None or _has_changed(reported.get(record.rank), record, now_s)
+        ]
         self._sent = {**(reported or {}), **{record.rank: (now_s, record) for record in changed}}, shape
         return ActivityReport(reported is None, now_s, pack(changed), dict(first_visits_s))
 
