@@ -121,6 +121,13 @@ async def test_a_job_allocates_its_gang_runs_and_releases_everything(setup: Cont
         assert ended.goodput is not None and 0 < ended.goodput < 1
 
 
+async def test_a_job_knows_its_page_if_the_server_knows_its_address(setup: ControlSetup) -> None:
+    setup.settings = setup.settings.model_copy(update={"public_url": "https://regroup.example/"})
+    async with controlled(setup):
+        payload = (await setup.supervisor(await setup.submit())).payload
+        assert payload["page_url"] == "https://regroup.example/console/jobs/j-gpt"
+
+
 async def test_all_reservations_are_released_when_one_node_refuses(setup: ControlSetup) -> None:
     setup.cluster.refuse = {TWO_NODES[1].id}
     async with controlled(setup):
