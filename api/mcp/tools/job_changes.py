@@ -11,7 +11,6 @@ from regroup.api.mcp.calls.caller import Caller
 from regroup.api.mcp.calls.parameters import Job, Project, Reason, Spec, SpecChanges, Step
 from regroup.api.mcp.calls.tool import changes, reads
 from regroup.api.schemas.history import Checkpoint
-from regroup.api.schemas.resize import SpecSizes
 from regroup.api.schemas.wire import Wire
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.layout import Layout
@@ -69,10 +68,37 @@ async def validate_spec(caller: Caller, spec: Spec) -> ValidSpec:
     return ValidSpec(spec=found.spec.model_dump(mode="json"), layouts=found.ladder)
 
 
+class PredictedSize(Wire):
+    """A size that a job could have."""
+
+    layout: str
+    step_s: float | None
+    peak_bytes: float | None
+    """Memory of the fullest device."""
+
+
+class PredictedSizes(Wire):
+    """Sizes of a spec, the smallest first."""
+
+    sizes: list[PredictedSize]
+    open_ranks: int | None
+    why_not: str
+    """Reason why there are no predictions."""
+
+
 @reads("Predict the sizes of a spec")
-async def predict_sizes(caller: Caller, spec: Spec) -> SpecSizes:
+async def predict_sizes(caller: Caller, spec: Spec) -> PredictedSizes:
     """Predict the step time and the memory of each size that a job of a spec could have. Submits nothing."""
-    return await caller.client.spec_sizes(_without_folder(spec))
+    found = await caller.client.spec_sizes(_without_folder(spec))
+    sizes = [
+        PredictedSize(
+            layout=str(each.layout),
+            step_s=each.expected_step_s,
+            peak_bytes=None if each.prediction is None else each.prediction.peak_bytes,
+        )
+        for each in found.sizes
+    ]
+    return PredictedSizes(sizes=sizes, open_ranks=found.open_ranks, why_not=found.why_not)
 
 
 @changes("Submit a job", state=None)

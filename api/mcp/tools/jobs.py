@@ -8,7 +8,6 @@ from regroup.api.mcp.calls.bounds import fits
 from regroup.api.mcp.calls.caller import Caller
 from regroup.api.mcp.calls.parameters import Count, Cursor, Generation, InProject, Job, Offset, Project, Rank
 from regroup.api.mcp.calls.tool import reads
-from regroup.api.schemas.capacity.size_starts import SizeStarts
 from regroup.api.schemas.jobs import Condition, Phase, Why
 from regroup.api.schemas.resize import JobSizes
 from regroup.api.schemas.wire import Wire
@@ -141,10 +140,29 @@ async def predict_start(caller: Caller, job: Job, project: Project = "default") 
     return StartPrediction.model_validate(await caller.client.why(job, project=project))
 
 
+class StartBySize(Wire):
+    """The predicted start of a queued job with one size."""
+
+    ranks: int
+    is_legal: bool
+    """True if a resize is enough; others need another spec."""
+    start_s: float | None
+    is_now: bool
+    confidence: str
+    basis: str
+
+
+class StartsBySize(Wire):
+    """Predicted starts, the requested size first."""
+
+    starts: list[StartBySize]
+
+
 @reads("Predict the starts of a job by size")
-async def list_size_starts(caller: Caller, job: Job, project: Project = "default") -> SizeStarts:
+async def list_size_starts(caller: Caller, job: Job, project: Project = "default") -> StartsBySize:
     """Predict when a queued job starts with its requested size and with smaller ones, each with a confidence."""
-    return SizeStarts(starts=await caller.client.job_starts(job, project=project))
+    found = await caller.client.job_starts(job, project=project)
+    return StartsBySize(starts=[StartBySize.model_validate(each) for each in found])
 
 
 class LogText(Wire):
