@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from regroup.service.policy.recovery.restore_source import RestoreKind, Shard, replicas_agree
 from regroup.service.ports.agents import AgentError, AgentLostError, Agents
-from regroup.service.supervisor.gang.node_facts import NodeFacts
 from regroup.service.supervisor.gang import held_shards
+from regroup.service.supervisor.gang.node_facts import NodeFacts
 from regroup.service.supervisor.job_state.generations import Generation, PinnedSet
 from regroup.service.supervisor.job_state.project_secrets import ProjectSecrets
 from regroup.workers.contract.agent_api import AgentApi

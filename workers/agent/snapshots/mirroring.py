@@ -11,8 +11,8 @@ from regroup.workers.agent.snapshots.shard_check import ShardCheck
 from regroup.workers.agent.transfer.engine import TransferEngine
 from regroup.workers.agent.transfer.shard_store import ShardKey, TransferError
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import HeldShard, Restore
 from regroup.workers.contract.agent_records import MirrorSent, ShardHolder, TransferAddress
+from regroup.workers.contract.messages import HeldShard, Restore
 from regroup.workers.os import node_facts
 from regroup.workers.state.shard_buffer import Pin, ShardHeader
 
