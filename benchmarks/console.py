@@ -26,7 +26,7 @@ from benchmarks.browser.console_page import chromium, first_load, open_page, sig
 from benchmarks.cluster.processes import cpu_seconds
 from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
 from benchmarks.requests.history import fill
-from benchmarks.requests.load import send_all
+from benchmarks.requests.load import Connection, send_all
 from benchmarks.requests.postgres import create_database, postgres
 
 if TYPE_CHECKING:
@@ -108,6 +108,22 @@ async def measure_events(browser: "Browser", server: Process, scale: Scale) -> d
     return {"p95_s": _p95(times), "median_s": statistics.median(times), "missed": len(names) - len(seen_s)}
 
 
+async def measure_overview(server: Process, scale: Scale) -> dict[str, Any]:
+    """Time of the overview after a change, and again without one. The first one sums the last days, once a minute."""
+    url, owner = server.ready["url"], server.ready["owner"]
+    times: dict[str, list[float]] = {"changed": [], "unchanged": []}
+    async with Connection(url, owner) as connection:
+        first = await connection.send("GET", "/v1/overview")
+        for number in range(scale.loads):
+            body = json.dumps({**SPEC, "name": f"changes-{number}"}).encode()
+            await connection.send("POST", "/v1/jobs", body)
+            for kind in times:
+                answer = await connection.send("GET", "/v1/overview")
+                assert answer.status == 200, answer.body[:300]
+                times[kind].append(answer.seconds)
+    return {"first_s": first.seconds, **{f"{kind}_p95_s": _p95(found) for kind, found in times.items()}}
+
+
 async def measure_pages(browser: "Browser", server: Process, job: str, scale: Scale) -> dict[str, Any]:
     """Return what open pages cost the server: memory, and processor time while one event arrives each second."""
     url, pid = server.ready["url"], server.process.pid
@@ -187,6 +203,10 @@ async def measure(scale: Scale, write: Callable[[dict[str, Any]], None], *, has_
             print("events", flush=True)
             result["event_to_page"] = await measure_events(browser, server, scale)
             result["event_to_page_p95_s"] = result["event_to_page"]["p95_s"]
+            write(result)
+            print("overview", flush=True)
+            result["overview"] = await measure_overview(server, scale)
+            result["overview_100000_jobs_p95_s"] = result["overview"]["changed_p95_s"]
             write(result)
             job = await _running_job(server)
             print(f"{scale.pages} open pages", flush=True)

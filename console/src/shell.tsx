@@ -1,7 +1,8 @@
 /** The frame of all pages: navigation, connection, colours, keyboard. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { unanswered } from "./api/client";
 import { serverUrl } from "./api/location";
 import { Icon } from "./components/icon";
 import { KeyboardHelp } from "./components/keyboard-help";
@@ -19,14 +20,24 @@ export function Shell({ page, children }: { page: Page; children: ComponentChild
   const [isOpen, setOpen] = useState(false);
   useEffect(installKeys, []);
   useEffect(() => setOpen(false), [page]);
+  const menu = useRef<HTMLButtonElement>(null);
+  const closeMenu = (event: KeyboardEvent) => {
+    if (!isOpen || event.key !== "Escape") return;
+    event.preventDefault();
+    setOpen(false);
+    menu.current?.focus();
+  };
   return (
-    <div class="shell">
-      <a class="skip" href="#content">
+    // biome-ignore lint/a11y/noStaticElementInteractions: Escape closes the menu, wherever the focus is
+    <div class="shell" onKeyDown={closeMenu}>
+      {/* biome-ignore lint/a11y/useValidAnchor: the base of all addresses is not this page */}
+      <a class="skip" href="#content" onClick={skip}>
         Skip to content
       </a>
       <header class="bar">
         <button
           type="button"
+          ref={menu}
           class="plain menu"
           aria-label="Menu"
           aria-expanded={isOpen}
@@ -76,10 +87,16 @@ export function Shell({ page, children }: { page: Page; children: ComponentChild
   );
 }
 
+/** Move the focus to the page. The address stays: it is that of the page, not of its base. */
+function skip(event: Event): void {
+  event.preventDefault();
+  document.getElementById("content")?.focus();
+}
+
 function Connection() {
   return (
     <span class="connection" role="status">
-      {isConnected.value ? "" : "Reconnecting to the server. This page stays as it is."}
+      {isConnected.value && unanswered.value === 0 ? "" : "Reconnecting to the server. This page stays as it is."}
     </span>
   );
 }

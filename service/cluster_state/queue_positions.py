@@ -47,7 +47,7 @@ class QueuePositions:
         async with self._one_at_a_time:
             is_missing = required is not None and required not in self._positions
             if is_missing or time.monotonic() - self._computed_s > _VALID_S:
-                queue, live = await self._store.queued_jobs(), await self._store.live_jobs()
+                queue, live = await self._store.queue.jobs(), await self._store.live_jobs()
                 rows, projects = await self._store.live_allocations(), await self._store.queue.projects()
                 # In a thread: the work grows with the queue.
                 self._positions = await asyncio.to_thread(self._compute, queue, live, rows, projects, self._clock())

@@ -62,8 +62,8 @@ class Projects:
         rows = {row.name: row for row in await self._store.queue.projects()}
         usage: dict[str, _Usage] = {name: _Usage() for name in rows}
         live = {job.id: job.project for job in await self._store.live_jobs()}
-        for job in await self._store.queued_jobs():
-            usage.setdefault(job.project, _Usage()).queued += 1
+        for project, count in (await self._store.queue.count_jobs()).items():
+            usage.setdefault(project, _Usage()).queued = count
         for row in await self._store.live_allocations():
             if row.kind is AllocationKind.RESERVATION and row.job_id in live:
                 project = usage.setdefault(live[row.job_id], _Usage())

@@ -1,21 +1,20 @@
 """Reads for the overview: only jobs that have not ended, those that ended in a window, and their incidents."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
 from regroup.service.domain.states import JobState
-from regroup.service.store.jobs.jobs import batched
+from regroup.service.store.jobs.revised_jobs import RevisedJobs
 from regroup.service.store.rows.records import Condition
 from regroup.service.store.schema.hook_tables import hook_deliveries, hooks
 from regroup.service.store.schema.tables import LIVE, incidents, jobs, usage
 from regroup.service.store.transactions.database import Database
 from regroup.service.store.usage import UsageSelection, open_spans
 
-_PER_STATEMENT = 500
 _LIVE_COLUMNS = (jobs.c.id, jobs.c.name, jobs.c.project, jobs.c.state, jobs.c.reason, jobs.c.message, jobs.c.conditions)
 
 
@@ -76,33 +75,27 @@ class OverviewStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._live = RevisedJobs(database, LIVE, _LIVE_COLUMNS, _live_job)
 
     async def live_jobs(self) -> list[LiveJob]:
         """Return the jobs that have not ended, the oldest first."""
-        async with self._database.read() as connection:
-            rows = (await connection.execute(sa.select(*_LIVE_COLUMNS).where(LIVE).order_by(jobs.c.id))).all()
-        return [
-            LiveJob(
-                row.id, row.name, row.project, JobState(row.state), row.reason, row.message, _conditions(row.conditions)
-            )
-            for row in rows
-        ]
+        return await self._live.read()
 
-    async def ended(self, since_s: float, projects: frozenset[str] | None) -> dict[JobState, int]:
-        """Return the number of jobs that ended since a time, by state."""
-        query = sa.select(jobs.c.state, sa.func.count()).where(jobs.c.finished_at >= since_s)
-        if projects is not None:
-            query = query.where((jobs.c.project + "").in_(projects))
+    async def ended(self, since_s: float, until_s: float | None = None) -> dict[tuple[str, JobState], int]:
+        """Return the number of jobs that ended since a time, and before another one, by project and state."""
+        query = sa.select(jobs.c.project, jobs.c.state, sa.func.count()).where(jobs.c.finished_at >= since_s)
+        if until_s is not None:
+            query = query.where(jobs.c.finished_at < until_s)
         async with self._database.read() as connection:
-            return {JobState(state): int(count) for state, count in await connection.execute(query.group_by("state"))}
+            rows = await connection.execute(query.group_by("project", "state"))
+            return {(project, JobState(state)): int(count) for project, state, count in rows}
 
     async def incidents(
-        self, since_s: float, live: Collection[str], projects: frozenset[str] | None, limit: int
+        self, since_s: float, projects: frozenset[str] | None, limit: int
     ) -> tuple[list[RecentIncident], int]:
         """Return the newest incidents since a time, and their number.
 
         Args:
-            live: ids of the jobs that have not ended.
             projects: only of these projects; None for all.
         """
         earlier = incidents.alias()
@@ -118,16 +111,21 @@ class OverviewStore:
         )
         if projects is not None:
             recent = recent.where((jobs.c.project + "").in_(projects))
-        found = list[RecentIncident]()
+        newest = recent.order_by(incidents.c.time_s.desc(), incidents.c.job_id, incidents.c.id).limit(limit)
         async with self._database.read() as connection:
-            parts = [recent.where(incidents.c.job_id.in_(some)) for some in batched(sorted(live), _PER_STATEMENT)]
-            for part in [*parts, recent.where(jobs.c.finished_at >= since_s)]:
-                for row in await connection.execute(part):
-                    data = row.data if isinstance(row.data, dict) else {}
-                    found.append(
-                        RecentIncident(row.job_id, row.job_name, row.project, row.ordinal, row.cause, row.time_s, data)
-                    )
-        return sorted(found, key=lambda each: -each.time_s)[:limit], len(found)
+            rows = (await connection.execute(newest)).all()
+            count = len(rows)
+            if count == limit:  # the others are counted, and not read
+                number_of_all = sa.select(sa.func.count()).select_from(recent.with_only_columns(jobs.c.id).subquery())
+                count = int((await connection.execute(number_of_all)).scalar_one())
+        found = [
+            RecentIncident(
+                row.job_id, row.job_name, row.project, row.ordinal, row.cause, row.time_s,
+                row.data if isinstance(row.data, dict) else {},
+            )
+            for row in rows
+        ]  # fmt: skip
+        return found, count
 
     async def failing_hooks(self, projects: frozenset[str] | None, limit: int) -> list[FailingHook]:
         """Return enabled hooks whose newest attempt failed."""
@@ -174,6 +172,11 @@ class OverviewStore:
                 for use, window in zip(sums[each.project], windows, strict=True)
             ]
         return dict(sums)
+
+
+def _live_job(row: Mapping[Any, Any]) -> LiveJob:
+    state, conditions = JobState(row["state"]), _conditions(row["conditions"])
+    return LiveJob(row["id"], row["name"], row["project"], state, row["reason"], row["message"], conditions)
 
 
 def _conditions(stored: Any) -> tuple[Condition, ...]:

@@ -12,6 +12,8 @@ from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.store.access.audit import Change, audited, record_change
 from regroup.service.store.jobs.job_writer import SUSPEND, JobWriter
+from regroup.service.store.jobs.revised_jobs import RevisedJobs
+from regroup.service.store.jobs.state_version import StateVersion, read_version
 from regroup.service.store.notices.notice_rows import Notice, Topic, record_notices
 from regroup.service.store.rows.job_rows import JOB_COLUMNS, job_row
 from regroup.service.store.rows.records import Allocation, AllocationKind, JobRow, Lease, ProjectRow
@@ -50,6 +52,21 @@ class QueueStore:
 
     def __init__(self, database: Database, changes: Changes) -> None:
         self._database, self._changes = database, changes
+        self._queued = RevisedJobs(database, sa.and_(jobs.c.state == JobState.QUEUED, LIVE), JOB_COLUMNS, job_row)
+
+    async def version(self) -> StateVersion:
+        """Return a value that differs after each change of a job that has not ended, a node or a project."""
+        return await read_version(self._database)
+
+    async def jobs(self) -> list[JobRow]:
+        """Return the QUEUED jobs, the oldest first. Only those are read again that have changed since the last call."""
+        return await self._queued.read()
+
+    async def count_jobs(self) -> dict[str, int]:
+        """Return the number of QUEUED jobs by project."""
+        query = sa.select(jobs.c.project, sa.func.count()).where(jobs.c.state == JobState.QUEUED).group_by("project")
+        async with self._database.read() as connection:
+            return {project: int(count) for project, count in await connection.execute(query)}
 
     async def projects(self) -> list[ProjectRow]:
         """Return all projects that have a row, sorted by name."""

@@ -1,5 +1,6 @@
 /** Requests to the API, with types from its OpenAPI document. */
 
+import { signal } from "@preact/signals";
 import { apiUrl } from "./location";
 import { Problem, readProblem, toProblem } from "./problem";
 import type { paths } from "./schema";
@@ -12,6 +13,12 @@ const FIRST_PAUSE_MS = 200;
 const LONGEST_PAUSE_MS = 2_000;
 
 type Values = Record<string, unknown>;
+
+/** Number of requests that wait until a server answers, and are then sent again; the shell shows it. */
+export const unanswered = signal(0);
+
+/** Changes without an answer, with their keys: the same change, sent once more by a person, takes effect once. */
+const unsettled = new Map<string, string>();
 
 /** Get a resource. */
 export function get<P extends PathWith<"get">>(path: P, request: Request<P, "get"> = {}): Promise<Answer<P, "get">> {
@@ -68,23 +75,42 @@ async function send(method: Method, path: string, request: Request<keyof paths, 
     headers["Content-Type"] = "application/yaml";
     init.body = request.yaml;
   }
-  if (method === "post") headers["Idempotency-Key"] ??= crypto.randomUUID();
   const address = target(path, request.path as Values, request.query as Values);
-  const response = await withPatience(() => fetchApi(address, init), request.signal);
+  const content = `${method} ${address} ${init.body ?? ""}`;
+  if (method === "post") headers["Idempotency-Key"] ??= unsettled.get(content) ?? newKey();
+  const response = await withPatience(() => fetchApi(address, init), request.signal).catch((error: unknown) => {
+    const key = headers["Idempotency-Key"];
+    if (key !== undefined && toProblem(error).isTransient && !request.signal?.aborted) unsettled.set(content, key);
+    else unsettled.delete(content);
+    throw error;
+  });
+  unsettled.delete(content);
   const text = await response.text();
   return text === "" ? undefined : JSON.parse(text);
 }
 
 async function withPatience<T>(attempt: () => Promise<T>, signal?: AbortSignal): Promise<T> {
   const end = Date.now() + PATIENCE_MS;
-  for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
-    try {
-      return await attempt();
-    } catch (error) {
-      if (signal?.aborted) throw error;
-      const problem = toProblem(error);
-      if (!problem.isTransient || Date.now() + pause > end) throw problem;
+  let isWaiting = false;
+  try {
+    for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
+      try {
+        return await attempt();
+      } catch (error) {
+        if (signal?.aborted) throw error;
+        const problem = toProblem(error);
+        if (!problem.isTransient || Date.now() + pause > end) throw problem;
+      }
+      if (!isWaiting) unanswered.value++;
+      isWaiting = true;
+      await new Promise((resolve) => setTimeout(resolve, pause));
     }
-    await new Promise((resolve) => setTimeout(resolve, pause));
+  } finally {
+    if (isWaiting) unanswered.value--;
   }
+}
+
+/** Return a new key. `crypto.randomUUID` needs HTTPS. */
+function newKey(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -6,6 +6,7 @@ import { type Problem, toProblem } from "../api/problem";
 import { type CurlRequest, curlText } from "../text/commands";
 import { CommandBlock } from "./command-block";
 import { Dialog } from "./dialog";
+import { RepeatNotice } from "./repeat-notice";
 import { toast } from "./toasts";
 
 export interface Action<T> {
@@ -88,6 +89,7 @@ export function ActionDialog<T>(props: {
         <h3>Effect</h3>
         {problem ? <ProblemText problem={problem} /> : preview === undefined ? <p>Checking…</p> : effect(preview)}
       </section>
+      <RepeatNotice isBusy={isBusy} />
       <CommandBlock commands={action.commands} curl={curls} />
     </Dialog>
   );

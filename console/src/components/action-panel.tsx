@@ -6,6 +6,7 @@ import { type Problem, toProblem } from "../api/problem";
 import { curlText } from "../text/commands";
 import { type Action, ProblemText } from "./action-dialog";
 import { CommandBlock } from "./command-block";
+import { RepeatNotice } from "./repeat-notice";
 import { toast } from "./toasts";
 
 const PAUSE_MS = 250;
@@ -75,6 +76,7 @@ export function ActionPanel<T>(props: {
         </button>
         {missing && <span class="quiet">{missing}</span>}
       </div>
+      <RepeatNotice isBusy={isBusy} />
       <CommandBlock commands={action.commands} curl={curls} />
     </section>
   );

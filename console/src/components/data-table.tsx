@@ -36,10 +36,14 @@ export function DataTable<T>(props: {
   total?: number;
   isSelected?: (row: T) => boolean;
   onRowClick?: (row: T) => void;
+  /** Called with the key of the row that arrow keys choose. Without it, the table itself remembers the row. */
+  onCurrent?: (key: string) => void;
   /** Called with the rows that are in the document, whenever they change. */
   onView?: (rows: readonly T[]) => void;
 }) {
-  const { columns, rows, rowKey, current, onNearEnd, onView } = props;
+  const { columns, rows, rowKey, onNearEnd, onView } = props;
+  const [chosen, setChosen] = useState<string>();
+  const current = props.current ?? chosen;
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, height: 800 });
   const measure = () => {
@@ -68,9 +72,24 @@ export function DataTable<T>(props: {
       element.scrollTop = top + 2 * ROW_HEIGHT_PX - element.clientHeight;
     }
   }, [current, rows, rowKey]);
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.target !== box.current || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    const at = rows.findIndex((row) => rowKey(row) === current);
+    const next = rows[nextRow(event.key, at, rows.length, Math.floor(view.height / ROW_HEIGHT_PX) - 1)];
+    if (next !== undefined) (props.onCurrent ?? setChosen)(rowKey(next));
+    else if (event.key !== "Enter" || box.current === null || !openRow(box.current)) return;
+    event.preventDefault();
+  };
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: the rows scroll with the keyboard
-    <section class="table-box" ref={box} onScroll={measure} tabIndex={0} aria-label={props.label}>
+    <section
+      class="table-box"
+      ref={box}
+      onScroll={measure}
+      onKeyDown={onKeyDown}
+      // biome-ignore lint/a11y/noNoninteractiveTabindex: the rows scroll with the keyboard
+      tabIndex={0}
+      aria-label={props.label}
+    >
       <table aria-rowcount={(props.total ?? rows.length) + 1}>
         <colgroup>
           {columns.map((column) => (
@@ -113,6 +132,28 @@ export function DataTable<T>(props: {
       </table>
     </section>
   );
+}
+
+/** Return the number of the row that a key chooses; -1 for other keys. */
+export function nextRow(key: string, at: number, count: number, page: number): number {
+  const last = count - 1;
+  const steps: Record<string, number> = {
+    ArrowDown: at + 1,
+    ArrowUp: at < 0 ? last : at - 1,
+    PageDown: at + page,
+    PageUp: at - page,
+    Home: 0,
+    End: last,
+  };
+  const next = steps[key];
+  return next === undefined ? -1 : Math.max(0, Math.min(last, next));
+}
+
+/** Follow the first link of the chosen row, or press its first button; return whether it has one. */
+function openRow(box: HTMLElement): boolean {
+  const found = box.querySelector<HTMLElement>("tr[aria-current] :is(a[href], button)");
+  found?.click();
+  return found !== null;
 }
 
 function cellClass<T>(column: Column<T>): string {

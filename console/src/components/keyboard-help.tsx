@@ -16,6 +16,8 @@ export function KeyboardHelp() {
           <Row key={each.pattern} keys={`g ${each.nav?.key}`} label={each.nav?.label ?? ""} />
         ))}
         <Row keys="/" label="Go to the filter" />
+        <Row keys="↓ ↑" label="Choose a row of the table with the focus" />
+        <Row keys="← →" label="Go to the next tab, if a tab has the focus" />
         {pageKeys.value.map((each) => (
           <Row key={each.key} keys={each.key} label={each.label} />
         ))}

@@ -3,25 +3,22 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { followShared } from "../api/shared-stream";
+import { type Change, isMissed, isStart } from "./change";
 
-/** Something changed. `job` is absent for a change that belongs to no job. */
-export interface Change {
-  number: number;
-  topic: "job" | "node" | "project" | "stream";
-  kind: string;
-  job?: string | null;
-  project?: string | null;
-}
+export { type Change, concernsNodes, concernsQueue, isMissed } from "./change";
 
 /** False while the connection is lost; the shell shows it. */
 export const isConnected = signal(true);
 
 const PAUSE_MS = 150;
+/** Shortest time between two portions. A page shows a change within a second, also while many arrive. */
+const INTERVAL_MS = 500;
 /** Most changes that a hidden page collects. With more, it loads everything again once it is visible. */
 const MOST_COLLECTED = 500;
 const listeners = new Set<(changes: readonly Change[]) => void>();
 let collected: Change[] = [];
 let timer: ReturnType<typeof setTimeout> | undefined;
+let delivered_ms = Number.NEGATIVE_INFINITY;
 
 /** Connect. Call once after the sign-in. */
 export function connectChanges(): () => void {
@@ -31,7 +28,7 @@ export function connectChanges(): () => void {
       if (isStart(change)) return;
       collected.push(change);
       if (collected.length > MOST_COLLECTED) collected = [{ number: change.number, topic: "stream", kind: "missed" }];
-      timer ??= setTimeout(deliver, PAUSE_MS);
+      timer ??= setTimeout(deliver, Math.max(PAUSE_MS, delivered_ms + INTERVAL_MS - performance.now()));
     },
     onConnection: (connected) => {
       // What changed while the connection was lost comes from the stream, which resumes after its last event.
@@ -46,7 +43,7 @@ export function connectChanges(): () => void {
 }
 
 /**
- * Call `onChange` soon after changes that `concerns` accepts, at most once per 150 ms.
+ * Call `onChange` soon after changes that `concerns` accepts, within 150 ms, and at most twice per second.
  *
  * It is also called, with all changes, when the server has removed some before the console got them (see `isMissed`).
  */
@@ -68,21 +65,12 @@ export function useChanges(
   }, []);
 }
 
-/** True for the notice that others were removed: any object can have changed. */
-export function isMissed(change: Change): boolean {
-  return change.topic === "stream" && change.kind === "missed";
-}
-
-/** True for the notice with which the stream begins: nothing changed. */
-function isStart(change: Change): boolean {
-  return change.topic === "stream" && change.kind === "start";
-}
-
 /** Tell the listeners what was collected. A hidden page waits until it is visible: nobody sees what it would load. */
 function deliver(): void {
   clearTimeout(timer);
   timer = undefined;
   if (document.visibilityState === "hidden" || collected.length === 0) return;
+  delivered_ms = performance.now();
   const changes = collected;
   collected = [];
   for (const listener of listeners) listener(changes);

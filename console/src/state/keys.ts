@@ -42,7 +42,7 @@ export function useKeys(keys: readonly Key[]): void {
 
 function onKey(event: KeyboardEvent): void {
   if (event.defaultPrevented || event.metaKey || event.ctrlKey || event.altKey || isTyping(event)) return;
-  if (document.querySelector("dialog[open]") !== null) return;
+  if (document.querySelector("dialog[open]") !== null || isActivation(event)) return;
   const page = Date.now() - startedAt < SEQUENCE_MS ? PAGES.find((each) => each.nav?.key === event.key) : undefined;
   startedAt = 0;
   const own = pageKeys.value.findLast((each) => each.key === event.key);
@@ -53,6 +53,12 @@ function onKey(event: KeyboardEvent): void {
   else if (event.key === "/") document.querySelector<HTMLElement>("[data-filter]")?.focus();
   else return;
   event.preventDefault();
+}
+
+/** True for the keys that press a button or follow a link with the focus. They are no keys of the page then. */
+function isActivation(event: KeyboardEvent): boolean {
+  const element = event.target as Element;
+  return ["Enter", " "].includes(event.key) && element.closest("a[href], button, summary, [role=button]") !== null;
 }
 
 function isTyping(event: KeyboardEvent): boolean {

@@ -21,6 +21,7 @@ from regroup.service.operations.access.identities import Identities
 from regroup.service.operations.access.token_review import TokenReview
 from regroup.service.operations.auto_layout import LayoutPlanner
 from regroup.service.operations.capacity.drain_moves import DrainPredictor
+from regroup.service.operations.capacity.queue import QueueList
 from regroup.service.operations.capacity.what_if import Simulations
 from regroup.service.operations.hooks.hooks import Hooks, rules_of
 from regroup.service.operations.jobs import Jobs
@@ -117,6 +118,11 @@ class Services:
     def positions(self) -> QueuePositions:
         """Positions of jobs in the queue."""
         return QueuePositions(self.store, self.clock, self.settings.ageing_s)
+
+    @cached_property
+    def queue_list(self) -> QueueList:
+        """The queue in scheduling order."""
+        return QueueList(self.store, self.positions, self.clock)
 
     @cached_property
     def followers(self) -> Followers:

@@ -1,10 +1,11 @@
 """The whole queue in scheduling order: who waits, why, and since when."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from regroup.service.cluster_state.queue_positions import QueuePositions
+from regroup.service.cluster_state.shared_read import SharedRead
 from regroup.service.store.rows.records import START_ESTIMATED, JobRow
 from regroup.service.store.store import Store
 
@@ -30,19 +31,40 @@ class QueuedJob:
     """Unix seconds; None if the start cannot be predicted."""
 
 
-async def list_queue(store: Store, positions: QueuePositions) -> list[QueuedJob]:
-    """Return all queued jobs in the order in which the scheduler considers them.
+class QueueList:
+    """The whole queue. It is computed once for all that read it after the same change.
 
-    Raises:
-        UnavailableError: the database does not answer.
+    Args:
+        clock: Unix seconds.
     """
-    ahead = await positions.all()
-    jobs = [_queued_job(job, ahead.get(job.id)) for job in await store.queued_jobs()]
-    last = len(jobs)
-    return sorted(jobs, key=lambda job: (last if job.position is None else job.position, job.queued_at_s, job.id))
+
+    def __init__(self, store: Store, positions: QueuePositions, clock: Callable[[], float]) -> None:
+        self._store, self._positions = store, positions
+        self._jobs: Mapping[str, tuple[JobRow, QueuedJob]] = {}
+        """Row of each job, and the job without its position. The row stays the same object until the job changes."""
+        self._shared = SharedRead[None, Sequence[QueuedJob]](store.queue.version, self._read, clock)
+
+    async def jobs(self) -> Sequence[QueuedJob]:
+        """Return all queued jobs in the order in which the scheduler considers them.
+
+        Raises:
+            UnavailableError: the database does not answer.
+        """
+        return await self._shared.get(None)
+
+    async def _read(self, _: None) -> Sequence[QueuedJob]:
+        rows, cached = await self._store.queue.jobs(), self._jobs
+        ahead = await self._positions.all(rows[-1].id if rows else None)
+        self._jobs = {
+            row.id: old if (old := cached.get(row.id)) is not None and old[0] is row else (row, _queued_job(row))
+            for row in rows
+        }
+        jobs = [replace(job, position=ahead.get(job.id)) for _, job in self._jobs.values()]
+        last = len(jobs)
+        return sorted(jobs, key=lambda job: (last if job.position is None else job.position, job.queued_at_s, job.id))
 
 
-def _queued_job(job: JobRow, position: int | None) -> QueuedJob:
+def _queued_job(job: JobRow) -> QueuedJob:
     unmet = job.platform_fault or next((each for each in job.conditions if not each.status), None)
     priority, ranks = _request(job)
     return QueuedJob(
@@ -52,7 +74,7 @@ def _queued_job(job: JobRow, position: int | None) -> QueuedJob:
         priority,
         ranks,
         job.queued_at,
-        position,
+        None,
         unmet.reason if unmet else "",
         unmet.message if unmet else "",
         estimated_start_s(job),

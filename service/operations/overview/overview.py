@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from regroup.service.cluster_state.clusters import ClusterState
+from regroup.service.cluster_state.shared_read import SharedRead
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.states import JobState
 from regroup.service.operations.access.authorization import Sender
@@ -21,7 +22,9 @@ from regroup.service.store.store import Store
 
 DAY_S = 86_400.0
 _DAYS = 7
-_GOODPUT_VALID_S = 60.0
+_PAST_VALID_S = 60.0
+_SETTLED_S = 60.0
+"""Age at which the end of a job is certainly committed."""
 _MOST_INCIDENTS = 50
 _MOST_ATTENTION = 50
 _MOST_REASONS = 20
@@ -66,12 +69,24 @@ class Overview:
 
 
 @dataclass(frozen=True)
-class _Week:
-    """Use of the last days. It is summed over many jobs, so it is kept for a minute."""
+class _Past:
+    """Sums over many jobs of the last days. They are kept for a minute."""
 
     at_s: float
     windows: Sequence[tuple[float, float]]
-    by_project: Mapping[str, Sequence[WindowUse]]
+    use: Mapping[str, Sequence[WindowUse]]
+    """Use of devices in each window, by project."""
+    ended: Mapping[tuple[str, JobState], int]
+    """Number of jobs by project and state that ended on the last day, but for the last minute before `at_s`."""
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """Jobs and nodes that an identity may see."""
+
+    projects: frozenset[str] | None
+    """None for all."""
+    has_nodes: bool
 
 
 class Overviews:
@@ -90,41 +105,48 @@ class Overviews:
         clock: Callable[[], float],
     ) -> None:
         self._store, self._nodes, self._clusters, self._clock = store, nodes, clusters, clock
-        self._week: _Week | None = None
+        self._past: _Past | None = None
         self._measuring = asyncio.Lock()
+        self._shared = SharedRead(store.queue.version, self._read, clock)
 
     async def get(self, sender: Sender) -> Overview:
         """Return the overview of what the sender may see."""
-        now, store = self._clock(), self._store
-        visible = projects_with(sender.identity, Permission.JOBS_READ)
-        with_hooks = projects_with(sender.identity, Permission.HOOKS_READ)
-        sees_nodes = is_allowed_in_cluster(sender.identity, ClusterPermission.NODES_READ)
+        identity = sender.identity
+        sees_nodes = is_allowed_in_cluster(identity, ClusterPermission.NODES_READ)
+        found, hooks = await asyncio.gather(
+            self._shared.get(_Scope(projects_with(identity, Permission.JOBS_READ), sees_nodes)),
+            # A delivery does not change the version of the state: hooks are read each time.
+            self._store.overview.failing_hooks(projects_with(identity, Permission.HOOKS_READ), _MOST_ATTENTION),
+        )
+        attention = [*found.attention, *find_attention([], [], [], hooks)]
+        return replace(found, attention=attention[:_MOST_ATTENTION], attention_total=len(attention))
+
+    async def _read(self, scope: "_Scope") -> Overview:
+        """Return the overview without hooks, and with everything that needs a person."""
+        now, store, visible = self._clock(), self._store, scope.projects
         everything, rows = await asyncio.gather(store.overview.live_jobs(), store.live_allocations())
         jobs = [job for job in everything if visible is None or job.project in visible]
-        ended, (incidents, incidents_total), hooks, week, (nodes, clusters) = await asyncio.gather(
-            store.overview.ended(now - DAY_S, visible),
-            store.overview.incidents(now - DAY_S, [job.id for job in jobs], visible, _MOST_INCIDENTS),
-            store.overview.failing_hooks(with_hooks, _MOST_ATTENTION),
-            self._use_of_week(now),
-            self._read_cluster(sees_nodes),
+        past = await self._read_past(now)
+        recently, (incidents, incidents_total), (nodes, clusters) = await asyncio.gather(
+            store.overview.ended(past.at_s - _SETTLED_S),
+            store.overview.incidents(now - DAY_S, visible, _MOST_INCIDENTS),
+            self._read_cluster(scope.has_nodes),
         )
-        devices = measure_device_use(nodes, everything, rows) if sees_nodes else None
-        attention = find_attention(jobs, nodes, clusters, hooks)
+        devices = measure_device_use(nodes, everything, rows) if scope.has_nodes else None
+        attention = find_attention(jobs, nodes, clusters, [])
         silent = sum(bool(each.problem) for each in clusters)
         return Overview(
             now,
             describe_health(jobs, nodes, devices, silent),
             Counter(job.state for job in jobs),
-            ended,
+            sum_by_state([past.ended, recently], visible),
             devices,
-            attention[:_MOST_ATTENTION],
+            attention,
             len(attention),
             count_reasons(jobs)[:_MOST_REASONS],
             incidents,
             incidents_total,
-            goodput_days(
-                week.windows, [use for name, use in week.by_project.items() if visible is None or name in visible]
-            ),
+            goodput_days(past.windows, [use for name, use in past.use.items() if visible is None or name in visible]),
         )
 
     async def _read_cluster(self, sees_nodes: bool) -> tuple[list[NodeState], Sequence[ClusterState]]:
@@ -138,12 +160,15 @@ class Overviews:
                 clusters = [replace(each, problem="it stopped to answer a moment ago") for each in clusters]
             return [], clusters
 
-    async def _use_of_week(self, now: float) -> _Week:
+    async def _read_past(self, now: float) -> _Past:
         async with self._measuring:
-            if self._week is None or not 0 <= now - self._week.at_s < _GOODPUT_VALID_S:
+            if self._past is None or not 0 <= now - self._past.at_s < _PAST_VALID_S:
                 windows = [(now - (day + 1) * DAY_S, now - day * DAY_S) for day in reversed(range(_DAYS))]
-                self._week = _Week(now, windows, await self._store.overview.use(windows))
-            return self._week
+                use, ended = await asyncio.gather(
+                    self._store.overview.use(windows), self._store.overview.ended(now - DAY_S, now - _SETTLED_S)
+                )
+                self._past = _Past(now, windows, use, ended)
+            return self._past
 
 
 def count_reasons(jobs: Iterable[LiveJob]) -> list[QueueReason]:
@@ -159,6 +184,18 @@ def count_reasons(jobs: Iterable[LiveJob]) -> list[QueueReason]:
             QueueReason(reason, message, 1, job) if before is None else replace(before, jobs=before.jobs + 1)
         )
     return sorted(found.values(), key=lambda each: -each.jobs)
+
+
+def sum_by_state(
+    parts: Iterable[Mapping[tuple[str, JobState], int]], visible: frozenset[str] | None
+) -> dict[JobState, int]:
+    """Return the number of jobs of the visible projects, by state."""
+    found = Counter[JobState]()
+    for part in parts:
+        for (project, state), count in part.items():
+            if visible is None or project in visible:
+                found[state] += count
+    return dict(found)
 
 
 def goodput_days(windows: Sequence[tuple[float, float]], uses: Sequence[Sequence[WindowUse]]) -> list[GoodputDay]:

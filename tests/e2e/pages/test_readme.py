@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from tests.support.jobs.shell_commands import TIME, Shell, blocks, commands, own_state
@@ -18,7 +19,6 @@ from tests.support.packages.wheel import ROOT
 README, QUICKSTART, SCRIPTS = "README.md", "docs/quickstart.md", "docs/guides/torchrun.md"
 KILL = [(README, "Quickstart"), (QUICKSTART, "Run your own script and kill a rank"), (SCRIPTS, "See it lose a rank")]
 """Pages and headings that show the same commands."""
-_DEMO_S = 900.0
 _DEMO_STEPS = 120
 """Fewer than usual. `.ci/run` runs `make demo` as it is."""
 _INSTALL_S = 1200.0
@@ -99,13 +99,19 @@ def test_the_demo_without_a_terminal(no_leaks: None, tmp_path: Path) -> None:
     (recipe,) = re.findall(r"^demo:.*\n\t@\$\(BIN\)/python (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     with tempfile.TemporaryDirectory(prefix="demo-") as own:
         command = [sys.executable, *shlex.split(recipe), "--steps", str(_DEMO_STEPS)]
-        done = subprocess.run(
+        with subprocess.Popen(
             command, cwd=tmp_path, env={**os.environ, "TMPDIR": own},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DEMO_S, check=False,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        ) as running:  # fmt: skip
+            before, link = read_until_link(running)
+            story = httpx2.get(link, follow_redirects=True, trust_env=False) if link else None
+            assert running.stdout is not None
+            rest = running.stdout.read()
         left = [name for name in os.listdir(own) if name.startswith(("regroup-", "rg-"))]
-    assert (done.returncode, left) == (0, []), done.stdout + done.stderr
-    events, after = done.stdout.split("stopping the server and its Ray …\n")
+    assert (running.returncode, left) == (0, []), before + rest
+    assert story is not None and story.status_code == 200 and re.search(r"/console/jobs/job_\w+/story", story.text)
+    assert "state SUCCEEDED" not in before, "the link is printed while the job runs"
+    events, after = (before + rest).split("stopping the server and its Ray …\n")
     assert [line for line in events.splitlines() if not re.match(TIME, line)] == []
     for title in ("incident: rank 1 killed by signal 9", "  recovered in ", "state SUCCEEDED"):
         assert re.search(TIME + title, events, re.MULTILINE), title
@@ -119,3 +125,14 @@ def test_the_demo_without_a_terminal(no_leaks: None, tmp_path: Path) -> None:
     assert found["final_loss"] < found["unigram_entropy"] - 0.3
     held_out = list(found["held_out_loss"].values())
     assert len(held_out) > 2 and held_out[-1] < held_out[0]
+
+
+def read_until_link(running: "subprocess.Popen[str]") -> tuple[str, str]:
+    """Return what the demo prints before the link to the story of its job, and the link; empty if it prints none."""
+    assert running.stdout is not None
+    printed = ""
+    for line in running.stdout:
+        if found := re.match(r"its story, in a browser while this runs: (\S+)$", line):
+            return printed, found[1]
+        printed += line
+    return printed, ""

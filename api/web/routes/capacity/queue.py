@@ -1,5 +1,6 @@
 """/v1/queue: the queue in scheduling order."""
 
+from collections import defaultdict
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -9,7 +10,7 @@ from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import ForEveryone, Limit, TheServices
 from regroup.service.operations.access.authorization import Sender
-from regroup.service.operations.capacity.queue import devices_of, list_queue
+from regroup.service.operations.capacity import queue
 from regroup.service.spec.types import Name
 
 Reader = Annotated[Sender, Depends(ForEveryone("lists the jobs of the projects that the sender sees"))]
@@ -26,13 +27,18 @@ async def get(
 
     Jobs of projects that you do not see are left out; positions count them.
     """
-    seen = [job for job in await list_queue(services.store, services.positions) if sender.sees(job.project)]
-    by_project = {name: [job for job in seen if job.project == name] for name in sorted({job.project for job in seen})}
-    matching = seen if project is None else by_project.get(project, [])
+    by_project = defaultdict[str, list[queue.QueuedJob]](list)
+    everything = await services.queue_list.jobs()
+    for job in everything:
+        by_project[job.project].append(job)
+    visible = {name for name in by_project if sender.sees(name)}
+    seen = [job for job in everything if job.project in visible]
+    matching = seen if project is None else by_project.get(project, []) if project in visible else []
     return Queue(
         jobs=[QueuedJob.model_validate(job) for job in matching[offset : offset + limit]],
         total=len(matching),
         projects=[
-            ProjectQueue(project=name, jobs=len(jobs), devices=devices_of(jobs)) for name, jobs in by_project.items()
+            ProjectQueue(project=name, jobs=len(by_project[name]), devices=queue.devices_of(by_project[name]))
+            for name in sorted(visible)
         ],
     )

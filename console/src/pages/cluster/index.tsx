@@ -6,7 +6,7 @@ import type { Schema } from "../../api/types";
 import { PageHeader } from "../../components/page-header";
 import { ResourceView } from "../../components/resource-view";
 import { EmptyState } from "../../components/states";
-import { useChanges } from "../../state/changes";
+import { concernsNodes, useChanges } from "../../state/changes";
 import { useResource } from "../../state/resource";
 import { query, setQuery } from "../../state/router";
 import { countText, numberText } from "../../text/numbers";
@@ -25,7 +25,7 @@ interface Cluster {
 
 export default function ClusterPage() {
   const cluster = useResource(load, []);
-  useChanges((change) => change.kind !== "step", cluster.refresh);
+  useChanges(concernsNodes, cluster.refresh);
   return (
     <>
       <PageHeader title="Cluster">

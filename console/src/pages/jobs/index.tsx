@@ -5,6 +5,7 @@ import { DataTable } from "../../components/data-table";
 import { PageHeader } from "../../components/page-header";
 import { EmptyState, ErrorState, Loading, StaleNotice } from "../../components/states";
 import { isMissed, useChanges } from "../../state/changes";
+import { useInterval } from "../../state/interval";
 import { useKeys } from "../../state/keys";
 import { href, navigate, query, setQuery } from "../../state/router";
 import { countText } from "../../text/numbers";
@@ -45,13 +46,9 @@ export default function JobsPage() {
       else jobs.update(changes.flatMap((change) => change.job ?? []));
     },
   );
-  useEffect(() => {
-    const timer = setInterval(() => {
-      if (document.hidden) return;
-      jobs.update(inView.current.filter((job) => !STILL.includes(job.state)).map((job) => job.id));
-    }, PROGRESS_MS);
-    return () => clearInterval(timer);
-  }, [jobs]);
+  useInterval(() => {
+    jobs.update(inView.current.filter((job) => !STILL.includes(job.state)).map((job) => job.id));
+  }, PROGRESS_MS);
   const move = (step: number) => {
     const index = rows.findIndex((job) => job.id === current);
     setCurrent(rows[Math.max(0, Math.min(rows.length - 1, index + step))]?.id);
@@ -88,6 +85,7 @@ export default function JobsPage() {
           current={current}
           isSelected={(job) => selection.ids.has(job.id)}
           onRowClick={(job) => setCurrent(job.id)}
+          onCurrent={setCurrent}
           onNearEnd={() => void jobs.loadMore()}
           onView={(shown) => {
             inView.current = shown;

@@ -4,13 +4,14 @@ import { type Signal, signal } from "@preact/signals";
 import { get } from "../../api/client";
 import { type Problem, toProblem } from "../../api/problem";
 import type { ListFilters } from "./filter";
-import { addPage, applyStates, concerns, type Rows } from "./rows";
+import { addPage, applyStates, concerns, type Rows, visibleFirst } from "./rows";
 
 const FIRST_PAGE = 100;
 const NEXT_PAGE = 200;
 /** Largest number of ids that one request may have. */
 const MOST_IDS = 100;
-const PAUSE_MS = 400;
+/** Time between two requests while more jobs have changed than one request may have. */
+const PAUSE_MS = 200;
 
 export class JobRows {
   readonly rows: Signal<Rows | undefined> = signal(undefined);
@@ -41,7 +42,7 @@ export class JobRows {
     this.isPaging = false;
   };
 
-  /** Load jobs again that have changed. Those in view come first. */
+  /** Load jobs again that have changed: those in view and new ones at once, the others when they come into view. */
   update(ids: Iterable<string>): void {
     const rows = this.rows.value;
     if (rows === undefined) return;
@@ -52,6 +53,7 @@ export class JobRows {
   /** Tell which jobs the reader sees. */
   show(ids: readonly string[]): void {
     this.inView = ids;
+    if (!this.isUpdating && this.outdated.size > 0) void this.runUpdates();
   }
 
   stop(): void {
@@ -60,9 +62,9 @@ export class JobRows {
 
   private async runUpdates(): Promise<void> {
     this.isUpdating = true;
-    while (this.outdated.size > 0 && !this.abort.signal.aborted) {
-      const seen = this.inView.filter((id) => this.outdated.has(id));
-      const asked = [...new Set([...seen, ...this.outdated])].slice(0, MOST_IDS);
+    for (;;) {
+      const asked = visibleFirst(this.outdated, this.rows.value?.list ?? [], this.inView).slice(0, MOST_IDS);
+      if (asked.length === 0 || this.abort.signal.aborted) break;
       for (const id of asked) this.outdated.delete(id);
       await this.updateSome(asked);
       await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { addPage, applyStates, concerns, type Row, type Rows } from "./rows";
+import { addPage, applyStates, concerns, type Row, type Rows, visibleFirst } from "./rows";
 
 const row = (id: string, etag = "1"): Row => ({ id, etag }) as Row;
 const rows = (...ids: string[]): Rows => ({ list: ids.map((id) => row(id)), isComplete: false });
@@ -28,4 +28,9 @@ test("only jobs that were asked for change", () => {
 test("equal states leave the rows as they are", () => {
   const before = rows("d", "c");
   expect(applyStates(before, ["d", "a"], [row("d")])).toBe(before);
+});
+
+test("a changed job out of view waits, one in view and a new one do not", () => {
+  expect(visibleFirst(new Set(["e", "d", "b"]), rows("d", "c", "b").list, ["d", "c"])).toEqual(["d", "e"]);
+  expect(visibleFirst(new Set(["b"]), rows("d", "c", "b").list, ["d", "c"])).toEqual([]);
 });

@@ -47,3 +47,14 @@ export function applyStates(rows: Rows, asked: Iterable<string>, found: readonly
   } else if (isSame) return rows;
   return { ...rows, list };
 }
+
+/** Return the outdated jobs that a reader can notice: those in view, then those that have no row yet. */
+export function visibleFirst(
+  outdated: ReadonlySet<string>,
+  rows: readonly Row[],
+  inView: readonly string[],
+): readonly string[] {
+  if (outdated.size === 0) return [];
+  const known = new Set(rows.map((row) => row.id));
+  return [...inView.filter((id) => outdated.has(id)), ...[...outdated].filter((id) => !known.has(id))];
+}

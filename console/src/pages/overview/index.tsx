@@ -1,11 +1,11 @@
 /** The state of the server: what needs a person comes first. */
 
-import { useEffect } from "preact/hooks";
 import { get } from "../../api/client";
 import type { Schema } from "../../api/types";
 import { PageHeader } from "../../components/page-header";
 import { ResourceView } from "../../components/resource-view";
-import { useChanges } from "../../state/changes";
+import { concernsQueue, useChanges } from "../../state/changes";
+import { useInterval } from "../../state/interval";
 import { useResource } from "../../state/resource";
 import { href } from "../../state/router";
 import { AttentionList } from "./attention";
@@ -20,11 +20,8 @@ const REFRESH_MS = 30_000;
 
 export default function OverviewPage() {
   const overview = useResource((signal) => get("/v1/overview", { signal }), []);
-  useChanges(() => true, overview.refresh);
-  useEffect(() => {
-    const timer = setInterval(() => document.hidden || overview.refresh(), REFRESH_MS);
-    return () => clearInterval(timer);
-  }, []);
+  useChanges(concernsQueue, overview.refresh);
+  useInterval(overview.refresh, REFRESH_MS);
   return (
     <>
       <PageHeader title="Overview">

@@ -6,7 +6,7 @@ import type { Schema } from "../../api/types";
 import { PageHeader } from "../../components/page-header";
 import { ResourceView } from "../../components/resource-view";
 import { EmptyState } from "../../components/states";
-import { useChanges } from "../../state/changes";
+import { concernsNodes, concernsQueue, useChanges } from "../../state/changes";
 import { useResource } from "../../state/resource";
 import { href, query, setQuery } from "../../state/router";
 import { countText } from "../../text/numbers";
@@ -30,7 +30,8 @@ export default function QueuePage() {
     projects.refresh();
     queue.refresh();
   };
-  useChanges((change) => change.kind !== "step", refresh);
+  useChanges(concernsQueue, queue.refresh);
+  useChanges((change) => change.topic === "project" || concernsNodes(change), projects.refresh);
   const edited = query.value.get("edit");
   const settings = projects.data.value?.find((each) => each.name === edited);
   return (

@@ -1,11 +1,12 @@
 /** The ranks of a job: which work, which wait, which slow the others; their stacks and a terminal. */
 
-import { useEffect, useMemo } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { get } from "../../../api/client";
 import type { Schema } from "../../../api/types";
 import { ResourceView } from "../../../components/resource-view";
 import { EmptyState } from "../../../components/states";
 import { useChanges } from "../../../state/changes";
+import { useInterval } from "../../../state/interval";
 import { useResource } from "../../../state/resource";
 import { href, query, setQuery } from "../../../state/router";
 import { countText, numberText } from "../../../text/numbers";
@@ -28,11 +29,7 @@ export default function RanksTab() {
     [job.id],
   );
   useChanges((change) => change.job === job.id, ranks.refresh);
-  useEffect(() => {
-    // What ranks do is no event: it changes with each step.
-    const timer = setInterval(() => !document.hidden && ranks.refresh(), REFRESH_MS);
-    return () => clearInterval(timer);
-  }, [job.id]);
+  useInterval(ranks.refresh, REFRESH_MS); // what ranks do is no event: it changes with each step
   return (
     <ResourceView resource={ranks} label="Loading the ranks">
       {(data) => (data.total === 0 ? <NoRanks /> : <Ranks data={data} />)}

@@ -5,6 +5,7 @@ import { get } from "../../../api/client";
 import { CommandBlock } from "../../../components/command-block";
 import { ResourceView } from "../../../components/resource-view";
 import { useChanges } from "../../../state/changes";
+import { useInterval } from "../../../state/interval";
 import { useResource } from "../../../state/resource";
 import { query, setQuery } from "../../../state/router";
 import { commandText, curlText } from "../../../text/commands";
@@ -27,11 +28,7 @@ export default function StoryTab() {
   const story = useResource((signal) => get("/v1/jobs/{job}/story", { path: { job: job.id }, signal }), [job.id]);
   useChanges((change) => change.job === job.id, story.refresh);
   const isOver = story.data.value?.is_over ?? false;
-  useEffect(() => {
-    if (isOver) return;
-    const timer = setInterval(story.refresh, REFRESH_MS);
-    return () => clearInterval(timer);
-  }, [isOver, story.refresh]);
+  useInterval(story.refresh, isOver ? undefined : REFRESH_MS);
   return (
     <ResourceView resource={story} label="Loading the story">
       {(data) => <StoryView story={data} job={job.id} />}
