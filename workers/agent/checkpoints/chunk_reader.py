@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from regroup.workers.agent.slices.region_copy import copy_region
 from regroup.workers.agent.slices.saved_state import SliceRead, StateLostError
+from regroup.workers.agent.transfer.region_copy import copy as copy_region
 from regroup.workers.contract.checkpoint_manifest import CHUNK_BYTES, FileChunks
 from regroup.workers.state.slices.held_state import Holder
 from regroup.workers.storage.fsspec_storage import StorageError
