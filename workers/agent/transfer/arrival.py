@@ -80,8 +80,10 @@ class ArrivingShard:
         return Read(region, self._memory, region, part)
 
 
-def fetch_on(connection: Connection, pace: Pace, reads: Sequence[Read]) -> None:
-    """Fetch regions on one connection.
+def fetch_on(
+    connection: Connection, pace: Pace, reads: Sequence[Read], on_damage: Callable[[int], None] = lambda count: None
+) -> None:
+    """Fetch regions on one connection. `on_damage` is called with the number of chunks that arrived damaged.
 
     Raises:
         TransferError: a chunk arrived damaged three times, or the shard was overwritten.
@@ -92,6 +94,7 @@ def fetch_on(connection: Connection, pace: Pace, reads: Sequence[Read]) -> None:
         pull.run(connection, pace)
         if not pull.failed:
             return
+        on_damage(len(pull.failed))
         pull.waiting.extend(pull.failed)
         pull.failed.clear()
     raise TransferError(f"checksum mismatch: a chunk arrived damaged {MOST_TRIES} times")

@@ -72,7 +72,8 @@ class ShardFetch:
                 not_owned = stack.enter_context(contextlib.ExitStack())
                 not_owned.callback(os.close, fd)
                 shard = stack.enter_context(arrival.opened(fd, self._key))
-                shard.receive_index(partial(fetch_on, connection, Pace()))
+                note = partial(self._note_damage, addresses[0])
+                shard.receive_index(partial(fetch_on, connection, Pace(), on_damage=note))
                 chunk_format.send_request_kind(connection, Kind.END)
             shard.receive_data(partial(self._read, addresses))
             not_owned.pop_all()  # the caller closes it
@@ -88,8 +89,7 @@ class ShardFetch:
                 holders.remove(address)
                 _raise_unexpected(errors)
             elif pull.failed:
-                damaged = f"{len(pull.failed)} damaged chunks of {self._key}"
-                self.reasons.append(f"{name_of(address)} delivered {damaged}")
+                self._note_damage(address, len(pull.failed))
                 holders.append(holders.pop(0))
             left = [*pull.failed, *pull.waiting]
         if left:
@@ -101,6 +101,9 @@ class ShardFetch:
             receive_answer(connection, address)
             pull.run(connection, Pace())
             chunk_format.send_request_kind(connection, Kind.END)
+
+    def _note_damage(self, address: TransferAddress, count: int) -> None:
+        self.reasons.append(f"{name_of(address)} delivered {count} damaged chunks of {self._key}")
 
     def _error(self) -> TransferError:
         return TransferError(f"cannot fetch the shard of {self._key}: {'; '.join(self.reasons) or 'no agent has it'}")

@@ -13,6 +13,7 @@ import pytest
 
 from regroup.workers.agent.transfer.chunk_client import Read
 from regroup.workers.agent.transfer.chunk_format import CHUNK_BYTES
+from regroup.workers.agent.transfer.engine import TransferEngine
 from regroup.workers.agent.transfer.shard_store import NoMemoryError, TransferError
 from regroup.workers.contract.agent_records import TransferAddress
 from regroup.workers.os.node_facts import bind_listener
@@ -110,6 +111,17 @@ async def test_a_damaged_chunk_is_fetched_from_the_next_agent() -> None:
         fd, _ = await here.engine.get([one.address, other.address], KEY, here.store.allocate)
         assert content(fd)[HEADER_BYTES:] == data[HEADER_BYTES:]
         os.close(fd)
+
+
+async def test_a_damaged_chunk_is_reported_although_the_shard_arrives() -> None:
+    async with agents(2) as (here, there):
+        there.store.add()
+        there.engine.faults.plan("corrupt_transfer")
+        reasons = list[str]()
+        engine = TransferEngine(here.store, reasons.append)
+        fd, _ = await engine.get([there.address], KEY, here.store.allocate)
+        os.close(fd)
+        assert reasons == [f"127.0.0.1:{there.address.port} delivered 1 damaged chunks of {KEY}"]
 
 
 async def test_a_chunk_that_is_damaged_three_times_is_an_error_that_names_agent_and_rank() -> None:
