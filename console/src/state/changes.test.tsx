@@ -45,7 +45,9 @@ async function receive(notices: readonly Change[]): Promise<{ ofAll: number[]; o
     return null;
   }
   const text = notices.map((notice) => `id: ${notice.number}\nevent: change\ndata: ${JSON.stringify(notice)}\n\n`);
-  vi.stubGlobal("fetch", async () => new Response(text.join("")));
+  const answers = [new Response(text.join(""))];
+  // After its last notice the stream stays open.
+  vi.stubGlobal("fetch", async () => answers.pop() ?? new Promise(() => {}));
   const box = document.createElement("div");
   render(<Pages />, box);
   await vi.waitFor(() => expect(isShown).toBe(true), { timeout: 20_000 });

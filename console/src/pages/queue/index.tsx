@@ -109,7 +109,11 @@ function Waiting(props: { queue: Schema<"Queue">; project: string | undefined; o
           </p>
         </EmptyState>
       ) : (
-        <WaitingTable jobs={queue.jobs} total={queue.total} onNearEnd={props.hasMore ? props.onMore : undefined} />
+        <WaitingTable
+          jobs={queue.jobs}
+          total={queue.total}
+          onNearEnd={props.hasMore && queue.total > queue.jobs.length ? props.onMore : undefined}
+        />
       )}
       {!props.hasMore && queue.total > queue.jobs.length && (
         <p class="quiet">
