@@ -140,19 +140,6 @@ class Mirroring:
         own, damaged = self._buffers.verify_shards(generation, step)
         return [*own, *self.store.verify_shards(generation, step)[0]], damaged
 
-    def held_shards(self) -> list[HeldShard]:
-        """Return every complete shard in this node's memory. Their data is not read."""
-        return [*self._buffers.held_shards(), *self.store.held_shards()]
-
-    def verify_shards(self, generation: int, step: int) -> tuple[list[HeldShard], list[ShardHeader]]:
-        """Read the shards of a set in this node's memory, off the event loop.
-
-        Returns:
-            The intact shards, and the headers of this node's own damaged ones.
-        """
-        own, damaged = self._buffers.verify_shards(generation, step)
-        return [*own, *self.store.verify_shards(generation, step)[0]], damaged
-
     def retain(self, generation: int, step: int) -> None:
         """Retain this set, which is fully mirrored, as own and mirrored shards. Release every other mirrored set."""
         self._buffers.retain_mirrored(generation, step)
