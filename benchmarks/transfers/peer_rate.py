@@ -90,7 +90,7 @@ async def _measure(nbytes: int, rounds: int) -> PeerRates:
     with _touched(nbytes) as memory, _peer(nbytes, address) as peer:
         there = TransferAddress(*peer.hello["transfers"])
         shard = (await engine.indexes(there, _KEY.generation, _KEY.step, [_KEY.rank]))[_KEY.rank]
-        read = Read(Region(shard.data_start, nbytes), memory, Region(0, nbytes))
+        read = Read(Region(shard.table.starts[0], nbytes), memory, Region(0, nbytes))
         sockets, fetches, mirrors = list[float](), list[float](), list[float]()
         for _ in range(rounds):
             sockets.append(nbytes / await asyncio.to_thread(_receive_bare, peer.hello["bare"], memory))

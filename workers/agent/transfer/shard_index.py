@@ -1,6 +1,6 @@
 """Indexes of shards, as one agent sends them to another. Ranks of one layout have equal names and positions.
 
-What is equal travels once, so that the indexes of 1,000 ranks with 2,000 tensors take a few megabytes.
+Equal names and positions are sent once, so that the indexes of 1,000 ranks with 2,000 tensors take a few megabytes.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class ShardDescription:
     world_size: int
     layout_hash: str
     table: BoxTable
-    """Its tensors, with positions in the file."""
+    """Tensors, with positions in the file."""
     facts: Region
     """Position of the small facts in the file, as JSON."""
 
