@@ -2,11 +2,11 @@
 
     python -m benchmarks.control --json PATH
 
-Real: the supervisor (`service/supervisor`) in a process of its own, the contract between supervisor and agents (calls,
-reports and heartbeats, with the product's codec), the product's rules of when an agent reports and what a report
-contains, and the sync of the controller. Simulated: 2,048 agents with eight ranks each in one other process, whose
-ranks exist only as numbers. A Unix socket takes the place of Ray's calls, so the cost of Ray itself is not in these
-figures: an actor of Ray answers about 2,700 calls per second.
+Real: the supervisor (`service/supervisor`) in a process of its own, and the sync of the controller. Calls, reports and
+heartbeats follow the contract between supervisor and agents, with the product's codec and its rules for reports.
+Simulated: 2,048 agents with eight ranks each in one other process. Their ranks exist only as numbers. A Unix socket
+replaces Ray's calls, so the cost of Ray itself is not in these figures: an actor of Ray answers about 2,700 calls per
+second.
 
 A trial kills a rank. `death_to_end_orders_s` ends when the last of all agents has its order to kill the generation, and
 `death_to_form_orders_s` when the last one has its order to form the next one. The supervisor is also killed with
@@ -76,7 +76,7 @@ async def _kill_a_rank(job: SimulatedJob, rng: random.Random) -> Mapping[str, fl
     before = len(job.causes)
     rng.choice(list(job.agents.values())).kill_rank()
     await job.wait_until_training(generation)
-    await asyncio.sleep(1.0)  # what follows the first step belongs to the cost
+    await asyncio.sleep(1.0)  # the cost includes the work after the first step
     causes = list(job.causes.values())[before:]
     assert len(causes) == 1, f"nothing but the killed rank fails: {causes}"
     orders = {kind: max(times_s.values()) - begun_s for kind, times_s in job.orders.items()}

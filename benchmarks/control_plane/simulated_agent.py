@@ -215,8 +215,8 @@ class SimulatedAgent:
     async def _request_mirror(self, generation: int) -> None:
         self._mirror_due = True
 
-    def take_mirror_request(self) -> bool:
-        """Return whether the leading rank was asked to have a set held for mirrors; once."""
+    def pop_mirror_request(self) -> bool:
+        """Return True once after each request that all ranks retain a set for mirrors."""
         is_due, self._mirror_due = self._mirror_due, False
         return is_due
 

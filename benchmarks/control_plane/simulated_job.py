@@ -59,7 +59,7 @@ class SimulatedJob:
         server = await loop.create_unix_server(self._connect, str(self._folder / "socket"))
         try:
             self.start_supervisor()
-            work = (self._sync_until_cancelled(), self._send_heartbeats(), self._take_steps())
+            work = (self._sync_until_cancelled(), self._send_heartbeats(), self._run_steps())
             self._tasks += [loop.create_task(each) for each in work]
             yield self
         finally:
@@ -184,7 +184,7 @@ class SimulatedJob:
                 turn += 1
                 await asyncio.sleep(max(0.0, begun_s + turn * EVERY_S / _SLICES - time.monotonic()))
 
-    async def _take_steps(self) -> None:
+    async def _run_steps(self) -> None:
         """Report each step of the leading rank, and hold the sets that are due for mirrors."""
         while True:
             await asyncio.sleep(STEP_S)
@@ -192,7 +192,7 @@ class SimulatedJob:
             if leader is None:
                 continue
             leader.commit_step()
-            if leader.take_mirror_request():
+            if leader.pop_mirror_request():
                 for agent in self.agents.values():
                     agent.pin(leader.generation, leader.step)
 

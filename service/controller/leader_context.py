@@ -42,7 +42,7 @@ class LeaderContext:
     secrets: SecretReader
     """Secrets of projects."""
     pace: SyncPace = field(default_factory=SyncPace)
-    """How often live jobs are looked at."""
+    """Intervals between the checks of live jobs."""
 
     @property
     def health(self) -> NodeHealth:

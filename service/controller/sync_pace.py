@@ -1,11 +1,11 @@
-"""How often a controller looks at running jobs: less often, the more jobs are live."""
+"""Intervals at which a controller checks running jobs: the more jobs are live, the longer they are."""
 
 from dataclasses import dataclass
 
 _SYNCS_PER_S = 200
 """Syncs per second that bring only steps. One costs about 2 ms of a core."""
 _CHECKS_PER_S = 500
-"""Looks per second at the intents of jobs whose rows have not changed."""
+"""Checks per second of the intents of jobs whose rows have not changed."""
 _PROMPT = 100
 """Number of live jobs up to which each step arrives at once."""
 _MOST_S = 60.0
@@ -25,5 +25,5 @@ class SyncPace:
 
     @property
     def recheck_s(self) -> float:
-        """Seconds between two looks at what a job shall do, while its row does not change: limits of time may pass."""
+        """Seconds between two checks of a job whose row does not change: limits of time may pass."""
         return min(_MOST_S, max(1.0, self.live / _CHECKS_PER_S))

@@ -128,7 +128,7 @@ class SupervisorStatus:
     step: int = 0
     generation: int = 0
     ranks: dict[str, Any] | None = None
-    """What the ranks do, as `domain/rank_reports.py` encodes it. None: it was sent recently."""
+    """Activity of the ranks, as `domain/rank_reports.py` encodes it. None: it was sent recently."""
     lost: tuple[str, ...] = ()
     """Ids of the nodes that it waits for."""
     nodes: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """The history of a job: events, steps, generations, incidents, checkpoints."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -78,8 +78,9 @@ async def newest_generation(connection: AsyncConnection, job_id: str) -> Generat
     return None if row is None else _generation(row)
 
 
-def _generation(row: Mapping[str, Any]) -> Generation:
-    return Generation(**{**row, "ranks": read_places(row["ranks"])})
+def _generation(row: sa.RowMapping) -> Generation:
+    values: dict[str, Any] = {**row, "ranks": read_places(row["ranks"])}
+    return Generation(**values)
 
 
 async def incidents_of(connection: AsyncConnection, job_id: str) -> list[Incident]:

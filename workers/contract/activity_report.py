@@ -20,12 +20,12 @@ _RECORD = struct.Struct("<I?BqddIdIddd")
 
 @dataclass(frozen=True)
 class ActivityReport:
-    """What a report says about the ranks of a node."""
+    """The part of a report about the ranks of a node."""
 
     is_full: bool = True
     """All ranks of the generation are in it. False: the others are as in the earlier reports to the same supervisor."""
     clock_s: float = 0.0
-    """Time of the report by the monotonic clock of the node. A rank that has not changed stands so much longer."""
+    """Time of the report by the monotonic clock of the node. A rank that has not changed is there for as much longer."""
     records: bytes = b""
     """Records of ranks, as `pack` writes them."""
     first_visits_s: dict[str, float] = field(default_factory=dict[str, float])
@@ -39,7 +39,7 @@ class RankRecord:
     rank: int
     is_alive: bool
     activity: RankActivity
-    """Of a dead rank, only its step and its phase are known."""
+    """Activity of the rank. For a dead rank, it has only the step and the phase."""
 
 
 def pack(records: Iterable[RankRecord]) -> bytes:

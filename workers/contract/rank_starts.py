@@ -1,4 +1,4 @@
-"""The start of a node's ranks as it travels to the agent: what all ranks share is encoded once per generation.
+"""The start of a node's ranks as it travels to the agent. The common part of all ranks is encoded once per generation.
 
 The configuration is most of a `Join`. Encoded for each rank of a large job, it costs seconds while all ranks wait.
 """
@@ -11,7 +11,7 @@ from regroup.workers.contract.messages import ContractError, Join, decode
 
 @dataclass(frozen=True)
 class RankStarts:
-    """What differs between the ranks of a generation: those of one node."""
+    """Differences between the ranks of a generation, for those of one node."""
 
     node_rank: int
     node_name: str

@@ -62,7 +62,7 @@ class Snapshots:
 
     @property
     def has_own(self) -> bool:
-        """True if a snapshot was taken since the restore."""
+        """True if there is a snapshot of a step after the restore."""
         return self._newest >= 0
 
     def count(self, pin: Pin) -> int:

@@ -35,7 +35,7 @@ def export(uri: str, out: Path) -> int:
         )
     manifest = json.loads(content)
     with tempfile.TemporaryDirectory(prefix="regroup-export-") as scratch:
-        copy = Path(scratch, "checkpoint")  # files of older checkpoints come into folders beside it
+        copy = Path(scratch, "checkpoint")  # files of older checkpoints are in folders next to it
         fsspec_storage.download(uri, copy, manifest["files"])
         source = CheckpointSource(copy)
         tensors = {

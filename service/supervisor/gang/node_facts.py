@@ -1,4 +1,4 @@
-"""What a job's supervisor knows about nodes, from their agents."""
+"""Facts about the nodes of a job, from their agents."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""How often a supervisor and its agents do work whose cost grows with the number of ranks or nodes."""
+"""Intervals at which a supervisor and its agents do work whose cost grows with the number of ranks or nodes."""
 
 import time
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Place and activity of each rank of the newest generation, from the reports of the agents.
 
-A report may contain only the ranks that have changed. The others stand where they were, and do so for longer.
+A report may contain only the ranks that have changed. The others are where they were, and for longer.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ _Entry = tuple[RankRecord, float, str]
 
 
 class RankTable:
-    """Reports of one generation at a time. A report of a newer generation removes what is known of earlier ones."""
+    """Reports of one generation at a time. A report of a newer generation removes those of earlier ones."""
 
     def __init__(self) -> None:
         self.generation = 0

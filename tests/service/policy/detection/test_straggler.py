@@ -80,7 +80,7 @@ def test_a_rank_is_compared_with_the_median_of_the_others(seconds: list[float]) 
 
 
 def test_the_ranks_of_a_large_job_are_compared_quickly() -> None:
-    """A search of all others for each of 16,384 ranks would take minutes."""
+    """Find a straggler in seconds. A search of all others for each of 16,384 ranks would take minutes."""
     many = activities(*(0.1 + rank % 7 * 1e-3 for rank in range(16_383)), 0.5)
     found = find_stragglers(many, range(16_384), ()) or ()
     assert [each.rank for each in found] == [16_383]

@@ -63,7 +63,7 @@ MOVES = st.lists(st.sampled_from(["move", "stand", "busy", "lost reply", "restar
 @settings(max_examples=200)
 @given(MOVES)
 def test_changes_give_the_same_table_as_full_reports(moves: list[str]) -> None:
-    """The last report is received, and then the table shows what the agent measured."""
+    """Receive the last report, and compare the table with the measurements of the agent."""
     now_s, run = 0.0, 1
     agent, table, activity = ActivityReports(lambda: now_s), RankTable(), STANDS
     for move in [*moves, "stand", "stand"]:

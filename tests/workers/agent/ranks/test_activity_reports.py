@@ -1,4 +1,4 @@
-"""What an agent reports about its ranks: the changes, and everything when the supervisor may lack it."""
+"""Reports of an agent about its ranks: the changes, and everything when the supervisor may lack it."""
 
 from dataclasses import replace
 
