@@ -25,7 +25,7 @@ class ActivityReport:
     is_full: bool = True
     """All ranks of the generation are in it. False: the others are as in the earlier reports to the same supervisor."""
     clock_s: float = 0.0
-    """Time of the report by the monotonic clock of the node. A rank that has not changed is there for as much longer."""
+    """Time of the report by the monotonic clock of the node. An unchanged rank is there for as much longer."""
     records: bytes = b""
     """Records of ranks, as `pack` writes them."""
     first_visits_s: dict[str, float] = field(default_factory=dict[str, float])
