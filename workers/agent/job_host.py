@@ -22,7 +22,7 @@ from regroup.workers.agent.ranks import logs
 from regroup.workers.agent.ranks.log_files import LogFiles
 from regroup.workers.agent.ranks.rank_group import RankGroup
 from regroup.workers.agent.ranks.rank_lease import RankLease
-from regroup.workers.agent.slices.node_restore import Moved
+from regroup.workers.agent.slices.node_restore import RestoreTraffic
 from regroup.workers.agent.slices.restore_session import RestoreSession
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
 from regroup.workers.agent.snapshots.mirroring import Mirroring
@@ -188,7 +188,7 @@ class JobHost:
         self.learn_secrets()  # a mounted Secret may have changed
         zygote = self._zygote.acquire()
         await zygote.ready()
-        restore = self._restore = RestoreSession(joins, holders, self.buffers, self.mirroring, self._note_moved)
+        restore = self._restore = RestoreSession(joins, holders, self.buffers, self.mirroring, self._note_restored)
         if joins[0].restore.source == "checkpoint":
             directory = await asyncio.to_thread(self.checkpoints.fetch, joins[0].restore.uri)
             joins = [replace(join, checkpoint_dir=str(directory)) for join in joins]
@@ -350,8 +350,8 @@ class JobHost:
             raise StaleGeneration(f"stale request for generation {generation} (current: {self.generation})")
         self.generation = generation
 
-    def _note_moved(self, moved: Moved) -> None:
-        self.note("state_moved", {**asdict(moved), "node": self.config.node_name})
+    def _note_restored(self, traffic: RestoreTraffic) -> None:
+        self.note("state_restored", {**asdict(traffic), "node": self.config.node_name})
 
     async def _decide_fault(self, due: FaultDue) -> bool:
         is_approved = await self._authorize_fault(due)

@@ -16,7 +16,7 @@ class SliceSource:
     """State that is held elsewhere, in parts of any form."""
 
     def __init__(self, catalog: Mapping[str, Any], receive: Callable[[BoxTable, int], memoryview]) -> None:
-        """Initialize from what the agent knows of the state.
+        """Initialize from the catalog of the agent.
 
         Args:
             catalog: `tensors`, `facts`, `world_size` and `layout_hash` of the state (`SavedState.catalog`).

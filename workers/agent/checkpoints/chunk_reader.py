@@ -98,7 +98,7 @@ class ChunkReader:
             chunk = self._kept_chunk(name, number)
             start, stop = max(begin, first), min(end, first + len(chunk))
             span[start - begin : stop - begin] = chunk[start - first : stop - first]
-        copy_region(span, read.source.moved(-begin), read.memory, read.target)
+        copy_region(span, read.source.shifted(-begin), read.memory, read.target)
 
     def _kept_chunk(self, name: str, number: int) -> memoryview:
         """Return a chunk. Reads that need other parts of it at about the same time share it."""

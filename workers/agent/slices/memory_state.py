@@ -1,4 +1,4 @@
-"""The state in the memory of a job's nodes: what each of them holds, and how to read it."""
+"""The state in the memory of a job's nodes: the shards of each node, and how to read them."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ async def memory_state(
     engine: TransferEngine,
     facts_of: Collection[int],
 ) -> SavedState:
-    """Find out what the nodes of a job hold of a set of snapshots. All of them are asked at the same time.
+    """Find out what the nodes of a job hold of a set of snapshots. All of them get the request at the same time.
 
     Args:
         restore: set to restore.
@@ -77,18 +77,18 @@ class _MemoryReader:
         """Return the contents of the shards on other nodes, without the ranks whose shards are on this node."""
         generation, step = self._restore.generation, self._restore.step
 
-        async def ask(address: TransferAddress, ranks: Sequence[int]) -> Mapping[int, ShardDescription]:
+        async def query(address: TransferAddress, ranks: Sequence[int]) -> Mapping[int, ShardDescription]:
             try:
                 return await self._engine.indexes(address, generation, step, ranks)
             except TransferError as error:
                 self._errors.append(str(error))
                 return {}
 
-        wanted = [(each.address, [rank for rank in each.ranks if rank not in local]) for each in holders]
-        asked = [(address, ranks) for address, ranks in wanted if ranks]
-        answers = await asyncio.gather(*(ask(address, ranks) for address, ranks in asked))
+        requested = [(each.address, [rank for rank in each.ranks if rank not in local]) for each in holders]
+        queried = [(address, ranks) for address, ranks in requested if ranks]
+        answers = await asyncio.gather(*(query(address, ranks) for address, ranks in queried))
         found: dict[MemoryHolder, ShardDescription] = {}
-        for (address, _), contents in zip(asked, answers, strict=True):
+        for (address, _), contents in zip(queried, answers, strict=True):
             for rank, content in contents.items():
                 found[MemoryHolder(rank, address)] = content
                 self._addresses.setdefault(rank, []).append(address)
@@ -117,7 +117,7 @@ class _MemoryReader:
         return json.loads(text)
 
     async def read(self, holder: Holder, reads: Sequence[SliceRead]) -> None:
-        """Read parts of one shard. If its node does not deliver them, another one that has the shard is asked."""
+        """Read parts of one shard. If its node does not deliver them, another holder gets the request."""
         assert isinstance(holder, MemoryHolder) and holder.address is not None, f"{holder} is on another node"
         others = [address for address in self._addresses[holder.rank] if address != holder.address]
         key = ShardKey(holder.rank, self._restore.generation, self._restore.step)

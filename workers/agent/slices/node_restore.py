@@ -11,8 +11,8 @@ from regroup.workers.state.slices.box_table import BoxTable, packed
 
 
 @dataclass(frozen=True)
-class Moved:
-    """What a restore moved to and within a node."""
+class RestoreTraffic:
+    """Bytes that a restore brought to a node and copied within it."""
 
     fetched_bytes: int
     """Bytes from other nodes or from storage."""
@@ -31,21 +31,21 @@ class NodeRestore:
         state: asyncio.Future[SavedState],
         ranks: Collection[int],
         node_number: int,
-        on_moved: Callable[[Moved], None],
+        on_restored: Callable[[RestoreTraffic], None],
     ) -> None:
         """Initialize the restore.
 
         Args:
-            state: state to restore, once it is known what is held where.
+            state: state to restore, once its holders are known.
             ranks: ranks of this node.
             node_number: number of this node among those of the job.
-            on_moved: called when the parts are in place.
+            on_restored: called when the parts are in place.
         """
         self._state, self._ranks, self._node_number = state, frozenset(ranks), node_number
-        self._on_moved = on_moved
+        self._on_restored = on_restored
         self._needed: dict[int, BoxTable] = {}
         self._buffers: dict[int, memoryview] = {}
-        self._all_asked = asyncio.Event()
+        self._all_requested = asyncio.Event()
         self._filling: asyncio.Future[None] | None = None
 
     async def catalog(self, rank: int, world_size: int) -> bytes:
@@ -78,7 +78,7 @@ class NodeRestore:
             self._filling = asyncio.ensure_future(self._fill())
             self._filling.add_done_callback(_note_error)
         if self._ranks == self._needed.keys():
-            self._all_asked.set()
+            self._all_requested.set()
         await asyncio.shield(self._filling)
 
     def close(self) -> None:
@@ -87,15 +87,15 @@ class NodeRestore:
             self._filling.cancel()
 
     async def _fill(self) -> None:
-        await self._all_asked.wait()
+        await self._all_requested.wait()
         state, started_s = await asyncio.shield(self._state), time.monotonic()
         plan = await fill_buffers(state, self._needed, self._buffers, self._node_number)
         self._buffers.clear()
         duration_s = time.monotonic() - started_s
-        self._on_moved(Moved(plan.fetched_bytes, plan.minimum_bytes, plan.copied_bytes, duration_s))
+        self._on_restored(RestoreTraffic(plan.fetched_bytes, plan.minimum_bytes, plan.copied_bytes, duration_s))
 
 
 def _note_error(filling: asyncio.Future[None]) -> None:
-    """Mark the error as seen: ranks that die while they wait leave nobody who asks for it."""
+    """Mark the error as seen: ranks that die while they wait leave no caller that reads it."""
     if not filling.cancelled():
         filling.exception()

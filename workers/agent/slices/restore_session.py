@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from regroup.workers.agent.slices.memory_state import memory_state
-from regroup.workers.agent.slices.node_restore import Moved, NodeRestore
+from regroup.workers.agent.slices.node_restore import NodeRestore, RestoreTraffic
 from regroup.workers.agent.slices.saved_state import SavedState
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool, LentBuffers
 from regroup.workers.agent.snapshots.mirroring import Mirroring
@@ -29,19 +29,19 @@ class RestoreSession:
         holders: Sequence[ShardHolder],
         buffers: BufferPool,
         mirroring: Mirroring,
-        on_moved: Callable[[Moved], None],
+        on_restored: Callable[[RestoreTraffic], None],
     ) -> None:
-        """Start to find or fetch the state. The ranks boot meanwhile.
+        """Start to find or fetch the state. The ranks boot at the same time.
 
         Args:
             joins: one for each rank of this node.
             holders: agents that have shards of the set in memory.
             buffers: snapshot buffers of this node.
             mirroring: shards of other nodes here, and transfers.
-            on_moved: called when the parts that the ranks asked for are in place.
+            on_restored: called when the parts that the ranks asked for are in place.
         """
         self._restore, self._buffers, self._mirroring = joins[0].restore, buffers, mirroring
-        self._on_moved = on_moved
+        self._on_restored = on_restored
         self._ranks, self._world_size = [join.rank for join in joins], joins[0].world_size
         self._node: NodeRestore | None = None
         self._ready: asyncio.Future[Any]
@@ -100,7 +100,7 @@ class RestoreSession:
     def _serve(self, state: Awaitable[SavedState], node_number: int) -> None:
         """Let the ranks ask for parts of a state."""
         found = asyncio.ensure_future(state)
-        self._ready, self._node = found, NodeRestore(found, self._ranks, node_number, self._on_moved)
+        self._ready, self._node = found, NodeRestore(found, self._ranks, node_number, self._on_restored)
 
     def _node_restore(self) -> NodeRestore:
         if self._node is None:

@@ -40,7 +40,7 @@ class SliceReader(Protocol):
 
 @dataclass(frozen=True)
 class SavedState:
-    """What is held where, and how to read it."""
+    """Boxes of the state with their holders, and how to read them."""
 
     held: HeldState
     world_size: int

@@ -103,7 +103,7 @@ class Mirroring:
         for error in await asyncio.gather(*(fetch_one(key) for key in lost), return_exceptions=True):
             if isinstance(error, BaseException):
                 raise error
-        for key in keys:  # a generation of another size failed before it had a set of its own
+        for key in keys:  # a resized generation failed before it had a set of its own
             self._buffers.reuse_source_shard(key.rank, key.generation, key.step)
         installed = [key for key in keys if self._install_mirrored(key)]
         if lost or installed:

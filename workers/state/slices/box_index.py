@@ -1,4 +1,4 @@
-"""Search for the boxes that overlap a box, without a look at all of them. Imports neither torch nor ray."""
+"""Search for the boxes that overlap a box, without a check of all of them. Imports neither torch nor ray."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,11 +35,11 @@ class BoxIndex:
             if (common := box.intersect(whole)) is not None:
                 yield common, whole, owners
 
-    def cover(self, wanted: Sequence[Box]) -> tuple[list[tuple[Box, Box, Sequence[int]]], list[Box]]:
-        """Return disjoint parts of the wanted boxes with the boxes that have them, and what no box has."""
+    def cover(self, requested: Sequence[Box]) -> tuple[list[tuple[Box, Box, Sequence[int]]], list[Box]]:
+        """Return disjoint parts of the requested boxes with the boxes that have them, and what no box has."""
         found: list[tuple[Box, Box, Sequence[int]]] = []
         rest: list[Box] = []
-        open_parts = [box for box in wanted if box.size]
+        open_parts = [box for box in requested if box.size]
         while open_parts:
             part = open_parts.pop()
             match = next(self.overlapping(part), None)

@@ -25,7 +25,7 @@ class TensorBox:
 
     @property
     def form(self) -> Form:
-        """What all boxes of the tensor have in common."""
+        """Type, bytes of one value and global shape."""
         return self.dtype, self.item_bytes, self.global_shape
 
     @property
@@ -88,7 +88,7 @@ class BoxTable:
         return table
 
     def check(self) -> None:
-        """Check that the columns fit each other and that every box lies in its tensor.
+        """Check that the columns fit each other and that every box is inside its tensor.
 
         Raises:
             ValueError: They do not.

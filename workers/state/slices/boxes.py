@@ -31,7 +31,7 @@ class Box:
         return Box(tuple(offset), tuple(shape))
 
     def subtract(self, part: "Box") -> list["Box"]:
-        """Return disjoint boxes that cover this box without `part`, which lies in it."""
+        """Return disjoint boxes that cover this box without `part`, which is inside it."""
         rest: list[Box] = []
         offset, shape = list(self.offset), list(self.shape)
         for axis, (first, extent) in enumerate(zip(part.offset, part.shape, strict=True)):
@@ -94,7 +94,7 @@ class Region:
         last = sum((count - 1) * stride for count, stride in zip(self.counts, self.strides_bytes, strict=True))
         return self.offset + last + self.run_bytes
 
-    def moved(self, by_bytes: int) -> "Region":
+    def shifted(self, by_bytes: int) -> "Region":
         """Return this region at another position in the file."""
         return replace(self, offset=self.offset + by_bytes)
 

@@ -1,4 +1,4 @@
-"""What is held where of a saved state: in the memory of nodes, in mirrors, or in the files of a checkpoint."""
+"""Boxes of a saved state with their holders: memory of nodes, mirrors, or files of a checkpoint."""
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

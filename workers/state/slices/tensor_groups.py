@@ -1,4 +1,4 @@
-"""Groups of tensors that lie in the same boxes of the same tables, so that one plan serves all of them."""
+"""Groups of tensors in the same boxes of the same tables, so that one plan serves all of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -57,7 +57,7 @@ class RankPart:
 
 @dataclass
 class GroupPlan:
-    """The plan of all tensors that lie in the same boxes."""
+    """The plan of all tensors in the same boxes."""
 
     names: Sequence[str]
     copied: list[HeldPart] = field(default_factory=list[HeldPart])
@@ -137,7 +137,7 @@ class TransferPlan:
                 targets = starts.of(self._ranks[part.rank])
                 for source, target in zip(sources, targets, strict=True):
                     yield RankTransfer(
-                        part.source.moved(source), part.rank, part.target.moved(target), part.source_rank
+                        part.source.shifted(source), part.rank, part.target.shifted(target), part.source_rank
                     )
 
     def _held_parts(self, names: Sequence[str], parts: Sequence[HeldPart]) -> Iterator[HolderTransfer]:
@@ -148,8 +148,8 @@ class TransferPlan:
             for number, target in enumerate(needed.of(self._ranks[part.rank])):
                 turn = number % len(part.tables)
                 holder = self._held.holders[part.tables[turn]]
-                source = part.source.moved(sources[turn][number])
-                yield HolderTransfer(source, part.rank, part.target.moved(target), holder)
+                source = part.source.shifted(sources[turn][number])
+                yield HolderTransfer(source, part.rank, part.target.shifted(target), holder)
 
 
 class _Starts:

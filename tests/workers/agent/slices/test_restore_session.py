@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from regroup.workers.agent.slices.node_restore import Moved
+from regroup.workers.agent.slices.node_restore import RestoreTraffic
 from regroup.workers.agent.slices.restore_session import RestoreSession
 from regroup.workers.agent.slices.saved_state import StateLostError
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_PER_RANK, BufferPool
@@ -38,7 +38,7 @@ class Node:
         config = AgentConfig("j", "t", name, name, "127.0.0.1", "s", "file:///s", "file:///d")
         self.number, self.pool = number, BufferPool(BUFFERS_PER_RANK)
         self.mirroring = Mirroring(config, self.pool)
-        self.moved: list[Moved] = []
+        self.restores: list[RestoreTraffic] = []
 
     def write(self, rank: int) -> None:
         """Write the snapshot of a rank of the first generation."""
@@ -61,7 +61,7 @@ class Node:
             Restore("memory", STEP, 1, world_size=4), "m:f", RankConfig(),
         )  # fmt: skip
         joins = [replace(join, rank=rank) for rank in ranks]
-        return RestoreSession(joins, holders, self.pool, self.mirroring, self.moved.append)
+        return RestoreSession(joins, holders, self.pool, self.mirroring, self.restores.append)
 
     async def close(self) -> None:
         await self.mirroring.close()
@@ -106,16 +106,16 @@ async def test_a_resize_moves_exactly_the_minimum(nodes: list[Node]) -> None:
     holders = await holders_of(nodes)
     sessions = [node.restored(AFTER.ranks_on(node.number), 3, holders) for node in nodes]
     await asyncio.gather(*(session.wait() for session in sessions))
-    asked = [(node, sessions[node.number], rank) for node in nodes for rank in AFTER.ranks_on(node.number)]
-    contents = await asyncio.gather(*(fill(*each) for each in asked))
-    for (_, _, rank), content in zip(asked, contents, strict=True):
+    requested = [(node, sessions[node.number], rank) for node in nodes for rank in AFTER.ranks_on(node.number)]
+    contents = await asyncio.gather(*(fill(*each) for each in requested))
+    for (_, _, rank), content in zip(requested, contents, strict=True):
         for name, box, start in table_of(rank)[0].rows():
             assert content[start : start + box.size_bytes] == part_of(TENSORS[name], box.box).tobytes()
     saved = SavedMesh(TENSORS, BEFORE)
     for node in nodes:
-        (moved,) = node.moved
-        assert moved.fetched_bytes == moved.minimum_bytes == saved.minimum_bytes(AFTER, node.number)
-    assert [node.moved[0].fetched_bytes for node in nodes] == [3 * 4 * 5 * 8, 0], "rows 12 to 15, of three tensors"
+        (traffic,) = node.restores
+        assert traffic.fetched_bytes == traffic.minimum_bytes == saved.minimum_bytes(AFTER, node.number)
+    assert [node.restores[0].fetched_bytes for node in nodes] == [3 * 4 * 5 * 8, 0], "rows 12 to 15, of three tensors"
 
 
 async def test_ranks_learn_what_the_state_contains(nodes: list[Node]) -> None:
@@ -146,8 +146,8 @@ async def test_a_tensor_that_is_not_saved_is_an_error_for_all_ranks_of_the_node(
         await session.lend(BuffersRequest(rank, 2, SIZE))
     box = TensorBox("float64", 8, (2,), AFTER.box(0, (2,)))
     unknown = packed(BoxTable.of([("unknown", box, 0)]).to_json())
-    asked = [session.fill(StateRequest(rank, 2, 0, 4096), unknown) for rank in range(2)]
-    errors = await asyncio.gather(*asked, return_exceptions=True)
+    requested = [session.fill(StateRequest(rank, 2, 0, 4096), unknown) for rank in range(2)]
+    errors = await asyncio.gather(*requested, return_exceptions=True)
     assert all(isinstance(error, StateError) and "'unknown'" in str(error) for error in errors)
 
 

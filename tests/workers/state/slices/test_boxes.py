@@ -52,7 +52,7 @@ def test_the_region_of_a_part_has_exactly_its_bytes(pair: tuple[Box, Box], item_
     region = region_of(part, whole, item_bytes)
     assert list(runs(region)) == part_of(numbers, inner).flatten().tolist()
     assert (region.size_bytes, region.end) == (part.size * item_bytes, max(runs(region)) + 1)
-    assert list(runs(region.moved(64))) == [64 + at for at in runs(region)]
+    assert list(runs(region.shifted(64))) == [64 + at for at in runs(region)]
 
 
 def test_a_part_without_gaps_is_one_run() -> None:

@@ -1,4 +1,4 @@
-"""What is held where."""
+"""Boxes of a saved state with their holders."""
 
 from regroup.workers.state.slices.box_table import BoxTable, TensorBox
 from regroup.workers.state.slices.boxes import Box
@@ -25,8 +25,8 @@ def test_single_boxes_are_held_also_if_a_file_has_several_of_a_tensor() -> None:
 def test_boxes_of_another_type_or_shape_do_not_count() -> None:
     state = HeldState.of([held("a", 0, "x", 0), HeldBox("a", "int16", 2, (6,), (0,), (2,), "y", 0)])
     signature = state.groups.signatures["a"]
-    wanted = TensorBox("int16", 2, (6,), Box((0,), (2,)))
-    found, rest = state.index(signature, wanted.form).cover([wanted.box])
+    requested = TensorBox("int16", 2, (6,), Box((0,), (2,)))
+    found, rest = state.index(signature, requested.form).cover([requested.box])
     assert [[state.holders[owner] for owner in owners] for _, _, owners in found] == [["y"]] and rest == []
-    assert state.index_at(["x"], signature, wanted.form).cover([wanted.box]) == ([], [wanted.box])
-    assert state.index(signature, wanted.form) is state.index(signature, wanted.form)
+    assert state.index_at(["x"], signature, requested.form).cover([requested.box]) == ([], [requested.box])
+    assert state.index(signature, requested.form) is state.index(signature, requested.form)

@@ -61,8 +61,8 @@ def test_every_rank_gets_its_parts_and_each_node_only_the_bytes_that_it_lacks(
         assert plan.fetched_bytes == plan.minimum_bytes == saved.minimum_bytes(mesh, node)
         assert sum(each.source.size_bytes for each in fetches) == plan.fetched_bytes
         assert all(each.source.size_bytes <= CHUNK_BYTES and each.holder not in near for each in fetches)
-        moved = [*plan.copies(), *plan.passes()]
-        assert sum(each.source.size_bytes for each in moved) == plan.copied_bytes
+        transfers = [*plan.copies(), *plan.passes()]
+        assert sum(each.source.size_bytes for each in transfers) == plan.copied_bytes
         by_holder: dict[object, int] = {}
         for each in fetches:
             by_holder[each.holder] = by_holder.get(each.holder, 0) + each.source.size_bytes
@@ -73,7 +73,7 @@ def test_holders_of_the_same_bytes_share_the_load() -> None:
     tensors = {str(number): np.arange(600, dtype="float64") for number in range(6)}
     saved = SavedMesh(tensors, Mesh(((None, 4),), 1))
     loads: list[dict[object, int]] = []
-    for node in (4, 5):  # they hold nothing
+    for node in (4, 5):  # nodes that hold nothing
         needed, _ = table_of(tensors, Mesh(((None, 1),), 1), 0, gap=0)
         plan = plan_transfers(saved.held, {0: needed}, node_number=node, chunk_bytes=400)
         loads.append(dict(plan.bytes_by_holder))
