@@ -24,7 +24,7 @@ class RestoreTraffic:
 
 
 class NodeRestore:
-    """Plans once all ranks of the node have asked: what several of them need is fetched once."""
+    """Plans when all ranks of the node have sent their requests, so shared bytes are fetched once."""
 
     def __init__(
         self,
