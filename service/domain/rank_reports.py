@@ -1,4 +1,4 @@
-"""Activity of the ranks of a job, as plain data: an entry per rank of a small job, compressed columns for a large one."""
+"""Activity of the ranks of a job, as plain data: one entry per rank of a small job, or compressed columns."""
 
 import base64
 import json

@@ -4,7 +4,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from regroup.service.operations.capacity.queue import QueuedJob, devices_of, estimated_start_s, list_queue
+from regroup.service.operations.capacity.queue import QueuedJob, QueueList, devices_of, estimated_start_s
 from regroup.service.store.rows.records import PLACEABLE, START_ESTIMATED, Condition
 from regroup.service.store.schema.tables import jobs
 
@@ -17,7 +17,7 @@ async def test_jobs_have_their_reason_and_their_start(live: Any) -> None:
         Condition(START_ESTIMATED, True, "promised", "2030-01-02T03:04Z"),
     )
     await live.store.set_conditions(live.lease, low, conditions, now=live.services.clock())
-    first, second = await list_queue(live.store, live.services.positions)
+    first, second = await QueueList(live.store, live.services.positions, live.services.clock).jobs()
     assert (first.id, first.position, first.ranks, first.priority) == (high, 0, 4, "high")
     assert (first.reason, first.estimated_start_s) == ("", None)
     assert (second.id, second.reason, second.message) == (low, "resources", "no node is free")
@@ -29,7 +29,7 @@ async def test_a_job_whose_spec_cannot_be_read_is_last(live: Any) -> None:
     damaged, sound = [(await live.submit(name=name))["id"] for name in ("damaged", "sound")]
     async with live.store._database.write() as connection:
         await connection.execute(sa.update(jobs).where(jobs.c.id == damaged).values(spec={"name": 7}))
-    found = await list_queue(live.store, live.services.positions)
+    found = await QueueList(live.store, live.services.positions, live.services.clock).jobs()
     assert [each.id for each in found] == [sound, damaged]
     assert (found[1].ranks, found[1].priority, found[1].position) == (None, "normal", None)
     assert devices_of(found) == 1
