@@ -8,13 +8,13 @@ import { findPage } from "./pages";
 import { SignInPage } from "./pages/sign-in";
 import { Shell } from "./shell";
 import { connectChanges } from "./state/changes";
-import { identityProblem, isSignedOut, loadIdentity, me } from "./state/identity";
+import { firstChange, identityProblem, isSignedOut, loadIdentity, me } from "./state/identity";
 import { path } from "./state/router";
 
 export function App() {
   useEffect(() => void loadIdentity(), []);
   const isKnown = me.value !== undefined;
-  useEffect(() => (isKnown ? connectChanges() : undefined), [isKnown]);
+  useEffect(() => (isKnown ? connectChanges(firstChange.value) : undefined), [isKnown]);
   if (isSignedOut.value) return <SignInPage />;
   if (identityProblem.value !== undefined && !isKnown) {
     return (

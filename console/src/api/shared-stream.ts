@@ -15,7 +15,7 @@ type Message =
   | { kind: "state"; last: string; isConnected: boolean }
   | { kind: "hello" };
 
-/** Follow a stream as long as the page exists. Return a function that ends it. `after` of the options is not used. */
+/** Follow a stream as long as the page exists. Return a function that ends it. */
 export function followShared(path: string, options: StreamOptions): () => void {
   const abort = new AbortController();
   void run(path, options, abort.signal);
@@ -24,7 +24,7 @@ export function followShared(path: string, options: StreamOptions): () => void {
 
 async function run(path: string, options: StreamOptions, ends: AbortSignal): Promise<void> {
   const channel = new BroadcastChannel(`regroup ${path}`);
-  const place = { last: "" };
+  const place = { last: options.after ?? "" };
   const leader = { isLeading: false, isConnected: false };
   const tell = (message: Message) => channel.postMessage(message);
   const tellState = () => tell({ kind: "state", last: place.last, isConnected: leader.isConnected });

@@ -51,7 +51,7 @@ async function receive(notices: readonly Change[]): Promise<{ ofAll: number[]; o
   const box = document.createElement("div");
   render(<Pages />, box);
   await vi.waitFor(() => expect(isShown).toBe(true), { timeout: 20_000 });
-  const disconnect = connectChanges();
+  const disconnect = connectChanges(0);
   try {
     await vi.waitFor(() => expect(received.ofAll).toContain(notices.at(-1)?.number), { timeout: 20_000 });
     return received;

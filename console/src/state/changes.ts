@@ -20,9 +20,10 @@ let collected: Change[] = [];
 let timer: ReturnType<typeof setTimeout> | undefined;
 let delivered_ms = Number.NEGATIVE_INFINITY;
 
-/** Connect. Call once after the sign-in. */
-export function connectChanges(): () => void {
+/** Follow the changes after the one with the number `after`. Call once after the sign-in. */
+export function connectChanges(after: number): () => void {
   const stop = followShared("/v1/changes?follow=true", {
+    after: String(after),
     onEvent: (event) => {
       const change = JSON.parse(event.data) as Change;
       if (isStart(change)) return;

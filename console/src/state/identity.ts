@@ -15,10 +15,15 @@ export const identityProblem = signal<Problem | undefined>(undefined);
 /** True if nobody is signed in. */
 export const isSignedOut = computed(() => identityProblem.value?.status === 401);
 
+/** Number of the newest change before any page loaded its data. Later ones come from the stream of changes. */
+export const firstChange = signal(0);
+
 /** Ask the server who is signed in. */
 export async function loadIdentity(): Promise<void> {
   try {
-    me.value = await get("/v1/me");
+    const [identity, changes] = await Promise.all([get("/v1/me"), get("/v1/changes")]);
+    firstChange.value = changes.next_after;
+    me.value = identity;
     identityProblem.value = undefined;
   } catch (error) {
     identityProblem.value = toProblem(error);
