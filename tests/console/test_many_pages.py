@@ -130,3 +130,19 @@ async def test_a_change_of_a_row_out_of_view_is_read_when_it_comes_into_view(con
     await console.page.keyboard.press("End")
     await expect(row(console.page, "oldest")).to_contain_text("RUNNING")
     assert any(oldest in path for path in paths)
+
+
+async def test_pages_that_follow_a_job_leave_connections_for_requests(
+    console: Console, live: Any, job_events: Any
+) -> None:
+    job = (await live.submit(name="trains"))["id"]
+    await live.run(job)
+    await live.report(job, job_events.step(1, 2, loss=1.5))
+    pages = [await console.context.new_page() for _ in range(PAGES)]
+    for page in pages:
+        await page.goto(f"{console.url}/console/jobs/{job}/curves")
+        await page.locator("h1").first.wait_for()
+    for page in (pages[0], pages[-1]):
+        await page.locator("main nav").get_by_role("link", name="Spec").first.click()
+        await expect(page).to_have_url(f"{console.url}/console/jobs/{job}/spec")
+        await expect(page.locator("main")).to_contain_text("trains")
