@@ -6,8 +6,7 @@ CONSOLE := console/dist/index.html
 CONSOLE_SOURCES := $(shell find console -type f -not -path '*/node_modules/*' -not -path 'console/dist/*' -not -name schema.ts)
 READY := $(STAMP) $(CONSOLE)
 
-.PHONY: help setup demo screenshots test test-more test-all test-alone test-waiting fuzz contract mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-api bench-resize bench-console bench-prediction bench-control gpu gpu-bundle clean
-.PHONY: help setup demo screenshots test test-more test-all test-alone test-waiting fuzz contract mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-api bench-resize bench-console bench-prediction bench-state gpu gpu-bundle clean
+.PHONY: help setup demo screenshots test test-more test-all test-alone test-waiting fuzz contract mutation check format docs docs-site dist dist-check test-pythons test-versions bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-api bench-resize bench-console bench-prediction bench-control bench-state gpu gpu-bundle clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
