@@ -324,6 +324,8 @@ class Lifecycle:
         if await self._recovery.is_job_ending(monitor):
             self.failure_hold.record_stacks(monitor.places)
         incident, decision, lost = await self._recovery.end_generation(monitor)
+        if why := monitor.checkpoint_damage:
+            await self._checkpoints.exclude(monitor.generation.source.uri, monitor.generation.number, why)
         await self._apply_decision(incident, decision)
         if lost:
             self._mirrors.record_loss()

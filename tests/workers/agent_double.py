@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from state_double import StateDouble
+from state_double import StateDouble, saved_state
 from torch import distributed as dist
 
+from regroup.workers.agent.checkpoints.stored_state import open_checkpoint
 from regroup.workers.contract import messages as contract
 from regroup.workers.contract.codec import build, plain
 from regroup.workers.contract.error_classes import classify
@@ -64,7 +65,7 @@ def serve(sock: socket.socket) -> None:
 def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dict[str, Any]:
     """Run one generation until all ranks have ended."""
     held = memory.setdefault(request["memory"], {})
-    state = retained_state(request, held) if is_resharded(request) else None
+    state = retained_state(request, held) if is_resharded(request) else stored_state(request)
     selector = selectors.DefaultSelector()
     pids: dict[int, int] = {}
     socks: list[socket.socket] = []
@@ -164,7 +165,15 @@ def retained_state(request: dict[str, Any], held: dict[int, list[int]]) -> State
     shards = {rank: held[place][number] for rank, (place, number) in places.items() if number is not None}
     if len(shards) < world_size:
         raise LookupError(f"only the ranks {sorted(shards)} of {world_size} have the set {request['restore']}")
-    return StateDouble(shards, request["world_size"])
+    return StateDouble(saved_state(shards), request["world_size"])
+
+
+def stored_state(request: dict[str, Any]) -> StateDouble | None:
+    """Return the checkpoint from which the ranks restore, if they do."""
+    if request["restore"]["source"] != "checkpoint":
+        return None
+    world_size = request["world_size"]
+    return StateDouble(open_checkpoint(request["checkpoint_dir"], range(world_size), world_size), world_size)
 
 
 def answer_state(
@@ -262,7 +271,6 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
             entry=request["entry"],
             config=build(RankConfig, request["config"]),
             dataset=request["dataset"],
-            checkpoint_dir=request.get("checkpoint_dir", ""),
             faults_fired=tuple(request.get("faults_fired", ())),
         )
         context = Context(join, channel, device, NoProgress())

@@ -3,12 +3,13 @@
 import base64
 import json
 import os
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from regroup.workers.agent.checkpoints.node_write import NodeWrite
-from regroup.workers.contract.checkpoint_manifest import PIECES, Pieces, merge, unpack_pieces
+from regroup.workers.contract.checkpoint_manifest import MANIFEST, PIECES, Pieces, merge, unpack_pieces
 from regroup.workers.contract.planned_shards import unpack_plan
 from regroup.workers.state.checkpoint import write_metadata
 from regroup.workers.state.checkpoint_plan import plan_shards
@@ -39,10 +40,10 @@ def save_shards(args: dict[str, Any], fds: Sequence[int]) -> dict[str, Any]:
 
 
 def finish(args: dict[str, Any], fds: Sequence[int]) -> dict[str, Any]:
-    """Write the metadata and the list of pieces of a checkpoint to `directory`.
+    """Write the metadata, the list of pieces and the manifest of a checkpoint to `directory`.
 
     Args:
-        args: `directory`.
+        args: `directory`; `step` may be absent.
         fds: file with the JSON list of the results of `save_shards`.
     """
     parts = json.loads(fsspec_storage.read_all(fds[0], 1 << 30))
@@ -51,5 +52,17 @@ def finish(args: dict[str, Any], fds: Sequence[int]) -> dict[str, Any]:
     fsspec_storage.write_all(fd, packed)
     done = write_metadata(args, [fd])
     os.close(fd)
-    Path(args["directory"], PIECES).write_bytes(packed)
+    directory = Path(args["directory"])
+    (directory / PIECES).write_bytes(packed)
+    older = [directory / name for name in unpack_pieces(packed).files if name.startswith("../")]
+    files = [
+        {
+            "name": os.path.relpath(path, directory),
+            "size_bytes": path.stat().st_size,
+            "crc32": zlib.crc32(path.read_bytes()),
+        }
+        for path in (*sorted(directory.iterdir()), *older)
+    ]
+    manifest = {"job_id": "test", "step": args.get("step", 0), "files": files}
+    (directory / MANIFEST).write_text(json.dumps(manifest))
     return done

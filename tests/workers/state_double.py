@@ -1,18 +1,19 @@
 """The part of an agent that gives ranks their parts of a saved state, for the double of an agent."""
 
+import asyncio
 import mmap
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
+from regroup.workers.agent.slices.restore_transfers import fill_buffers
 from regroup.workers.agent.slices.saved_state import SavedState
-from regroup.workers.agent.transfer.region_copy import copy_all
 from regroup.workers.agent.transfer.shard_index import ShardDescription, describe
 from regroup.workers.agent.transfer.shard_store import ShardKey
 from regroup.workers.contract.state_messages import StateRequest
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.slices.box_table import BoxTable, packed, unpacked
 from regroup.workers.state.slices.held_state import HeldState, Holder
-from regroup.workers.state.slices.planner import plan_transfers
 
 
 class NothingElsewhere:
@@ -20,6 +21,9 @@ class NothingElsewhere:
 
     async def read(self, holder: Holder, reads: Sequence[object]) -> None:
         raise AssertionError(f"{holder} is on this node")
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 def saved_state(shards: Mapping[int, int]) -> SavedState:
@@ -32,22 +36,20 @@ def saved_state(shards: Mapping[int, int]) -> SavedState:
 
 
 def fill(state: SavedState, needed: Mapping[int, BoxTable], buffers: Mapping[int, memoryview]) -> None:
-    """Copy what ranks need to their buffers."""
-    plan = plan_transfers(state.held, needed, near=state.near)
-    assert not plan.fetched_bytes, "everything is here"
-    copies = ((state.near[each.holder], each.source, buffers[each.rank], each.target) for each in plan.copies())
-    copy_all(copies)
+    """Bring ranks what they need to their buffers. Tests may call it while a loop runs."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(fill_buffers(state, needed, buffers, 0))).result()
 
 
 class StateDouble:
-    """Parts of a set of snapshots for the new ranks of a node."""
+    """Parts of a saved state for the new ranks of a node."""
 
-    def __init__(self, shards: Mapping[int, int], world_size: int) -> None:
+    def __init__(self, state: SavedState, world_size: int) -> None:
         """Args:
-        shards: rank that wrote the set → descriptor of its shard.
+        state: set of snapshots, or a checkpoint.
         world_size: number of new ranks.
         """
-        self._state, self._world_size = saved_state(shards), world_size
+        self._state, self._world_size = state, world_size
         self._needed: dict[int, BoxTable] = {}
         self._buffers: dict[int, memoryview] = {}
 
@@ -65,6 +67,7 @@ class StateDouble:
         if len(self._needed) < self._world_size:
             return False
         fill(self._state, self._needed, self._buffers)
+        self._state.reader.close()
         return True
 
 

@@ -8,12 +8,13 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from regroup.workers.agent import job_identity
 from regroup.workers.agent.checkpoints.saver import SAVER_FAULTS, CheckpointSaver
+from regroup.workers.agent.checkpoints.stored_state import open_checkpoint
 from regroup.workers.agent.diagnostics.evidence import Evidence, crash_output
 from regroup.workers.agent.exec_sessions import ExecSessions
 from regroup.workers.agent.job_zygote import JobZygote
@@ -181,6 +182,8 @@ class JobHost:
 
         Raises:
             TransferError, StateLostError: the state of a rank could not be found or fetched.
+            StorageError: the checkpoint to restore is not complete, or damaged.
+            StorageUnavailable: storage did not answer. The checkpoint may be intact.
             StartError: a rank could not be started.
         """
         generation = joins[0].generation
@@ -188,10 +191,9 @@ class JobHost:
         self.learn_secrets()  # a mounted Secret may have changed
         zygote = self._zygote.acquire()
         await zygote.ready()
-        restore = self._restore = RestoreSession(joins, holders, self.buffers, self.mirroring, self._note_restored)
-        if joins[0].restore.source == "checkpoint":
-            directory = await asyncio.to_thread(self.checkpoints.fetch, joins[0].restore.uri)
-            joins = [replace(join, checkpoint_dir=str(directory)) for join in joins]
+        restore = self._restore = RestoreSession(
+            joins, holders, self.buffers, self.mirroring, self._note_restored, open_checkpoint
+        )
         group = self._group = RankGroup(
             generation,
             zygote,

@@ -73,6 +73,10 @@ class DataError(InputError):
     """Data that the spec names is missing, unreadable, empty or too short. The message names it."""
 
 
+class CheckpointDamagedError(Exception):
+    """The checkpoint to restore is not complete, or damaged. The supervisor does not use it again."""
+
+
 def is_from_collective(error: BaseException) -> bool:
     """Return whether torch.distributed raised an error."""
     text = str(error).lower()
@@ -113,6 +117,8 @@ def classify(error: Exception) -> ErrorClass:
         return ErrorClass.LOSS_SPIKE
     if isinstance(error, ReplicasDifferError):
         return ErrorClass.CORRUPTION
+    if isinstance(error, CheckpointDamagedError):
+        return ErrorClass.IO
     text = str(error).lower()
     if is_from_collective(error) and any(part in text for part in _COLLATERAL_TEXTS):
         return ErrorClass.COLLATERAL

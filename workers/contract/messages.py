@@ -87,8 +87,6 @@ class Join:
     """The configuration of the job's ranks, the same for all of them."""
     dataset: dict[str, Any] = field(default_factory=dict[str, Any])
     """Paths on this node of the prepared data, with their fingerprints."""
-    checkpoint_dir: str = ""
-    """For a restore from checkpoint: the verified local copy."""
     faults_fired: tuple[int, ...] = ()
     """Indexes of faults that were injected already."""
     node_name: str = ""

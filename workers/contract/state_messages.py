@@ -51,3 +51,5 @@ class StateReply:
     error: str = ""
     is_lost: bool = False
     """The state was there and can no longer be read: another attempt may find another source."""
+    is_damaged: bool = False
+    """The state is a checkpoint that is not complete, or damaged: another attempt must use another one."""

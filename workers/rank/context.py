@@ -28,7 +28,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
@@ -51,7 +50,6 @@ from regroup.workers.rank.snapshot_schedule import SnapshotSchedule
 from regroup.workers.rank.state_requests import StateRequests
 from regroup.workers.rank.step_consensus import AgentRequests, StepConsensus, StepRequests
 from regroup.workers.rank.step_loop import StepLoop
-from regroup.workers.state.checkpoint import CheckpointSource
 from regroup.workers.state.rank_source import RankSource
 from regroup.workers.state.rng_state import seed_of, seed_random
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
@@ -236,11 +234,9 @@ class Context:
         seed_random(seed_of(self.config.seed, source.step, self.data_place.index), self.device)
         if source.source == "memory" and reply.source_index >= 0:
             state.restore(self._own_view(ShardSource(own[reply.source_index])))
-        elif source.source == "memory":  # other ranks wrote it, or the same ranks with another layout
+        elif source.source in ("memory", "checkpoint"):  # not in a buffer of this rank: in storage, or of other ranks
             requests = StateRequests(self._channel, self.rank, self.generation, own[0])
             state.restore(self._own_view(SliceSource(requests.catalog(), requests.receive)))
-        elif source.source == "checkpoint":
-            state.restore(self._own_view(CheckpointSource(Path(self._join.checkpoint_dir))))
         self.step = source.step
         if self._is_last(self.step):
             # The ranks died between the last step and its checkpoint: save the checkpoint again.

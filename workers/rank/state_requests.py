@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from regroup.workers.contract.error_classes import CheckpointDamagedError
 from regroup.workers.contract.state_messages import StateCatalogRequest, StateReply, StateRequest
 from regroup.workers.rank.ports import ChannelPort
 from regroup.workers.state.shard_buffer import ShardBuffer
@@ -37,6 +38,7 @@ class StateRequests:
 
         Raises:
             StateLostError: the state can no longer be read.
+            CheckpointDamagedError: the state is a checkpoint that is not complete, or damaged.
         """
         reply, fds = self._channel.request(StateCatalogRequest(self._rank, self._generation))
         _check(reply)
@@ -51,6 +53,7 @@ class StateRequests:
         Raises:
             StateError: the state does not have them.
             StateLostError: the state can no longer be read.
+            CheckpointDamagedError: a part of the checkpoint is damaged.
         """
         request = StateRequest(self._rank, self._generation, _BUFFER, size_bytes)
         fd = os.memfd_create("regroup-state-request", os.MFD_CLOEXEC)  # the boxes of many tensors do not fit a packet
@@ -66,5 +69,7 @@ class StateRequests:
 
 def _check(reply: object) -> None:
     assert isinstance(reply, StateReply), f"the reply to a request for state is StateReply, not {reply!r}"
+    if reply.is_damaged:
+        raise CheckpointDamagedError(reply.error)
     if reply.error:
         raise (StateLostError if reply.is_lost else StateError)(reply.error)

@@ -2,8 +2,8 @@
 
 `plan_shards` (checkpoint_plan.py) runs on every node over the buffers of its ranks, and the agents write the files.
 `write_metadata` runs once with the pieces of all nodes. Then `torch.distributed.checkpoint.load` can load the directory
-on any layout, and `CheckpointSource` does so for a rank. Each rank also has `facts-<rank>.json`: position in the data,
-optimizer settings, random state.
+on any layout, and `CheckpointSource` does so for an export. Ranks restore without it. Each rank also has
+`facts-<rank>.json`: position in the data, optimizer settings, random state.
 """
 
 import json

@@ -97,7 +97,9 @@ class Checkpoints:
         return [SavedCheckpoint(item["uri"], item["generation"], item["step"]) for item in self._manifests.values()]
 
     async def exclude(self, uri: str, generation: int, why: str) -> None:
-        """Exclude a checkpoint that could not be loaded for `generation`, and record a note."""
+        """Exclude a checkpoint that could not be loaded for `generation`, and record a note. Do it once."""
+        if uri in self._excluded:
+            return
         self._excluded[uri] = why
         note = NoteRecorded("checkpoint_unusable", {"uri": uri, "message": why})
         await self._journal.record(f"checkpoint_unusable:{generation}", note, generation)

@@ -17,9 +17,10 @@ from regroup.service.policy.recovery.classify import (
     classify_failure,
     is_explained,
 )
-from regroup.service.policy.recovery.restore_source import find_differing
+from regroup.service.policy.recovery.restore_source import RestoreKind, find_differing
 from regroup.service.supervisor.job_state.generations import Generation, PinnedSet
 from regroup.workers.contract.agent_records import AgentStatus
+from regroup.workers.contract.error_classes import CheckpointDamagedError
 from regroup.workers.contract.messages import (
     Done,
     Exited,
@@ -164,6 +165,12 @@ class GenerationMonitor:
         """True if the generation cannot commit another step. After SIGTERM, its ranks first get the time to end."""
         is_lost = bool(self.losses) and self.killed_at_s is None
         return bool(self.failures or self.exits or is_lost or self.detected_cause)
+
+    @property
+    def checkpoint_damage(self) -> str:
+        """Damage of the checkpoint that the ranks restored from; empty if no rank found any."""
+        found = [failure.message for failure in self.failures if failure.kind == CheckpointDamagedError.__name__]
+        return found[0] if found and self.generation.source.kind is RestoreKind.CHECKPOINT else ""
 
     @property
     def is_explained(self) -> bool:

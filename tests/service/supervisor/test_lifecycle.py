@@ -91,6 +91,29 @@ async def test_a_damaged_checkpoint_is_reported_and_an_older_one_is_used() -> No
     assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
 
 
+async def test_damage_that_a_rank_finds_excludes_the_checkpoint_as_well() -> None:
+    error = RankError(ErrorClass.IO, "CheckpointDamagedError", "/s/step-4.gen-1 is damaged", "", 4, "restore", 3.0)
+    nodes = FakeNodes({(1, 5): Failed(0, 1, error)})
+    nodes.manifests = [{"uri": f"/s/step-{step}.gen-1", "generation": 1, "step": step} for step in (2, 4)]
+    _, journal = await run(nodes)
+    events = await journal.since("", 0, 0)
+    assert [event.data["start_step"] for event in events if event.type == "generation"] == [4, 2]
+    incident = [event.data for event in events if event.type == "incident"][-1]
+    assert (incident["reason"], incident["recovery_action"]) == ("io_error", "disk")
+    (note,) = [event.data for event in events if event.data.get("kind") == "checkpoint_unusable"]
+    assert "step-4.gen-1 is damaged" in note["message"]
+    assert (await outcomes(journal))[-1] == ("state", "SUCCEEDED")
+
+
+async def test_a_job_whose_checkpoint_to_resume_is_damaged_inside_fails() -> None:
+    uri = "/other/step-2.gen-3"
+    error = RankError(ErrorClass.IO, "CheckpointDamagedError", f"{uri} is damaged", "", 2, "restore", 3.0)
+    _, journal = await run(FakeNodes({(1, 3): Failed(0, 1, error)}), resume={"uri": uri, "step": 2})
+    last = (await journal.since("", 0, 0))[-1]
+    assert (last.data["state"], last.data["reason"]) == ("FAILED", "invalid_input")
+    assert f"{uri} is damaged" in last.data["message"]
+
+
 async def test_a_restore_is_retried_while_storage_is_unavailable() -> None:
     nodes = FakeNodes({})
     nodes.manifests = [{"uri": f"/s/step-{step}.gen-1", "generation": 1, "step": step} for step in (2, 4)]

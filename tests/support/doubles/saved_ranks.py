@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from regroup.service.policy.recovery.restore_source import find_differing
+from regroup.workers.agent.checkpoints.stored_state import open_checkpoint
+from regroup.workers.agent.slices.saved_state import SavedState
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
 from regroup.workers.agent.snapshots.mirroring import Mirroring
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import ShardHolder
 from regroup.workers.contract.messages import Restore
 from regroup.workers.parallel.mesh import Alike
-from regroup.workers.state.checkpoint import CheckpointSource
 from regroup.workers.state.rank_source import RankSource
 from regroup.workers.state.replica_check import ReplicaComparison
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
@@ -79,10 +80,10 @@ class SavedRanks:
 
     def memory(self, rank: int | None = None) -> Source:
         """Return the snapshots of all ranks as a source for other ranks, or only that of one rank."""
-        return Parts(self._fds) if rank is None else ShardSource(self.buffers[rank])
+        return self._parts(self._fds) if rank is None else ShardSource(self.buffers[rank])
 
-    def checkpoint(self, folder: Path) -> CheckpointSource:
-        """Write a checkpoint of the snapshots."""
+    def checkpoint(self, folder: Path) -> Source:
+        """Write a checkpoint of the snapshots, and return it as a source for any ranks."""
         shards = [{"rank": rank} for rank in range(self.count)]
         args = {"directory": str(folder), "shards": shards, "differing": list(self.differing())}
         done = save_shards(args, self._fds)
@@ -90,7 +91,9 @@ class SavedRanks:
         os.write(parts, json.dumps([done]).encode())
         finish({"directory": str(folder)}, [parts])
         os.close(parts)
-        return CheckpointSource(folder)
+        state = open_checkpoint(str(folder), range(self.count), self.count)
+        self._closed_last.append(state.reader.close)
+        return Parts(state, self.count)
 
     async def mirrored(self, rank: int | None = None) -> Source:
         """Mirror the snapshots to another node, lose the first node, and fetch them from its replacement.
@@ -113,7 +116,10 @@ class SavedRanks:
             assert found is not None and ShardBuffer(os.dup(found[0])).verify(), f"rank {each} is restored"
             fetched.append(found[0])
         self._closed_last.append(replacement.pool.close)
-        return Parts(fetched) if rank is None else ShardSource(ShardBuffer(os.dup(fetched[0])))
+        return self._parts(fetched) if rank is None else ShardSource(ShardBuffer(os.dup(fetched[0])))
+
+    def _parts(self, shards: Sequence[int]) -> "Parts":
+        return Parts(saved_state(dict(enumerate(shards))), len(shards))
 
     def close(self) -> None:
         """Release the memory of the snapshots and of their copies."""
@@ -124,11 +130,11 @@ class SavedRanks:
 
 
 class Parts:
-    """Shards of which ranks with any layout get their parts."""
+    """A saved state of which ranks with any layout get their parts."""
 
-    def __init__(self, shards: Sequence[int]) -> None:
-        self._state = saved_state(dict(enumerate(shards)))
-        self._slices = SliceSource(json.loads(json.dumps(self._state.catalog(0, len(shards)))), self._receive)
+    def __init__(self, state: SavedState, world_size: int) -> None:
+        self._state = state
+        self._slices = SliceSource(json.loads(json.dumps(state.catalog(0, world_size))), self._receive)
 
     def tensors(self) -> Mapping[str, tuple[torch.dtype, tuple[int, ...]]]:
         return self._slices.tensors()

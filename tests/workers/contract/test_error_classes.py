@@ -5,7 +5,7 @@ import errno
 import pytest
 import torch
 
-from regroup.workers.contract.error_classes import classify
+from regroup.workers.contract.error_classes import CheckpointDamagedError, classify
 from regroup.workers.contract.rank_error import ErrorClass
 
 
@@ -23,6 +23,7 @@ from regroup.workers.contract.rank_error import ErrorClass
         (OSError(errno.ENOSPC, "No space left on device"), ErrorClass.IO),
         (RuntimeError("[gloo] Connection closed by peer [10.0.0.4]:7"), ErrorClass.COLLATERAL),
         (ValueError("bad shape"), ErrorClass.USER),
+        (CheckpointDamagedError("the file system is read-only"), ErrorClass.IO),
     ],
 )
 def test_hardware_counts_as_collateral_and_device_errors_have_their_own_class(

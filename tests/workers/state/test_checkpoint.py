@@ -1,9 +1,6 @@
 """A checkpoint written from memory without a process group loads with plain DCP, on any layout."""
 
-import json
-import os
 import shutil
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +9,6 @@ import torch
 from safetensors.torch import load_file
 from torch.distributed import checkpoint as dcp
 
-from regroup.workers.contract.checkpoint_manifest import PIECES, unpack_pieces
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.state.export import export, main
 from regroup.workers.storage.fsspec_storage import StorageError
@@ -36,19 +32,8 @@ def save(agent: Any, memory: str, world_size: int, step: int, directory: Path, b
         )
         for ranks in nodes
     ]
-    agent.task(FINISH, {"directory": str(directory)}, parts=parts)
+    agent.task(FINISH, {"directory": str(directory), "step": step}, parts=parts)
     assert len({part["samples_digest"] for part in parts}) == 1
-    pieces = unpack_pieces((directory / PIECES).read_bytes())
-    older = [directory / name for name in pieces.files if name.startswith("../")]
-    files = [
-        {
-            "name": os.path.relpath(path, directory),
-            "size_bytes": path.stat().st_size,
-            "crc32": zlib.crc32(path.read_bytes()),
-        }
-        for path in (*sorted(directory.iterdir()), *older)
-    ]
-    (directory / "manifest.json").write_text(json.dumps({"job_id": "test", "step": step, "files": files}))
     return directory
 
 

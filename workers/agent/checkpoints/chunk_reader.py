@@ -12,7 +12,8 @@ from regroup.workers.agent.slices.saved_state import SliceRead, StateLostError
 from regroup.workers.agent.transfer.region_copy import copy as copy_region
 from regroup.workers.contract.checkpoint_manifest import CHUNK_BYTES, FileChunks
 from regroup.workers.state.slices.held_state import Holder
-from regroup.workers.storage.fsspec_storage import StorageError
+from regroup.workers.storage import fsspec_storage
+from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
 from regroup.workers.storage.parallel_write import STREAMS
 from regroup.workers.storage.ranged_read import RangeReader
 
@@ -59,9 +60,8 @@ class ChunkReader:
             *(loop.run_in_executor(self._pool, self._read_staged, name, each) for each in staged),
         ]
         for result in await asyncio.gather(*running, return_exceptions=True):  # until no thread uses the memory
-            if isinstance(result, OSError):
-                message = f"{self._uri}/{name} cannot be read: {type(result).__name__}: {result}"
-                raise StateLostError(message) from result
+            if isinstance(result, Exception):
+                await asyncio.to_thread(self._refuse, result)
             if result is not None:
                 raise result
 
@@ -69,6 +69,14 @@ class ChunkReader:
         """End the threads and close the files."""
         self._pool.shutdown(cancel_futures=True)
         self._storage.close()
+
+    def _refuse(self, error: Exception) -> None:
+        """Raise an error of a read, as storage that lacks content or as storage that does not answer."""
+        try:
+            with fsspec_storage.answering(self._uri):
+                raise error
+        except StorageUnavailable as unavailable:
+            raise StateLostError(str(unavailable)) from error
 
     def _read_chunk(self, name: str, number: int, runs: Sequence[_Run]) -> None:
         first, size = number * CHUNK_BYTES, self._size_of(name, number)

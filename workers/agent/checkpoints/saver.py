@@ -26,7 +26,6 @@ from regroup.workers.contract.checkpoint_manifest import (
     PIECES,
     Pieces,
     merge,
-    older_place,
     unpack_pieces,
 )
 from regroup.workers.contract.planned_shards import MAX_PLAN_BYTES, PlanError, PlannedShards, unpack_plan
@@ -52,7 +51,7 @@ _MAX_SAVERS = 3
 
 
 class CheckpointSaver:
-    """Saves, finds and fetches checkpoints, and archives logs."""
+    """Saves and finds checkpoints, and archives logs."""
 
     def __init__(
         self,
@@ -101,30 +100,6 @@ class CheckpointSaver:
         """Write the metadata of torch DCP, then the manifest. A checkpoint exists once its manifest does."""
         with self._writing_to(uri):
             return await self._finish(zygote, uri, parts, manifest)
-
-    def fetch(self, uri: str) -> Path:
-        """Fetch a checkpoint and return the folder of the verified local copy.
-
-        Raises:
-            StorageError: the manifest or a file is missing or damaged.
-            StorageUnavailable: storage did not answer. The checkpoint may be intact.
-        """
-        with fsspec_storage.answering(uri):
-            return self._fetch(uri)
-
-    def _fetch(self, uri: str) -> Path:
-        manifest = read_manifest(uri)
-        target = self._scratch / "restore" / uri.rstrip("/").rpartition("/")[2]
-        if self._user is not None:
-            target.parent.mkdir(mode=0o711, exist_ok=True)
-            target.parent.chmod(0o711)
-        # The job may have replaced a file of an earlier copy by a link.
-        for folder in {target.name, *(place[0] for file in manifest["files"] if (place := older_place(file["name"])))}:
-            fsspec_storage.remove_local(target.parent / folder)
-        fsspec_storage.download(uri, target, manifest["files"])
-        for folder in target.parent.iterdir():
-            job_files.assign_tree(folder, self._user)
-        return target
 
     def scan(self) -> CheckpointScan:
         """Find this job's checkpoints. Unreadable manifests are skipped.

@@ -11,12 +11,15 @@ from regroup.workers.agent.slices.saved_state import SavedState
 from regroup.workers.contract.checkpoint_manifest import Piece, facts_name
 from regroup.workers.state.slices.held_state import HeldBox, HeldState
 from regroup.workers.storage import fsspec_storage
+from regroup.workers.storage.fsspec_storage import StorageError
 
 
 def open_checkpoint(
     uri: str, ranks: Sequence[int], world_size: int, count: Callable[[int], None] = lambda _: None
 ) -> SavedState:
     """Return the state of a checkpoint. Only the list of its pieces and small facts are read. Blocking.
+
+    The files of tensors must exist with their size. Their content is verified when it is read.
 
     Args:
         uri: Folder of the checkpoint.
@@ -34,6 +37,10 @@ def open_checkpoint(
         first = _facts(uri, manifest, 0)
         needed = {0, *ranks} if first["world_size"] == world_size else {0}
         facts = {rank: _facts(uri, manifest, rank) if rank else first for rank in sorted(needed)}
+        files = [{"name": name, "size_bytes": file.size_bytes} for name, file in pieces.files.items()]
+        if missing := fsspec_storage.missing_files(uri, files):
+            place = fsspec_storage.join(uri, missing[0])
+            raise StorageError(f"{place} is named in the manifest but missing, or it is damaged: its size is wrong")
     held = HeldState.of(_held(piece) for piece in pieces.pieces)
     reader = ChunkReader(uri, pieces.files, count)
     return SavedState(held, first["world_size"], first["layout_hash"], facts, reader, {})

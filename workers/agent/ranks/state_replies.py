@@ -18,6 +18,7 @@ from regroup.workers.contract.state_messages import (
     StateRequest,
 )
 from regroup.workers.state.state_error import StateError
+from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
 
 StateMessage = BuffersRequest | StateCatalogRequest | StateRequest
 
@@ -60,8 +61,10 @@ async def answer(state: RankState, request: StateMessage, fds: Sequence[int], so
                     sock.send(encode(StateReply()))
         except TransferError:
             return  # the generation ends, because the call that formed it fails as well
-        except StateLostError as error:
+        except (StateLostError, StorageUnavailable) as error:
             sock.send(encode(StateReply(str(error), is_lost=True)))
+        except StorageError as error:
+            sock.send(encode(StateReply(str(error), is_damaged=True)))
         except (StateError, ValueError, OSError) as error:
             sock.send(encode(StateReply(str(error))))
 

@@ -127,6 +127,9 @@ class _MemoryReader:
         except TransferError as error:
             raise StateLostError(str(error)) from error
 
+    def close(self) -> None:
+        """Do nothing: the transfers belong to the agent."""
+
 
 def _described(local: Mapping[int, int], restore: Restore) -> dict[MemoryHolder, ShardDescription]:
     try:

@@ -1,12 +1,13 @@
 """The restore of one node: its ranks ask for their parts of a saved state, and get them together."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from regroup.workers.agent.slices.restore_transfers import fill_buffers
-from regroup.workers.agent.slices.saved_state import SavedState
+from regroup.workers.agent.slices.saved_state import SavedState, StateLostError
 from regroup.workers.state.slices.box_table import BoxTable, packed
 
 
@@ -47,6 +48,7 @@ class NodeRestore:
         self._buffers: dict[int, memoryview] = {}
         self._all_requested = asyncio.Event()
         self._filling: asyncio.Future[None] | None = None
+        self._is_closed = False
 
     async def catalog(self, rank: int, world_size: int) -> bytes:
         """Return what a rank learns of the state before it asks, as compressed JSON."""
@@ -65,7 +67,10 @@ class NodeRestore:
             ValueError: the rank does not run here, or its parts do not fit its buffer.
             StateError: the state does not have what a rank of this node needs.
             StateLostError: the state can no longer be read.
+            StorageError: the checkpoint is damaged.
         """
+        if self._is_closed:
+            raise StateLostError(f"rank {rank} asked for its state after the end of its generation")
         if rank not in self._ranks or rank in self._needed:
             raise ValueError(f"rank {rank} asked for its state twice, or does not run on this node")
         for name, box, start in needed.rows():
@@ -83,16 +88,27 @@ class NodeRestore:
 
     def close(self) -> None:
         """Stop a restore that is in progress: its ranks are dead."""
+        self._is_closed = True
         if self._filling is not None:
             self._filling.cancel()
+        self._state.add_done_callback(_close_reader)
 
     async def _fill(self) -> None:
         await self._all_requested.wait()
         state, started_s = await asyncio.shield(self._state), time.monotonic()
-        plan = await fill_buffers(state, self._needed, self._buffers, self._node_number)
+        try:
+            plan = await fill_buffers(state, self._needed, self._buffers, self._node_number)
+        finally:
+            self._state.add_done_callback(_close_reader)
         self._buffers.clear()
         duration_s = time.monotonic() - started_s
         self._on_restored(RestoreTraffic(plan.fetched_bytes, plan.minimum_bytes, plan.copied_bytes, duration_s))
+
+
+def _close_reader(found: asyncio.Future[SavedState]) -> None:
+    """Close the reader of a state, in a thread: storage may be silent, and then a read lasts."""
+    if not found.cancelled() and found.exception() is None:
+        threading.Thread(target=found.result().reader.close, name="close-state", daemon=True).start()
 
 
 def _note_error(filling: asyncio.Future[None]) -> None:

@@ -16,6 +16,8 @@ from regroup.workers.contract.messages import Join
 from regroup.workers.contract.state_messages import BuffersRequest, StateCatalogRequest, StateRequest
 from regroup.workers.state.slices.box_table import BoxTable, unpacked
 
+OpenCheckpoint = Callable[[str, Sequence[int], int], SavedState]
+"""Returns the state of a checkpoint: its URI, the ranks of this node, the number of all ranks. Blocking."""
 _MOST_TABLE_BYTES = 1 << 28
 """Largest request of a rank, as text. A model of 2,000 tensors needs 0.2 MB."""
 
@@ -30,8 +32,9 @@ class RestoreSession:
         buffers: BufferPool,
         mirroring: Mirroring,
         on_restored: Callable[[RestoreTraffic], None],
+        open_checkpoint: OpenCheckpoint,
     ) -> None:
-        """Start to find or fetch the state. The ranks boot at the same time.
+        """Start to find, open or fetch the state while the ranks boot.
 
         Args:
             joins: one for each rank of this node.
@@ -39,6 +42,7 @@ class RestoreSession:
             buffers: snapshot buffers of this node.
             mirroring: shards of other nodes here, and transfers.
             on_restored: called when the parts that the ranks asked for are in place.
+            open_checkpoint: opens the checkpoint to restore.
         """
         self._restore, self._buffers, self._mirroring = joins[0].restore, buffers, mirroring
         self._on_restored = on_restored
@@ -47,6 +51,9 @@ class RestoreSession:
         self._ready: asyncio.Future[Any]
         if self._restore.source == "memory" and self._restore.world_size:
             self._serve(self._memory_state(holders), joins[0].node_rank)
+        elif self._restore.source == "checkpoint":
+            opened = asyncio.to_thread(open_checkpoint, self._restore.uri, self._ranks, self._world_size)
+            self._serve(opened, joins[0].node_rank)
         else:
             self._ready = asyncio.ensure_future(mirroring.fetch(self._restore, holders, self._ranks))
 
@@ -56,6 +63,8 @@ class RestoreSession:
         Raises:
             TransferError: a shard could not be fetched.
             StateLostError: a shard is nowhere any more.
+            StorageError: the checkpoint is not complete, or damaged.
+            StorageUnavailable: storage did not answer. The checkpoint may be intact.
         """
         await asyncio.shield(self._ready)
 
@@ -75,6 +84,7 @@ class RestoreSession:
         Raises:
             ValueError: no part of the state is requested in this restore.
             StateLostError: a shard is nowhere any more.
+            StorageError, StorageUnavailable: as from `wait`.
         """
         return await self._node_restore().catalog(request.rank, self._world_size)
 
@@ -86,6 +96,7 @@ class RestoreSession:
             OSError: this node has no memory for the parts.
             StateError: the state does not have what a rank of this node needs.
             StateLostError: the state can no longer be read.
+            StorageError, StorageUnavailable: as from `wait`; damage of a file may be found only now.
         """
         needed = BoxTable.from_json(unpacked(table, _MOST_TABLE_BYTES))
         fd = self._buffers.buffer_of(request.rank, request.buffer)

@@ -34,7 +34,12 @@ class SliceReader(Protocol):
 
         Raises:
             StateLostError: Neither this holder nor another one with the same bytes delivers them. The message names it.
+            StorageError: The bytes in durable storage are damaged, or missing.
         """
+        ...
+
+    def close(self) -> None:
+        """Release what the reader uses. It waits for reads that still run."""
         ...
 
 

@@ -128,3 +128,27 @@ async def test_a_changed_file_is_damage_and_silent_storage_is_not(tmp_path: Path
     with pytest.raises(StateLostError, match="IsADirectoryError"):
         await reader.read("file", part)
     reader.close()
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("no route to storage"), PermissionError("the credentials have expired")]
+)
+async def test_any_error_of_storage_is_silence_and_a_file_system_that_is_gone_too(
+    tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    folder = tmp_path / "checkpoints" / "step-4.gen-1"
+    folder.mkdir(parents=True)
+    (folder / "file").write_bytes(data)
+    part = [SliceRead(Region(1500, 10), memoryview(bytearray(10)), Region(0, 10))]
+    reader = ChunkReader(str(folder), {"file": chunks_of(data)})
+    folder.parent.rename(tmp_path / "away")
+    with pytest.raises(StateLostError, match="is the file system mounted"):
+        await reader.read("file", part)
+
+    def fail(self: RangeReader, name: str, start: int, views: Sequence[memoryview]) -> None:
+        raise error
+
+    monkeypatch.setattr(RangeReader, "read_into", fail)
+    with pytest.raises(StateLostError, match=str(error)):
+        await reader.read("file", part)
+    reader.close()

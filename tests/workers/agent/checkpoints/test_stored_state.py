@@ -79,6 +79,46 @@ def test_the_same_ranks_get_their_own_facts(tmp_path: Path) -> None:
     assert set(open_checkpoint(str(tmp_path), [1], 2).facts) == {0, 1}
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("__1_0.distcp", b"stale", r"__1_0\.distcp is named in the manifest but missing, or .* its size is wrong"),
+        ("__1_0.distcp", None, r"__1_0\.distcp is named in the manifest but missing"),
+        ("facts-0.json", None, r"facts-0\.json is named in the manifest but missing"),
+        ("pieces.json.zz", b"", r"pieces\.json\.zz is damaged"),
+        ("manifest.json", b'{"files": [', r"manifest\.json is damaged"),
+        ("manifest.json", b"[]", r"manifest\.json is damaged"),
+        ("manifest.json", None, "was never finished"),
+    ],
+)
+def test_an_incomplete_checkpoint_is_refused_with_the_name_of_the_file(
+    tmp_path: Path, file: str, content: bytes | None, words: str
+) -> None:
+    folder = tmp_path / "step-4.gen-1"
+    written(folder, NodeShards([0, 1], [10]))
+    if content is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_bytes(content)
+    with pytest.raises(StorageError, match=words):
+        open_checkpoint(str(folder), [0], 2)
+
+
+def test_a_checkpoint_survives_an_outage_of_storage(tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints"
+    uri = str(root / "step-4.gen-1")
+    written(root / "step-4.gen-1", NodeShards([0, 1], [10]))
+    away = root.rename(tmp_path / "away")
+    with pytest.raises(StorageUnavailable, match=uri):
+        open_checkpoint(uri, [0], 2)
+    root.touch()  # another file has the name of the folder
+    with pytest.raises(StorageUnavailable, match="NotADirectoryError"):
+        open_checkpoint(uri, [0], 2)
+    root.unlink()
+    away.rename(root)
+    assert open_checkpoint(uri, [0], 2).world_size == 2
+
+
 def test_a_damaged_checkpoint_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     folder = tmp_path / "step-4.gen-1"
     written(folder, NodeShards([0, 1], [10]))

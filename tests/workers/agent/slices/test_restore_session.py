@@ -1,14 +1,17 @@
-"""Restores onto other ranks over real sockets: two agents, each with half of the ranks."""
+"""Restores onto other ranks over real sockets: two agents, each with half of the ranks. And from checkpoints."""
 
 import asyncio
 import contextlib
 import os
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from regroup.workers.agent.checkpoints.stored_state import open_checkpoint
 from regroup.workers.agent.slices.node_restore import RestoreTraffic
 from regroup.workers.agent.slices.restore_session import RestoreSession
 from regroup.workers.agent.slices.saved_state import StateLostError
@@ -22,7 +25,11 @@ from regroup.workers.contract.state_messages import BuffersRequest, StateCatalog
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.slices.box_table import BoxTable, TensorBox, packed, unpacked
+from regroup.workers.state.slices.boxes import Box
 from regroup.workers.state.state_error import StateError
+from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
+from tests.support.inputs.node_shards import NodeShards
+from tests.workers.agent.checkpoints.test_stored_state import written
 from tests.workers.state.slices.saved_meshes import Mesh, SavedMesh, part_of
 
 TENSORS = {f"layers.{number}": np.arange(24 * 5, dtype="float64").reshape(24, 5) + number for number in range(3)}
@@ -61,7 +68,7 @@ class Node:
             Restore("memory", STEP, 1, world_size=4), "m:f", RankConfig(),
         )  # fmt: skip
         joins = [replace(join, rank=rank) for rank in ranks]
-        return RestoreSession(joins, holders, self.pool, self.mirroring, self.restores.append)
+        return RestoreSession(joins, holders, self.pool, self.mirroring, self.restores.append, open_checkpoint)
 
     async def close(self) -> None:
         await self.mirroring.close()
@@ -149,6 +156,105 @@ async def test_a_tensor_that_is_not_saved_is_an_error_for_all_ranks_of_the_node(
     requested = [session.fill(StateRequest(rank, 2, 0, 4096), unknown) for rank in range(2)]
     errors = await asyncio.gather(*requested, return_exceptions=True)
     assert all(isinstance(error, StateError) and "'unknown'" in str(error) for error in errors)
+
+
+WIDTH = 9 << 20
+"""Bytes of a tensor of each of two ranks in a checkpoint: more than a chunk."""
+
+
+@contextlib.asynccontextmanager
+async def from_checkpoint(folder: Path) -> AsyncIterator[tuple[Node, RestoreSession]]:
+    """Restore a checkpoint of two ranks onto three, all on one node."""
+    node = Node(0)
+    join = Join(
+        "j", 2, 0, 3, 0, 3, 0, 1, {}, "cpu", "h", 1, Restore("checkpoint", 8, 1, str(folder)), "m:f", RankConfig()
+    )
+    joins = [replace(join, rank=rank) for rank in range(3)]
+    session = RestoreSession(joins, [], node.pool, node.mirroring, node.restores.append, open_checkpoint)
+    yield node, session
+    session.close()
+    await node.close()
+
+
+async def read_third(session: RestoreSession, rank: int) -> bytes:
+    """Ask for a third of the tensor in a checkpoint."""
+    share = 2 * WIDTH // 3
+    fds, source = await session.lend(BuffersRequest(rank, 2, share))
+    assert source == -1
+    box = TensorBox("uint8", 1, (2 * WIDTH,), Box((rank * share,), (share,)))
+    await session.fill(StateRequest(rank, 2, 0, share), packed(BoxTable.of([("w0", box, 0)]).to_json()))
+    return os.pread(fds[0], share, 0)
+
+
+def open_files(folder: Path) -> list[str]:
+    """Return the files below `folder` that this process has open."""
+    found: list[str] = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+    return [path for path in found if path.startswith(str(folder))]
+
+
+async def until_closed(folder: Path) -> None:
+    async with asyncio.timeout(10):
+        while open_files(folder):  # noqa: ASYNC110 - a thread closes them
+            await asyncio.sleep(0.01)
+
+
+async def test_ranks_read_their_parts_of_a_checkpoint_from_storage(tmp_path: Path) -> None:
+    shards, folder = NodeShards([0, 1], [WIDTH]), tmp_path / "step-8.gen-1"
+    written(folder, shards)
+    async with from_checkpoint(folder) as (node, session):
+        await session.wait()
+        catalog = unpacked(await session.catalog(StateCatalogRequest(2, 2)))
+        assert (catalog["tensors"], catalog["world_size"]) == ({"w0": ["uint8", [2 * WIDTH]]}, 2)
+        parts = await asyncio.gather(*(read_third(session, rank) for rank in range(3)))
+        assert b"".join(parts) == shards.values[0, "w0"] + shards.values[1, "w0"]
+        (restored,) = node.restores
+        assert (restored.fetched_bytes, restored.copied_bytes) == (2 * WIDTH, 0)
+        await until_closed(folder)
+
+
+async def test_damage_inside_a_file_fails_all_ranks_of_the_node(tmp_path: Path) -> None:
+    folder = tmp_path / "step-8.gen-1"
+    written(folder, NodeShards([0, 1], [WIDTH]))
+    with (folder / "__1_0.distcp").open("r+b") as file:
+        file.seek(WIDTH // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+    async with from_checkpoint(folder) as (node, session):
+        await session.wait()
+        errors = await asyncio.gather(*(read_third(session, rank) for rank in range(3)), return_exceptions=True)
+        assert all(isinstance(error, StorageError) and "__1_0.distcp is damaged" in str(error) for error in errors)
+        assert not node.restores
+        await until_closed(folder)
+
+
+async def test_a_checkpoint_that_cannot_be_opened_fails_the_start(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints" / "step-8.gen-1"
+    for error in (StorageUnavailable, StorageError):
+        async with from_checkpoint(folder) as (_, session):
+            with pytest.raises(error):
+                await session.wait()
+            with pytest.raises(error):
+                await session.catalog(StateCatalogRequest(0, 2))
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+async def test_an_end_of_the_ranks_before_they_asked_closes_the_checkpoint(tmp_path: Path) -> None:
+    folder = tmp_path / "step-8.gen-1"
+    written(folder, NodeShards([0, 1], [WIDTH]))
+    threads = set(threading.enumerate())
+    async with from_checkpoint(folder) as (_, session):
+        await session.lend(BuffersRequest(0, 2, 8))
+        reading = asyncio.ensure_future(read_third(session, 1))
+        await session.wait()
+        session.close()
+        with pytest.raises((asyncio.CancelledError, StateLostError)):
+            await reading
+    await until_closed(folder)
+    assert not [each for each in set(threading.enumerate()) - threads if "checkpoint-read" in each.name]
 
 
 @pytest.mark.parametrize(
