@@ -9,6 +9,7 @@ EXCEPTIONS = {
     ("service/ports/assignment.py", "PlannedChange.evidence"): f"{FREE_FORM}: facts of an incident for people",
     ("service/ports/start_config.py", "stored_incidents"): f"{ENCODED}: IncidentRevised events of the database",
     ("service/ports/sync.py", "SupervisorEvent.data"): f"{ENCODED}: one of `service/domain/job_events.py`",
+    ("service/ports/sync.py", "SupervisorStatus.ranks"): f"{ENCODED}: `service/domain/rank_reports.py`",
     ("service/ports/sync.py", "SupervisorStatus.incident"): f"{ENCODED}: an IncidentRevised event",
     ("service/ray_adapter/supervisor_actor.py", "SupervisorActor.agents"): f"{FREE_FORM}: status for people and tests",
     ("service/ray_adapter/supervisor_actor.py", "SupervisorActor.read_log"): f"{ENCODED}: LogChunk",
@@ -50,6 +51,10 @@ EXCEPTIONS = {
     ("workers/contract/messages.py", "check_version"): f"{ENCODED}: reads the version before decoding",
     ("workers/contract/rank_config.py", "RankConfig.args"): f"{FREE_FORM}: arguments of a user's training function",
     ("workers/contract/rank_config.py", "RankConfig.model"): f"{FREE_FORM}: options that each model family validates",
+    (
+        "workers/contract/rank_starts.py",
+        "RankStarts.dataset",
+    ): f"{FREE_FORM}: the document of prepared data, as in Join",
     ("workers/contract/rank_error.py", "RankError.details"): f"{FREE_FORM}: details of an exception",
 }
 """(file, name) of an untyped mapping at a process boundary → reason."""

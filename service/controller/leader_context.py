@@ -11,8 +11,8 @@ from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
 from regroup.service.cluster_state.secrets import SecretReader
 from regroup.service.controller.job_faults import JobFaults
 from regroup.service.controller.refused_placements import RefusedPlacements
-from regroup.service.controller.sync_pace import SyncPace
 from regroup.service.domain.states import JobState, Reason, check_transition
+from regroup.service.policy.sync_pace import SyncPace
 from regroup.service.ports.cluster import Cluster
 from regroup.service.settings import Settings
 from regroup.service.store.rows.records import Condition, JobRow, Lease

@@ -53,7 +53,7 @@ from regroup.workers.rank.step_loop import StepLoop
 from regroup.workers.state.rank_source import RankSource
 from regroup.workers.state.rng_state import seed_of, seed_random
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
-from regroup.workers.state.slice_source import SliceSource
+from regroup.workers.state.slices.slice_source import SliceSource
 from regroup.workers.state.snapshot import ShardSource, Source
 from regroup.workers.state.training_state import TrainingState
 

@@ -13,8 +13,8 @@ from regroup.workers.contract.messages import Phase
 from regroup.workers.data.record_stream import RecordBatch, RecordStream
 from regroup.workers.data.sampler import SampleId, hash_from_limbs, hash_limbs, samples_hash_of
 from regroup.workers.parallel.parameter_digest import digest_of, digests
-from regroup.workers.rank.loss_spikes import LossSpikes
-from regroup.workers.rank.non_finite import NonFinite
+from regroup.workers.rank.numerics.loss_spikes import LossSpikes
+from regroup.workers.rank.numerics.non_finite import NonFinite
 
 if TYPE_CHECKING:
     from regroup.workers.rank.context import Context

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from regroup.workers.state import checksum_regions
-from regroup.workers.state.checksum_regions import Group, Region
+from regroup.workers.state.memory import checksum_regions
+from regroup.workers.state.memory.checksum_regions import Group, Region
 
 HEADER_BYTES = 4096
 _ALIGN = 64

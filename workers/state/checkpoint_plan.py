@@ -17,7 +17,7 @@ import torch
 
 from regroup.workers.contract.planned_shards import Container, PlannedFile, PlannedPiece, PlannedShards
 from regroup.workers.state.buffer_layout import Entry, data_start
-from regroup.workers.state.checksum_regions import Region
+from regroup.workers.state.memory.checksum_regions import Region
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.state_error import StateError
 from regroup.workers.state.tensor_names import OwnCopy, may_differ

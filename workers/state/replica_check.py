@@ -12,7 +12,7 @@ from torch import Tensor
 from regroup.workers.contract.error_classes import ReplicasDifferError
 from regroup.workers.contract.messages import Join
 from regroup.workers.parallel.mesh import Alike, alike_in, holders_of
-from regroup.workers.state.checksum_regions import Group
+from regroup.workers.state.memory.checksum_regions import Group
 from regroup.workers.state.tensor_names import may_differ, owner_kind, parse_own
 
 _SUMMED_OVER = frozenset({"dp_replicate"})

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Any
 
-from regroup.workers.state import checksum_regions
 from regroup.workers.state.buffer_layout import (
     HEADER_BYTES,
     BufferLayout,
@@ -30,9 +29,10 @@ from regroup.workers.state.buffer_layout import (
     data_start,
     entry_of,
 )
-from regroup.workers.state.checksum import checksum
-from regroup.workers.state.checksum_regions import Region
+from regroup.workers.state.memory import checksum_regions
 from regroup.workers.state.memory.buffer_memory import BufferMemory
+from regroup.workers.state.memory.checksum import checksum
+from regroup.workers.state.memory.checksum_regions import Region
 
 _MAGIC = b"regroup\0"
 _VERSION = 4

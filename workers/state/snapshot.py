@@ -12,8 +12,8 @@ from torch import Tensor
 
 from regroup.workers.parallel.mesh import Alike, box_of, local, shard
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
-from regroup.workers.state.checksum_regions import Region
 from regroup.workers.state.memory.block_copy import Piece, copy_and_sum
+from regroup.workers.state.memory.checksum_regions import Region
 from regroup.workers.state.page_locks import PageLocks
 from regroup.workers.state.replica_check import ReplicaComparison
 from regroup.workers.state.shard_buffer import ShardBuffer

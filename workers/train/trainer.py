@@ -29,8 +29,8 @@ from regroup.workers.parallel.precision import stream_dtype
 from regroup.workers.parallel.step_metrics import StepMeter
 from regroup.workers.parallel.strategy import strategy_of
 from regroup.workers.rank.context import Context
-from regroup.workers.rank.loss_spikes import LossSpikes
-from regroup.workers.rank.non_finite import NonFinite
+from regroup.workers.rank.numerics.loss_spikes import LossSpikes
+from regroup.workers.rank.numerics.non_finite import NonFinite
 from regroup.workers.torch_internals import compiler
 from regroup.workers.train.schedule import FOLLOWS, BatchSize, learning_rate
 

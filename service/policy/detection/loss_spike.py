@@ -1,5 +1,5 @@
 """Configure the ranks' reaction to loss spikes. Pure. All ranks detect a spike themselves, before any state of the step
-is stored (workers/rank/loss_spikes.py)."""
+is stored (workers/rank/numerics/loss_spikes.py)."""
 
 from collections.abc import Mapping, Sequence
 

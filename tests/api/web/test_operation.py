@@ -21,6 +21,7 @@ UNCONDITIONAL = {
     "POST /v1/jobs/{job}/checkpoints/{step}/verify": "reads",
     "POST /v1/plans": "calculates",
     "POST /v1/what-if": "calculates",
+    "POST /v1/spec/sizes": "calculates",
     "POST /v1/session-links": "creates a secret in memory, which is shown once",
     "POST /v1/spec/validate": "validates",
     "POST /v1/uploads": "stores bytes under their digest",

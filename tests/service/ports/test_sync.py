@@ -51,7 +51,7 @@ def test_a_request_survives_json(intents: Intents) -> None:
             phase="training",
             step=3,
             generation=1,
-            ranks={"0": (3, "forward")},
+            ranks={"0": [3, "forward"]},
             lost=("n1",),
             nodes=("n1", "n2"),
             ranks_by_node={"n1": 2},

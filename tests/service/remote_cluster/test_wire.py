@@ -60,7 +60,7 @@ RESULTS: dict[str, Any] = {
     "actors": set(),
     "recorded_jobs": {"job_1"},
     "start_supervisor": None,
-    "sync": SyncReply("boot", (EVENT,), SupervisorStatus("RUNNING", ranks={"0": (3, "forward")}, layout=Layout())),
+    "sync": SyncReply("boot", (EVENT,), SupervisorStatus("RUNNING", ranks={"0": [3, "forward"]}, layout=Layout())),
     "read_log": LogChunk("ä\x00", 0, 3, True),
     "stacks": {0: RankStack("n", 1, (3, "forward"), "…"), 10: RankStack("n", 2, None, "")},
     "execute": 4,

@@ -25,8 +25,8 @@ from regroup.workers.parallel.mesh import Alike
 from regroup.workers.state.rank_source import RankSource
 from regroup.workers.state.replica_check import ReplicaComparison
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
-from regroup.workers.state.slice_source import SliceSource
 from regroup.workers.state.slices.box_table import BoxTable
+from regroup.workers.state.slices.slice_source import SliceSource
 from regroup.workers.state.snapshot import Copier, ShardSource, Source
 from regroup.workers.state.training_state import TrainingState
 from tests.workers.shard_writer import finish, save_shards

@@ -10,7 +10,7 @@ import torch
 
 from regroup.workers.state import shard_buffer
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
-from regroup.workers.state.checksum import checksum
+from regroup.workers.state.memory.checksum import checksum
 from regroup.workers.state.page_locks import PageLocks
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.snapshot import Copier, ShardSource, tensor_in

@@ -14,7 +14,7 @@ from regroup.workers.agent.transfer.connection import Connection
 from regroup.workers.agent.transfer.presence import prefault
 from regroup.workers.agent.transfer.priorities import Pace
 from regroup.workers.agent.transfer.shard_store import TransferError
-from regroup.workers.state.checksum import BLOCK_BYTES, Fold
+from regroup.workers.state.memory.checksum import BLOCK_BYTES, Fold
 from regroup.workers.state.slices.boxes import Region
 
 _AHEAD = 4

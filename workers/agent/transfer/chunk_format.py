@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from regroup.workers.agent.transfer.connection import Connection
-from regroup.workers.state.checksum import ROW_BYTES
+from regroup.workers.state.memory.checksum import ROW_BYTES
 from regroup.workers.state.slices.boxes import Region
 
 CHUNK_BYTES = 64 * ROW_BYTES

@@ -10,7 +10,7 @@ from regroup.workers.agent.transfer.presence import prefault
 from regroup.workers.agent.transfer.priorities import Pace
 from regroup.workers.agent.transfer.shard_store import ShardKey, TransferError
 from regroup.workers.agent.transfer.transfer_faults import TransferFaults
-from regroup.workers.state.checksum import checksum
+from regroup.workers.state.memory.checksum import checksum
 from regroup.workers.state.shard_buffer import BufferState, ShardBuffer, ShardHeader
 from regroup.workers.state.slices.boxes import Region
 

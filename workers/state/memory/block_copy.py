@@ -8,8 +8,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from regroup.workers.state.checksum import BLOCK_BYTES, ROW_BYTES, Fold, joined
-from regroup.workers.state.checksum_regions import Region, summed
+from regroup.workers.state.memory.checksum import BLOCK_BYTES, ROW_BYTES, Fold, joined
+from regroup.workers.state.memory.checksum_regions import Region, summed
 from regroup.workers.state.memory.copy_threads import run_parts, split
 
 

@@ -8,7 +8,7 @@ import pytest
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.messages import BuffersRequest, Restore
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
-from regroup.workers.state.checksum_regions import Group
+from regroup.workers.state.memory.checksum_regions import Group
 from regroup.workers.state.shard_buffer import ShardBuffer
 from tests.workers.agent.open_descriptors import memory_files
 

@@ -12,7 +12,7 @@ from regroup.workers.agent.transfer.chunk_server import ShardSource
 from regroup.workers.agent.transfer.connection import Connection
 from regroup.workers.agent.transfer.shard_store import ShardKey, TransferError
 from regroup.workers.agent.transfer.transfer_faults import TransferFaults
-from regroup.workers.state.checksum import checksum
+from regroup.workers.state.memory.checksum import checksum
 from regroup.workers.state.shard_buffer import BufferState
 from regroup.workers.state.slices.boxes import Region
 from tests.workers.agent.open_descriptors import descriptors

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from regroup.workers.state.checksum import BLOCK_BYTES, ROW_BYTES, checksum
-from regroup.workers.state.checksum_regions import Region
 from regroup.workers.state.memory import copy_threads
 from regroup.workers.state.memory.block_copy import Piece, copy_and_sum
+from regroup.workers.state.memory.checksum import BLOCK_BYTES, ROW_BYTES, checksum
+from regroup.workers.state.memory.checksum_regions import Region
 
 
 @pytest.mark.parametrize("threads", [1, 3])

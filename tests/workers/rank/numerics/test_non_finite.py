@@ -5,7 +5,7 @@ import pytest
 from regroup.workers.contract.error_classes import NonFiniteError, classify
 from regroup.workers.contract.rank_config import NonFiniteAction, NonFiniteConfig
 from regroup.workers.contract.rank_error import ErrorClass
-from regroup.workers.rank.non_finite import NonFinite
+from regroup.workers.rank.numerics.non_finite import NonFinite
 
 
 def rule(do: str) -> NonFinite:

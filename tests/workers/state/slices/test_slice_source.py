@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
 from regroup.workers.state.shard_buffer import ShardBuffer
-from regroup.workers.state.slice_source import SliceSource
 from regroup.workers.state.slices.box_table import BoxTable
+from regroup.workers.state.slices.slice_source import SliceSource
 from regroup.workers.state.snapshot import tensor_in
 from regroup.workers.state.state_error import StateError
 from tests.workers.state_double import fill, saved_state

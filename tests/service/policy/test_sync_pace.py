@@ -2,7 +2,7 @@
 
 import pytest
 
-from regroup.service.controller.sync_pace import SyncPace
+from regroup.service.policy.sync_pace import SyncPace
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from regroup.workers.contract.error_classes import LossSpikeError, classify
 from regroup.workers.contract.rank_config import LossSpikeAction, LossSpikeConfig, RepeatedSpike
 from regroup.workers.contract.rank_error import ErrorClass
-from regroup.workers.rank.loss_spikes import LOSS, NORM, LossSpikes, limit_of_losses, limit_of_norms
+from regroup.workers.rank.numerics.loss_spikes import LOSS, NORM, LossSpikes, limit_of_losses, limit_of_norms
 
 EVEN = [2.0 + 0.01 * (step % 5) for step in range(30)]
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from regroup.workers.state import checksum_regions
 from regroup.workers.state.buffer_layout import HEADER_BYTES, BufferLayout, Entry
-from regroup.workers.state.checksum_regions import MOST, Group, Region
+from regroup.workers.state.memory import checksum_regions
+from regroup.workers.state.memory.checksum_regions import MOST, Group, Region
 from regroup.workers.state.shard_buffer import ShardBuffer
 
 SHARED = "00" * 7 + "aa"

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from regroup.workers.state import checksum as module
-from regroup.workers.state.checksum import Fold, checksum
+from regroup.workers.state.memory import checksum as module
 from regroup.workers.state.memory import copy_threads
+from regroup.workers.state.memory.checksum import Fold, checksum
 
 PAGE = 4096
 ROW = 8 * 8191
