@@ -42,6 +42,7 @@ EXCEPTIONS = {
     ("workers/contract/agent_wire.py", "Signature.arguments"): f"{ENCODED}: the codec of the agent's API itself",
     ("workers/contract/agent_wire.py", "Signature.parameters"): f"{ENCODED}: the codec of the agent's API itself",
     ("workers/contract/agent_wire.py", "value_of"): f"{ENCODED}: the codec of the agent's API itself",
+    ("workers/contract/checkpoint_manifest.py", "used_files"): f"{ENCODED}: the manifest of a checkpoint",
     ("workers/contract/error_classes.py", "details_of"): f"{FREE_FORM}: details of an exception",
     ("workers/contract/messages.py", "AgentReport.messages"): f"{ENCODED}: messages of ranks, passed on unread",
     ("workers/contract/messages.py", "Done.result"): f"{FREE_FORM}: the result of a user's training function",
