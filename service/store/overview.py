@@ -83,12 +83,14 @@ class OverviewStore:
 
     async def ended(self, since_s: float, until_s: float | None = None) -> dict[tuple[str, JobState], int]:
         """Return the number of jobs that ended since a time, and before another one, by project and state."""
-        query = sa.select(jobs.c.project, jobs.c.state, sa.func.count()).where(jobs.c.finished_at >= since_s)
+        # Expressions instead of columns: SQLite reads only the jobs of that time, not all of them by project and state.
+        project, state = jobs.c.project + "", jobs.c.state + ""
+        query = sa.select(project, state, sa.func.count()).where(jobs.c.finished_at >= since_s)
         if until_s is not None:
             query = query.where(jobs.c.finished_at < until_s)
         async with self._database.read() as connection:
-            rows = await connection.execute(query.group_by("project", "state"))
-            return {(project, JobState(state)): int(count) for project, state, count in rows}
+            rows = await connection.execute(query.group_by(project, state))
+            return {(found, JobState(ended_as)): int(count) for found, ended_as, count in rows}
 
     async def incidents(
         self, since_s: float, projects: frozenset[str] | None, limit: int

@@ -31,14 +31,15 @@ class RevisedJobs(Generic[ValueT]):
         convert: Callable[[Mapping[Any, Any]], ValueT],
     ) -> None:
         self._database, self._columns, self._convert = database, columns, convert
-        self._revisions = sa.select(jobs.c.id, jobs.c.revision).where(condition).order_by(jobs.c.id)
+        # Sorted after the read: with an order, SQLite reads all jobs by their ids instead of using the index.
+        self._revisions = sa.select(jobs.c.id, jobs.c.revision).where(condition)
         self._cached: Mapping[str, tuple[int, ValueT]] = {}
 
     async def read(self) -> list[ValueT]:
         """Return the values, the oldest job first."""
         cached, fresh = self._cached, dict[str, tuple[int, ValueT]]()
         async with self._database.read_snapshot() as connection:
-            found = (await connection.execute(self._revisions)).all()
+            found = sorted((row.id, row.revision) for row in await connection.execute(self._revisions))
             changed = [each for each, revision in found if each not in cached or cached[each][0] != revision]
             for some in batched(changed, _PER_STATEMENT):
                 query = sa.select(jobs.c.id.label("_id"), jobs.c.revision.label("_revision"), *self._columns)

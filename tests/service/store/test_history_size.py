@@ -84,7 +84,7 @@ def questions(store: Store) -> dict[str, Callable[[], Awaitable[Any]]]:
         "the numbers of the queue": store.queue.count_jobs,
         "the version of the state": store.queue.version,
         "the jobs of the overview": store.overview.live_jobs,
-        "recent ends": lambda: store.overview.ended(1e9),
+        "recent ends": lambda: store.overview.ended(4e9),  # all jobs of the history ended before
         "recent incidents": lambda: store.overview.incidents(1e9, None, 50),
         "live allocations": store.live_allocations,
         "probes": lambda: ProbeResults().newest(store),
