@@ -105,7 +105,7 @@ async def test_the_table_has_all_that_is_drawn(console: Console, live: Any) -> N
     await console.open(f"jobs/{job.id}/story")
     await console.page.get_by_role("button", name="As a table").click()
     rows = console.page.locator(".story-table tbody tr")
-    await expect(rows).to_have_count(11 + 4 + 2 + 2 + 1)
+    await expect(rows).to_have_count(11 + 4 + 2 + 2 + 1 + 2)  # the last ones are mirrored steps
     await console.page.get_by_label("Kind").select_option("Request")
     await expect(rows).to_have_count(1)
     await expect(rows).to_contain_text("resize requested to dp_shard=8: more nodes arrived")

@@ -62,7 +62,8 @@ export function DataTable<T>(props: {
     if (last >= rows.length) onNearEnd?.();
   }, [last, rows.length]);
   useEffect(() => onView?.(rows.slice(first, last)), [first, last, rows]);
-  useEffect(() => {
+  // Before the next key arrives: Enter opens the chosen row, which must be in the page by then.
+  useLayoutEffect(() => {
     const index = current === undefined ? -1 : rows.findIndex((row) => rowKey(row) === current);
     const element = box.current;
     if (index < 0 || element === null) return;
@@ -70,7 +71,8 @@ export function DataTable<T>(props: {
     if (top < element.scrollTop) element.scrollTop = top;
     else if (top + 2 * ROW_HEIGHT_PX > element.scrollTop + element.clientHeight) {
       element.scrollTop = top + 2 * ROW_HEIGHT_PX - element.clientHeight;
-    }
+    } else return;
+    measure();
   }, [current, rows, rowKey]);
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.target !== box.current || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
