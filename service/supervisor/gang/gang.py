@@ -32,7 +32,7 @@ ENVIRONMENT_TIMEOUT_S = 4000.0
 END_TIMEOUT_S = 15.0
 FORM_TIMEOUT_S = 60.0
 RESTORE_TIMEOUT_S = 1800.0
-"""Ranks that restore a checkpoint download it first."""
+"""Nodes that restore a checkpoint open it, and check its files, before their ranks are formed."""
 CALL_TIMEOUT_S = 15.0
 SHUTDOWN_TIMEOUT_S = 60.0
 SCAN_TIMEOUT_S = 120.0

@@ -15,7 +15,7 @@ from regroup.workers.state.shard_buffer import BufferState, ShardBuffer, ShardHe
 from regroup.workers.state.slices.boxes import Region
 
 
-class ShardSource:
+class ServedShard:
     """The memory of a shard, open for reading. It takes over the descriptor.
 
     A rank may overwrite the shard at any time. It invalidates the header first. So bytes are those of the shard if the
@@ -95,7 +95,7 @@ def _identity(header: ShardHeader) -> tuple[BufferState, int, int, int]:
     return header.state, header.generation, header.step, header.crc32
 
 
-def serve_chunks(connection: Connection, source: ShardSource, pace: Pace, faults: TransferFaults | None = None) -> None:
+def serve_chunks(connection: Connection, source: ServedShard, pace: Pace, faults: TransferFaults | None = None) -> None:
     """Send the chunks that the peer requests until it ends the transfer.
 
     Raises:

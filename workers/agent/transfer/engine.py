@@ -14,7 +14,7 @@ from dataclasses import asdict
 
 from regroup.workers.agent.transfer import shard_index
 from regroup.workers.agent.transfer.chunk_client import Read
-from regroup.workers.agent.transfer.chunk_server import ShardSource, serve_chunks
+from regroup.workers.agent.transfer.chunk_server import ServedShard, serve_chunks
 from regroup.workers.agent.transfer.connection_set import ConnectionSet
 from regroup.workers.agent.transfer.handshake import receive_answer, request
 from regroup.workers.agent.transfer.priorities import MirrorPace, Priorities
@@ -128,7 +128,7 @@ class TransferEngine:
         connections, own = ConnectionSet(), os.dup(fd)
 
         def send() -> tuple[int, float]:
-            with contextlib.closing(ShardSource(own, key)) as source:
+            with contextlib.closing(ServedShard(own, key)) as source:
                 content = {"op": "put", "key": asdict(key), "file_bytes": source.file_bytes, "size_bytes": size_bytes}
                 with request(address, content, connections) as connection:
                     connection.yield_to_others()

@@ -14,7 +14,7 @@ from typing import Any
 from regroup.workers.agent.transfer import arrival, chunk_format, shard_index
 from regroup.workers.agent.transfer.arrival import fetch_on
 from regroup.workers.agent.transfer.chunk_format import Kind
-from regroup.workers.agent.transfer.chunk_server import ShardSource, serve_chunks
+from regroup.workers.agent.transfer.chunk_server import ServedShard, serve_chunks
 from regroup.workers.agent.transfer.connection import Connection
 from regroup.workers.agent.transfer.connection_set import ConnectionSet
 from regroup.workers.agent.transfer.echo import ECHO_BYTES
@@ -155,7 +155,7 @@ class TransferServer:
     def _serve_shard(self, connection: Connection, request: Mapping[str, Any]) -> None:
         key = _key_in(request)
         fd, size_bytes = self._find(key)
-        with contextlib.closing(ShardSource(fd, key)) as source:
+        with contextlib.closing(ServedShard(fd, key)) as source:
             connection.send_json({"file_bytes": source.file_bytes, "size_bytes": size_bytes})
             serve_chunks(connection, source, Pace(), self._faults)
 

@@ -8,7 +8,7 @@ import pytest
 
 from regroup.workers.agent.transfer import chunk_format
 from regroup.workers.agent.transfer.chunk_format import MOST_CHUNK_BYTES, Kind
-from regroup.workers.agent.transfer.chunk_server import ShardSource
+from regroup.workers.agent.transfer.chunk_server import ServedShard
 from regroup.workers.agent.transfer.connection import Connection
 from regroup.workers.agent.transfer.shard_store import ShardKey, TransferError
 from regroup.workers.agent.transfer.transfer_faults import TransferFaults
@@ -20,9 +20,9 @@ from tests.workers.agent.transfer.held_shards import KEY, content, new_shard
 
 
 @pytest.fixture
-def source() -> Iterator[ShardSource]:
+def source() -> Iterator[ServedShard]:
     before = descriptors()
-    opened = ShardSource(new_shard(), KEY)
+    opened = ServedShard(new_shard(), KEY)
     yield opened
     opened.close()
     assert descriptors() == before
@@ -44,7 +44,7 @@ def pair() -> Iterator[tuple[Connection, Connection]]:
     "regions", [[Region(0, 100)], [Region(0, 10, (4,), (100,))], [Region(5, 9), Region(70, 1)], []]
 )
 def test_a_chunk_carries_its_checksum(
-    source: ShardSource, pair: tuple[Connection, Connection], regions: list[Region]
+    source: ServedShard, pair: tuple[Connection, Connection], regions: list[Region]
 ) -> None:
     sender, receiver = pair
     source.send_chunk(sender, regions)
@@ -55,7 +55,7 @@ def test_a_chunk_carries_its_checksum(
 
 
 def test_a_planned_damage_changes_the_bytes_of_one_chunk(
-    source: ShardSource, pair: tuple[Connection, Connection]
+    source: ServedShard, pair: tuple[Connection, Connection]
 ) -> None:
     sender, receiver = pair
     faults = TransferFaults()
@@ -76,7 +76,7 @@ def test_a_planned_damage_changes_the_bytes_of_one_chunk(
     ],
 )
 def test_bytes_outside_of_the_shard_are_refused(
-    source: ShardSource, pair: tuple[Connection, Connection], region: Region
+    source: ServedShard, pair: tuple[Connection, Connection], region: Region
 ) -> None:
     with pytest.raises(ValueError, match="is not within a shard of"):
         source.send_chunk(pair[0], [region])
@@ -85,7 +85,7 @@ def test_bytes_outside_of_the_shard_are_refused(
 def test_a_shard_that_is_being_overwritten_is_not_sent(pair: tuple[Connection, Connection]) -> None:
     fd = new_shard()
     writer = os.dup(fd)
-    source = ShardSource(fd, KEY)
+    source = ServedShard(fd, KEY)
     assert source.is_present and content(writer)
     os.pwrite(writer, int(BufferState.WRITING).to_bytes(8, "little"), 1024)
     source.send_chunk(pair[0], [Region(0, 8)])
@@ -97,5 +97,5 @@ def test_a_shard_that_is_being_overwritten_is_not_sent(pair: tuple[Connection, C
 def test_a_buffer_with_another_shard_is_not_opened() -> None:
     before = descriptors()
     with pytest.raises(TransferError, match="expected the shard of rank 1, generation 3, step 6, found another shard"):
-        ShardSource(new_shard(), ShardKey(1, 3, 6))
+        ServedShard(new_shard(), ShardKey(1, 3, 6))
     assert descriptors() == before
