@@ -130,8 +130,8 @@ def _container(tensor: torch.Tensor) -> tuple[bytes, bytes]:
     """Return the bytes that `torch.save` writes before and after the data of a tensor."""
     fd = os.memfd_create("regroup-container", os.MFD_CLOEXEC)  # sparse: the data takes no memory
     try:
-        write_without_data(tensor, f"/proc/self/fd/{fd}")
-        with open(fd, "rb", closefd=False) as file:
+        with open(fd, "r+b", closefd=False) as file:
+            write_without_data(tensor, file)
             (record,) = (each for each in zipfile.ZipFile(file).infolist() if each.filename.endswith("/data/0"))
             file.seek(record.header_offset)
             header = file.read(_LOCAL_HEADER)

@@ -12,6 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from regroup.workers.contract.checkpoint_manifest import CHUNK_BYTES
+from regroup.workers.os.thread_priority import lower_priority
 from regroup.workers.storage.file_targets import FileTarget, open_target
 
 STREAMS = max(4, min(16, os.cpu_count() or 4))
@@ -68,7 +69,7 @@ class ParallelWrite:
             OSError, StorageError: Storage refused. Nothing remains of the incomplete files.
         """
         open_files = [self._open(draft) for draft in self._drafts if draft.name not in self.written]
-        pool = ThreadPoolExecutor(STREAMS, "checkpoint-write", initializer=_be_nice)
+        pool = ThreadPoolExecutor(STREAMS, "checkpoint-write", initializer=lower_priority, initargs=(_NICE,))
         stop = threading.Event()
         running: set[Future[None]] = set()
         try:
@@ -177,7 +178,3 @@ def _first_done(running: set[Future[None]]) -> set[Future[None]]:
     for each in done:
         each.result()
     return rest
-
-
-def _be_nice() -> None:
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

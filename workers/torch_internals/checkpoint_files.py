@@ -1,7 +1,7 @@
 """Files of torch: places of tensors in distributed checkpoints (DCP), and the readers of `torch.load`."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import torch
 import torch.serialization
@@ -25,10 +25,13 @@ def to_storage(place: FilePlace) -> Any:
     return _StorageInfo(place.path, place.start, place.length)
 
 
-def write_without_data(tensor: torch.Tensor, path: str) -> None:
-    """Write the file that `torch.save` writes for a tensor, with a hole in place of its values."""
+def write_without_data(tensor: torch.Tensor, file: IO[bytes]) -> None:
+    """Write to a new file what `torch.save` writes to it for a tensor, with a hole in place of its values.
+
+    torch DCP also passes an open file. A path would put another name into the archive.
+    """
     with torch.serialization.skip_data():
-        torch.save(tensor, path)
+        torch.save(tensor, file)
 
 
 READERS = ((torch.serialization, "_load"), (torch.serialization, "_legacy_load"))

@@ -20,8 +20,9 @@ def test_a_file_without_data_has_the_size_of_the_file_with_data(
     tmp_path: Path, shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     tensor = torch.ones(shape, dtype=dtype)
-    torch.save(tensor, tmp_path / "whole.pt")
-    write_without_data(tensor, str(tmp_path / "empty.pt"))
+    with (tmp_path / "whole.pt").open("wb") as whole, (tmp_path / "empty.pt").open("wb") as empty:
+        torch.save(tensor, whole)
+        write_without_data(tensor, empty)
     assert (tmp_path / "empty.pt").stat().st_size == (tmp_path / "whole.pt").stat().st_size
     assert torch.load(tmp_path / "empty.pt").equal(torch.zeros(shape, dtype=dtype))
 
