@@ -1,6 +1,7 @@
 """Pictures of the console in docs/console, from a real run: a rank is killed, the job recovers, pages are shown.
 
-Run it with `make screenshots`. It needs Chromium, as the tests of pages do.
+Pictures of jobs, ranks and nodes are made while a second job trains and a third one waits. Run it with `make
+screenshots`. It needs Chromium, as the tests of pages do.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 TARGET = ROOT / "docs" / "console"
 MAX_BYTES = 200_000
 STEPS, KILL_AT = 90, 45
+LONG_STEPS, SHOWN_AT = 3000, 40
 _START_S, _RUN_S = 120.0, 300.0
 """Limits for a busy machine; usually both together take less than a minute."""
 SIZE: Any = {"width": 1280, "height": 800}
@@ -42,7 +45,16 @@ def main() -> None:
         url = _url(state, server)
         with connect(url, token=own_token(state), patient=True) as client:
             job_id = _run_job(client)
-            asyncio.run(_write_pictures(story_link(client, job_id), url, job_id))
+            second_id = _start_jobs(client)
+            ended = {
+                "story": f"jobs/{job_id}/story?incident=1",
+                "overview": "",
+                "curves": f"jobs/{job_id}/curves",
+                "why": f"jobs/{job_id}/why",
+                "reliability": "reliability?window=1d",
+            }
+            running = {"jobs": "jobs", "ranks": f"jobs/{second_id}/ranks", "cluster": "cluster"}
+            asyncio.run(_write_pictures(story_link(client, job_id), url, running | ended))
     finally:
         server.terminate()
         down = [sys.executable, "-m", "regroup.api.cli", "down", "--state-dir", str(state)]
@@ -83,17 +95,23 @@ def _run_job(client: Client) -> str:
     return job.id
 
 
-async def _write_pictures(link: str, url: str, job_id: str) -> None:
+def _start_jobs(client: Client) -> str:
+    """Submit a job that trains for the time of the pictures, and one that waits for its devices; return the first."""
+    control = plan(LONG_STEPS).control
+    training = client.submit({**control, "name": "finetune", "checkpoint": {"every_steps": 60}})
+    client.submit({**control, "name": "evaluate"})
+    deadline = time.monotonic() + _RUN_S
+    while (found := client.get(training.id)).step < SHOWN_AT:
+        if found.state.is_terminal or time.monotonic() > deadline:
+            raise SystemExit(f"job {training.id} is {found.state} at step {found.step}, before the pictures")
+        time.sleep(0.2)
+    return training.id
+
+
+async def _write_pictures(link: str, url: str, pages: Mapping[str, str]) -> None:
     from playwright.async_api import async_playwright
 
     TARGET.mkdir(parents=True, exist_ok=True)
-    pages = {
-        "story": f"jobs/{job_id}/story?incident=1",
-        "overview": "",
-        "curves": f"jobs/{job_id}/curves",
-        "why": f"jobs/{job_id}/why",
-        "reliability": "reliability?window=1d",
-    }
     async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=chromium_path())
         page = await browser.new_page(viewport=SIZE, color_scheme="light")

@@ -11,6 +11,8 @@ _SLOW_FACTOR = 1.5
 """Work of a rank, relative to the median, from which it is slow."""
 _SLOW_FLOOR_S = 0.02
 """Smallest difference per step that counts, as in `policy/detection/straggler.py`."""
+_BEHIND_S = 2.0
+"""Time without another phase from which a rank is behind. Nodes report at different moments, up to a second apart."""
 _WAIT_SHARE = 0.5
 """Part of a step from which a rank mostly waits."""
 
@@ -27,7 +29,7 @@ class RankState(StrEnum):
     CROWDED = "crowded"
     """The rank works no longer than the others, but waits for a processor that another process uses."""
     BEHIND = "behind"
-    """The step of the rank is older than that of other ranks."""
+    """The rank stays at a step that is older than that of other ranks."""
     UNKNOWN = "unknown"
     """The rank has not reported yet, or it has ended."""
 
@@ -117,7 +119,7 @@ def _view(
         state = RankState.CROWDED if stragglers[rank] else RankState.SLOW
     elif factor is not None and factor >= _SLOW_FACTOR and (work_s or 0.0) - (median_s or 0.0) > _SLOW_FLOOR_S:
         state = RankState.SLOW
-    elif newest is not None and step < newest:
+    elif newest is not None and step < newest and (stalled_s is None or stalled_s >= _BEHIND_S):
         state = RankState.BEHIND
     elif wait_s is not None and step_s and wait_s > _WAIT_SHARE * step_s:
         state = RankState.WAITS

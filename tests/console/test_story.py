@@ -2,6 +2,7 @@
 
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import expect
@@ -21,7 +22,7 @@ async def queried(console: Console) -> dict[str, str]:
 
 async def leads_to(console: Console, query: str) -> None:
     """Wait until the address has this query."""
-    await console.page.wait_for_function("query => location.search === query", arg=query)
+    await console.page.wait_for_url(lambda address: urlsplit(address).query == query.removeprefix("?"))
 
 
 async def test_the_axis_shows_generations_incidents_and_a_resize(console: Console, live: Any) -> None:

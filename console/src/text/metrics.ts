@@ -21,10 +21,19 @@ const NAMED: readonly Metric[] = [
   { id: "peak_bytes", label: "Memory", format: bytesText, isBetterHigh: false },
 ];
 
+/** Metrics that say why others change. */
+const EXPLANATORY: readonly Metric[] = [
+  { id: "exposed_communication", label: "Exposed communication", format: percentText, isBetterHigh: false },
+  { id: "pipeline_idle", label: "Idle time of the pipeline", format: percentText, isBetterHigh: false },
+  { id: "bubble", label: "Idle time of the pipeline in theory", format: percentText, isBetterHigh: false },
+  { id: "peak_rank", label: "Rank with the most memory", format: numberText, isBetterHigh: false },
+];
+
 /** Ids of the metrics that most jobs have. */
 export const USUAL_METRICS: readonly string[] = NAMED.map((metric) => metric.id);
 
 /** Return the metric with this id. A metric of `extra` has its id as its name, and no known unit. */
 export function metricOf(id: string): Metric {
-  return NAMED.find((metric) => metric.id === id) ?? { id, label: id, format: numberText, isBetterHigh: false };
+  const known = [...NAMED, ...EXPLANATORY].find((metric) => metric.id === id);
+  return known ?? { id, label: id, format: numberText, isBetterHigh: false };
 }

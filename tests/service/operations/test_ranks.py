@@ -38,6 +38,12 @@ def test_a_rank_behind_the_others_and_one_without_a_report() -> None:
     assert states(found) == ["works", "behind", "works", "unknown"]
 
 
+@pytest.mark.parametrize(("stalled_s", "state"), [(0.2, "works"), (1.9, "works"), (2.0, "behind"), (60.0, "behind")])
+def test_a_node_that_reported_earlier_is_not_behind(stalled_s: float, state: str) -> None:
+    found = reports(0.7, 0.7, 0.7, 0.7) | {"1": [3, "backward", 0.7, 0.0, stalled_s]}
+    assert states(found)[1] == state
+
+
 def test_the_figures_of_a_rank() -> None:
     found = view_ranks(3, PLACES, reports(0.2, 0.2, 0.4, 0.9), {}, 1.0)
     assert (found.generation, found.median_work_s, found.step_s) == (3, pytest.approx(0.3), 1.0)

@@ -14,7 +14,7 @@ export function jobColumns(curves: RowCurves): Column<Row>[] {
   return [
     { id: "state", label: "State", width: 8, cell: (job) => <JobStateBadge state={job.state} /> },
     { id: "name", label: "Name", cell: (job) => <NameCell job={job} /> },
-    { id: "project", label: "Project", width: 5.6, isExtra: true, cell: (job) => job.project },
+    { id: "project", label: "Project", width: 5.2, isExtra: true, cell: (job) => job.project },
     { id: "progress", label: "Progress", width: 7.5, cell: (job) => <Progress job={job} /> },
     { id: "loss", label: "Loss", width: 4.8, isNumber: true, isExtra: true, cell: (job) => numberText(job.loss) },
     {
@@ -47,7 +47,7 @@ export function jobColumns(curves: RowCurves): Column<Row>[] {
       isExtra: true,
       cell: (job) => percentText(job.goodput),
     },
-    { id: "eta", label: "Left", width: 7, isNumber: true, isExtra: true, cell: (job) => durationText(job.eta_s) },
+    { id: "eta", label: "Left", width: 7.6, isNumber: true, isExtra: true, cell: (job) => durationText(job.eta_s) },
     { id: "age", label: "Age", width: 5.4, isNumber: true, isExtra: true, cell: (job) => <Age job={job} /> },
   ];
 }

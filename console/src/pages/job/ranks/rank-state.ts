@@ -20,7 +20,7 @@ export const STATES: Record<RankView["state"], Shown> = {
     tone: "warning",
     meaning: "waits for a processor that another process uses",
   },
-  behind: { letter: "B", label: "Behind", tone: "warning", meaning: "is at an older step than the others" },
+  behind: { letter: "B", label: "Behind", tone: "warning", meaning: "stays at an older step than the others" },
   works: { letter: "W", label: "Works", tone: "good", meaning: "computes for most of a step" },
   waits: { letter: "–", label: "Waits", tone: "active", meaning: "waits for other ranks for most of a step" },
   unknown: { letter: "?", label: "Unknown", tone: "neutral", meaning: "has not reported yet, or has ended" },

@@ -49,20 +49,20 @@ export function RankTable(props: {
       width: 6.2,
       cell: (each) => <Badge tone={STATES[each.state].tone}>{STATES[each.state].label}</Badge>,
     },
-    { id: "node", label: "Node", width: 6.4, cell: (each) => each.node },
-    { id: "device", label: "Device", width: 5, cell: (each) => each.device || "–" },
-    { id: "phase", label: "Phase", width: 7, cell: (each) => each.phase ?? "–" },
+    { id: "node", label: "Node", width: 6, cell: (each) => each.node },
+    { id: "device", label: "Device", width: 4.6, cell: (each) => each.device || "–" },
+    { id: "phase", label: "Phase", width: 6.2, cell: (each) => each.phase ?? "–" },
     { id: "step", label: "Step", width: 4.2, isNumber: true, cell: (each) => numberText(each.step, 12) },
-    { id: "work", label: "Work", width: 5, isNumber: true, cell: (each) => durationText(each.work_s) },
-    { id: "wait", label: "Wait", width: 5, isNumber: true, cell: (each) => durationText(each.wait_s) },
+    { id: "work", label: "Work", width: 5.4, isNumber: true, cell: (each) => durationText(each.work_s) },
+    { id: "wait", label: "Wait", width: 5.2, isNumber: true, cell: (each) => durationText(each.wait_s) },
     {
       id: "factor",
       label: "× median",
-      width: 6.2,
+      width: 5.8,
       isNumber: true,
       cell: (each) => numberText(each.factor === null ? null : Number(each.factor.toFixed(2))),
     },
-    { id: "since", label: "In phase for", width: 7.2, isNumber: true, cell: (each) => durationText(each.stalled_s) },
+    { id: "since", label: "In phase", width: 5.4, isNumber: true, cell: (each) => durationText(each.stalled_s) },
   ];
   return (
     <section class="ranks-table" aria-labelledby="ranks-table">

@@ -54,7 +54,7 @@ export function Timeline(props: {
     { id: "progress", label: "Step", height: 72, content: <ProgressRow view={view} height={72} /> },
     { id: "generations", label: "Generation", height: 44, content: <GenerationRow view={view} height={44} /> },
     { id: "incidents", label: "Incidents", height: 27, content: <IncidentRow view={view} height={27} /> },
-    { id: "marks", label: "Checkpoints…", height: 20, content: <MarkRow view={view} entries={entries} /> },
+    { id: "marks", label: "Saved", height: 20, content: <MarkRow view={view} entries={entries} /> },
     { id: "nodes", label: "", height: nodes.height, content: <NodesRow view={view} layout={nodes} /> },
   ];
   let y = TIME_PX + GAP_PX;
