@@ -1,18 +1,21 @@
 """Start and recovery of regroup, Ray Train (default and tuned settings), torchrun and torchft, in one run.
 
-usage: python -m benchmarks.recovery --json PATH [--trials N]
+usage: python -m benchmarks.recovery --json PATH [--trials N] [--large-trials N] [--large-gb 1]
                                      [--arms regroup,regroup_cold,ray_train,ray_train_tuned,torchrun,torchft]
 
 Each trial of each arm has a new Ray cluster of two nodes with two slots each. Only one cluster is alive at a time. The
 arms take turns within a trial, in an order that rotates. Within a trial, each arm loses a rank at the same place.
+
+Further trials have a model whose training state has 1 GB. Their figures are under `large`.
 """
 
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +23,15 @@ from benchmarks.arms import ray_train_arm, regroup_arm, torchft_arm, torchrun_ar
 from benchmarks.peers.workload import Workload, write_text
 from benchmarks.report import plots
 from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.tiers.recovered_job import workload_of
 from benchmarks.trials import stats
 from benchmarks.trials.trial import KillPoint, Trial, TrialError, draw_kill_point
 
 _STEPS = 24
 _FIRST_KILL_STEP, _LAST_KILL_STEP = 12, 20
 """First and last step of a kill. Both come after the first checkpoint of the arm that saves every ten steps."""
+_LARGE_STEPS, _LAST_LARGE_KILL_STEP = 16, 14
+_LARGE_ARMS = ("regroup", "ray_train", "ray_train_tuned", "torchrun")
 _FIGURES = ("submit_to_first_step_s", "kill_to_first_step_s", "kill_to_new_step_s", "steps_lost")
 _SEED = 2
 
@@ -44,37 +50,56 @@ def main() -> int:
     """Run the trials and write the result."""
     parser = arguments(__doc__ or "", trials=5)
     parser.add_argument("--arms", default=",".join(ARMS), help="arms to run, comma-separated")
+    parser.add_argument("--large-trials", type=int, default=3, help="trials of each arm with a large state")
+    parser.add_argument("--large-gb", type=float, default=1.0, help="size of the large state in GB")
     given = parser.parse_args()
     end_tidily_on_sigterm()
     names = given.arms.split(",")
     if "torchft" in names and not torchft_arm.is_installed():
         names.remove("torchft")
         print("skipping torchft: it is not installed. To install it: pip install torchft==0.2.0", flush=True)
-    draw = random.Random(_SEED)
-    trials: list[Trial] = []
-    failures: list[str] = []
-    control: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="bench-recovery-") as scratch:
         root = Path(scratch)
         write_text(root / "text")
-        workload = Workload(text=str(root / "text"), steps=_STEPS)
         _warm_page_cache()
-        if "regroup" in names:
-            control = regroup_arm.undisturbed(workload, _folder(root, "control"))
-        for number in range(given.trials):
-            kill_point = draw_kill_point(draw, _FIRST_KILL_STEP, _LAST_KILL_STEP)
-            for name in _rotated(names, number):
-                try:
-                    trials.append(ARMS[name](workload, kill_point, _folder(root, f"{number}-{name}")))
-                    _print_trial(trials[-1])
-                except TrialError as error:
-                    failures.append(str(error))
-                    print(f"FAILED {error}", flush=True)
-        document = result(trials, failures, control)
-        document["workload"] = {**workload.to_json(), "text": "sources of the Python standard library"}
+        document: dict[str, Any] = {"arms": {}, "failures": []}
+        if given.trials:
+            workload = Workload(text=str(root / "text"), steps=_STEPS)
+            document = _run_trials(workload, names, given.trials, _LAST_KILL_STEP, _folder(root, "small"))
+            write_result(given.json, document)
+        if given.large_trials:
+            large = replace(workload_of(given.large_gb, root / "text"), steps=_LARGE_STEPS)
+            some = [name for name in names if name in _LARGE_ARMS]
+            document["large"] = _run_trials(
+                large, some, given.large_trials, _LAST_LARGE_KILL_STEP, _folder(root, "large")
+            )
+            document["failures"] += document["large"]["failures"]
     write_result(given.json, document)
-    plots.recovery(document, given.json.with_suffix(".png"))
-    return 1 if failures else 0
+    if document["arms"]:
+        plots.recovery(document, given.json.with_suffix(".png"))
+    return 1 if document["failures"] else 0
+
+
+def _run_trials(
+    workload: Workload, names: Sequence[str], count: int, last_kill_step: int, root: Path
+) -> dict[str, Any]:
+    """Run all trials of a workload. Return the document of `result`, with the workload."""
+    draw = random.Random(_SEED)
+    trials, failures = list[Trial](), list[str]()
+    control = regroup_arm.undisturbed(workload, _folder(root, "control")) if "regroup" in names else dict[str, Any]()
+    for number in range(count):
+        kill_point = draw_kill_point(draw, _FIRST_KILL_STEP, last_kill_step)
+        for name in _rotated(names, number):
+            folder = _folder(root, f"{number}-{name}")
+            try:
+                trials.append(ARMS[name](workload, kill_point, folder))
+                _print_trial(trials[-1])
+            except TrialError as error:
+                failures.append(str(error))
+                print(f"FAILED {error}", flush=True)
+            shutil.rmtree(folder)  # checkpoints of a large state
+    described = {**workload.to_json(), "text": "sources of the Python standard library"}
+    return {**result(trials, failures, control), "workload": described}
 
 
 def result(trials: Sequence[Trial], failures: Sequence[str], control: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Resize of a running job: regroup and the elastic worker group of Ray Train, in one run on one machine.
 
-usage: python -m benchmarks.resize --json PATH [--trials N] [--arms regroup,ray_train]
+usage: python -m benchmarks.resize --json PATH [--trials N] [--large-trials N] [--large-gb 1]
+                                   [--arms regroup,ray_train]
 
 In each trial of regroup, a job of four ranks runs on three nodes of two slots. The trial resizes it to 6, 3, 4, 6, 3
 and 4 ranks. Each trial of Ray Train starts with four workers, with a range of four to six, on two such nodes. Then a
@@ -8,10 +9,13 @@ third node joins, and Ray Train decides when to resize.
 
 The gap is the time from the last step at the old size to the first step at the new size. That first step may repeat an
 earlier one. The time until the decision does not count for either arm.
+
+Further trials have a model whose training state has 1 GB. Their figures are under `large`.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,6 +33,7 @@ from benchmarks.cluster.regroup_server import Server, run_server
 from benchmarks.peers.ray_train_loop import RayTrainSettings
 from benchmarks.peers.workload import NODES, SLOTS, Workload, write_text
 from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.tiers.recovered_job import workload_of
 from benchmarks.trials import stats
 from benchmarks.trials.trial import TrialError
 from regroup.service.domain.errors import RegroupError
@@ -37,6 +42,8 @@ _SIZES = (6, 3, 4, 6, 3, 4)
 _LEAST, _FIRST, _MOST = 2, 4, 6
 _STEPS_AT_A_SIZE = 8
 _STEPS = 120
+_LARGE_STEPS = 80
+_LARGE_SEQUENCE = 64
 _PATIENCE_S = 300.0
 _RESIZE_INTERVAL_S = 10.0
 """Interval at which Ray Train checks for capacity. Its default is 60 s. The shorter interval shortens the benchmark,
@@ -60,32 +67,54 @@ def main() -> int:
     """Run the trials and write the result."""
     parser = arguments(__doc__ or "", trials=3)
     parser.add_argument("--arms", default=",".join(ARMS), help="arms to run, comma-separated")
+    parser.add_argument("--large-trials", type=int, default=1, help="trials of each arm with a large state")
+    parser.add_argument("--large-gb", type=float, default=1.0, help="size of the large state in GB")
     given = parser.parse_args()
     end_tidily_on_sigterm()
-    changes, failures, exact = list[Change](), list[str](), list[bool]()
+    names: list[str] = given.arms.split(",")
+    document: dict[str, Any] = {"failures": []}
     with tempfile.TemporaryDirectory(prefix="bench-resize-") as scratch:
         root = Path(scratch)
         write_text(root / "text")
         # Twelve micro-batches: four per rank with three ranks, three with four ranks, two with six ranks.
-        workload = Workload(text=str(root / "text"), steps=_STEPS, global_batch=12, micro_batch=1, sequence=128)
-        for number in range(given.trials):
-            for name in given.arms.split(","):
-                folder = root / f"{number}-{name}"
-                folder.mkdir()
-                try:
-                    found, is_exact = ARMS[name](workload, folder)
-                except TrialError as error:
-                    failures.append(str(error))
-                    print(f"FAILED {error}", flush=True)
-                    continue
-                changes += found
-                exact.append(is_exact)
-                transitions = ", ".join(f"{each.before}→{each.after} {each.gap_s:.2f} s" for each in found)
-                print(f"{name}: {transitions}; {max(each.steps_lost for each in found)} steps lost", flush=True)
-    document = {**result(changes), "ledger_exact": all(exact), "failures": failures}
-    document["workload"] = {**workload.to_json(), "text": "sources of the Python standard library"}
+        if given.trials:
+            workload = Workload(text=str(root / "text"), steps=_STEPS, global_batch=12, micro_batch=1, sequence=128)
+            document = _run_trials(workload, names, given.trials, root / "small")
+            write_result(given.json, document)
+        if given.large_trials:
+            large = replace(
+                workload_of(given.large_gb, root / "text"),
+                steps=_LARGE_STEPS,
+                global_batch=12,
+                sequence=_LARGE_SEQUENCE,
+            )
+            document["large"] = _run_trials(large, names, given.large_trials, root / "large")
+            document["failures"] += document["large"]["failures"]
     write_result(given.json, document)
-    return 1 if failures else 0
+    return 1 if document["failures"] else 0
+
+
+def _run_trials(workload: Workload, names: Sequence[str], count: int, root: Path) -> dict[str, Any]:
+    """Run all trials of a workload. Return the document of `result`, with the workload."""
+    changes, failures, exact = list[Change](), list[str](), list[bool]()
+    for number in range(count):
+        for name in names:
+            folder = root / f"{number}-{name}"
+            folder.mkdir(parents=True)
+            try:
+                found, is_exact = ARMS[name](workload, folder)
+            except TrialError as error:
+                failures.append(str(error))
+                print(f"FAILED {error}", flush=True)
+                continue
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)  # checkpoints of a large state
+            changes += found
+            exact.append(is_exact)
+            transitions = ", ".join(f"{each.before}→{each.after} {each.gap_s:.2f} s" for each in found)
+            print(f"{name}: {transitions}; {max(each.steps_lost for each in found)} steps lost", flush=True)
+    described = {**workload.to_json(), "text": "sources of the Python standard library"}
+    return {**result(changes), "ledger_exact": all(exact), "failures": failures, "workload": described}
 
 
 def result(changes: Sequence[Change]) -> dict[str, Any]:
