@@ -25,14 +25,25 @@ class AgentLostError(RegroupError):
 class AgentError(RegroupError):
     """An agent failed for a reason that a person can act on."""
 
-    def __init__(self, node_id: str, node_name: str, kind: AgentErrorKind, message: str, traceback: str = "") -> None:
+    def __init__(
+        self,
+        node_id: str,
+        node_name: str,
+        kind: AgentErrorKind,
+        message: str,
+        traceback: str = "",
+        failed_holders: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(f"{message} (node {node_name})")
         self.node_id, self.kind, self.message, self.traceback = node_id, kind, message, traceback
+        self.failed_holders = failed_holders
+        """Nodes that had state for this node and did not deliver it."""
 
     @classmethod
     def of(cls, node_id: str, failure: AgentFailure) -> "AgentError":
         """Return the error of a node's agent."""
-        return cls(node_id, failure.node_name, failure.kind, failure.message, failure.traceback)
+        texts = failure.message, failure.traceback
+        return cls(node_id, failure.node_name, failure.kind, *texts, failure.failed_holders)
 
 
 class Agents(Protocol):

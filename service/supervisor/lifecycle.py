@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 import traceback
+from dataclasses import replace
 
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.job_events import StateChanged, SupervisorPhase, decoded, encode
@@ -274,7 +275,7 @@ class Lifecycle:
                 raise input_error(error) from error
             else:  # retry any other failure to fork ranks like the death of a zygote
                 exited = Exited(ZYGOTE_RANK, generation.number, -9, time.time(), last_output=error.message)
-                monitor.receive(error.node_id, exited)
+                monitor.receive(error.node_id, replace(exited, failed_holders=error.failed_holders))
         return monitor
 
     async def _run_generation(self, monitor: GenerationMonitor) -> None:

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from regroup.service.domain.job_events import JobRelocated
+from regroup.service.ports.agents import AgentError
 from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.agent_records import ShardHolder, TransferAddress
+from regroup.workers.contract.agent_records import AgentErrorKind, ShardHolder, TransferAddress
 from regroup.workers.contract.messages import Exited, HeldShard, Join
 from tests.support.doubles.supervised_job import STEPS, FakeNodes, Rig, place
 from tests.support.inputs.sync_records import assigned, intents
@@ -74,6 +75,35 @@ async def test_the_job_continues_with_the_substitute(rig: Rig) -> None:
         ((await rig.events("state"))[-1])["state"] == "SUCCEEDED"
         and ((await rig.events("result"))[-1])["step"] == STEPS
     )
+
+
+class HolderDies(Nodes):
+    """Nodes of which the one with the mirrors dies while another one fetches from it."""
+
+    def _form_ranks(
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: Sequence[ShardHolder]
+    ) -> None:
+        if joins[0].generation == 2 and holders:
+            holder = holders[0].address.host
+            self.dead.add(holder)
+            self._forget(holder)
+            self.formed.append(2)
+            message = "cannot fetch the shard of rank 1: connection reset by peer"
+            raise AgentError(node, node, AgentErrorKind.TRANSFER, message, failed_holders=(holder,))
+        super()._form_ranks(node, joins, devices, holders)
+
+
+async def test_the_loss_of_a_holder_is_the_cause_of_a_failed_fetch() -> None:
+    """Let the node that fetches report its failure first. The loss is known when the ranks are killed."""
+    rig = Rig(HolderDies("node-1", 4))
+    await replace_node(rig)
+    assert await rig.end() is None
+    incidents = {event["id"]: event for event in await rig.events("incident")}
+    assert [(each["reason"], each["node_id"]) for each in incidents.values()] == [
+        ("agent_lost", "node-1"),
+        ("agent_lost", "node-0"),
+    ]
+    assert (await rig.events("state"))[-1]["state"] == "SUCCEEDED"
 
 
 async def test_a_supervisor_that_restarts_during_a_node_loss_gets_the_new_nodes(rig: Rig) -> None:

@@ -97,9 +97,10 @@ def classify_error(error: Exception) -> AgentFailure | None:
     if isinstance(error, TaskFailed) and not isinstance(error, TaskDied):
         kind = _BY_TASK_ERROR.get(error.kind, AgentErrorKind.OTHER)
         return AgentFailure(kind, error.error, error.traceback)
+    failed_holders = error.failed_holders if isinstance(error, TransferError | StateLostError) else ()
     for cls, kind in _BY_TYPE:
         if isinstance(error, cls):
-            return AgentFailure(kind, str(error))
+            return AgentFailure(kind, str(error), failed_holders=failed_holders)
     if isinstance(error, _OF_THE_NODE):
         return AgentFailure(AgentErrorKind.NODE, str(error))
     return AgentFailure(AgentErrorKind.OTHER, str(error)) if isinstance(error, LookupError) else None

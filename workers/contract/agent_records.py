@@ -63,6 +63,8 @@ class AgentFailure:
     message: str
     traceback: str = ""
     node_name: str = ""
+    failed_holders: tuple[str, ...] = ()
+    """Nodes that had state for this node and did not deliver it."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class TransferAddress:
     host: str
     port: int
     token: str
+    node_id: str = ""
+    """Node of the agent; empty if it is unknown."""
 
 
 @dataclass(frozen=True)

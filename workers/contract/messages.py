@@ -262,6 +262,8 @@ class Exited:
     """If the rank crashed: the end of its standard error, with the cause that libraries print and Python's stacks."""
     terminated: bool = False
     """The rank got SIGTERM at a planned end before it exited."""
+    failed_holders: tuple[str, ...] = ()
+    """Nodes that had state for the ranks of this node and did not deliver it."""
 
 
 @dataclass(frozen=True)

@@ -40,3 +40,5 @@ class RankError:
     time_s: float
     details: dict[str, Any] = field(default_factory=dict[str, Any])
     """For corruption: the ranks and parts that differ; for a loss spike: the loss and the expected range."""
+    failed_holders: tuple[str, ...] = ()
+    """Nodes that had the state of this rank and did not deliver it."""

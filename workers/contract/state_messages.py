@@ -53,3 +53,5 @@ class StateReply:
     """The state was there and can no longer be read: another attempt may find another source."""
     is_damaged: bool = False
     """The state is a checkpoint that is not complete, or damaged: another attempt must use another one."""
+    failed_holders: tuple[str, ...] = ()
+    """If it is lost: nodes that had it and did not deliver it."""

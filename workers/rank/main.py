@@ -26,6 +26,7 @@ from regroup.workers.rank import flight_recorder, own_process, script, user_func
 from regroup.workers.rank.agent_channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
 from regroup.workers.rank.malloc_tuning import retain_freed_memory
+from regroup.workers.rank.state_requests import StateLostError
 from regroup.workers.torch_internals import groups
 
 _TRACEBACK_CHARACTERS = 16_000
@@ -138,6 +139,7 @@ def _report(error: BaseException, progress: ProgressPage) -> RankError:
         phase=phase,
         time_s=time.time(),
         details=details_of(error),
+        failed_holders=error.failed_holders if isinstance(error, StateLostError) else (),
     )
 
 

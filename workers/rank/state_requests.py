@@ -18,6 +18,11 @@ _BUFFER = 0
 class StateLostError(ConnectionError):
     """The saved state was there and can no longer be read. Another attempt may find another source."""
 
+    def __init__(self, message: str, failed_holders: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.failed_holders = failed_holders
+        """Nodes that had it and did not deliver it."""
+
 
 class StateRequests:
     """Asks the agent for the catalog of the state and for parts of it."""
@@ -71,5 +76,7 @@ def _check(reply: object) -> None:
     assert isinstance(reply, StateReply), f"the reply to a request for state is StateReply, not {reply!r}"
     if reply.is_damaged:
         raise CheckpointDamagedError(reply.error)
+    if reply.is_lost:
+        raise StateLostError(reply.error, reply.failed_holders)
     if reply.error:
-        raise (StateLostError if reply.is_lost else StateError)(reply.error)
+        raise StateError(reply.error)

@@ -1,6 +1,7 @@
 """Classify the cause of the end of a generation. Pure."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,6 +42,8 @@ class RankFailure:
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """For silent corruption: the ranks that differ and the tensors. For a loss spike: the loss and its expected
     value."""
+    failed_holders: tuple[str, ...] = ()
+    """Nodes that had the state of this rank and did not deliver it."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class ProcessExit:
     """True if its node was out of memory at that time."""
     stderr_tail: str = ""
     """End of its standard error if it crashed; for a zygote, why it did not start ranks."""
+    failed_holders: tuple[str, ...] = ()
+    """Nodes that had state for the ranks of this node and did not deliver it."""
 
     @property
     def crash_place(self) -> str | None:
@@ -94,8 +99,8 @@ def classify_failure(
     """Return the earliest cause that is not collateral.
 
     A lost agent explains the exits on its node. A zygote's death explains those of its ranks and of the store, which it
-    also forked. An exit of a rank that reported an exception is that exception. If all failures are collateral, the
-    first one is returned.
+    also forked. The loss of a node's agent explains failures to fetch state from it. An exit of a rank that reported an
+    exception is that exception. If all failures are collateral, the first one is returned.
 
     Args:
         found: a hang or a planned end; detected only while nothing else has failed, so it is the cause.
@@ -103,7 +108,7 @@ def classify_failure(
     """
     if found is not None:
         return found  # all other failures are consequences of ending the generation
-    candidates = _first_failures(failures, exits, losses, names)
+    candidates = _first_failures(failures, exits, losses, {loss.node_id for loss in losses}, names)
     if candidates:
         return min(candidates, key=lambda cause: cause.time_s)
     if failures:
@@ -121,14 +126,22 @@ def classify_failure(
 def is_explained(
     failures: Sequence[RankFailure], exits: Sequence[ProcessExit], losses: Sequence[AgentLoss], found: Cause | None
 ) -> bool:
-    """Return True if one of the failures is not collateral. Takes the arguments of `classify_failure`."""
-    return found is not None or bool(_first_failures(failures, exits, losses, _NO_NAMES))
+    """Return True if one of the failures is not collateral. Takes the arguments of `classify_failure`.
+
+    A node that did not deliver state may be lost, and that may not be known yet.
+    """
+    suspects = {node for report in (*failures, *exits) for node in report.failed_holders}
+    return found is not None or bool(_first_failures(failures, exits, losses, suspects, _NO_NAMES))
 
 
 def _first_failures(
-    failures: Sequence[RankFailure], exits: Sequence[ProcessExit], losses: Sequence[AgentLoss], names: Mapping[str, str]
+    failures: Sequence[RankFailure],
+    exits: Sequence[ProcessExit],
+    losses: Sequence[AgentLoss],
+    gone: AbstractSet[str],
+    names: Mapping[str, str],
 ) -> list[Cause]:
-    """Return every failure that no other one explains."""
+    """Return every failure that no other one explains. `gone`: nodes from which no state can be fetched."""
     reported = {failure.rank for failure in failures}
     zygotes = {exit.node_id: exit for exit in exits if exit.rank == ZYGOTE_RANK}
     candidates: list[Cause] = [
@@ -137,10 +150,12 @@ def _first_failures(
     ]
     lost = {loss.node_id for loss in losses}
     for failure in failures:
+        if not gone.isdisjoint(failure.failed_holders):
+            continue
         if (reason := _REASON_BY_ERROR_CLASS.get(failure.error_class)) is not None:
             candidates.append(_cause(Reason.DESYNC if _is_mismatch(failure.message) else reason, failure))
     for exit in exits:
-        if exit.node_id in lost or exit.code == 0:
+        if exit.node_id in lost or exit.code == 0 or not gone.isdisjoint(exit.failed_holders):
             continue
         if exit.rank == ZYGOTE_RANK:
             died = f"zygote{_on(exit.node_id, names)} died"

@@ -361,9 +361,8 @@ class Gang:
 
 
 async def gather_all(calls: Iterable[Awaitable[Any]]) -> list[Any]:
-    """Gather the results of all calls. Raise the first error only after every call has ended."""
+    """Gather the results of all calls. Raise an error only after every call has ended; a lost agent goes first."""
     results = await asyncio.gather(*calls, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+    if errors := [result for result in results if isinstance(result, BaseException)]:
+        raise next((error for error in errors if isinstance(error, AgentLostError)), errors[0])
     return results

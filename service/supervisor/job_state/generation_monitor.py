@@ -128,11 +128,12 @@ class GenerationMonitor:
                         error.phase,
                         error.time_s,
                         error.details,
+                        error.failed_holders,
                     )
                 )
             case Exited():
                 if not (message.code == 0 and message.rank in self.done):
-                    why = message.out_of_memory, message.last_output
+                    why = message.out_of_memory, message.last_output, message.failed_holders
                     self.exits.append(ProcessExit(message.rank, message.code, message.time_s, node_id, *why))
             case _:
                 return

@@ -1,4 +1,4 @@
-"""State that is damaged while a lost node's ranks fetch it from another node."""
+"""State that is damaged, or whose holder dies, while a lost node's ranks fetch it from another node."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,3 +32,20 @@ def test_a_damaged_transfer_is_repeated(served: Server, spec: Spec, control: Job
     assert [incident.recovery_action for incident in done.incidents] == ["respawn"]
     notes = [event for event in served.client.events(done.id) if event.data.get("kind") == "transfer_repeated"]
     assert len(notes) == 1 and "damaged" in notes[0].data["message"]
+
+
+@pytest.mark.slow
+def test_the_death_of_the_holder_is_not_blamed_on_the_node_that_fetches(
+    served: Server, spec: Spec, control: Job, tmp_path: Path
+) -> None:
+    """Check that the second incident names the holder. No memory has the state of the lost ranks any more."""
+    done = disturbed(served, spec, tmp_path, "holder", "kill_agent_in_transfer", save_every=24)
+    assert_same_result(served, done, control)
+    formed = served.client.generations(done.id)
+    holder, fetching = (place.node_id for place in formed[0].ranks if place.rank in (0, 2))
+    assert [(each.reason, each.node_id) for each in done.incidents] == [
+        ("agent_lost", fetching),
+        ("agent_lost", holder),
+    ]
+    assert [each.recovery_action for each in done.incidents] == ["respawn", "disk"]
+    assert formed[0].start_step == formed[-1].start_step == 0

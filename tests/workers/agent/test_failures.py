@@ -3,6 +3,8 @@
 import pytest
 
 from regroup.workers.agent.failures import classify_error, classify_setup_error
+from regroup.workers.agent.slices.saved_state import StateLostError
+from regroup.workers.agent.transfer.shard_store import TransferError
 from regroup.workers.contract.agent_records import AgentErrorKind
 from regroup.workers.os.start_errors import StartError
 from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
@@ -38,6 +40,12 @@ def test_an_error_of_a_call(error: Exception, kind: AgentErrorKind) -> None:
 def test_an_error_of_the_setup(error: Exception, kind: AgentErrorKind) -> None:
     failure = classify_setup_error(error, "/logs")
     assert failure is not None and failure.kind is kind
+
+
+@pytest.mark.parametrize("error", [TransferError("reset", ("b",)), StateLostError("reset", ("b",))])
+def test_a_failed_fetch_names_the_nodes_that_did_not_deliver(error: Exception) -> None:
+    failure = classify_error(error)
+    assert failure is not None and (failure.kind, failure.failed_holders) == (AgentErrorKind.TRANSFER, ("b",))
 
 
 def test_an_unknown_error_is_a_bug() -> None:

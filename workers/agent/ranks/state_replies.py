@@ -61,7 +61,9 @@ async def answer(state: RankState, request: StateMessage, fds: Sequence[int], so
                     sock.send(encode(StateReply()))
         except TransferError:
             return  # the generation ends, because the call that formed it fails as well
-        except (StateLostError, StorageUnavailable) as error:
+        except StateLostError as error:
+            sock.send(encode(StateReply(str(error), is_lost=True, failed_holders=error.failed_holders)))
+        except StorageUnavailable as error:
             sock.send(encode(StateReply(str(error), is_lost=True)))
         except StorageError as error:
             sock.send(encode(StateReply(str(error), is_damaged=True)))

@@ -69,7 +69,7 @@ class _MemoryReader:
         self._restore, self._engine = restore, engine
         self._addresses: dict[int, list[TransferAddress]] = {}
         """Rank → agents that have its shard."""
-        self._errors: list[str] = []
+        self._errors: list[TransferError] = []
 
     async def find(
         self, holders: Sequence[ShardHolder], local: Collection[int]
@@ -81,7 +81,7 @@ class _MemoryReader:
             try:
                 return await self._engine.indexes(address, generation, step, ranks)
             except TransferError as error:
-                self._errors.append(str(error))
+                self._errors.append(error)
                 return {}
 
         requested = [(each.address, [rank for rank in each.ranks if rank not in local]) for each in holders]
@@ -103,9 +103,11 @@ class _MemoryReader:
         missing = set(range(self._restore.world_size)) - {holder.rank for holder in contents}
         if missing:
             reason = self._errors[0] if self._errors else "no node has it"
+            failed_holders = {node for error in self._errors for node in error.failed_holders}
             raise StateLostError(
                 f"the shard of rank {min(missing)}, generation {self._restore.generation}, step {self._restore.step} "
-                f"is lost ({len(missing)} of {self._restore.world_size} are): {reason}"
+                f"is lost ({len(missing)} of {self._restore.world_size} are): {reason}",
+                tuple(sorted(failed_holders)),
             )
 
     async def facts(self, holder: MemoryHolder, place: Region, near: memoryview | None) -> Mapping[str, Any]:
@@ -125,7 +127,7 @@ class _MemoryReader:
         try:
             await self._engine.read([holder.address, *others], key, parts)
         except TransferError as error:
-            raise StateLostError(str(error)) from error
+            raise StateLostError(str(error), error.failed_holders) from error
 
     def close(self) -> None:
         """Do nothing: the transfers belong to the agent."""

@@ -11,6 +11,11 @@ from regroup.workers.state.slices.held_state import HeldState, Holder
 class StateLostError(Exception):
     """A part of the state was held, but can no longer be read. Another attempt may find another source."""
 
+    def __init__(self, message: str, failed_holders: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.failed_holders = failed_holders
+        """Nodes that had it and whose agents could not be reached, or ended the connection."""
+
 
 @dataclass(frozen=True)
 class SliceRead:

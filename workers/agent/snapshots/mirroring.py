@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
@@ -51,7 +52,8 @@ class Mirroring:
         if self._address is None:
             first, last = self._config.port_first, self._config.port_last
             listener = node_facts.bind_listener(self._config.address, range(first, last + 1) if last else None)
-            self._address = self.transfers.open(self._config.address, listener)
+            opened = self.transfers.open(self._config.address, listener)
+            self._address = replace(opened, node_id=self._config.node_id)
         return self._address
 
     async def send(

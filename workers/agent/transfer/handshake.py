@@ -47,10 +47,10 @@ def request(
         connection.send_json({**content, "proof": proof(address.token, nonce, content)})
         yield connection
     except BlockingIOError as error:
-        raise TransferError(f"transfer with {name_of(address)} failed: no progress for {timeout_s:.0f} s") from error
+        raise _failure(address, f"no progress for {timeout_s:.0f} s") from error
     except (OSError, ValueError, KeyError) as error:
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise TransferError(f"transfer with {name_of(address)} failed: {reason}") from error
+        raise _failure(address, reason) from error
     finally:
         connections.remove(connection)
         connection.close()
@@ -100,3 +100,8 @@ def proof(token: str, nonce: str, content: Mapping[str, Any]) -> str:
     """Return the proof for one request on the connection with this nonce."""
     text = nonce + json.dumps(dict(content), sort_keys=True)
     return hmac.new(token.encode(), text.encode(), "sha256").hexdigest()
+
+
+def _failure(address: TransferAddress, reason: str) -> TransferError:
+    nodes = (address.node_id,) if address.node_id else ()
+    return TransferError(f"transfer with {name_of(address)} failed: {reason}", nodes)

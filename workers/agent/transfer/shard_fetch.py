@@ -29,6 +29,7 @@ class ShardFetch:
         """Prepare a fetch; open no connection."""
         self.reasons = list[str]()
         """Reason for each further try."""
+        self._failed_holders = set[str]()
         self._addresses, self._key, self._priorities = addresses, key, priorities
         self._request = {"op": "read", "key": asdict(key)}
         self._connections = ConnectionSet()
@@ -59,6 +60,7 @@ class ShardFetch:
                 try:
                     return self._get(self._addresses[number:], allocate)
                 except TransferError as error:
+                    self._failed_holders |= set(error.failed_holders)
                     is_named = name_of(address) in str(error)
                     self.reasons.append(str(error) if is_named else f"{name_of(address)}: {error}")
         raise self._error()
@@ -87,7 +89,10 @@ class ShardFetch:
             if errors := run_all([partial(self._stream, address, pull)] * min(STREAMS, len(left))):
                 self.reasons += sorted({str(error) for error in errors})
                 holders.remove(address)
-                _raise_unexpected(errors)
+                for error in errors:
+                    if not isinstance(error, TransferError):
+                        raise error
+                    self._failed_holders |= set(error.failed_holders)
             elif pull.failed:
                 self._note_damage(address, len(pull.failed))
                 holders.append(holders.pop(0))
@@ -106,10 +111,5 @@ class ShardFetch:
         self.reasons.append(f"{name_of(address)} delivered {count} damaged chunks of {self._key}")
 
     def _error(self) -> TransferError:
-        return TransferError(f"cannot fetch the shard of {self._key}: {'; '.join(self.reasons) or 'no agent has it'}")
-
-
-def _raise_unexpected(errors: Sequence[BaseException]) -> None:
-    for error in errors:
-        if not isinstance(error, TransferError):
-            raise error
+        message = f"cannot fetch the shard of {self._key}: {'; '.join(self.reasons) or 'no agent has it'}"
+        return TransferError(message, tuple(sorted(self._failed_holders)))

@@ -7,6 +7,11 @@ from typing import Protocol
 class TransferError(Exception):
     """State could not be sent or fetched."""
 
+    def __init__(self, message: str, failed_holders: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.failed_holders = failed_holders
+        """Nodes whose agents could not be reached, or ended the connection."""
+
 
 class NoMemoryError(TransferError):
     """The other node has too little memory for a shard."""

@@ -96,6 +96,35 @@ def test_collateral_failures_alone_count_as_a_rank_exit() -> None:
     assert is_explained(alone, [*left, ProcessExit(1, -6, 1.2, "a")], [], None)
 
 
+NODE_WITHOUT_STATE = ProcessExit(ZYGOTE_RANK, -9, 1.0, "a", stderr_tail="connection reset", failed_holders=("b",))
+"""Node `a` could not fetch state from node `b`."""
+RANK_WITHOUT_STATE = replace(failure(2, "io", 1.1), failed_holders=("b",))
+"""A rank whose node could not fetch its state from node `b`."""
+
+
+def test_a_lost_holder_is_the_cause_of_failures_to_fetch_from_it() -> None:
+    exits, lost = [NODE_WITHOUT_STATE, ProcessExit(2, 1, 1.2, "a")], [AgentLoss("b", 2.0)]
+    cause = classify_failure([RANK_WITHOUT_STATE], exits, lost)
+    assert (cause.reason, cause.node_id, cause.rank) == (Reason.AGENT_LOST, "b", None)
+    assert node_event_kind_of(cause.reason, cause.evidence) is NodeEventKind.AGENT_LOST
+
+
+def test_a_failure_to_fetch_is_the_cause_if_another_agent_is_lost_later_or_none() -> None:
+    cause = classify_failure([], [NODE_WITHOUT_STATE], [])
+    assert (cause.reason, cause.node_id) == (Reason.ZYGOTE_EXIT, "a")
+    assert classify_failure([RANK_WITHOUT_STATE], [], []).reason is Reason.IO_ERROR
+    assert classify_failure([], [NODE_WITHOUT_STATE], [AgentLoss("c", 2.0)]).reason is Reason.ZYGOTE_EXIT
+
+
+def test_a_failure_to_fetch_waits_for_the_loss_of_the_holder() -> None:
+    left = ProcessExit(2, 1, 1.2, "a")
+    assert not is_explained([RANK_WITHOUT_STATE], [left], [], None)
+    assert not is_explained([], [NODE_WITHOUT_STATE], [], None)
+    assert is_explained([], [NODE_WITHOUT_STATE], [AgentLoss("b", 2.0)], None)
+    assert is_explained([RANK_WITHOUT_STATE], [left, ProcessExit(1, -6, 1.2, "c")], [], None), "another rank died"
+    assert is_explained([], [replace(NODE_WITHOUT_STATE, failed_holders=())], [], None), "its zygote died"
+
+
 def decide(
     charges: list[Charge],
     *,

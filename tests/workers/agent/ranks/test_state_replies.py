@@ -80,3 +80,12 @@ def test_a_rank_raises_what_its_agent_found(
     with pytest.raises(raised, match=str(error)):
         requests.catalog()
     buffer.close()
+
+
+def test_a_rank_learns_which_nodes_did_not_deliver_its_state(ends: tuple[socket.socket, socket.socket]) -> None:
+    buffer = ShardBuffer(os.memfd_create("buffer"))
+    state = FailingState(StateLostError("rank 0 is lost", ("node-b",)))
+    with pytest.raises(state_requests.StateLostError) as found:
+        StateRequests(Agent(state, ends), 0, 1, buffer).catalog()
+    assert tuple(found.value.failed_holders) == ("node-b",)
+    buffer.close()

@@ -143,8 +143,9 @@ async def test_a_lost_shard_fails_the_start_and_is_named(nodes: list[Node]) -> N
     holders = await holders_of(nodes)
     await nodes[0].mirroring.close()
     session = nodes[1].restored(range(2, 3), 3, holders)
-    with pytest.raises(StateLostError, match="the shard of rank 0, generation 1, step 7 is lost"):
+    with pytest.raises(StateLostError, match="the shard of rank 0, generation 1, step 7 is lost") as lost:
         await session.wait()
+    assert lost.value.failed_holders == ("node-0",)
 
 
 async def test_a_tensor_that_is_not_saved_is_an_error_for_all_ranks_of_the_node(nodes: list[Node]) -> None:

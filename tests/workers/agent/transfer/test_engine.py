@@ -151,6 +151,22 @@ async def test_an_agent_that_ends_during_a_read_is_replaced_by_the_next_one() ->
         os.close(fd)
 
 
+async def test_a_failed_fetch_names_the_node_that_ended_and_not_those_that_lack_the_shard() -> None:
+    async with agents(2) as (here, there):
+        with bind_listener("127.0.0.1", None) as listener:
+            dying = TransferAddress("127.0.0.1", listener.getsockname()[1], "0" * 32, "dying")
+            ended = threading.Thread(target=_answer_and_end, args=(listener,))
+            ended.start()
+            holders = [dying, replace(there.address, node_id="there")]
+            reads = [Read(Region(0, 8), memoryview(bytearray(8)), Region(0, 8))]
+            for fetching in (here.engine.get(holders, KEY, here.store.allocate), here.engine.read(holders, KEY, reads)):
+                with pytest.raises(TransferError) as error:
+                    await fetching
+                assert error.value.failed_holders == ("dying",)
+            listener.shutdown(socket.SHUT_RDWR)
+            await asyncio.to_thread(ended.join)
+
+
 async def test_a_shard_that_changes_during_the_transfer_is_refused(shard: int) -> None:
     """Check this because a rank of the next generation may overwrite the buffer."""
     async with agents() as (agent,):
