@@ -18,6 +18,7 @@ INCIDENT_PHASES = (
 """Phases of an incident on the screen: label, and key of the time."""
 
 TERMINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
+_NOT_TRAINING = frozenset({"PLACING", "STARTING", "RECOVERING", "RESIZING"})
 _RATE_STEPS = 20
 
 
@@ -287,7 +288,7 @@ def _step(row: Mapping[str, Any]) -> Step:
 def apply_job(view: JobView, job: Mapping[str, Any]) -> JobView:
     """Return the view with data that only the job contains: its id, the activity of the start, phases of ranks."""
     phase = job.get("phase")
-    if phase and job.get("state") in ("PLACING", "STARTING"):
+    if phase and job.get("state") in _NOT_TRAINING:
         view = apply_event(view, {"type": "phase", "data": phase})
     if job.get("state") == "QUEUED":
         waits = (each for each in job.get("conditions") or () if not each["status"] or each["type"] == "PlatformFault")

@@ -37,6 +37,12 @@ class Phase(Wire):
     """Completed part, from 0 to 1; null if it is unknown."""
     message: str | None = None
     """Present work, for people."""
+    done_bytes: int | None = None
+    """Bytes that were moved; null in a phase that does not count bytes."""
+    total_bytes: int | None = None
+    """Bytes to move in all."""
+    bytes_per_s: float | None = None
+    """Present rate in bytes per second."""
     time_s: float | None = None
     """Time of this report."""
 

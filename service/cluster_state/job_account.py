@@ -29,6 +29,8 @@ _BEFORE_STEPS = (JobState.STARTING, JobState.RECOVERING, JobState.RESIZING)
 _WITHOUT_DEVICES = (JobState.QUEUED, JobState.SUSPENDED)
 UNRECORDED = "unknown"
 """Reason of repeated steps that no incident recorded."""
+RESTORE_SOURCES = ("checkpoint", "memory")
+"""Sources from which nodes fetch state."""
 _WHY_REFUSED = {"snapshot_damaged": "checksum", "snapshot_refused": "replicas"}
 
 
@@ -43,6 +45,11 @@ class JobAccount:
     """Incident id → its newest report."""
     checkpoint_seconds: list[float] = field(default_factory=list[float])
     """Duration of each checkpoint save."""
+    written_bytes: float = 0.0
+    write_s: float = 0.0
+    """Bytes that its nodes wrote for complete checkpoints, and seconds of the slowest node of each."""
+    restored: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    """Source of state (`RESTORE_SOURCES`) → bytes that its nodes fetched, and seconds, summed over nodes."""
     install_seconds: list[float] = field(default_factory=list[float])
     """Duration of each installation of a Python environment."""
     notes: Counter[str] = field(default_factory=Counter[str])
@@ -92,6 +99,7 @@ class JobAccount:
         self.number = event.number
         if event.type == "note":
             self.notes[str(event.data.get("kind"))] += 1
+            self._record_restore(event.data)
         if event.type == "state":
             if not JobState(event.data["to"]).has_allocations:
                 self.spares.append((event.time_s, 0))
@@ -110,6 +118,8 @@ class JobAccount:
             self.incidents[str(event.data["id"])] = event.data
         elif event.type == "checkpoint" and event.data.get("duration_s") is not None:
             self.checkpoint_seconds.append(float(event.data["duration_s"]))
+            self.written_bytes += float(event.data.get("written_bytes") or 0)
+            self.write_s += float(event.data.get("write_s") or 0)
         elif event.type == "note" and event.data.get("kind") == "environment" and event.data["installed"]:
             self.install_seconds.append(float(event.data["seconds"]))
         elif event.type == "note" and (why := _WHY_REFUSED.get(str(event.data.get("kind")))):
@@ -121,6 +131,11 @@ class JobAccount:
         elif event.type == "generation":
             self.world_size = int(event.data["world_size"])
         self._is_regrouped |= event.type in ("generation", "resumed")
+
+    def _record_restore(self, note: Mapping[str, Any]) -> None:
+        if note.get("kind") == "state_restored" and (source := note.get("source")) in RESTORE_SOURCES:
+            fetched_bytes, seconds = self.restored.get(source, (0.0, 0.0))
+            self.restored[source] = fetched_bytes + float(note["fetched_bytes"]), seconds + float(note["seconds"])
 
     @property
     def steps_lost(self) -> Mapping[str, int]:

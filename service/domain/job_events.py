@@ -56,26 +56,6 @@ class RecoveryAction(StrEnum):
     """The job ends."""
 
 
-class SupervisorPhase(StrEnum):
-    """The present activity of a supervisor. Agents may report other phases of starting."""
-
-    AGENTS = "agents"
-    SECRETS = "secrets"
-    ENVIRONMENT = "environment"
-    DATA = "data"
-    PREFLIGHT = "preflight"
-    STORAGE = "storage"
-    FORMING = "forming"
-    TRAINING = "training"
-    RUNNING = "running"
-    RECOVERING = "recovering"
-    BACKOFF = "backoff"
-    FENCE = "fence"
-    HELD = "held"
-    RELEASED = "released"
-    ENDED = "ended"
-
-
 class MalformedEventError(ValueError):
     """An event has an unknown type, a missing field or a field of the wrong type."""
 
@@ -99,6 +79,10 @@ class PhaseProgressed:
     fraction: float | None = None
     """Between 0 and 1; None: unknown."""
     message: str = ""
+    done_bytes: int | None = None
+    total_bytes: int | None = None
+    bytes_per_s: float | None = None
+    """Bytes so far, bytes in all and the present rate, in a phase that moves bytes."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +198,9 @@ class CheckpointWritten:
     validation_loss: float | None = None
     stall_s: float | None = None
     """Seconds that training waited for it."""
+    written_bytes: int | None = None
+    write_s: float | None = None
+    """Bytes that its nodes wrote, and seconds for which the slowest of them wrote."""
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,11 @@ def totals_of(account: JobAccount, now: float) -> Sums:
         sums[names.STEPS_LOST.name, (cause,)] += lost
     for metric, kind in NOTES_COUNTED.items():
         sums[metric.name, ()] += account.notes[kind]
+    sums[names.CHECKPOINT_WRITTEN.name, ()] += account.written_bytes
+    sums[names.CHECKPOINT_WRITE_SECONDS.name, ()] += account.write_s
+    for source, (fetched_bytes, seconds) in account.restored.items():
+        sums[names.RESTORED_BYTES.name, (source,)] += fetched_bytes
+        sums[names.RESTORE_NODE_SECONDS.name, (source,)] += seconds
     for why, count in account.snapshots_refused.items():
         sums[names.SNAPSHOTS_REFUSED.name, (why,)] += count
     _observe(sums, names.QUEUE_WAIT, (), queue_waits(account.timeline))

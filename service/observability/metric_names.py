@@ -157,6 +157,23 @@ CHECKPOINT_SECONDS = Metric(
     (),
     _SECONDS,
 )
+CHECKPOINT_WRITTEN = Metric(
+    "regroup_checkpoint_written_bytes", "counter",
+    "Bytes that nodes wrote to storage for complete checkpoints. Unchanged parts are not written again.",
+)  # fmt: skip
+CHECKPOINT_WRITE_SECONDS = Metric(
+    "regroup_checkpoint_write_seconds", "counter",
+    "Time for which the slowest node of each complete checkpoint wrote.",
+)  # fmt: skip
+RESTORED_BYTES = Metric(
+    "regroup_restored_bytes", "counter",
+    "Bytes of state that nodes fetched when jobs restored, by source: checkpoint, or memory of other nodes.",
+    ("source",),
+)  # fmt: skip
+RESTORE_NODE_SECONDS = Metric(
+    "regroup_restore_node_seconds", "counter",
+    "Time for which nodes fetched state, summed over nodes, by source.", ("source",),
+)  # fmt: skip
 CHECKPOINTS_FAILED = Metric("regroup_checkpoints_failed", "counter", "Checkpoints that could not be saved.")
 INSTALL_SECONDS = Metric(
     "regroup_environment_install_seconds", "histogram",
@@ -236,6 +253,17 @@ JOB_PEAK_BYTES_PREDICTED = Metric(
 )  # fmt: skip
 JOB_IDLE_PREDICTED = Metric(
     "regroup_job_idle_predicted_ratio", "gauge", "Predicted idle fraction of the pipeline.", _JOB,
+)  # fmt: skip
+JOB_RESTORE_DONE = Metric(
+    "regroup_job_restore_done_bytes", "gauge",
+    "Bytes of a checkpoint that a job has read while it restores. Only such a job has it.", _JOB,
+)  # fmt: skip
+JOB_RESTORE_TOTAL = Metric(
+    "regroup_job_restore_total_bytes", "gauge", "Bytes of a checkpoint that a job reads in all while it restores.",
+    _JOB,
+)  # fmt: skip
+JOB_RESTORE_RATE = Metric(
+    "regroup_job_restore_bytes_per_second", "gauge", "Rate at which a job that restores reads its checkpoint.", _JOB,
 )  # fmt: skip
 JOB_MIRRORED = Metric(
     "regroup_job_mirrored_step", "gauge", "Step of the newest state that is mirrored on other nodes.", _JOB,

@@ -22,7 +22,7 @@ from prometheus_client.core import Metric as Family
 from regroup import __version__
 from regroup.service.cluster_state.budgets import project_budget_of
 from regroup.service.cluster_state.clusters import list_clusters
-from regroup.service.cluster_state.job_account import JobAccount
+from regroup.service.cluster_state.job_account import RESTORE_SOURCES, JobAccount
 from regroup.service.cluster_state.node_health import closed
 from regroup.service.cluster_state.probe_results import ProbeResults
 from regroup.service.cluster_state.shared_spares import shared_spare_nodes
@@ -30,6 +30,7 @@ from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.keyring import KeyringError, Keys, no_keys
 from regroup.service.domain.limits import Limit
 from regroup.service.domain.states import JobState
+from regroup.service.domain.supervisor_phase import SupervisorPhase
 from regroup.service.observability import metric_names as names
 from regroup.service.observability.job_accounts import JobAccounts
 from regroup.service.observability.job_totals import NOTES_COUNTED, bound_label, sum_name
@@ -196,6 +197,10 @@ def _families(totals: Totals, sums: Sums, accounts: Sequence[JobAccount], now: f
     yield _gauge(names.QUEUE_OLDEST_WAIT, [((), totals.queue_wait_s)])
     for metric in (names.INCIDENTS, names.STEPS_LOST, names.DEVICE_SECONDS):
         yield _counter(metric, _samples(metric.name, sums))
+    for metric in (names.CHECKPOINT_WRITTEN, names.CHECKPOINT_WRITE_SECONDS):
+        yield _counter(metric, [((), sums.get((metric.name, ()), 0.0))])
+    for metric in (names.RESTORED_BYTES, names.RESTORE_NODE_SECONDS):
+        yield _counter(metric, [((value,), sums.get((metric.name, (value,)), 0.0)) for value in RESTORE_SOURCES])
     for metric in NOTES_COUNTED:
         yield _counter(metric, [((), sums.get((metric.name, ()), 0.0))])
     for metric, values in ((names.SNAPSHOTS_REFUSED, ("checksum", "replicas")), (names.RESIZES, ("resize", "shrink"))):
@@ -252,12 +257,21 @@ _OF_A_JOB: Sequence[tuple[Metric, Callable[[JobAccount, float], float | None]]] 
     (names.JOB_EXPOSED, lambda account, _: account.job.exposed_communication),
     (names.JOB_PEAK_BYTES, lambda account, _: account.job.peak_bytes),
     (names.JOB_IDLE, lambda account, _: account.job.pipeline_idle),
+    (names.JOB_RESTORE_DONE, lambda account, _: _of_restore(account.job, "done_bytes")),
+    (names.JOB_RESTORE_TOTAL, lambda account, _: _of_restore(account.job, "total_bytes")),
+    (names.JOB_RESTORE_RATE, lambda account, _: _of_restore(account.job, "bytes_per_s")),
     (names.JOB_MIRRORED, lambda account, _: account.job.mirrored_step),
     (names.JOB_MIRROR_SETS, lambda account, _: _mirror_sets(account.job)),
     (names.JOB_INCIDENTS, lambda account, _: len(account.incidents)),
     (names.JOB_STRAGGLERS, lambda account, _: account.stragglers),
     (names.JOB_LOW_USE, lambda account, _: any(each.type == WELL_USED for each in account.job.conditions)),
 )
+
+
+def _of_restore(job: JobRow, figure: str) -> float | None:
+    """Return a figure of the restore of a job from a checkpoint; None if it does not restore."""
+    phase = job.phase or {}
+    return phase.get(figure) if phase.get("phase") == SupervisorPhase.RESTORING else None
 
 
 def _mirror_sets(job: JobRow) -> float | None:

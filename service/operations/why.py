@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.operations.placement_explanation import PlacementExplanation
@@ -146,7 +147,7 @@ def _summary(job: JobRow, queue_position: int | None, now: float) -> str:
         estimate = f"; estimated start about {start}" if start else ""
         return f"Queued for {now - job.queued_at:.0f} s{cause}{estimate}"
     if job.state in (JobState.PLACING, JobState.STARTING) and job.phase:
-        return f"Starting: {job.phase.get('phase')} {job.phase.get('message') or ''}".rstrip()
+        return f"Starting: {_activity(job.phase)}"
     if job.state.is_terminal:
         return f"Ended {job.state} at {_step(job)} ({job.reason}){message}"
     if job.is_held:
@@ -157,7 +158,14 @@ def _summary(job: JobRow, queue_position: int | None, now: float) -> str:
         return f"{job.state} at {_step(job)}: {ending.message}"
     if job.intents.get("cancel"):
         return f"Cancellation requested; {job.state}{message}"
-    return f"{job.state} at {_step(job)}, generation {job.generation} ({job.reason}){message}"
+    doing = f"; {_activity(job.phase)}" if job.phase else ""
+    return f"{job.state} at {_step(job)}, generation {job.generation} ({job.reason}){message}{doing}"
+
+
+def _activity(phase: Mapping[str, Any]) -> str:
+    """Return what a job does that does not train, for example `data 3 of 9 files`."""
+    name, message = str(phase.get("phase")), str(phase.get("message") or "")
+    return message if message.startswith(name) else f"{name} {message}".rstrip()
 
 
 def _duration(seconds: float) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from regroup.service.domain.job_events import SupervisorPhase
+from regroup.service.domain.supervisor_phase import SupervisorPhase
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.gang.gang import Gang
 from regroup.service.supervisor.gang.liveness import Liveness

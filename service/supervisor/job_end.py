@@ -2,8 +2,9 @@
 
 import time
 
-from regroup.service.domain.job_events import RecoveryAction, ResultRecorded, SupervisorPhase
+from regroup.service.domain.job_events import RecoveryAction, ResultRecorded
 from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
+from regroup.service.domain.supervisor_phase import SupervisorPhase
 from regroup.service.supervisor.failure_hold import FailureHold
 from regroup.service.supervisor.gang.evidence import Evidence
 from regroup.service.supervisor.gang.gang import Gang

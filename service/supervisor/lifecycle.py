@@ -12,9 +12,10 @@ import traceback
 from dataclasses import replace
 
 from regroup.service.domain.detectors import Detector
-from regroup.service.domain.job_events import StateChanged, SupervisorPhase, decoded, encode
+from regroup.service.domain.job_events import StateChanged, decoded, encode
 from regroup.service.domain.rank_reports import encode_rank_reports
 from regroup.service.domain.states import JobState, Reason
+from regroup.service.domain.supervisor_phase import SupervisorPhase
 from regroup.service.policy.recovery.budget import RecoveryDecision
 from regroup.service.policy.recovery.classify import ZYGOTE_RANK
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource, choose_recovery_action
@@ -27,6 +28,7 @@ from regroup.service.supervisor.gang.hang_detector import HangDetector
 from regroup.service.supervisor.gang.liveness import Liveness
 from regroup.service.supervisor.gang.mirrors import Mirrors
 from regroup.service.supervisor.gang.preflight import Preflight
+from regroup.service.supervisor.gang.restore_monitor import RestoreMonitor
 from regroup.service.supervisor.gang.storage_proof import StorageProof
 from regroup.service.supervisor.gang.straggler_monitor import StragglerMonitor
 from regroup.service.supervisor.gang.termination import Termination
@@ -73,6 +75,7 @@ class Lifecycle:
         world_size = payload.layout.world_size
         self._rank_pace, self._status_pace = rank_pace(world_size), status_pace(world_size)
         self._straggler_monitor = StragglerMonitor(journal, is_disabled=Detector.STRAGGLER in disabled)
+        self._restore_monitor = RestoreMonitor(self._state)
         self.failure_hold = FailureHold(payload.spec.hold_on_failure, gang, journal)
         self._checkpoints = Checkpoints(payload, gang, journal)
         snapshot = payload.spec.snapshot
@@ -111,6 +114,7 @@ class Lifecycle:
 
     def receive_report(self, report: AgentReport) -> bool:
         """Process the rank activity in an agent's report. Return False if a full report must follow."""
+        self._restore_monitor.receive(report)
         return self._hang_detector.table.receive(report)
 
     def receive(self, node_id: str, message: Message) -> None:
@@ -289,6 +293,7 @@ class Lifecycle:
             for pinned in monitor.pop_complete_pins():
                 self._checkpoints.start_save(monitor.generation, pinned, self._generations, monitor.changed.set)
             self._mirrors.poll(monitor)
+            self._restore_monitor.poll(monitor)
             self._storage.poll()
             for node in self.liveness.silent_nodes():
                 monitor.record_loss(node, time.time())

@@ -13,10 +13,10 @@ from regroup.service.domain.job_events import (
     NoteRecorded,
     RecoveryAction,
     StateChanged,
-    SupervisorPhase,
     decoded,
 )
 from regroup.service.domain.states import PLANNED_REASONS, JobState, Reason
+from regroup.service.domain.supervisor_phase import SupervisorPhase
 from regroup.service.policy.detection.loss_spike import BUDGET, loss_spike_config
 from regroup.service.policy.recovery.budget import Charge, RecoveryDecision, budget_of, decide_recovery
 from regroup.service.policy.recovery.classify import Cause, RankFailure

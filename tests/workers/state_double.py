@@ -19,6 +19,9 @@ from regroup.workers.state.slices.held_state import HeldState, Holder
 class NothingElsewhere:
     """Reader of a state that is on this node as a whole."""
 
+    def total_bytes(self, reads: object) -> int:
+        return 0
+
     async def read(self, holder: Holder, reads: Sequence[object]) -> None:
         raise AssertionError(f"{holder} is on this node")
 

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from regroup.workers.contract.messages import (
     to_json,
 )
 from regroup.workers.contract.rank_activity import RankActivity
+from regroup.workers.contract.restore_progress import RestoreProgress
 from regroup.workers.environment.interpreter import JobPython
 from regroup.workers.environment.process_env import rank_variables
 from regroup.workers.environment.redaction import Redactor, secrets_on_node
@@ -191,9 +193,8 @@ class JobHost:
         self.learn_secrets()  # a mounted Secret may have changed
         zygote = self._zygote.acquire()
         await zygote.ready()
-        restore = self._restore = RestoreSession(
-            joins, holders, self.buffers, self.mirroring, self._note_restored, open_checkpoint
-        )
+        note = partial(self._note_restored, joins[0].restore.source)
+        restore = self._restore = RestoreSession(joins, holders, self.buffers, self.mirroring, note, open_checkpoint)
         group = self._group = RankGroup(
             generation,
             zygote,
@@ -283,6 +284,10 @@ class JobHost:
         place = self.config.node_id, self.outbox.boot_id, self.generation, running
         return AgentReport(*place, self.outbox.next_batch(), supervisor_run=self.outbox.supervisor_run)
 
+    def restore_progress(self) -> RestoreProgress | None:
+        """Return the progress of reading a checkpoint for the newest generation; None without one."""
+        return self._restore.progress() if self._restore is not None else None
+
     def poll_ranks(self) -> tuple[dict[int, tuple[int, str]], dict[int, RankActivity], dict[str, float]]:
         """Return places, activity and longest first visits of the ranks. Call this every second."""
         group = self._group
@@ -352,8 +357,8 @@ class JobHost:
             raise StaleGeneration(f"stale request for generation {generation} (current: {self.generation})")
         self.generation = generation
 
-    def _note_restored(self, traffic: RestoreTraffic) -> None:
-        self.note("state_restored", {**asdict(traffic), "node": self.config.node_name})
+    def _note_restored(self, source: str, traffic: RestoreTraffic) -> None:
+        self.note("state_restored", {**asdict(traffic), "source": source, "node": self.config.node_name})
 
     async def _decide_fault(self, due: FaultDue) -> bool:
         is_approved = await self._authorize_fault(due)

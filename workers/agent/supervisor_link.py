@@ -16,6 +16,7 @@ from regroup.workers.agent.job_host import JobHost
 from regroup.workers.agent.ranks.activity_reports import ActivityReports
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import FaultDue, to_json
+from regroup.workers.contract.restore_progress import RestoreProgress
 from regroup.workers.os import procfs
 
 _POLL_S = 1.0
@@ -40,6 +41,8 @@ class SupervisorLink:
         self._config = config
         self._supervisor: Any = None
         self._heartbeats, self._activity = HeartbeatSender(), ActivityReports()
+        self._restore: RestoreProgress | None = None
+        """Progress of the restore as the supervisor knows it."""
         self._contact_s = procfs.boottime_s()
         self._report_every_s = _POLL_S
         self._due_s = 0.0
@@ -110,7 +113,8 @@ class SupervisorLink:
 
     async def _report(self, host: JobHost) -> None:
         activity = self._activity.next_report(host.generation, *host.poll_ranks())
-        report = replace(host.report(), activity=activity)
+        progress = host.restore_progress()
+        report = replace(host.report(), activity=activity, restore=progress if progress != self._restore else None)
         try:
             supervisor = self._supervisor or ray.get_actor(self._config.supervisor, namespace=NAMESPACE)
             answer: Any = supervisor.report.remote(to_json(report))
@@ -125,8 +129,10 @@ class SupervisorLink:
         self._supervisor = supervisor
         self._report_every_s = reply["report_every_s"]
         self._activity.confirm(reply["boot_id"])
+        self._restore = progress
         if reply["needs_full"]:
             self._activity.reset()
+            self._restore = None
         self._heartbeats.set_listener(self._config.node_id, reply["heartbeats"])
         self._contact_s = procfs.boottime_s()
         host.outbox.acknowledge(reply["boot_id"], reply["received"], reply["durable"])

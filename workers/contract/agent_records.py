@@ -234,6 +234,10 @@ class SavedShards:
     files: tuple[SavedFile, ...]
     part: dict[str, Any]
     """These shards in the checkpoint's metadata."""
+    written_bytes: int = 0
+    """Bytes that were written, without those of files that exist already."""
+    write_s: float = 0.0
+    """Time for which they were written."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.codec import build, plain
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.contract.rank_error import RankError
+from regroup.workers.contract.restore_progress import RestoreProgress
 from regroup.workers.contract.state_messages import (
     Buffers,
     BuffersRequest,
@@ -307,6 +308,8 @@ class AgentReport:
     """Places and activity of the ranks; None in a proof of their death."""
     supervisor_run: str = ""
     """Names the supervisor's life that has taken what came before this report; empty: nothing came before."""
+    restore: RestoreProgress | None = None
+    """Progress of the restore from a checkpoint on this node; None: there is none, or it has not changed."""
 
 
 Message = (

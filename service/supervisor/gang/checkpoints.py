@@ -140,7 +140,7 @@ class Checkpoints:
             try:
                 if lost := [each for each in self._losses[losses:] if each.node_id in generation.nodes]:
                     raise lost[0]
-                whole = await self._unless_lost(
+                whole, shards = await self._unless_lost(
                     self._gang.save_checkpoint(generation, pinned, uri, self._base(uri), manifest)
                 )
             except (AgentError, AgentLostError) as error:
@@ -160,6 +160,8 @@ class Checkpoints:
                 files=len(whole["files"]),
                 duration_s=time.time() - started,
                 validation_loss=whole["validation_loss"],
+                written_bytes=sum(each.written_bytes for each in shards),
+                write_s=max((each.write_s for each in shards), default=0.0),
             )
             await self._journal.record(f"checkpoint:{generation.number}:{step}", written, generation.number)
             await self._retain(log.past[-1].number, losses)

@@ -20,6 +20,7 @@ from regroup.workers.contract.agent_records import (
     DataSources,
     DeathProof,
     Manifest,
+    SavedShards,
     ShardHolder,
     TransferAddress,
 )
@@ -215,8 +216,8 @@ class Gang:
         uri: str,
         base: str,
         manifest: Callable[[list[Any]], dict[str, Any]],
-    ) -> dict[str, Any]:
-        """Write a pinned set below `uri`, then its metadata, and last its manifest. Return the manifest.
+    ) -> tuple[Manifest, Sequence[SavedShards]]:
+        """Write a pinned set below `uri`, then its metadata, and last its manifest.
 
         Args:
             generation: generation that pinned the set.
@@ -224,6 +225,9 @@ class Gang:
             uri: folder of the checkpoint.
             base: finished checkpoint whose unchanged parts are not written again; empty: none.
             manifest: function that returns the manifest of some files.
+
+        Returns:
+            The manifest, and what each node wrote.
 
         Raises:
             AgentLostError, AgentError: nothing was saved. Retention removes the incomplete files.
@@ -247,7 +251,7 @@ class Gang:
                 self._first_node, self.configs[self._first_node].node_name, AgentErrorKind.REPLICAS, message
             )
         agent = self.agents.agent(generation.nodes[0], timeout_s=3600)
-        return await agent.finish_checkpoint(uri, parts, manifest(files))
+        return await agent.finish_checkpoint(uri, parts, manifest(files)), written
 
     async def stop_ranks(self, generation: Generation, reason: str, *, save: bool) -> None:
         """Request that all ranks end at a step on which they agree. `save`: retain that step for a checkpoint.

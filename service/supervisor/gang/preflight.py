@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from regroup.service.domain.job_events import SupervisorPhase
+from regroup.service.domain.supervisor_phase import SupervisorPhase
 from regroup.service.policy.detection.node_quarantine import node_event_kind_of
 from regroup.service.policy.detection.preflight import (
     LINK,

@@ -14,6 +14,7 @@ from regroup.service.domain.job_events import (
     decoded,
 )
 from regroup.service.domain.states import JobState, Reason
+from regroup.service.domain.supervisor_phase import SupervisorPhase
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.job_state.incidents import Incident
 from regroup.service.supervisor.job_state.journal import Journal
@@ -21,6 +22,7 @@ from regroup.service.supervisor.job_state.outcomes import Relocated
 from regroup.workers.contract.agent_records import NodeDescription
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Note, Report, Restored, StepRow
+from regroup.workers.contract.restore_progress import RestoreProgress
 
 START_FAILED = "start_failed"
 """Kind of the note about a start at which an agent did not come up."""
@@ -78,6 +80,15 @@ class EventLog:
         self._phases += 1
         key = f"phase:{self._journal.boot_id[:8]}:{self._phases}"
         self._journal.emit(key, PhaseProgressed(phase, fraction, message), generation, time.time())
+
+    def emit_restore(self, progress: RestoreProgress, message: str, generation: int) -> None:
+        """Emit the progress of a restore from a checkpoint."""
+        self._phases += 1
+        key = f"phase:{self._journal.boot_id[:8]}:{self._phases}"
+        fraction = min(1.0, progress.done_bytes / progress.total_bytes) if progress.total_bytes else None
+        figures = progress.done_bytes, progress.total_bytes, progress.bytes_per_s
+        event = PhaseProgressed(SupervisorPhase.RESTORING, fraction, message, *figures)
+        self._journal.emit(key, event, generation, time.time())
 
     def emit_step(self, row: StepRow) -> None:
         """Emit a committed step."""

@@ -10,10 +10,10 @@ from regroup.service.domain.job_events import (
     IncidentRevised,
     RecoveryAction,
     StateChanged,
-    SupervisorPhase,
     decoded,
 )
 from regroup.service.domain.states import JobState, Reason
+from regroup.service.domain.supervisor_phase import SupervisorPhase
 from regroup.service.policy.recovery.restore_source import RestoreSource
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.job_state.event_log import EventLog
@@ -21,6 +21,7 @@ from regroup.service.supervisor.job_state.generation_monitor import GenerationMo
 from regroup.service.supervisor.job_state.generations import Generation
 from regroup.service.supervisor.job_state.incidents import Incident
 from regroup.workers.contract.messages import Restored
+from regroup.workers.contract.restore_progress import RestoreProgress
 
 _WITHOUT_RANKS = frozenset(
     {SupervisorPhase.RECOVERING, SupervisorPhase.HELD, SupervisorPhase.ENDED, SupervisorPhase.RELEASED}
@@ -85,6 +86,11 @@ class SupervisorState:
         """Enter a phase, or report its progress as a `fraction` between 0 and 1."""
         self.phase = phase
         self._log.emit_phase(phase, fraction, message, generation)
+
+    def show_restore(self, progress: RestoreProgress, message: str, generation: int) -> None:
+        """Show the progress of a restore from a checkpoint as the phase."""
+        self.phase = SupervisorPhase.RESTORING
+        self._log.emit_restore(progress, message, generation)
 
     async def record_first_step(self, monitor: GenerationMonitor) -> None:
         """Mark the job as running, and close its incident, once the generation has committed its first step."""

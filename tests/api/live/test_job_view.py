@@ -87,6 +87,13 @@ def test_phases_of_live_ranks_are_shown_and_dead_ranks_stay_dead(story) -> None:
     assert apply_job(story.view(story.until_the_kill), job).ranks[1].phase == "dead"
 
 
+def test_a_job_that_restores_shows_the_progress_until_it_trains(story) -> None:
+    phase = {"phase": "restoring", "fraction": 0.3, "message": "restoring state from checkpoint: 1.2 of 4.0 GB"}
+    job = {"id": "j1", "name": "n", "state": "RECOVERING", "phase": phase}
+    assert apply_job(story.view(story.until_the_kill), job).activity == f"{phase['message']} 30%"
+    assert apply_job(story.view(story.until_the_kill), {**job, "state": "RUNNING"}).activity == ""
+
+
 def test_a_queued_job_shows_its_reason_until_it_is_placed(story) -> None:
     conditions = [{"type": "Placeable", "status": False, "reason": "no_room", "message": "needs 4 ranks, 2 are free"}]
     queued = {"id": "j1", "name": "n", "state": "QUEUED", "conditions": conditions}

@@ -29,6 +29,8 @@ Spec = Callable[..., dict[str, Any]]
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 SLOW_S = 0.5
 """Delay of every chunk of a request or an answer: a file takes seconds."""
+READ_DELAY_S = 0.05
+"""Delay of every chunk of a large file: each connection delivers at most 1.3 MB per second."""
 TROUBLES: dict[str, tuple[Callable[[Proxy], None], Callable[[Proxy], None]]] = {
     "slow": (lambda proxy: proxy.slow(SLOW_S), lambda proxy: proxy.slow(0)),
     "refuses": (lambda proxy: proxy.refuse(), lambda proxy: proxy.refuse(refuses=False)),
@@ -105,6 +107,53 @@ def test_training_continues(
     assert trouble == "slow" or (reported[0]["message"] and not reported[-1]["message"]), (
         "the fault was reported, and so was its end"
     )
+
+
+def test_a_restore_from_slow_storage_shows_its_progress(
+    behind_it: Server, bucket: ObjectStorage, proxy: Proxy, spec: Spec
+) -> None:
+    client = behind_it.client
+    wide = spec("wide", steps=4, storage_uri=f"{bucket.uri}/wide", layout={"dp": 2}, checkpoint={"every_steps": 4})
+    wide["workload"]["model"] = {"dim": 256, "layers": 5, "heads": 4}
+    saved = behind_it.run(wide)
+    (checkpoint,) = client.checkpoints(saved.id)
+    before = figures_in(behind_it.get("/metrics"))
+    assert before["regroup_checkpoint_written_bytes_total"] >= 0.95 * checkpoint.size_bytes
+    assert before["regroup_checkpoint_write_seconds_total"] > 0
+    proxy.slow(READ_DELAY_S)
+    training = {**wide["training"], "steps": 6}
+    job = client.submit({**wide, "name": "resumes", "training": training, "resume_from": f"{saved.id}@4"})
+
+    def reading() -> dict[str, float] | None:
+        """Return the figures of the job once it has read a part of its state."""
+        found = figures_in(behind_it.get("/metrics"), job.id)
+        return found if found.get("regroup_job_restore_done_bytes", 0) > 0 else None
+
+    found = eventually(reading, 120)
+    why, seen = client.why(job.id), client.get(job.id).phase
+    proxy.slow(0)
+    assert found is not None and seen is not None and seen.done_bytes is not None
+    total_bytes = found["regroup_job_restore_total_bytes"]
+    assert 0.9 * checkpoint.size_bytes <= total_bytes <= checkpoint.size_bytes
+    assert found["regroup_job_restore_bytes_per_second"] > 0
+    assert (seen.phase, seen.total_bytes) == ("restoring", total_bytes)
+    assert 0 < seen.done_bytes < total_bytes and seen.fraction == seen.done_bytes / total_bytes
+    assert "restoring state from checkpoint: " in why.summary and "B/s" in why.summary
+    done = client.wait(job.id, timeout_s=300)
+    assert (done.state, done.step, done.phase) == ("SUCCEEDED", 6, None)
+    after = figures_in(behind_it.get("/metrics"))
+    restored = 'regroup_restored_bytes_total{source="checkpoint"}'
+    assert after[restored] - before[restored] > 0.9 * total_bytes
+    assert not figures_in(behind_it.get("/metrics"), job.id)
+
+
+def figures_in(exposition: str, job_id: str = "") -> dict[str, float]:
+    """Return name → value of the metrics, or name without labels → value of the restore of one job."""
+    lines = [line.rsplit(" ", 1) for line in exposition.splitlines() if not line.startswith("#")]
+    if not job_id:
+        return {name: float(value) for name, value in lines}
+    of_job = [(name, value) for name, value in lines if job_id in name and name.startswith("regroup_job_restore_")]
+    return {name.partition("{")[0]: float(value) for name, value in of_job}
 
 
 def loadable_in(s3: ObjectStorage, copy: Path, uri: str) -> list[str]:

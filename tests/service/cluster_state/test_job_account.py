@@ -22,6 +22,20 @@ def test_notes_are_counted_by_kind_and_some_update_further_metrics() -> None:
     assert account.number == len(kinds)
 
 
+def test_bytes_of_checkpoints_and_of_restores_are_summed() -> None:
+    account = JobAccount(None)  # type: ignore[arg-type]  # The row is not used.
+    restored = {"kind": "state_restored", "source": "checkpoint", "fetched_bytes": 100, "seconds": 2.0}
+    marks: list[tuple[str, dict[str, Any]]] = [
+        ("checkpoint", {"step": 4, "duration_s": 3.0, "written_bytes": 70, "write_s": 1.5}),
+        ("checkpoint", {"step": 8, "duration_s": 3.0}),
+        ("note", restored), ("note", restored), ("note", {**restored, "source": "memory", "fetched_bytes": 7}),
+    ]  # fmt: skip
+    for number, (kind, data) in enumerate(marks, 1):
+        account.record(Event("j", number, kind, 0.0, 1, "supervisor", data))
+    assert (account.written_bytes, account.write_s) == (70, 1.5)
+    assert account.restored == {"checkpoint": (200, 4.0), "memory": (7, 2.0)}
+
+
 def states(*marks: tuple[float, str, dict[str, Any]]) -> dict[TimeClass, float]:
     """Return the seconds of a job that has lasted 100 s, from its events."""
     account = JobAccount(dataclasses.replace(JOB, step=0))

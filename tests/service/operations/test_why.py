@@ -48,6 +48,15 @@ def test_a_starting_job_shows_its_phase():
     assert explain(starting, [], [], None, now=0.0).summary == "Starting: data 3 of 9 files"
 
 
+def test_a_job_that_restores_shows_the_progress() -> None:
+    phase = {"phase": "restoring", "message": "restoring state from checkpoint: 1.2 of 4.0 GB, 310 MB/s"}
+    starting = dataclasses.replace(JOB, state=JobState.STARTING, phase=phase)
+    assert explain(starting, [], [], None, now=0.0).summary == f"Starting: {phase['message']}"
+    recovering = dataclasses.replace(RUNNING, state=JobState.RECOVERING, reason="rank_exit", phase=phase)
+    summary = explain(recovering, [], [], None, now=0.0).summary
+    assert summary.startswith("RECOVERING at step 50") and summary.endswith(f"; {phase['message']}")
+
+
 def test_a_job_that_lost_time_names_the_causes():
     cost = {"reason": "rank_exit", "steps_lost": 2, "durations": {"total": 30.0}}
     incident = Incident("i1", 1, "rank_exit", 0.0, cost)

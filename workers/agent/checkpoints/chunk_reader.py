@@ -65,6 +65,16 @@ class ChunkReader:
             if result is not None:
                 raise result
 
+    def total_bytes(self, reads: Mapping[Holder, Sequence[SliceRead]]) -> int:
+        """Return the size of the chunks that these reads need."""
+        total = 0
+        for holder, parts in reads.items():
+            name, chunks = str(holder), set[int]()
+            for each in parts:
+                chunks.update(range(each.source.offset // CHUNK_BYTES, -(-each.source.end // CHUNK_BYTES)))
+            total += sum(self._size_of(name, number) for number in chunks)
+        return total
+
     def close(self) -> None:
         """End the threads and close the files."""
         self._pool.shutdown(cancel_futures=True)

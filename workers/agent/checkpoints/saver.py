@@ -8,6 +8,7 @@ import asyncio
 import base64
 import json
 import os
+import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from regroup.workers.agent.checkpoints import folders
 from regroup.workers.agent.checkpoints.node_write import NodeWrite
 from regroup.workers.agent.checkpoints.stored_files import read_manifest, read_pieces
 from regroup.workers.agent.ranks import logs
+from regroup.workers.agent.slices.byte_meter import ByteMeter
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import CheckpointScan, Manifest, SavedFile, SavedShards
@@ -149,15 +151,18 @@ class CheckpointSaver:
             plan = await asyncio.to_thread(_read_plan, memory[1], len(ranks))
             former = await self._write(step, lambda: self._pieces_of(base)) if base else Pieces({}, ())
             folder = base.rstrip("/").rpartition("/")[2]
-            write = NodeWrite(uri, plan, ranks, fds, memory[0], former, folder, device)
+            meter, started_s = ByteMeter(), time.monotonic()
+            write = NodeWrite(uri, plan, ranks, fds, memory[0], former, folder, device, meter.count)
             pieces = await self._write(step, write.run)
+            write_s = time.monotonic() - started_s
         finally:
             self.active_savers -= 1
             self._buffers.release(fds)
             for fd in (*fds, *memory):
                 os.close(fd)
         part = {**result, "pieces": base64.b64encode(pieces.packed()).decode(), "base": base if write.reuses else ""}
-        return SavedShards(tuple(_saved(name, pieces) for name in pieces.files), part)
+        files = tuple(_saved(name, pieces) for name in pieces.files)
+        return SavedShards(files, part, meter.done_bytes, write_s)
 
     async def _finish(
         self, zygote: ZygoteLink, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest

@@ -129,6 +129,10 @@ class _MemoryReader:
         except TransferError as error:
             raise StateLostError(str(error), error.failed_holders) from error
 
+    def total_bytes(self, reads: Mapping[Holder, Sequence[SliceRead]]) -> int:
+        """Return the number of bytes of the reads."""
+        return sum(each.source.size_bytes for parts in reads.values() for each in parts)
+
     def close(self) -> None:
         """Do nothing: the transfers belong to the agent."""
 

@@ -33,6 +33,7 @@ class NodeRestore:
         ranks: Collection[int],
         node_number: int,
         on_restored: Callable[[RestoreTraffic], None],
+        expect: Callable[[int], None],
     ) -> None:
         """Initialize the restore.
 
@@ -41,9 +42,10 @@ class NodeRestore:
             ranks: ranks of this node.
             node_number: number of this node among those of the job.
             on_restored: called when the parts are in place.
+            expect: receives the number of bytes that will be read from other nodes or from storage.
         """
         self._state, self._ranks, self._node_number = state, frozenset(ranks), node_number
-        self._on_restored = on_restored
+        self._on_restored, self._expect = on_restored, expect
         self._needed: dict[int, BoxTable] = {}
         self._buffers: dict[int, memoryview] = {}
         self._all_requested = asyncio.Event()
@@ -97,7 +99,7 @@ class NodeRestore:
         await self._all_requested.wait()
         state, started_s = await asyncio.shield(self._state), time.monotonic()
         try:
-            plan = await fill_buffers(state, self._needed, self._buffers, self._node_number)
+            plan = await fill_buffers(state, self._needed, self._buffers, self._node_number, self._expect)
         finally:
             self._state.add_done_callback(_close_reader)
         self._buffers.clear()

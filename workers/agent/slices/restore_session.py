@@ -6,6 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from regroup.workers.agent.slices.byte_meter import ByteMeter
 from regroup.workers.agent.slices.memory_state import memory_state
 from regroup.workers.agent.slices.node_restore import NodeRestore, RestoreTraffic
 from regroup.workers.agent.slices.saved_state import SavedState
@@ -13,11 +14,13 @@ from regroup.workers.agent.snapshots.buffer_pool import BufferPool, LentBuffers
 from regroup.workers.agent.snapshots.mirroring import Mirroring
 from regroup.workers.contract.agent_records import ShardHolder
 from regroup.workers.contract.messages import Join
+from regroup.workers.contract.restore_progress import RestoreProgress
 from regroup.workers.contract.state_messages import BuffersRequest, StateCatalogRequest, StateRequest
 from regroup.workers.state.slices.box_table import BoxTable, unpacked
 
-OpenCheckpoint = Callable[[str, Sequence[int], int], SavedState]
-"""Returns the state of a checkpoint: its URI, the ranks of this node, the number of all ranks. Blocking."""
+OpenCheckpoint = Callable[[str, Sequence[int], int, Callable[[int], None]], SavedState]
+"""Returns the state of a checkpoint: its URI, the ranks of this node, the number of all ranks, a counter of the bytes
+that are read. Blocking."""
 _MOST_TABLE_BYTES = 1 << 28
 """Largest request of a rank, as text. A model of 2,000 tensors needs 0.2 MB."""
 
@@ -45,15 +48,15 @@ class RestoreSession:
             open_checkpoint: opens the checkpoint to restore.
         """
         self._restore, self._buffers, self._mirroring = joins[0].restore, buffers, mirroring
-        self._on_restored = on_restored
+        self._on_restored, self._meter = on_restored, ByteMeter()
         self._ranks, self._world_size = [join.rank for join in joins], joins[0].world_size
         self._node: NodeRestore | None = None
         self._ready: asyncio.Future[Any]
         if self._restore.source == "memory" and self._restore.world_size:
             self._serve(self._memory_state(holders), joins[0].node_rank)
         elif self._restore.source == "checkpoint":
-            opened = asyncio.to_thread(open_checkpoint, self._restore.uri, self._ranks, self._world_size)
-            self._serve(opened, joins[0].node_rank)
+            place = self._restore.uri, self._ranks, self._world_size
+            self._serve(asyncio.to_thread(open_checkpoint, *place, self._meter.count), joins[0].node_rank)
         else:
             self._ready = asyncio.ensure_future(mirroring.fetch(self._restore, holders, self._ranks))
 
@@ -103,6 +106,10 @@ class RestoreSession:
         memory = await asyncio.to_thread(_allocated, fd, request.size_bytes)
         await self._node_restore().fill(request.rank, needed, memory)
 
+    def progress(self) -> RestoreProgress | None:
+        """Return the progress of reading a checkpoint; None for another source, and before it is known what is read."""
+        return self._meter.progress() if self._restore.source == "checkpoint" else None
+
     def close(self) -> None:
         """Stop the restore: its ranks are dead."""
         if self._node is not None:
@@ -111,7 +118,8 @@ class RestoreSession:
     def _serve(self, state: Awaitable[SavedState], node_number: int) -> None:
         """Let the ranks ask for parts of a state."""
         found = asyncio.ensure_future(state)
-        self._ready, self._node = found, NodeRestore(found, self._ranks, node_number, self._on_restored)
+        self._ready = found
+        self._node = NodeRestore(found, self._ranks, node_number, self._on_restored, self._meter.expect)
 
     def _node_restore(self) -> NodeRestore:
         if self._node is None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from regroup.workers.agent.slices.saved_state import SavedState, SliceRead
@@ -19,7 +19,11 @@ _MOST_COPIES = 4
 
 
 async def fill_buffers(
-    state: SavedState, needed: Mapping[int, BoxTable], buffers: Mapping[int, memoryview], node_number: int
+    state: SavedState,
+    needed: Mapping[int, BoxTable],
+    buffers: Mapping[int, memoryview],
+    node_number: int,
+    expect: Callable[[int], None] = lambda nbytes: None,
 ) -> TransferPlan:
     """Bring the ranks of a node the parts of a state that they need, and return the plan that was executed.
 
@@ -28,6 +32,7 @@ async def fill_buffers(
         needed: rank → what it needs, with positions in its buffer.
         buffers: rank → its buffer.
         node_number: number of this node.
+        expect: receives the number of bytes that will be read from other nodes or from storage.
 
     Raises:
         StateError: The state does not have what is needed.
@@ -35,6 +40,7 @@ async def fill_buffers(
     """
     plan = await asyncio.to_thread(plan_transfers, state.held, needed, near=state.near, node_number=node_number)
     copies, reads = await asyncio.to_thread(_resolve, plan, state, buffers)
+    expect(await asyncio.to_thread(state.reader.total_bytes, reads))
     free = asyncio.Semaphore(_MOST_READS)
 
     async def read(holder: Holder) -> None:

@@ -43,6 +43,10 @@ class SliceReader(Protocol):
         """
         ...
 
+    def total_bytes(self, reads: Mapping[Holder, Sequence[SliceRead]]) -> int:
+        """Return how many bytes the reader moves for these reads of all holders, without repeated ones."""
+        ...
+
     def close(self) -> None:
         """Release what the reader uses. It waits for reads that still run."""
         ...

@@ -83,6 +83,17 @@ async def test_parts_of_one_chunk_for_several_calls_are_read_once(tmp_path: Path
     assert memory == data[:CHUNK] and counted == [CHUNK]
 
 
+async def test_the_total_is_what_is_counted_in_the_end(tmp_path: Path, data: bytes) -> None:
+    counted: list[int] = []
+    reader = ChunkReader(str(tmp_path), {"file": chunks_of(data)}, counted.append)
+    memory = memoryview(bytearray(len(data)))
+    reads = [SliceRead(Region(at, 100), memory, Region(at, 100)) for at in (0, 500, len(data) - 100)]
+    total = reader.total_bytes({"file": reads})
+    await reader.read("file", reads)
+    reader.close()
+    assert total == sum(counted) == CHUNK + len(data) - len(data) // CHUNK * CHUNK, "the first and the last chunk"
+
+
 @pytest.mark.parametrize("wrong", [1, 2, 3])
 async def test_wrong_bytes_of_a_range_are_read_again(
     tmp_path: Path, data: bytes, wrong: int, monkeypatch: pytest.MonkeyPatch

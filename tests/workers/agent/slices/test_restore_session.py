@@ -209,7 +209,11 @@ async def test_ranks_read_their_parts_of_a_checkpoint_from_storage(tmp_path: Pat
         await session.wait()
         catalog = unpacked(await session.catalog(StateCatalogRequest(2, 2)))
         assert (catalog["tensors"], catalog["world_size"]) == ({"w0": ["uint8", [2 * WIDTH]]}, 2)
+        assert session.progress() is None, "it is unknown what the ranks need"
         parts = await asyncio.gather(*(read_third(session, rank) for rank in range(3)))
+        progress = session.progress()
+        assert progress is not None and progress.bytes_per_s > 0
+        assert 2 * WIDTH <= progress.done_bytes == progress.total_bytes < 2.1 * WIDTH, "with the containers"
         assert b"".join(parts) == shards.values[0, "w0"] + shards.values[1, "w0"]
         (restored,) = node.restores
         assert (restored.fetched_bytes, restored.copied_bytes) == (2 * WIDTH, 0)

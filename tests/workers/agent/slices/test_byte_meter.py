@@ -1,0 +1,59 @@
+"""The meter of bytes that an agent reads: the present rate while it reads, and that of the whole afterwards."""
+
+from collections.abc import Callable
+
+import pytest
+
+from regroup.workers.agent.slices.byte_meter import ByteMeter
+from regroup.workers.contract.restore_progress import RestoreProgress
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def meter(clock: Callable[[], float]) -> ByteMeter:
+    return ByteMeter(clock)
+
+
+def test_there_is_no_progress_before_the_total_is_known(meter: ByteMeter) -> None:
+    meter.count(10)
+    assert meter.progress() is None and meter.done_bytes == 10
+
+
+def test_the_rate_is_that_of_the_last_seconds(meter: ByteMeter, clock: Clock) -> None:
+    meter.expect(1000)
+    for _ in range(4):
+        clock.now_s += 1
+        meter.count(100)
+        assert meter.progress() == RestoreProgress(meter.done_bytes, 1000, 100.0)
+    for _ in range(10):
+        clock.now_s += 1
+        found = meter.progress()
+    assert found == RestoreProgress(400, 1000, 0.0), "storage delivers nothing any more"
+
+
+def test_after_the_end_the_progress_stays_as_it_was(meter: ByteMeter, clock: Clock) -> None:
+    meter.expect(300)
+    clock.now_s += 2
+    meter.count(301)
+    ended = meter.progress()
+    clock.now_s += 50
+    assert ended == meter.progress() == RestoreProgress(300, 300, 150.0)
+
+
+def test_a_node_that_reads_nothing_has_ended(meter: ByteMeter) -> None:
+    meter.expect(0)
+    assert meter.progress() == RestoreProgress(0, 0, 0.0)
