@@ -277,6 +277,8 @@ class Why(Wire):
     """Goodput; null while the job is too young for a meaningful value."""
     choice: Choice | None = None
     """Reasons for the placement; null if the job has no nodes."""
+    host_memory: str | None = None
+    """Host memory of the newest generation, for people; null if it cannot be predicted."""
 
 
 class ValidatedSpec(Wire):

@@ -17,6 +17,7 @@ from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Node
 from regroup.service.planner.capacity import generation_capacity
 from regroup.service.planner.from_spec import work_of
+from regroup.service.planner.host_memory import find_host_memory
 from regroup.service.planner.predictions import predict_step
 from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.policy.scheduling.decide import demand_of
@@ -71,6 +72,7 @@ def _prediction(
     try:
         capacity = generation_capacity(demand_of(spec, layout), nodes, places, probes)
         metrics = asdict(predict_step(spec, layout, capacity.cluster(layout.world_size), capacity.constants))
+        host_memory = asdict(find_host_memory(spec, layout, capacity))
     except SpecError as error:
         return {"why_not": error.issues[0].message}
     except Exception as error:  # a fault of the planner must not stop the controller from reconciling the job
@@ -82,4 +84,5 @@ def _prediction(
         "ranks": layout.world_size,
         "probe_job_id": None if probe is None else probe.job_id,
         **metrics,
+        "host_memory": host_memory,
     }

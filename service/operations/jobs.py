@@ -19,6 +19,7 @@ from regroup.service.operations.placement_explanation import PlacementExplanatio
 from regroup.service.operations.ranks import RankViews, view_ranks
 from regroup.service.operations.streams.followers import Entry, Followers
 from regroup.service.operations.why import Why, explain
+from regroup.service.planner.host_memory import host_memory_from
 from regroup.service.store.jobs.jobs import unknown_job
 from regroup.service.store.rows.curves import Curves, CurveSelection, SampledStep
 from regroup.service.store.rows.records import (
@@ -214,7 +215,9 @@ class Jobs:
         account = await self._account(job)
         incidents, choice = await self._store.incidents(job.id), await self._choice(job)
         account.restore_incidents(incidents)
-        return explain(job, incidents, recent, ahead, account.seconds(now), now, choice, account.steps_lost)
+        predicted = (await self._store.predictions.newest([job.id])).get(job.id, {})
+        memory = host_memory_from(predicted)
+        return explain(job, incidents, recent, ahead, account.seconds(now), now, choice, account.steps_lost, memory)
 
     async def _account(self, job: JobRow) -> JobAccount:
         """Return the job's account. The last ones are retained, so that a repetition reads only new events."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.operations.placement_explanation import PlacementExplanation
+from regroup.service.planner.host_memory import HostMemory, describe_host_memory, describe_shortage
 from regroup.service.policy.accounting import TimeClass, allocated_s, goodput, mean_recovery_s, steps_lost
 from regroup.service.policy.placement.demand import Shortage
 from regroup.service.policy.scheduling.quota import WaitCause
@@ -88,6 +89,8 @@ class Why:
     """Share of the time with devices that went into committed steps; None in the first minute, and without a step."""
     choice: PlacementExplanation | None = None
     """Placement decision of its nodes; None while it has none."""
+    host_memory: str | None = None
+    """Host memory of its newest generation, for people; None if it is unknown."""
 
 
 def explain(
@@ -99,6 +102,7 @@ def explain(
     now: float,
     choice: PlacementExplanation | None = None,
     repeated: Mapping[str, int] | None = None,
+    host_memory: HostMemory | None = None,
 ) -> Why:
     """Explain a job.
 
@@ -109,14 +113,18 @@ def explain(
         now: Unix seconds.
         choice: placement decision of the job's nodes.
         repeated: number of repeated steps by reason, with those that no incident recorded; None: as the incidents tell.
+        host_memory: host memory of its newest generation; None if it is unknown.
     """
     durations = [(row.duration_s, row.stall_s or 0.0) for row in recent if row.duration_s]
     busy = sum(duration for duration, _ in durations)
     stall_ratio = sum(stall for _, stall in durations) / busy if busy else None
     is_early = not job.state.is_terminal and allocated_s(seconds) < _GOODPUT_AFTER_S
+    advice = _advice(job, incidents, [duration for duration, _ in durations], stall_ratio, seconds)
+    if host_memory is not None and not job.state.is_terminal and (shortage := describe_shortage(host_memory)):
+        advice.append(shortage)
     return Why(
         summary=_summary(job, queue_position, now),
-        advice=tuple(_advice(job, incidents, [duration for duration, _ in durations], stall_ratio, seconds)),
+        advice=tuple(advice),
         conditions=job.conditions,
         incidents=tuple(incidents),
         queue_position=queue_position,
@@ -128,6 +136,7 @@ def explain(
         seconds=seconds,
         goodput=None if is_early or job.step == 0 else goodput(seconds),
         choice=choice,
+        host_memory=None if host_memory is None else describe_host_memory(host_memory),
     )
 
 

@@ -11,6 +11,7 @@ from regroup.service.planner.alternatives import list_layouts
 from regroup.service.planner.capacity import JobCapacity
 from regroup.service.planner.explain import Report, explain
 from regroup.service.planner.from_spec import state_bytes_of, work_of
+from regroup.service.planner.host_memory import describe_shortage, host_memory_of
 from regroup.service.planner.memory_model import peak_bytes
 from regroup.service.planner.search import Limits, SearchResult, search
 from regroup.service.planner.types import Plan, Work
@@ -155,7 +156,10 @@ def _obstacles(spec: JobSpec, plan: Plan, ranks: Ranks, capacity: JobCapacity) -
     training = planned.training
     if training and training.batch != "fixed" and training.global_batch // training.micro_batch % data:
         return [f"training.batch: follows_world needs the same number of micro-batches on each of {data} data ranks"]
-    return planned.violations(data)
+    if violations := planned.violations(data):
+        return violations
+    shortage = describe_shortage(host_memory_of(spec, plan, capacity))
+    return [shortage] if shortage else []
 
 
 def _planned(spec: JobSpec, plan: Plan, dp: Ranks) -> JobSpec:

@@ -30,6 +30,8 @@ class JobCapacity:
     """Number of ranks per node."""
     domain: int
     """Number of ranks in a fast-interconnect domain, as on most of the nodes."""
+    node_memory_bytes: float = 0.0
+    """Memory of the smallest node; 0: unknown."""
 
     @property
     def device(self) -> Device:
@@ -105,7 +107,8 @@ def _build_capacity(demand: Demand, found: Sequence[tuple[Node, int]], probes: S
     for node, count in found:
         joined[domains_of(node)[_GPU_DOMAIN] or node.id] += count
     usual = Counter(joined.values()).most_common(1)[0][0]
-    return JobCapacity(replace(slowest, device=device), tuple(count for _, count in found), usual)
+    memory = float(min(node.memory_bytes for node, _ in found))
+    return JobCapacity(replace(slowest, device=device), tuple(count for _, count in found), usual, memory)
 
 
 def _count_ranks(node: Node, demand: Demand) -> int:

@@ -19,6 +19,7 @@ def render_why(why: Mapping[str, Any]) -> list[str]:
     lines = [str(why["summary"])]
     lines += [_condition(condition) for condition in why["conditions"]]
     lines += _choice(why.get("choice") or {})
+    lines += [f"  host memory: {memory}"] if (memory := why.get("host_memory")) else []
     lines += _error(why["error"] or {})
     lines += _incidents(why)
     lines += _time(why)

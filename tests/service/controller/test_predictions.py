@@ -9,6 +9,7 @@ import pytest
 
 from regroup.service.controller.predictions import PredictionReconciler
 from regroup.service.domain.author import Author
+from regroup.service.planner.host_memory import host_memory_from
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.rows.records import Lease, NewJob
@@ -69,6 +70,9 @@ async def test_each_new_generation_has_a_prediction(setup: Setup) -> None:
     assert found[1]["bubble"] == pytest.approx(1 / 5) and found[2]["bubble"] == pytest.approx(1 / 9)
     assert found[1]["step_s"] > 0 and found[1]["peak_bytes"] > 0
     assert found[2]["step_s"] > found[1]["step_s"], "half of the ranks"
+    two_nodes, one_node = (host_memory_from(found[number]) for number in (1, 2))
+    assert two_nodes is not None and (two_nodes.ranks, two_nodes.sets, two_nodes.node_bytes) == (2, 4, 8e9)
+    assert one_node is not None and (one_node.ranks, one_node.sets) == (2, 2), "no mirrors on one node"
 
 
 async def test_an_unreachable_cluster_is_queried_again(setup: Setup) -> None:

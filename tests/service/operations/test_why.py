@@ -8,6 +8,7 @@ import pytest
 from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
 from regroup.service.operations.why import ADVICE_BY_REASON, Why
 from regroup.service.operations.why import explain as explain_whole
+from regroup.service.planner.host_memory import HostMemory
 from regroup.service.policy.accounting import StateMark, TimeClass, seconds_by_class
 from regroup.service.store.rows.records import STEPS_COUNTED, Condition, Incident, JobRow, Step
 from tests.support.inputs.job_rows import JOB
@@ -55,6 +56,19 @@ def test_a_job_that_restores_shows_the_progress() -> None:
     recovering = dataclasses.replace(RUNNING, state=JobState.RECOVERING, reason="rank_exit", phase=phase)
     summary = explain(recovering, [], [], None, now=0.0).summary
     assert summary.startswith("RECOVERING at step 50") and summary.endswith(f"; {phase['message']}")
+
+
+def test_a_job_states_its_host_memory_and_a_shortage() -> None:
+    memory = HostMemory(8, 4, 20e9, 0.0, 1e12)
+    found = explain_whole(RUNNING, [], [], None, NO_TIME, 0.0, host_memory=memory)
+    assert found.host_memory == "20 GB per rank: 4 sets of 5 GB for snapshots and mirrors" and not found.advice
+    short = dataclasses.replace(memory, node_bytes=1e11)
+    (advice,) = explain_whole(RUNNING, [], [], None, NO_TIME, 0.0, host_memory=short).advice
+    assert "the smallest node has 100 GB: set snapshot.mirror: off" in advice
+    ended = dataclasses.replace(RUNNING, state=JobState.SUCCEEDED, reason="completed")
+    assert not [
+        each for each in explain_whole(ended, [], [], None, NO_TIME, 0.0, host_memory=short).advice if "GB" in each
+    ]
 
 
 def test_a_job_that_lost_time_names_the_causes():

@@ -1,5 +1,6 @@
 """The chosen layout is legal, fits, and respects the fields that the spec sets."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -176,3 +177,15 @@ def test_a_search_with_rejections_equals_a_filtered_search(degree: str, gpus: in
     assert quick.best == slow.best
     assert quick.notable == slow.notable
     assert not any(refuses(each.plan) for each in (*quick.best, *quick.notable))
+
+
+def test_a_node_without_memory_for_snapshots_and_mirrors_is_refused_with_a_remedy() -> None:
+    nodes = [replace(node, memory_bytes=100 * 10**9) for node in gpu_nodes(2)]
+    short = find_capacity(Demand(1, 1, "cuda", 1), nodes)
+    spec = auto({"auto": {"ranks": 16}}, LLAMA_7B, "cuda", global_batch=64, sequence=2048, precision="bf16")
+    with pytest.raises(SpecError) as refused:
+        choose_layout(spec, short)
+    message = str(refused.value)
+    assert "of host memory" in message and "the smallest node has 100 GB: set snapshot.mirror: off" in message
+    alone = spec.model_copy(update={"snapshot": spec.snapshot.model_copy(update={"mirror": "off"})})
+    assert choose_layout(alone, short).spec.layout.auto is None

@@ -22,6 +22,12 @@ def test_a_pending_job_shows_its_reason_and_advice() -> None:
     ]  # fmt: skip
 
 
+def test_a_job_shows_its_host_memory_if_it_is_known() -> None:
+    memory = "20 GB per rank: 4 sets of 5 GB for snapshots and mirrors"
+    assert text(host_memory=memory) == ["RUNNING.", f"  host memory: {memory}"]
+    assert text(host_memory=None) == ["RUNNING."]
+
+
 def test_a_failed_job_shows_one_traceback_that_fits_a_screen() -> None:
     error = {"kind": "ValueError", "message": "shapes differ", "rank": 2, "step": 7, "phase": "forward",
              "traceback": "\n".join(f"line {n}" for n in range(40))}  # fmt: skip

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from regroup.api.cli.main import main
+from regroup.service.planner.host_memory import HostMemory
 from tests.support.inputs.auto_layout_specs import LLAMA_7B, auto, auto_json, cpu_nodes, gpu_nodes
 
 AUTO: dict[str, Any] = auto_json({"auto": {"ranks": 4}})
@@ -163,10 +165,21 @@ async def test_a_parsed_spec_is_sent_without_its_defaults(live: Any) -> None:
     assert checked.ladder
 
 
+async def test_why_states_the_host_memory_of_the_newest_generation(live: Any) -> None:
+    job_id = (await live.submit())["id"]
+    await live.run(job_id)
+    assert (await live.http.get(f"/v1/jobs/{job_id}/why")).json()["host_memory"] is None
+    record = {"step_s": 0.4, "host_memory": asdict(HostMemory(8, 4, 20e9, 0.0, 1e11))}
+    await live.store.predictions.put(live.lease, job_id, 1, record)
+    why = (await live.http.get(f"/v1/jobs/{job_id}/why")).json()
+    assert why["host_memory"] == "20 GB per rank: 4 sets of 5 GB for snapshots and mirrors"
+    assert [each for each in why["advice"] if "the smallest node has 100 GB: set snapshot.mirror: off" in each]
+
+
 @pytest.mark.parametrize(
     "record",
     [
-        {"step_s": 0.4},
+        {"step_s": 0.4, "host_memory": {"ranks": "two"}},
         {"step_s": None, "device": "cpu"},
         {"step_s": "fast", "peak_bytes": [], "bubble": True, "device": 7, "ranks": "two", "probe_job_id": 3},
     ],
