@@ -1,11 +1,11 @@
 """Rates and pauses of large training state, with the limits of the machine and torch DCP in the same run.
 
 usage: python -m benchmarks.state --json PATH [--trials N] [--gb 1,4]
-                                  [--parts limits,snapshot,peer,recovery,checkpoint,dcp]
+                                  [--parts limits,snapshot,peer,recovery,checkpoint,dcp,reshard,unchanged]
 
 Jobs train a transformer with four FSDP ranks on two local nodes. Their state is 32-bit parameters and both moments of
-AdamW. The first size counts for all figures. The slope of the recovery uses all sizes. A part that cannot run is left
-out of the result, with the reason under `failures`.
+AdamW. The first size counts for all figures, except that the slope of the recovery and the changes of the layout use
+all sizes. The result is written after each part. A part that cannot run is left out, with the reason under `failures`.
 """
 
 import sys
@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.arms import dcp_arm
 from benchmarks.peers.workload import write_text
 from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
-from benchmarks.tiers import limits, recovered_job, snapshot_rate, stored_job
+from benchmarks.tiers import limits, recovered_job, resharded_job, snapshot_rate, stored_job, unchanged_job
 from benchmarks.transfers import peer_rate
 from benchmarks.trials import stats
 from benchmarks.trials.trial import TrialError
@@ -64,7 +64,7 @@ def main() -> int:
             except TrialError as error:
                 failures.append(f"{name}: {error}")
                 print(f"FAILED {name}: {error}", flush=True)
-        write_result(given.json, {**result(found), "sizes_gb": run.sizes_gb, "failures": failures})
+            write_result(given.json, {**result(found), "sizes_gb": run.sizes_gb, "failures": failures})
     return 1 if failures else 0
 
 
@@ -91,6 +91,11 @@ def result(found: Mapping[str, Any]) -> dict[str, Any]:
             document["restore_slope_s_per_gb"] = slope(
                 [(job["state_bytes"] / 1e9, job["kill_to"]["restored"]) for job in jobs]
             )
+    if changes := found.get("reshard"):
+        names = "bytes_over_minimum", "node_memory_over_own"
+        document["reshard"] = {name: max(each[name] for each in changes) for name in names}
+    if unchanged := found.get("unchanged"):
+        document["unchanged"] = {"bytes_ratio": unchanged["bytes_ratio"]}
     return document
 
 
@@ -137,6 +142,23 @@ def _dcp(run: Run) -> dict[str, Any]:
     return asdict(dcp_arm.run(recovered_job.workload_of(run.sizes_gb[0], run.text), run.folder()))
 
 
+def _reshard(run: Run) -> list[dict[str, Any]]:
+    found = [each for size_gb in run.sizes_gb for each in resharded_job.run(size_gb, run.text, run.folder())]
+    return [
+        {
+            **asdict(each),
+            "bytes_over_minimum": each.bytes_over_minimum,
+            "node_memory_over_own": each.node_memory_over_own,
+        }
+        for each in found
+    ]
+
+
+def _unchanged(run: Run) -> dict[str, Any]:
+    job = unchanged_job.run(run.sizes_gb[0], run.folder())
+    return {**asdict(job), "bytes_ratio": job.bytes_ratio}
+
+
 PARTS: Mapping[str, Callable[[Run], Any]] = {
     "limits": _limits,
     "snapshot": _snapshot,
@@ -144,6 +166,8 @@ PARTS: Mapping[str, Callable[[Run], Any]] = {
     "recovery": _recovery,
     "checkpoint": _checkpoint,
     "dcp": _dcp,
+    "reshard": _reshard,
+    "unchanged": _unchanged,
 }
 
 if __name__ == "__main__":

@@ -199,8 +199,9 @@ class CheckpointWritten:
     stall_s: float | None = None
     """Seconds that training waited for it."""
     written_bytes: int | None = None
+    """Bytes of its new files. The rest of `size_bytes` is unchanged and belongs to older checkpoints."""
     write_s: float | None = None
-    """Bytes that its nodes wrote, and seconds for which the slowest of them wrote."""
+    """Seconds for which the slowest of its nodes wrote."""
 
 
 @dataclass(frozen=True)

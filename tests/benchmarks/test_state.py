@@ -34,18 +34,26 @@ def test_ratios_to_the_limits_and_to_torch() -> None:
         "peer": {"fetch_to_socket": 0.7, "mirror_to_socket": 0.65},
         "dcp": {"blocked_s": (5.0, 0.5, 0.4), "restored_s": 2.0},
         "recovery": [job(1, 0.5), job(4, 1.4)],
+        "reshard": [
+            {"bytes_over_minimum": 1.001, "node_memory_over_own": 1.2},
+            {"bytes_over_minimum": 1.0, "node_memory_over_own": 1.25},
+        ],
+        "unchanged": {"bytes_ratio": 0.11},
     })  # fmt: skip
     expected = {"snapshot_to_memcpy": 0.6, "fetch_to_socket": 0.65, "write_to_disk": 0.8, "read_to_disk": 0.5}
     assert document["ratio"] == pytest.approx(expected)
     assert document["ratio_dcp"] == pytest.approx({"blocked": 0.2 / 0.45, "restored": 0.5})
     assert document["restore_slope_s_per_gb"] == pytest.approx(0.3)
     assert document["first_snapshots_stall_fraction"] == pytest.approx(0.01), "at the first size"
+    assert document["reshard"] == {"bytes_over_minimum": 1.001, "node_memory_over_own": 1.25}, "the worst change"
+    assert document["unchanged"] == {"bytes_ratio": 0.11}
 
 
 def test_a_figure_without_its_parts_is_left_out() -> None:
     document = result({"limits": LIMITS, "recovery": [job(1, 0.5), job(1, 0.6)]})
     assert document["ratio"] == document["ratio_dcp"] == {}
     assert "restore_slope_s_per_gb" not in document, "one size has no slope"
+    assert not {"reshard", "unchanged"} & document.keys()
 
 
 def test_the_parts_that_need_no_cluster_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,6 +139,8 @@ def answer(
         if restore["source"] == "memory" and not is_resharded(request):
             source = find(held, rank, restore)
         socket.send_fds(ours, [contract.encode(Buffers(len(fds), source))], fds)
+    elif isinstance(message, contract.SourceReleaseRequest):
+        ours.send(contract.encode(contract.StateReply()))
     elif isinstance(message, FaultDue):
         ours.send(contract.encode(FaultGranted(message.index, True)))
     elif isinstance(message, Pinned) and message.purpose is PinnedFor.MIRROR:

@@ -234,10 +234,8 @@ class SavedShards:
     files: tuple[SavedFile, ...]
     part: dict[str, Any]
     """These shards in the checkpoint's metadata."""
-    written_bytes: int = 0
-    """Bytes that were written, without those of files that exist already."""
     write_s: float = 0.0
-    """Time for which they were written."""
+    """Time for which the node wrote files, without those that exist already."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from regroup.workers.contract.restore_progress import RestoreProgress
 from regroup.workers.contract.state_messages import (
     Buffers,
     BuffersRequest,
+    SourceReleaseRequest,
     StateCatalogRequest,
     StateReply,
     StateRequest,
@@ -323,6 +324,7 @@ Message = (
     | BuffersRequest
     | StateCatalogRequest
     | StateRequest
+    | SourceReleaseRequest
     | StateReply
     | Restored
     | StepRow

@@ -45,8 +45,19 @@ class StateRequest:
 
 
 @dataclass(frozen=True)
+class SourceReleaseRequest:
+    """Let the node release the state that other ranks wrote: all ranks have a complete snapshot of their own.
+
+    The reply comes when its memory is free, so the rank can use more memory for its snapshots.
+    """
+
+    rank: int
+    generation: int
+
+
+@dataclass(frozen=True)
 class StateReply:
-    """Reply to `StateCatalogRequest`, with a memory file that has the catalog, and to `StateRequest`."""
+    """Reply to `StateCatalogRequest`, with a memory file that has the catalog, and to the requests after it."""
 
     error: str = ""
     is_lost: bool = False

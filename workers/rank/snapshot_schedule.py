@@ -10,6 +10,7 @@ import torch
 
 from regroup.workers.contract import messages
 from regroup.workers.contract.messages import Phase, PinnedFor
+from regroup.workers.contract.state_messages import SourceReleaseRequest
 from regroup.workers.parallel.mesh import layout_hash
 from regroup.workers.rank.ports import ChannelPort, ProgressPort
 from regroup.workers.rank.restart_check import RestartCheck
@@ -94,7 +95,7 @@ class SnapshotSchedule:
         """Start the clocks of steps and checkpoints, and prepare the memory of snapshots, after the restore.
 
         After a restore onto another layout, the node also has the old shards until the first snapshot is complete on
-        all ranks. Until then, no other memory is prepared.
+        all ranks. Until the node has released them, no other memory is prepared.
         """
         if not self._join.restore.world_size:
             self._prepare_memory()
@@ -131,6 +132,7 @@ class SnapshotSchedule:
         # All ranks have finished their last copy, so the newest snapshot is complete on all of them.
         self._snapshots.protect_newest()
         if not self._is_prepared and self._snapshots.has_own:
+            self._channel.request(SourceReleaseRequest(self._join.rank, self._join.generation))
             self._prepare_memory()
         return is_changed
 

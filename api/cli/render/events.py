@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from regroup.api.live.formatting import layout_text
+from regroup.api.live.formatting import layout_text, size
 
 _ID = re.compile(r"\b[0-9a-f]{56}\b")
 """Id of a node as Ray writes it."""
@@ -30,6 +30,8 @@ def describe_event(kind: str, data: dict[str, Any]) -> str:
         case "trial":
             took = "not tried" if data["measured_s"] is None else f"{data['measured_s']:.3g} s per step"
             return f"{data['number']} of {data['of']}, {layout_text(data['layout'])}: {took}"
+        case "checkpoint" if data.get("written_bytes") is not None:
+            return f"step {data['step']}: {size(data['written_bytes'])} written of {size(data['size_bytes'])}"
         case "checkpoint" | "checkpoint_removed":
             return f"step {data['step']}"
         case "stragglers":
@@ -42,6 +44,10 @@ def describe_event(kind: str, data: dict[str, Any]) -> str:
         case "note" if data.get("kind") == "environment":
             how = "installed" if data["installed"] else "found"
             return f"{data['node']} {how} {data['python']} in {data['seconds']:.1f} s"
+        case "note" if data.get("kind") == "state_restored" and "received_bytes" in data:
+            traffic = f"{size(data['received_bytes'])} received, {size(data['minimum_bytes'])} needed from elsewhere"
+            memory = f"memory {size(data['memory_bytes'])}, shards {size(data['own_bytes'])}"
+            return f"{data['node']} restored in {data['seconds']:.2f} s: {traffic}, {memory}"
         case _:
             return " ".join(f"{key}={_plain(value)}" for key, value in data.items() if value is not None)
 

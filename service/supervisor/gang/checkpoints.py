@@ -15,7 +15,7 @@ from regroup.service.supervisor.job_state.generations import Generation, Generat
 from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.contract.agent_records import Manifest
-from regroup.workers.contract.checkpoint_manifest import VERSION
+from regroup.workers.contract.checkpoint_manifest import VERSION, older_place
 from regroup.workers.contract.messages import StepRow
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ class Checkpoints:
                 files=len(whole["files"]),
                 duration_s=time.time() - started,
                 validation_loss=whole["validation_loss"],
-                written_bytes=sum(each.written_bytes for each in shards),
+                written_bytes=sum(file["size_bytes"] for file in whole["files"] if older_place(file["name"]) is None),
                 write_s=max((each.write_s for each in shards), default=0.0),
             )
             await self._journal.record(f"checkpoint:{generation.number}:{step}", written, generation.number)

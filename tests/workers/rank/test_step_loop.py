@@ -138,7 +138,7 @@ def test_every_layout_sees_the_same_samples_and_computes_the_same(
         after,
         f"layouts-{before}-{after}",
         generation=2,
-        restore=memory_at(step),
+        restore={**memory_at(step), "world_size": before},
         source_world=before,
     )
     assert second.codes == [0] * after
@@ -149,6 +149,12 @@ def test_every_layout_sees_the_same_samples_and_computes_the_same(
     assert [row["loss"] for row in rows] == pytest.approx(whole.losses, rel=1e-10)
     assert second.result["samples"] == whole.result["samples"]
     assert second.result["rate"] == pytest.approx(whole.result["rate"])
+    assert not first.of("SourceReleaseRequest")
+    released = [each["rank"] for each in second.of("SourceReleaseRequest")]
+    assert sorted(released) == list(range(after)), "each rank asks once"
+    own = [each for each in second.messages if each.get("rank") == 0 or each["type"] == "StepRow"]
+    kinds = [each["type"] for each in own if each["type"] in ("StepRow", "SourceReleaseRequest")]
+    assert kinds.index("SourceReleaseRequest") == 1, "during the step after its first snapshot"
 
 
 def test_several_modules_optimizers_and_averaged_weights_survive(run: Any, config: RankConfig) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import zlib
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -40,6 +40,8 @@ class ChunkReader:
         self, uri: str, files: Mapping[str, FileChunks], count: Callable[[int], None] = lambda _: None
     ) -> None:
         self._uri, self._files, self._count = uri, files, count
+        self._received = deque[int]()
+        """Bytes of each read of storage."""
         self._storage = RangeReader(uri)
         self._pool = ThreadPoolExecutor(STREAMS, "checkpoint-read")
         self._kept = OrderedDict[_Key, Future[memoryview]]()
@@ -74,6 +76,11 @@ class ChunkReader:
                 chunks.update(range(each.source.offset // CHUNK_BYTES, -(-each.source.end // CHUNK_BYTES)))
             total += sum(self._size_of(name, number) for number in chunks)
         return total
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that were read from storage so far."""
+        return sum(self._received)
 
     def close(self) -> None:
         """End the threads and close the files."""
@@ -148,6 +155,7 @@ class ChunkReader:
         crc = expected = self._files[name].crcs[number]
         for _ in range(_ATTEMPTS):
             self._storage.read_into(name, number * CHUNK_BYTES, views)
+            self._received.append(sum(len(view) for view in views))
             crc = 0
             for view in views:
                 crc = zlib.crc32(view, crc)

@@ -18,7 +18,6 @@ from regroup.workers.agent.checkpoints import folders
 from regroup.workers.agent.checkpoints.node_write import NodeWrite
 from regroup.workers.agent.checkpoints.stored_files import read_manifest, read_pieces
 from regroup.workers.agent.ranks import logs
-from regroup.workers.agent.slices.byte_meter import ByteMeter
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import CheckpointScan, Manifest, SavedFile, SavedShards
@@ -151,8 +150,8 @@ class CheckpointSaver:
             plan = await asyncio.to_thread(_read_plan, memory[1], len(ranks))
             former = await self._write(step, lambda: self._pieces_of(base)) if base else Pieces({}, ())
             folder = base.rstrip("/").rpartition("/")[2]
-            meter, started_s = ByteMeter(), time.monotonic()
-            write = NodeWrite(uri, plan, ranks, fds, memory[0], former, folder, device, meter.count)
+            started_s = time.monotonic()
+            write = NodeWrite(uri, plan, ranks, fds, memory[0], former, folder, device)
             pieces = await self._write(step, write.run)
             write_s = time.monotonic() - started_s
         finally:
@@ -162,7 +161,7 @@ class CheckpointSaver:
                 os.close(fd)
         part = {**result, "pieces": base64.b64encode(pieces.packed()).decode(), "base": base if write.reuses else ""}
         files = tuple(_saved(name, pieces) for name in pieces.files)
-        return SavedShards(files, part, meter.done_bytes, write_s)
+        return SavedShards(files, part, write_s)
 
     async def _finish(
         self, zygote: ZygoteLink, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest

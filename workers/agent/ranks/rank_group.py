@@ -34,7 +34,12 @@ from regroup.workers.contract.messages import (
 from regroup.workers.contract.progress_page import ProgressPage, new_page
 from regroup.workers.contract.rank_activity import RankActivity
 from regroup.workers.contract.rank_env import is_script
-from regroup.workers.contract.state_messages import BuffersRequest, StateCatalogRequest, StateRequest
+from regroup.workers.contract.state_messages import (
+    BuffersRequest,
+    SourceReleaseRequest,
+    StateCatalogRequest,
+    StateRequest,
+)
 from regroup.workers.zygote.client import ZygoteDied, ZygoteLink
 from regroup.workers.zygote.launch import Launch
 
@@ -270,7 +275,7 @@ class RankGroup:
 
     def _handle(self, local: LocalRank, message: Message, fds: Sequence[int] = ()) -> None:
         match message:
-            case BuffersRequest() | StateCatalogRequest() | StateRequest():
+            case BuffersRequest() | StateCatalogRequest() | StateRequest() | SourceReleaseRequest():
                 self._start_reply(self._send_state(local, message, [os.dup(fd) for fd in fds]))
             case FaultDue():
                 self._start_reply(self._send_fault_approval(local, message))

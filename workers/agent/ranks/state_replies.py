@@ -13,6 +13,7 @@ from regroup.workers.contract.messages import encode
 from regroup.workers.contract.state_messages import (
     Buffers,
     BuffersRequest,
+    SourceReleaseRequest,
     StateCatalogRequest,
     StateReply,
     StateRequest,
@@ -20,7 +21,7 @@ from regroup.workers.contract.state_messages import (
 from regroup.workers.state.state_error import StateError
 from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
 
-StateMessage = BuffersRequest | StateCatalogRequest | StateRequest
+StateMessage = BuffersRequest | StateCatalogRequest | StateRequest | SourceReleaseRequest
 
 
 class RankState(Protocol):
@@ -36,6 +37,10 @@ class RankState(Protocol):
 
     async def fill(self, request: StateRequest, table: bytes) -> None:
         """Fill a buffer of a rank with the parts of the state in `table`."""
+        ...
+
+    def release_source(self) -> None:
+        """Release the state that other ranks wrote."""
         ...
 
 
@@ -58,6 +63,9 @@ async def answer(state: RankState, request: StateMessage, fds: Sequence[int], so
                     _send_file(sock, await state.catalog(request))
                 case StateRequest():
                     await state.fill(request, _content_of(fds))
+                    sock.send(encode(StateReply()))
+                case SourceReleaseRequest():
+                    state.release_source()
                     sock.send(encode(StateReply()))
         except TransferError:
             return  # the generation ends, because the call that formed it fails as well

@@ -70,6 +70,12 @@ class _MemoryReader:
         self._addresses: dict[int, list[TransferAddress]] = {}
         """Rank → agents that have its shard."""
         self._errors: list[TransferError] = []
+        self._received_bytes = 0
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that arrived so far, with those of repeated chunks."""
+        return self._received_bytes
 
     async def find(
         self, holders: Sequence[ShardHolder], local: Collection[int]
@@ -125,7 +131,7 @@ class _MemoryReader:
         key = ShardKey(holder.rank, self._restore.generation, self._restore.step)
         parts = [Read(each.source, each.memory, each.target) for each in reads]
         try:
-            await self._engine.read([holder.address, *others], key, parts)
+            self._received_bytes += await self._engine.read([holder.address, *others], key, parts)
         except TransferError as error:
             raise StateLostError(str(error), error.failed_holders) from error
 

@@ -21,6 +21,13 @@ class RestoreTraffic:
     """Bytes that the ranks of the node needed and that it did not hold."""
     copied_bytes: int
     """Bytes that were copied within the node."""
+    received_bytes: int
+    """Bytes that arrived from other nodes or from storage: more than `fetched_bytes` if parts were repeated, or if
+    a chunk of a file has other parts too."""
+    own_bytes: int
+    """Memory of the old shards on the node, and of the buffers that got the new ones."""
+    memory_bytes: int
+    """Memory of all snapshots, mirrors and buffers on the node when the state was in place."""
     seconds: float
 
 
@@ -34,6 +41,7 @@ class NodeRestore:
         node_number: int,
         on_restored: Callable[[RestoreTraffic], None],
         expect: Callable[[int], None],
+        held_bytes: Callable[[], int],
     ) -> None:
         """Initialize the restore.
 
@@ -43,9 +51,10 @@ class NodeRestore:
             node_number: number of this node among those of the job.
             on_restored: called when the parts are in place.
             expect: receives the number of bytes that will be read from other nodes or from storage.
+            held_bytes: returns the memory of all snapshots, mirrors and buffers on this node.
         """
         self._state, self._ranks, self._node_number = state, frozenset(ranks), node_number
-        self._on_restored, self._expect = on_restored, expect
+        self._on_restored, self._expect, self._held_bytes = on_restored, expect, held_bytes
         self._needed: dict[int, BoxTable] = {}
         self._buffers: dict[int, memoryview] = {}
         self._all_requested = asyncio.Event()
@@ -93,24 +102,26 @@ class NodeRestore:
         self._is_closed = True
         if self._filling is not None:
             self._filling.cancel()
-        self._state.add_done_callback(_close_reader)
+        self._state.add_done_callback(_close)
 
     async def _fill(self) -> None:
         await self._all_requested.wait()
         state, started_s = await asyncio.shield(self._state), time.monotonic()
+        own_bytes = sum(len(view) for view in (*state.near.values(), *self._buffers.values()))
         try:
             plan = await fill_buffers(state, self._needed, self._buffers, self._node_number, self._expect)
         finally:
-            self._state.add_done_callback(_close_reader)
+            self._state.add_done_callback(_close)
         self._buffers.clear()
-        duration_s = time.monotonic() - started_s
-        self._on_restored(RestoreTraffic(plan.fetched_bytes, plan.minimum_bytes, plan.copied_bytes, duration_s))
+        memory = state.reader.received_bytes, own_bytes, self._held_bytes()
+        planned = plan.fetched_bytes, plan.minimum_bytes, plan.copied_bytes
+        self._on_restored(RestoreTraffic(*planned, *memory, time.monotonic() - started_s))
 
 
-def _close_reader(found: asyncio.Future[SavedState]) -> None:
-    """Close the reader of a state, in a thread: storage may be silent, and then a read lasts."""
+def _close(found: asyncio.Future[SavedState]) -> None:
+    """Close a state, in a thread: storage may be silent, and then a read lasts."""
     if not found.cancelled() and found.exception() is None:
-        threading.Thread(target=found.result().reader.close, name="close-state", daemon=True).start()
+        threading.Thread(target=found.result().close, name="close-state", daemon=True).start()
 
 
 def _note_error(filling: asyncio.Future[None]) -> None:

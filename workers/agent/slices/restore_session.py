@@ -110,6 +110,13 @@ class RestoreSession:
         """Return the progress of reading a checkpoint; None for another source, and before it is known what is read."""
         return self._meter.progress() if self._restore.source == "checkpoint" else None
 
+    def release_source(self) -> None:
+        """Release the shards that the ranks were restored from: all ranks have a complete set of their own.
+
+        The supervisor lets nodes without ranks do the same. Mirrors of other nodes stay until it asks.
+        """
+        self._buffers.release_source()
+
     def close(self) -> None:
         """Stop the restore: its ranks are dead."""
         if self._node is not None:
@@ -119,7 +126,9 @@ class RestoreSession:
         """Let the ranks ask for parts of a state."""
         found = asyncio.ensure_future(state)
         self._ready = found
-        self._node = NodeRestore(found, self._ranks, node_number, self._on_restored, self._meter.expect)
+        self._node = NodeRestore(
+            found, self._ranks, node_number, self._on_restored, self._meter.expect, self._mirroring.held_bytes
+        )
 
     def _node_restore(self) -> NodeRestore:
         if self._node is None:

@@ -1,6 +1,6 @@
 """A saved state from which the ranks of a node restore, in the memory of nodes or in the files of a checkpoint."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,6 +47,11 @@ class SliceReader(Protocol):
         """Return how many bytes the reader moves for these reads of all holders, without repeated ones."""
         ...
 
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that arrived so far: those of repeated parts, and of the rest of a chunk, count as well."""
+        ...
+
     def close(self) -> None:
         """Release what the reader uses. It waits for reads that still run."""
         ...
@@ -64,8 +69,16 @@ class SavedState:
     """Rank that wrote the state → its small facts: of rank 0, and of each rank of this node if the ranks are as many
     as before."""
     reader: SliceReader
-    near: Mapping[Holder, memoryview]
-    """Holders on this node, with their readable bytes."""
+    near: MutableMapping[Holder, memoryview]
+    """Holders on this node, with their readable bytes, until `close`."""
+
+    def close(self) -> None:
+        """Release the bytes on this node, whose memory would live as long as its mapping, and the reader.
+
+        It waits for reads that still run.
+        """
+        self.near.clear()
+        self.reader.close()
 
     def catalog(self, rank: int, world_size: int) -> dict[str, Any]:
         """Return what a rank learns before it asks for its parts.

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -172,7 +172,11 @@ class BufferPool:
 
     def size_bytes(self) -> int:
         """Return the host memory in use."""
-        return sum(os.fstat(fd).st_blocks * 512 for fd in self._fds())
+        return sum(self.file_sizes().values())
+
+    def file_sizes(self) -> dict[int, int]:
+        """Return number of a memory file → the host memory that it uses."""
+        return file_sizes(self._fds())
 
     def close(self) -> None:
         """Release all memory."""
@@ -211,6 +215,11 @@ class BufferPool:
 def new_buffer(name: str) -> int:
     """Create a memory file and return its descriptor. The file has no name in a file system that could leak."""
     return os.memfd_create(name, os.MFD_CLOEXEC)
+
+
+def file_sizes(fds: Iterable[int]) -> dict[int, int]:
+    """Return number of a memory file → the host memory that it uses. Several descriptors may have the same file."""
+    return {status.st_ino: status.st_blocks * 512 for status in map(os.fstat, fds)}
 
 
 def _open(fd: int) -> contextlib.closing[ShardBuffer]:

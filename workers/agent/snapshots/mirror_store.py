@@ -4,7 +4,7 @@ import errno
 import os
 from dataclasses import dataclass
 
-from regroup.workers.agent.snapshots.buffer_pool import BufferPool, new_buffer
+from regroup.workers.agent.snapshots.buffer_pool import BufferPool, file_sizes, new_buffer
 from regroup.workers.agent.snapshots.shard_check import ShardCheck
 from regroup.workers.agent.transfer.shard_store import ShardKey
 from regroup.workers.contract.messages import HeldShard
@@ -99,7 +99,11 @@ class MirrorStore:
 
     def size_bytes(self) -> int:
         """Return the host memory in use."""
-        return sum(os.fstat(shard.fd).st_blocks * 512 for shard in self._shards.values())
+        return sum(self.file_sizes().values())
+
+    def file_sizes(self) -> dict[int, int]:
+        """Return number of a memory file → the host memory that it uses."""
+        return file_sizes(self._fds())
 
     def close(self) -> None:
         """Release all memory."""

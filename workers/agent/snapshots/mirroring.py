@@ -129,6 +129,10 @@ class Mirroring:
                 self._buffers.add_source_shard(key.rank, generation, step, os.dup(fd), size_bytes)
         return self._buffers.source_shards(generation, step)
 
+    def held_bytes(self) -> int:
+        """Return the host memory of this node's buffers and mirrored shards. A file with two uses counts once."""
+        return sum((self._buffers.file_sizes() | self.store.file_sizes()).values())
+
     def held_shards(self) -> list[HeldShard]:
         """Return every complete shard in this node's memory. Their data is not read."""
         return [*self._buffers.held_shards(), *self.store.held_shards()]

@@ -67,6 +67,8 @@ class Pull:
 
     waiting: deque[Chunk]
     failed: list[Chunk] = field(default_factory=list[Chunk])
+    arrived: deque[int] = field(default_factory=deque[int])
+    """Bytes of each chunk that arrived, also of damaged ones."""
 
     def run(self, connection: Connection, pace: Pace) -> None:
         """Fetch chunks on one connection until none is waiting. Other threads may do the same with other connections.
@@ -90,7 +92,9 @@ class Pull:
                 chunk = requested[0]
                 if len(packed) < chunk.nbytes and not _is_direct(chunk):
                     packed = bytearray(chunk.nbytes)
-                if not _receive(connection, chunk, packed):
+                is_intact = _receive(connection, chunk, packed)
+                self.arrived.append(chunk.nbytes)
+                if not is_intact:
                     self.failed.append(chunk)
                 requested.popleft()
         finally:

@@ -57,8 +57,8 @@ class TransferEngine:
 
     # ------------------------------------------------------------ recovery
 
-    async def read(self, addresses: Sequence[TransferAddress], key: ShardKey, reads: Sequence[Read]) -> None:
-        """Fetch regions of a shard to regions of memory.
+    async def read(self, addresses: Sequence[TransferAddress], key: ShardKey, reads: Sequence[Read]) -> int:
+        """Fetch regions of a shard to regions of memory. Return the bytes that arrived, with those of repeated chunks.
 
         Args:
             addresses: agents that have the shard. The first one gets all requests, and the others get those that it
@@ -73,6 +73,7 @@ class TransferEngine:
         fetch = ShardFetch(addresses, key, self.priorities)
         await run_in_thread(lambda: fetch.read(reads), fetch.abort)
         self._report(fetch)
+        return fetch.received_bytes
 
     async def get(
         self, addresses: Sequence[TransferAddress], key: ShardKey, allocate: Callable[[int, int], int]

@@ -30,6 +30,8 @@ class ShardFetch:
         self.reasons = list[str]()
         """Reason for each further try."""
         self._failed_holders = set[str]()
+        self.received_bytes = 0
+        """Bytes of the requested regions that arrived, also of damaged chunks."""
         self._addresses, self._key, self._priorities = addresses, key, priorities
         self._request = {"op": "read", "key": asdict(key)}
         self._connections = ConnectionSet()
@@ -86,7 +88,9 @@ class ShardFetch:
         while left and holders and tries < MOST_TRIES:
             address, tries = holders[0], tries + 1
             pull = Pull(deque(left))
-            if errors := run_all([partial(self._stream, address, pull)] * min(STREAMS, len(left))):
+            errors = run_all([partial(self._stream, address, pull)] * min(STREAMS, len(left)))
+            self.received_bytes += sum(pull.arrived)
+            if errors:
                 self.reasons += sorted({str(error) for error in errors})
                 holders.remove(address)
                 for error in errors:

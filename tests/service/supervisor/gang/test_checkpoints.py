@@ -55,6 +55,8 @@ class Nodes(FakeAgents):
         """Node → checksum of its replica, if it differs from the default."""
         self.bases: list[str] = []
         """Base of each save, of every node."""
+        self.unchanged: dict[str, int] = {}
+        """Node → bytes of a file of an older checkpoint that it uses."""
         self.writing: dict[str, str] = {}
         """Node → URI of a checkpoint that it still writes for a former supervisor."""
 
@@ -72,7 +74,8 @@ class Nodes(FakeAgents):
         self.bases.append(base)
         fsspec_storage.write_bytes(f"{uri}/{node}", b"shard")
         part = {"alike": [{"w": self.digests.get(node, 7)}]}
-        return SavedShards((SavedFile(node, 5, 0),), part)
+        older = [SavedFile("../step-1.gen-1/__0_0.distcp", self.unchanged[node], 0)] if node in self.unchanged else []
+        return SavedShards((SavedFile(node, 5, 0), *older), part)
 
     def _finish_checkpoint(self, node: str, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest) -> Manifest:
         fsspec_storage.write_bytes(f"{uri}/manifest.json", json.dumps(manifest).encode())
@@ -143,6 +146,13 @@ async def setup(tmp_path: Path) -> CheckpointSetup:
     await made.log.load()
     await made.generation()
     return made
+
+
+async def test_the_record_of_a_checkpoint_tells_new_bytes_from_unchanged_ones(setup: CheckpointSetup) -> None:
+    setup.nodes.unchanged["node-1"] = 40
+    await setup.save(2)
+    (written,) = [event.data for event in await setup.journal.since("", 0, 0) if "written_bytes" in event.data]
+    assert (written["size_bytes"], written["written_bytes"]) == (50, 10)
 
 
 async def test_an_unfinished_save_of_an_ended_generation_is_removed(setup: CheckpointSetup) -> None:

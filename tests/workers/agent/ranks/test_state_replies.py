@@ -35,6 +35,9 @@ class FailingState:
     async def fill(self, request: StateRequest, table: bytes) -> None:
         raise self._error
 
+    def release_source(self) -> None:
+        raise self._error
+
 
 class Agent:
     """The channel of a rank whose agent answers at once, from a state."""

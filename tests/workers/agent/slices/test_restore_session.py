@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import mmap
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -123,6 +124,41 @@ async def test_a_resize_moves_exactly_the_minimum(nodes: list[Node]) -> None:
         (traffic,) = node.restores
         assert traffic.fetched_bytes == traffic.minimum_bytes == saved.minimum_bytes(AFTER, node.number)
     assert [node.restores[0].fetched_bytes for node in nodes] == [3 * 4 * 5 * 8, 0], "rows 12 to 15, of three tensors"
+    more = [node.restores[0].received_bytes - node.restores[0].fetched_bytes for node in nodes]
+    assert more == [0, len('{"rank":0,"random":0}')], "node 1 gets the facts of rank 0"
+
+
+async def test_a_resize_reports_the_memory_of_old_and_new_shards(nodes: list[Node]) -> None:
+    shard_bytes = os.fstat(shard_of(nodes[0], 0)).st_size
+    session = nodes[0].restored(range(2), 3, await holders_of(nodes))
+    await asyncio.gather(*(fill(nodes[0], session, rank) for rank in range(2)))
+    (traffic,) = nodes[0].restores
+    assert traffic.own_bytes == 2 * shard_bytes + sum(table_of(rank)[1] for rank in range(2))
+    assert traffic.memory_bytes == nodes[0].pool.size_bytes(), "memory is used in whole pages"
+    assert traffic.own_bytes <= traffic.memory_bytes < traffic.own_bytes + 4 * mmap.PAGESIZE
+
+
+async def test_the_memory_of_the_old_shards_ends_with_their_release(nodes: list[Node]) -> None:
+    """Check the mappings, because one would keep it until the end of the generation."""
+    old = {str(os.fstat(shard_of(nodes[0], rank)).st_ino) for rank in BEFORE.ranks_on(0)}
+    session = nodes[0].restored(range(2), 3, await holders_of(nodes))
+    await asyncio.gather(*(fill(nodes[0], session, rank) for rank in range(2)))
+    session.release_source()
+    async with asyncio.timeout(10):
+        while old & mapped_files():  # noqa: ASYNC110 - a thread closes the state
+            await asyncio.sleep(0.01)
+
+
+def shard_of(node: Node, rank: int) -> int:
+    found = node.pool.find(rank, 1, STEP)
+    assert found is not None
+    return found[0]
+
+
+def mapped_files() -> set[str]:
+    """Return the memory files that this process has mapped, by number."""
+    lines = (line.split() for line in Path("/proc/self/maps").read_text().splitlines())
+    return {fields[4] for fields in lines if fields[5:] and fields[5].startswith("/memfd:")}
 
 
 async def test_ranks_learn_what_the_state_contains(nodes: list[Node]) -> None:
@@ -217,6 +253,8 @@ async def test_ranks_read_their_parts_of_a_checkpoint_from_storage(tmp_path: Pat
         assert b"".join(parts) == shards.values[0, "w0"] + shards.values[1, "w0"]
         (restored,) = node.restores
         assert (restored.fetched_bytes, restored.copied_bytes) == (2 * WIDTH, 0)
+        files = sum((folder / f"__{rank}_0.distcp").stat().st_size for rank in range(2))
+        assert 2 * WIDTH <= restored.received_bytes <= files, "each chunk is read once"
         await until_closed(folder)
 
 
