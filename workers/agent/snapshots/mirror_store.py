@@ -2,7 +2,8 @@
 
 import errno
 import os
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool, file_sizes, new_buffer
 from regroup.workers.agent.snapshots.shard_check import ShardCheck
@@ -20,6 +21,8 @@ causes memory pressure."""
 class _MirroredShard:
     fd: int
     size_bytes: int
+    is_shared: bool = False
+    """Another owner reads the same memory file, so it must not be overwritten."""
 
 
 class MirrorStore:
@@ -34,9 +37,11 @@ class MirrorStore:
         """
         self._buffers, self._check = own, check or ShardCheck()
         self._shards: dict[ShardKey, _MirroredShard] = {}
+        self._spares: dict[int, int] = {}
+        """Rank → memory file of its replaced mirror. The next mirror overwrites it: first use of memory is slow."""
 
     def allocate(self, rank: int, file_bytes: int) -> int:
-        """Create a memory file, allocate its memory at once, and return its descriptor.
+        """Return the descriptor of a memory file whose memory is allocated: that of a replaced mirror, or a new one.
 
         Only the kernel limits memory files, and it kills processes when memory runs out. Therefore a share of the
         memory stays free.
@@ -44,6 +49,10 @@ class MirrorStore:
         Raises:
             OSError: the host has too little free memory.
         """
+        if (spare := self._spares.pop(rank, None)) is not None:
+            if os.fstat(spare).st_size == file_bytes:
+                return spare
+            os.close(spare)
         facts = node_facts.host_facts()
         free, required = facts["free_memory_bytes"] - file_bytes, _FREE_SHARE * facts["memory_bytes"]
         if free < required:
@@ -71,13 +80,14 @@ class MirrorStore:
             return shard.fd, shard.size_bytes
         return self._buffers.find(key.rank, key.generation, key.step)
 
-    def shards_of(self, generation: int, step: int) -> list[tuple[ShardKey, int, int]]:
-        """Return key, descriptor and buffer size of the mirrored shards of a set."""
-        return [
-            (key, shard.fd, shard.size_bytes)
-            for key, shard in self._shards.items()
-            if (key.generation, key.step) == (generation, step)
-        ]
+    def keys_of(self, generation: int, step: int) -> list[ShardKey]:
+        """Return the keys of the mirrored shards of a set."""
+        return [key for key in self._shards if (key.generation, key.step) == (generation, step)]
+
+    def share(self, key: ShardKey) -> tuple[int, int]:
+        """Return a new descriptor of a mirrored shard, and its buffer size. The store never overwrites its memory."""
+        shard = self._shards[key] = replace(self._shards[key], is_shared=True)
+        return os.dup(shard.fd), shard.size_bytes
 
     def pop(self, key: ShardKey) -> tuple[int, int] | None:
         """Return descriptor and buffer size of a mirrored shard and hand its ownership over; None if it is not here."""
@@ -85,9 +95,16 @@ class MirrorStore:
         return None if shard is None else (shard.fd, shard.size_bytes)
 
     def retain(self, generation: int, step: int) -> None:
-        """Release every shard except those of this set."""
+        """Release every shard except those of this set. The next mirrors get the memory of replaced ones."""
+        kept = {key.rank for key in self.keys_of(generation, step)}
+        self._release_spares(self._spares.keys() - kept)
         for key in [key for key in self._shards if (key.generation, key.step) != (generation, step)]:
-            self._drop(key)
+            shard = self._shards[key]
+            if key.rank in kept and key.rank not in self._spares and not shard.is_shared:
+                self._check.forget([shard.fd])
+                self._spares[key.rank] = self._shards.pop(key).fd
+            else:
+                self._drop(key)
 
     def held_shards(self) -> list[HeldShard]:
         """Return every shard. Their data is not read."""
@@ -103,12 +120,22 @@ class MirrorStore:
 
     def file_sizes(self) -> dict[int, int]:
         """Return number of a memory file → the host memory that it uses."""
-        return file_sizes(self._fds())
+        return file_sizes([*self._fds(), *self._spares.values()])
 
     def close(self) -> None:
         """Release all memory."""
         for key in list(self._shards):
             self._drop(key)
+        self.release_spares()
+
+    def release_spares(self) -> None:
+        """Release the memory of replaced mirrors."""
+        self._release_spares(list(self._spares))
+
+    def _release_spares(self, ranks: Iterable[int]) -> None:
+        for rank in ranks:
+            if (spare := self._spares.pop(rank, None)) is not None:  # the next mirror may have taken it
+                os.close(spare)
 
     def _fds(self) -> list[int]:
         return [shard.fd for shard in list(self._shards.values())]

@@ -1,7 +1,6 @@
 """This node's part in the mirrors of its job: send its ranks' shards, store those of other nodes, fetch lost ones."""
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -124,9 +123,10 @@ class Mirroring:
             Rank → descriptor of its shard.
         """
         self._buffers.retain_source(generation, step)
-        for key, fd, size_bytes in self.store.shards_of(generation, step):
+        self.store.release_spares()  # old and new shards need the memory
+        for key in self.store.keys_of(generation, step):
             if self._buffers.find(key.rank, generation, step) is None:
-                self._buffers.add_source_shard(key.rank, generation, step, os.dup(fd), size_bytes)
+                self._buffers.add_source_shard(key.rank, generation, step, *self.store.share(key))
         return self._buffers.source_shards(generation, step)
 
     def held_bytes(self) -> int:
@@ -155,6 +155,7 @@ class Mirroring:
         """Release every mirrored set except this one, which is sent next. No set is fully mirrored until it arrives."""
         self._buffers.release_mirrored(generation, step)
         self.store.retain(generation, step)
+        self.store.release_spares()
 
     def _note_trouble(self, reason: str) -> None:
         self._note("transfer_repeated", {"message": reason, "node": self._config.node_name})

@@ -227,3 +227,48 @@ async def test_ranks_of_the_original_size_use_their_retained_shards(pair: tuple[
     await pair[0].mirroring.fetch(Restore("memory", 4, 1), [], [0])
     _, source = pair[0].pool.lend(BuffersRequest(0, 3, SIZE), Restore("memory", 4, 1))
     assert source >= 0
+
+
+def memory_of(node: Node, key: ShardKey) -> int:
+    """Return the number of the memory file of a mirrored shard."""
+    found = node.mirroring.store.find(key)
+    assert found is not None
+    return os.fstat(found[0]).st_ino
+
+
+async def test_the_memory_of_a_replaced_mirror_gets_the_next_one(pair: tuple[Node, Node]) -> None:
+    for step in (2, 4):
+        await mirror(pair, step)
+        pair[1].mirroring.retain(1, step)
+    replaced = memory_of(pair[1], ShardKey(0, 1, 4))
+    assert pair[1].mirrored() == {(0, 4)}, "a file that waits for the next mirror has no shard"
+    await mirror(pair, 6)
+    pair[1].mirroring.retain(1, 6)
+    await mirror(pair, 8)
+    assert memory_of(pair[1], ShardKey(0, 1, 8)) == replaced
+    fd, _ = pair[1].mirroring.store.find(ShardKey(0, 1, 8)) or (-1, 0)
+    with contextlib.closing(ShardBuffer(os.dup(fd))) as buffer:
+        assert buffer.verify() and bytes(buffer.view(PLAN.entries[0])) == bytes([8]) * 1000
+
+
+async def test_a_mirror_that_became_the_source_of_a_layout_is_never_overwritten(pair: tuple[Node, Node]) -> None:
+    await mirror(pair, 2)
+    pair[1].mirroring.retain(1, 2)
+    source = os.fstat(pair[1].mirroring.retain_source(1, 2)[0]).st_ino
+    for step in (4, 6, 8):
+        await mirror(pair, step)
+        pair[1].mirroring.retain(1, step)
+        assert memory_of(pair[1], ShardKey(0, 1, step)) != source
+
+
+async def test_no_memory_waits_for_mirrors_once_all_are_released(pair: tuple[Node, Node]) -> None:
+    for step in (2, 4):
+        await mirror(pair, step)
+        pair[1].mirroring.retain(1, step)
+    store = pair[1].mirroring.store
+    kept_bytes = store.size_bytes()
+    assert kept_bytes > 0
+    pair[1].mirroring.retain_source(1, 4)
+    assert store.size_bytes() < kept_bytes, "old and new shards need the memory"
+    pair[1].mirroring.retain(0, 0)
+    assert store.size_bytes() == 0
