@@ -72,6 +72,12 @@ class JobAccount:
     """True if a generation was formed, or corrected, since `progress` was read: earlier ones may have changed."""
 
     async def catch_up(self, store: Store, job: JobRow) -> None:
+        """Read the job's events up to its row's version, and its progress."""
+        await self.read_events(store, job)
+        if (first := self.unread_progress) is not None:
+            self.record_progress(await store.progress(job.id, first))
+
+    async def read_events(self, store: Store, job: JobRow) -> None:
         """Read the job's events up to its row's version."""
         self.job = job
         while self.number < job.version:
@@ -80,7 +86,6 @@ class JobAccount:
                 self.try_to_record(event)
             if not found:  # the events were removed after their retention
                 self.number = job.version
-        await self._read_progress(store)
 
     def restore_incidents(self, incidents: Iterable[Incident]) -> None:
         """Add stored incidents whose events were removed."""
@@ -171,12 +176,17 @@ class JobAccount:
             within[kind] += seconds
         return seconds_by_class(self.timeline, now, within)
 
-    async def _read_progress(self, store: Store) -> None:
-        """Read the progress of all generations if one was formed, else of the newest two if steps were added."""
+    @property
+    def unread_progress(self) -> int | None:
+        """The first generation whose progress must be read: all if one was formed, else the newest two if steps were
+        added. None: there is nothing to read."""
         place = self.job.generation, self.job.step_rows
-        if not self._is_regrouped and place == self._progress_of:
-            return
-        first = 0 if self._is_regrouped else max(0, self.job.generation - 1)
-        kept = [each for each in self.progress if each.number < first]
-        self.progress = [*kept, *await store.progress(self.job.id, first)] if self.job.generation else ()
-        self._progress_of, self._is_regrouped = place, False
+        if not self.job.generation or (not self._is_regrouped and place == self._progress_of):
+            return None
+        return 0 if self._is_regrouped else max(0, self.job.generation - 1)
+
+    def record_progress(self, found: Sequence[GenerationProgress]) -> None:
+        """Add the progress of the generations from `unread_progress` on."""
+        first = self.unread_progress or 0
+        self.progress = [*(each for each in self.progress if each.number < first), *found]
+        self._progress_of, self._is_regrouped = (self.job.generation, self.job.step_rows), False

@@ -36,8 +36,10 @@ from regroup.service.policy.scheduling.preemption import Requeue, Shrink
 from regroup.service.ports.cluster import Cluster, ClusterUnavailableError, job_id_of
 from regroup.service.settings import Settings
 from regroup.service.spec.prices import read_prices
+from regroup.service.store.live_jobs import RowVersion
 from regroup.service.store.rows.records import PLACEABLE, Condition, JobRow, Lease
 from regroup.service.store.store import Store
+from regroup.service.store.transactions.connection_share import limit_to_share
 from regroup.service.tasks.pass_record import STALE_AFTER_S, PassRecord
 from regroup.service.tasks.supervised_task import describe_error, restart_delay_s
 
@@ -144,6 +146,7 @@ class Controller:
         )  # fmt: skip
         _log.info("this controller leads", holder=self._holder)
         self.passes.lead()
+        self._store.live.drop_all_allocations()
         self._reaped_s = -float("inf")
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -168,12 +171,16 @@ class Controller:
 
     async def _find_changes_of_others(self) -> None:
         """Announce changes of live jobs that other servers made: one query for all jobs."""
-        last: Mapping[str, int] = {}
+        last: Mapping[str, RowVersion] = {}
+        changes = self._store.changes
         while True:
             with contextlib.suppress(UnavailableError):  # the passes report it
-                found = await self._store.live.revisions()
-                for job_id in [each for each, revision in found.items() if last.get(each) != revision]:
-                    self._store.changes.announce(job_id)
+                found = await self._store.live.versions()
+                for job_id, row in found.items():
+                    before = last.get(job_id)
+                    if row != before and row.revision > changes.revision(job_id):
+                        is_progress = before is not None and before.version == row.version
+                        changes.announce(job_id, row.revision, is_progress=is_progress)
                 last = found
             await asyncio.sleep(_PASS_EVERY_S)
 
@@ -242,7 +249,7 @@ class Controller:
                     await self._forget_ended(leader, unfinished)
                     self._reaped_s = time.monotonic()
             # 6. Nodes are prewarmed, but never while a job starts: the CPUs belong to the job then.
-            if not _STARTING & set((await self._store.live.states()).values()):
+            if not _STARTING.intersection(live.values()) and self._reconciling.keys() <= live.keys():
                 self._prewarming.start(tasks, lambda: self._prewarm_nodes(leader))
         except ClusterUnavailableError as error:
             for job in queue:
@@ -262,6 +269,7 @@ class Controller:
 
     async def _reconcile_safely(self, leader: LeaderContext, job_id: str) -> None:
         """Reconcile one job. A fault there does not affect other jobs; the next pass tries again."""
+        limit_to_share()
         try:
             await reconcile_job(leader, job_id)
         except PreconditionError:
@@ -339,9 +347,9 @@ class Controller:
     async def _reap(self, leader: LeaderContext) -> None:
         """End what no live row names. The cluster is listed first, because rows are written before objects."""
         found = await self._cluster.actors() | await self._cluster.reservations()
-        rows = await self._store.live_allocations()
-        holding = {row.job_id for row in rows}
-        for name in sorted(found - {row.name for row in rows}):
+        names = await self._store.live.allocation_names()
+        holding = set(names.values())
+        for name in sorted(found - names.keys()):
             async with leader.faults.isolate(job_id_of(name), "to release what it left"):
                 await self._reap_object(leader, name, holding)
 

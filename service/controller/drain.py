@@ -57,7 +57,7 @@ class DrainReconciler(Reconciler):
 
     async def reconcile(self, job: JobRow, status: SupervisorStatus, now: float) -> None:
         """Begin, continue or end the move."""
-        allocations = JobAllocations(await self._leader.store.live_allocations(job.id))
+        allocations = JobAllocations(await self._leader.store.live.allocations(job.id))
         if job.state not in _MOVABLE_STATES or not allocations or isinstance(allocations.change, Resize):
             return  # one change at a time
         if isinstance(allocations.change, Drain):

@@ -2,20 +2,21 @@
 
 import asyncio
 import contextlib
+import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import structlog
 
 from regroup.service.cluster_state.allocations import (
     JobAllocations,
     create_reservations,
-    members_of,
-    node_assignment,
     reservation_of,
 )
 from regroup.service.cluster_state.job_account import JobAccount
+from regroup.service.cluster_state.start_config import start_config
 from regroup.service.controller.budgets import BudgetReconciler
 from regroup.service.controller.cluster_loss import describe_cluster_loss, record_cluster_loss
 from regroup.service.controller.drain import DrainReconciler
@@ -33,18 +34,14 @@ from regroup.service.controller.spares import SpareReconciler
 from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, PreconditionError, UnavailableError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.accounting import goodput
-from regroup.service.policy.recovery.restore_source import SavedCheckpoint
-from regroup.service.policy.tracker_links import page_url
-from regroup.service.ports.assignment import Drain, NodeAssignment, Resize
 from regroup.service.ports.cluster import (
     ClusterUnavailableError,
     ReservationRefusedError,
     SupervisorGoneError,
     supervisor_name,
 )
-from regroup.service.ports.start_config import StartConfig, stored_incidents, with_devices
+from regroup.service.ports.start_config import stored_incidents
 from regroup.service.ports.sync import Intents, SupervisorStatus, SyncReply, SyncRequest
-from regroup.service.settings import Settings
 from regroup.service.store.jobs.job_writer import SUSPEND
 from regroup.service.store.rows.records import PLATFORM_FAULT, Allocation, AllocationKind, Condition, JobRow
 
@@ -53,12 +50,14 @@ _SYNC_PAUSE_S = 0.1
 """Pause between two syncs. Events of this time arrive together, which takes fewer statements."""
 _CHANGE_SYNC_S = 0.5
 """Longest sync during a change: the supervisor does not detect every node that the cluster loses."""
+_LEAST_GATHER = 0.75
+"""Least part of the time for gathering that a sync takes, so that those of many jobs do not meet."""
+_UNKNOWN = -1
+"""Mark after an error: the row may have changed without an announcement."""
 _SUPERVISOR_CONDITIONS = frozenset({"SupervisorResponsive", PLATFORM_FAULT})
 """Conditions that end with the next sync of the job's supervisor."""
 _ACCOUNTED_EVENTS = ("state", "incident", "checkpoint")
 """Events after which the job's goodput is recorded."""
-_ACCOUNT_EVERY_S = 30.0
-"""Goodput is recorded at least so often."""
 _MOST_INCIDENTS = 200
 """Number of the newest incidents that a supervisor gets. They restore its charges and an incident that is open."""
 _log = structlog.get_logger(__name__)
@@ -72,7 +71,10 @@ async def reconcile_job(leader: LeaderContext, job_id: str) -> None:
     """
     if (await leader.store.job(job_id)).state is JobState.PLACING:
         await _form_gang(leader, job_id)
-    await _follow(leader, job_id)
+    try:
+        await _follow(leader, job_id)
+    finally:
+        leader.store.live.drop_allocations(job_id)
     await release_job(leader, job_id)
 
 
@@ -107,7 +109,7 @@ async def _form_gang(leader: LeaderContext, job_id: str) -> None:
             reservations = [reservation_of(row) for row in rows if row.kind is AllocationKind.RESERVATION]
             # Agents hold no devices: they start while devices are reserved, and stop if a reservation is refused.
             _, devices = await asyncio.gather(
-                leader.cluster.start_agents(_start_config(leader.settings, job, rows, {})),
+                leader.cluster.start_agents(start_config(leader.settings, job, rows, {})),
                 create_reservations(leader.cluster, reservations),
             )
             job = await leader.store.job(job_id)
@@ -136,57 +138,9 @@ async def _start_supervisor(
     """Start the supervisor with the generations and incidents of the database: a new cluster has no records of them."""
     generations = {generation.number: generation.start_step for generation in await leader.store.generations(job.id)}
     incidents = [incident.data for incident in (await leader.store.incidents(job.id))[-_MOST_INCIDENTS:]]
-    config = _start_config(leader.settings, job, rows, devices)
+    config = start_config(leader.settings, job, rows, devices)
     config = replace(config, generations=generations, incidents=stored_incidents(incidents))
     await leader.cluster.start_supervisor(supervisor_name(job.id), config)
-
-
-def _start_config(
-    settings: Settings, job: JobRow, rows: Iterable[Allocation], devices: Mapping[str, Sequence[int]]
-) -> StartConfig:
-    """Return the start config of the supervisor."""
-    allocations = JobAllocations(list(rows))
-    assignment = allocations.assignment
-    change = assignment.change
-    first, _, last = (settings.port_range or "").partition("-")
-    # A job with a user of its own makes its datasets itself, so it shares them with no other job.
-    shared = job.storage_uri if settings.rank_users else job.storage_uri.removesuffix(f"/jobs/{job.id}")
-    return StartConfig(
-        job_id=job.id,
-        spec=job.parsed_spec(),
-        nodes=with_devices(_start_nodes(allocations, devices)),
-        layout=change.layout_before if isinstance(change, Resize) else assignment.layout,
-        storage_uri=job.storage_uri,
-        datasets_uri=f"{shared}/datasets",
-        blob_uri=settings.blob_uri,
-        code_limit_bytes=settings.upload_limit_bytes,
-        allow_faults=settings.allow_faults,
-        attempt=assignment.attempt,
-        resume=SavedCheckpoint(job.resume_uri, 0, _step_of(job.resume_uri)) if job.resume_uri else None,
-        ifname=settings.ifname or "",
-        port_first=int(first or 0),
-        port_last=int(last or 0),
-        preflight=settings.preflight,
-        rank_users=settings.rank_users,
-        page_url=page_url(settings.public_url, job.id),
-    )
-
-
-def _start_nodes(allocations: JobAllocations, devices: Mapping[str, Sequence[int]]) -> Sequence[NodeAssignment]:
-    """Return the nodes of the job's ranks. Nodes that it moves to are sent to the supervisor with the next sync."""
-    assignment = allocations.assignment
-    change = assignment.change
-    if nodes := assignment.nodes if change is None else change.nodes_before:
-        return nodes
-    added = change.added if isinstance(change, Drain) else ()
-    members = members_of(row for row in allocations.rank_reservations if row.node_id not in added)
-    return [node_assignment(member, devices) for member in members]
-
-
-def _step_of(checkpoint_uri: str) -> int:
-    """Return the committed steps of a checkpoint, from its directory `step-S.gen-G`."""
-    folder = checkpoint_uri.rstrip("/").rpartition("/")[2]
-    return int(folder.removeprefix("step-").partition(".")[0])
 
 
 # ---------------------------------------------------------------- the supervisor
@@ -217,23 +171,29 @@ def _reconcilers(leader: LeaderContext, account: JobAccount) -> Sequence[Reconci
 
 async def _follow(leader: LeaderContext, job_id: str) -> None:
     """Sync with the supervisor, store its events and reconcile the job, until it holds nothing."""
-    synced_s = accounted_s = time.monotonic()
-    account = JobAccount(await leader.store.job(job_id))
+    store, mark = leader.store, leader.store.changes.mark()
+    job = await store.job(job_id)
+    account, accounted = JobAccount(job), dict[str, Any]()
     reconcilers = _reconcilers(leader, account)
-    while (job := await leader.store.job(job_id)).state.has_allocations:
+    # A new leader follows all jobs at the same moment: their first syncs are spread over time.
+    share, synced_s = random.random(), time.monotonic()
+    accounted_s = synced_s - random.random() * leader.pace.account_s
+    while job.state.has_allocations:
         try:
             intent_errors = dict[str, Exception]()
-            reply = await _sync(leader, job, reconcilers, intent_errors)
+            reply = await _sync(leader, job, mark, share, reconcilers, intent_errors)
+            mark, share = store.changes.mark(), random.uniform(_LEAST_GATHER, 1.0)
             # Faults of nodes first: the supervisor does not repeat events that were ingested.
             await leader.health.record_events(job, reply.events, leader.clock())
-            status = {"reported_at": leader.clock(), "ranks": reply.status.ranks}
-            job = await leader.store.ingest(leader.lease, job_id, reply.boot_id, reply.events, status)
+            status = {"reported_at": leader.clock(), "ranks": reply.status.ranks, **accounted}
+            job, accounted = await store.ingest(leader.lease, job_id, reply.boot_id, reply.events, status), {}
             is_due = any(event.type in _ACCOUNTED_EVENTS for event in reply.events)
-            if is_due or time.monotonic() - accounted_s > _ACCOUNT_EVERY_S:
+            if is_due or time.monotonic() - accounted_s > leader.pace.account_s:
                 accounted_s = time.monotonic()
-                await account.catch_up(leader.store, job)
-                status = {"goodput": goodput(account.seconds(leader.clock()))}
-                await leader.store.ingest(leader.lease, job_id, reply.boot_id, (), status)
+                await account.catch_up(store, job)
+                accounted = {"goodput": goodput(account.seconds(leader.clock()))}
+            if is_due:  # else with the next events
+                job, accounted = await store.ingest(leader.lease, job_id, reply.boot_id, (), accounted), {}
             failed = await _reconcile_aspects(leader, job, reply.status, reconcilers)
             synced_s = time.monotonic()
             for name, error in intent_errors.items():
@@ -243,14 +203,25 @@ async def _follow(leader: LeaderContext, job_id: str) -> None:
             if job.state.has_allocations:  # else its nodes are released at once
                 await asyncio.sleep(_SYNC_PAUSE_S)
         except SupervisorGoneError:
+            mark = _UNKNOWN
             await _restart_supervisor(leader, job)
             await asyncio.sleep(_RETRY_S)
         except UnavailableError as error:  # of the cluster or the database
+            mark = _UNKNOWN
             silent_s = time.monotonic() - synced_s
             if silent_s > leader.settings.supervisor_silence_s:
                 problem = f"no answer for {silent_s:.0f} s ({error}); training may continue"
                 await report_problem(leader, job_id, Condition("SupervisorResponsive", False, "silent", problem))
             await asyncio.sleep(_RETRY_S)
+        mark, job = await _refresh(leader, mark, job)
+
+
+async def _refresh(leader: LeaderContext, mark: int, job: JobRow) -> tuple[int, JobRow]:
+    """Return the row of a job, read again if others have changed it since `mark`, and the new mark."""
+    now = leader.store.changes.mark()
+    if leader.store.changes.has_changed(job.id, mark, job.revision):
+        job = await leader.store.job(job.id)
+    return now, job
 
 
 async def _reconcile_aspects(
@@ -270,17 +241,24 @@ async def _reconcile_aspects(
 
 
 async def _sync(
-    leader: LeaderContext, job: JobRow, reconcilers: Sequence[Reconciler], errors: dict[str, Exception]
+    leader: LeaderContext,
+    job: JobRow,
+    mark: int,
+    share: float,
+    reconcilers: Sequence[Reconciler],
+    errors: dict[str, Exception],
 ) -> SyncReply:
     """Poll the supervisor. Intents that change during the poll are sent at once, which also ends the poll.
 
     Args:
+        mark: count of changes before the row was read.
+        share: part of the time for which the supervisor may gather steps.
         errors: receives the errors of reconcilers whose intents are unknown, by name. The others are sent: a job must
             always obey a cancellation.
     """
-    allocations = JobAllocations(await leader.store.live_allocations(job.id))
+    allocations = JobAllocations(await leader.store.live.allocations(job.id))
     is_changing = _is_changing(reconcilers, job, allocations)
-    gather_s, wait_s = leader.pace.gather_s, leader.settings.sync_wait_s
+    gather_s, wait_s = leader.pace.gather_s * share, leader.settings.sync_wait_s
     if is_changing:
         gather_s, wait_s = 0.0, min(wait_s, _CHANGE_SYNC_S)
     wait_s = max(wait_s, gather_s)
@@ -288,12 +266,10 @@ async def _sync(
     polling = asyncio.ensure_future(
         leader.cluster.sync(job.id, SyncRequest(intents, job.acked_seq, job.supervisor_boot_id, wait_s, gather_s))
     )
-    latest, mark = job, None
+    latest = job
     try:
         while not polling.done():
-            if mark is None or leader.store.changes.has_changed(job.id, mark):
-                mark = leader.store.changes.mark()
-                latest = await leader.store.job(job.id)
+            mark, latest = await _refresh(leader, mark, latest)
             now_intended = _merge_intents(reconcilers, latest, allocations, errors)
             has_begun = not is_changing and _is_changing(reconcilers, latest, allocations)
             if now_intended != intents or has_begun:

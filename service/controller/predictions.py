@@ -53,14 +53,15 @@ class PredictionReconciler(Reconciler):
         self._generation = job.generation  # the planner cannot predict this job
 
     async def _predict(self, job_id: str, spec: JobSpec) -> None:
-        store = self._leader.store
-        recorded, nodes = await store.predictions.of_job(job_id), await self._leader.cluster.nodes()
-        probes = await self._probes.newest(store)
-        for generation in await store.generations(job_id):
-            if generation.number not in recorded:
-                # In a thread: the work grows with the job's layout.
-                prediction = await asyncio.to_thread(_prediction, spec, generation, nodes, probes)
-                await store.predictions.put(self._leader.lease, job_id, generation.number, prediction)
+        store, recorded = self._leader.store, await self._leader.store.predictions.of_job(job_id)
+        new = [each for each in await store.generations(job_id) if each.number not in recorded]
+        if not new:  # a new leader finds those of all running jobs
+            return
+        nodes, probes = await self._leader.cluster.nodes(), await self._probes.newest(store)
+        for generation in new:
+            # In a thread: the work grows with the job's layout.
+            prediction = await asyncio.to_thread(_prediction, spec, generation, nodes, probes)
+            await store.predictions.put(self._leader.lease, job_id, generation.number, prediction)
 
 
 def _prediction(

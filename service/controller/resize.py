@@ -37,6 +37,7 @@ from regroup.service.policy.recovery.drain_deadlines import earliest_deadline_s
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.assignment import JobAssignment, PlannedChange, Resize, SizeChange
 from regroup.service.ports.sync import Intents, SupervisorStatus
+from regroup.service.spec.job import JobSpec
 from regroup.service.store.projects import RESIZE, must_release_all
 from regroup.service.store.rows.records import Allocation, AllocationKind, Condition, JobRow
 
@@ -54,6 +55,8 @@ class ResizeReconciler(Reconciler):
         self._unfit: set[str] = set()
         """Nodes that could not be prepared for the job."""
         self._autosizer, self._probes = Autosizer(), ProbeResults()
+        self._parsed: tuple[Mapping[str, Any], JobSpec] | None = None
+        """Stored spec of the job and its model: each sync needs it, and it does not change."""
 
     def concerns(self, job: JobRow, allocations: JobAllocations) -> bool:
         """Return whether a resize is requested or in progress."""
@@ -66,7 +69,7 @@ class ResizeReconciler(Reconciler):
 
     async def reconcile(self, job: JobRow, status: SupervisorStatus, now: float) -> None:
         """Begin, continue or end a resize."""
-        allocations = JobAllocations(await self._leader.store.live_allocations(job.id))
+        allocations = JobAllocations(await self._leader.store.live.allocations(job.id))
         if not job.state.has_allocations or not allocations:
             return
         if allocations.change is not None:  # one change at a time
@@ -132,7 +135,7 @@ class ResizeReconciler(Reconciler):
 
     async def _grow(self, job: JobRow, allocations: JobAllocations, now: float) -> None:
         """Grow into capacity that no other job waits for, if it pays. A size that a person chose is kept."""
-        assignment, spec = allocations.assignment, job.parsed_spec()
+        assignment, spec = allocations.assignment, self._spec_of(job)
         layout = assignment.layout
         if assignment.is_user_size:
             return
@@ -155,6 +158,11 @@ class ResizeReconciler(Reconciler):
         if degree is not None:
             why = f"there is capacity for {ladder[degree].world_size} ranks"
             await self._begin(job, allocations, ladder[degree], why, now, now)
+
+    def _spec_of(self, job: JobRow) -> JobSpec:
+        if self._parsed is None or self._parsed[0] != job.spec:
+            self._parsed = job.spec, job.parsed_spec()
+        return self._parsed[1]
 
     async def _return_to_spec(self, job: JobRow, allocations: JobAllocations, now: float) -> None:
         """Return from the split that a loss of nodes caused to that of the spec, if the job loses no rank by it."""

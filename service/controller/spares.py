@@ -56,7 +56,7 @@ class SpareReconciler(Reconciler):
         desired = int(job.spec["recovery"].get("spares", 0))
         if not desired or not job.state.has_allocations:
             return
-        allocations = JobAllocations(await self._leader.store.live_allocations(job.id))
+        allocations = JobAllocations(await self._leader.store.live.allocations(job.id))
         spares = members_of(allocations.spares)
         if unfit := {each.node_id for each in spares if self._is_unfit(each, status.spares)}:
             await self._release(job, allocations, unfit, now)

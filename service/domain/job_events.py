@@ -342,17 +342,17 @@ def decode(kind: str, data: Mapping[str, Any]) -> JobEvent:
     cls = EVENT_CLASSES.get(kind)
     if cls is None:
         raise MalformedEventError(f"unknown event type {kind!r}; expected one of {', '.join(EVENT_CLASSES)}")
-    named = {f.name for f in fields(cls)} - {"data"}
     if cls in _OPEN:
+        named = {f.name for f in fields(cls)} - {"data"}
         rest = {key: value for key, value in data.items() if key not in named}
         data = {**{key: data[key] for key in named if key in data}, "data": rest}
     try:
         event = build(cls, data)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise MalformedEventError(f"malformed {kind!r} event: {error}") from error
-    for name, hint in _hints(cls).items():
-        if not _matches(hint, getattr(event, name)):
-            value = getattr(event, name)
+    for name, (hint, kinds) in _hints(cls).items():
+        value = getattr(event, name)
+        if type(value) not in kinds and not _matches(hint, value):
             raise MalformedEventError(f"malformed {kind!r} event: {name}={value!r} is not of type {hint}")
     return event
 
@@ -364,9 +364,16 @@ def decoded(stored: Iterable[StoredEvent], cls: type[E]) -> list[E]:
 
 
 @cache
-def _hints(cls: type[Any]) -> Mapping[str, Any]:
+def _hints(cls: type[Any]) -> Mapping[str, tuple[Any, frozenset[type[Any]]]]:
+    """Return the hint of each field, and classes of which every value matches it: most steps of a job are checked."""
     hints = typing.get_type_hints(cls)
-    return {f.name: hints[f.name] for f in fields(cls)}
+    return {f.name: (hints[f.name], _kinds_of(hints[f.name])) for f in fields(cls)}
+
+
+def _kinds_of(hint: Any) -> frozenset[type[Any]]:
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return frozenset[type[Any]]().union(*map(_kinds_of, typing.get_args(hint)))
+    return frozenset((int, float) if hint is float else (typing.get_origin(hint) or hint,))
 
 
 def _matches(hint: Any, value: Any) -> bool:

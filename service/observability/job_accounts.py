@@ -45,7 +45,11 @@ class JobAccounts:
             for event in await self._store.events_of_jobs([account.job.id for account in group]):
                 self._accounts[event.job_id].try_to_record(event)
         for job in jobs:
-            await self._accounts[job.id].catch_up(self._store, job)
+            await self._accounts[job.id].read_events(self._store, job)
+        unread = {account.job.id: account.unread_progress for account in self._accounts.values()}
+        firsts = {job_id: first for job_id, first in unread.items() if first is not None}
+        for job_id, found in (await self._store.progress_of_jobs(firsts)).items():
+            self._accounts[job_id].record_progress(found)
         return list(self._accounts.values())
 
     def sums(self, now: float) -> Mapping[SampleKey, float]:

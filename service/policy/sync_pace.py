@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass
 
-_SYNCS_PER_S = 200
-"""Syncs per second that bring only steps. One costs about 2 ms of a core."""
-_CHECKS_PER_S = 500
+_SYNCS_PER_S = 80
+"""Syncs per second that bring only steps. One costs about 2 ms of a core, and 0.05 ms for each step."""
+_CHECKS_PER_S = 250
 """Checks per second of the intents of jobs whose rows have not changed."""
 _PROMPT = 100
 """Number of live jobs up to which each step arrives at once."""
+_ACCOUNTS_PER_S = 20
+"""Calculations of goodput per second that no event causes."""
 _MOST_S = 60.0
+_LEAST_ACCOUNT_S, _MOST_ACCOUNT_S = 30.0, 300.0
 
 
 @dataclass
@@ -22,6 +25,11 @@ class SyncPace:
     def gather_s(self) -> float:
         """Seconds for which a supervisor may gather steps."""
         return 0.0 if self.live <= _PROMPT else min(_MOST_S, self.live / _SYNCS_PER_S)
+
+    @property
+    def account_s(self) -> float:
+        """Seconds between two calculations of a job's goodput that no event causes."""
+        return min(_MOST_ACCOUNT_S, max(_LEAST_ACCOUNT_S, self.live / _ACCOUNTS_PER_S))
 
     @property
     def recheck_s(self) -> float:

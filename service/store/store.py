@@ -7,11 +7,8 @@ ingested `state` event. A job's `intents` are orders for its supervisor, e.g. `c
 """
 
 import dataclasses
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-
-import sqlalchemy as sa
 
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError
@@ -23,14 +20,15 @@ from regroup.service.store.access.audit import AuditStore, Change, audited, reco
 from regroup.service.store.access.identities import IdentityStore
 from regroup.service.store.curves import CurveStore
 from regroup.service.store.hooks.hook_store import HookStore
+from regroup.service.store.job_transactions import JobTransactions
 from regroup.service.store.jobs import jobs
-from regroup.service.store.jobs.generation_progress import progress_of
+from regroup.service.store.jobs.generation_progress import PROGRESS_BATCH, progress_of_jobs
 from regroup.service.store.jobs.incident_rows import write_incident
 from regroup.service.store.jobs.ingest import ingest
-from regroup.service.store.jobs.job_writer import Intending, JobWriter
+from regroup.service.store.jobs.job_writer import Intending
 from regroup.service.store.jobs.totals import TotalsStore
 from regroup.service.store.ledger import ledger_of
-from regroup.service.store.live_jobs import LiveJobs
+from regroup.service.store.live_jobs import LiveJobs, read_allocations
 from regroup.service.store.nodes import NodeStore
 from regroup.service.store.notices.notice_store import NoticeStore
 from regroup.service.store.overview import OverviewStore
@@ -54,7 +52,7 @@ from regroup.service.store.rows.records import (
     Step,
 )
 from regroup.service.store.rows.reported_conditions import Reported
-from regroup.service.store.schema.tables import allocations, checkpoints
+from regroup.service.store.schema.tables import checkpoints
 from regroup.service.store.secrets.secret_store import SecretStore
 from regroup.service.store.story import StoryStore
 from regroup.service.store.submissions import SubmissionStore
@@ -85,6 +83,7 @@ class Store:
         self.hooks = HookStore(database)
         self.secrets = SecretStore(database)
         self.live = LiveJobs(database)
+        self._transactions = JobTransactions(database, self.changes, self.live)
         self.totals = TotalsStore(database)
         self.retention = RetentionStore(database)
         self.idempotency = IdempotencyStore(database, idempotency_kept_s)
@@ -139,7 +138,7 @@ class Store:
         allocate: Sequence[Allocation] = (),
     ) -> JobRow:
         """Write a checked state transition with its event and allocations. See `JobWriter.apply` for its errors."""
-        async with self._job(transition.job_id, lease) as writer:
+        async with self._transactions.open(transition.job_id, lease) as writer:
             await writer.apply(transition, now=now, actor=actor, error=error, allocate=tuple(allocate))
         return writer.job
 
@@ -165,7 +164,7 @@ class Store:
             ConflictError: a name in `allocate` is already allocated.
             IllegalTransitionError: the job has no allocations.
         """
-        async with self._job(job_id, lease) as writer:
+        async with self._transactions.open(job_id, lease) as writer:
             if not writer.job.state.has_allocations:
                 raise IllegalTransitionError(f"job {job_id} is {writer.job.state}: it has no allocations to change")
             await writer.reallocate(tuple(allocate), release, assignment, history, now)
@@ -178,20 +177,20 @@ class Store:
         Returns:
             The row. Its `acked_seq` is the newest ingested sequence number.
         """
-        async with self._job(job_id, lease) as writer:
+        async with self._transactions.open(job_id, lease) as writer:
             await ingest(writer, boot_id, reported, status)
         return writer.job
 
     async def record_incident(self, lease: Lease, job_id: str, incident: IncidentRevised, *, now: float) -> None:
         """Record an incident that no supervisor can report. A repetition has no effect."""
         key = f"incident:{incident.id}:{incident.revision}"
-        async with self._job(job_id, lease) as writer:
+        async with self._transactions.open(job_id, lease) as writer:
             if all(each.id != incident.id for each in await history.incidents_of(writer.connection, job_id)):
                 await write_incident(writer, incident, key=key, time_s=now, actor=_CONTROLLER)
 
     async def set_conditions(self, lease: Lease, job_id: str, conditions: Sequence[Condition], *, now: float) -> None:
         """Set the conditions of a job, without an event: the history contains only what happened."""
-        async with self._job(job_id, lease) as writer:
+        async with self._transactions.open(job_id, lease) as writer:
             before = {condition.type: condition for condition in writer.job.conditions}
             stamped: list[Condition] = []
             for condition in conditions:
@@ -209,7 +208,7 @@ class Store:
         Raises:
             ConflictError: the job has ended, but was not cancelled.
         """
-        async with self._job(job_id) as writer, audited(writer, author, "jobs.cancel", now):
+        async with self._transactions.open(job_id) as writer, audited(writer, author, "jobs.cancel", now):
             job, actor = writer.job, author.name
             if job.state in (JobState.QUEUED, JobState.SUSPENDED):
                 await writer.move(JobState.CANCELLED, Reason.CANCELLED_BY_USER, now=now, actor=actor)
@@ -228,7 +227,7 @@ class Store:
         Args:
             action: name of the change in audit records.
         """
-        async with self._job(job_id) as writer, audited(writer, author, action, now):
+        async with self._transactions.open(job_id) as writer, audited(writer, author, action, now):
             changed = change(writer.job)
             intents = {name: value for name, value in {**writer.job.intents, **changed}.items() if value is not None}
             if intents != writer.job.intents:
@@ -241,7 +240,7 @@ class Store:
         Raises:
             ConflictError: the job is not held.
         """
-        async with self._job(job_id) as writer, audited(writer, author, "jobs.release", now):
+        async with self._transactions.open(job_id) as writer, audited(writer, author, "jobs.release", now):
             job = writer.job
             if not job.is_held:
                 raise ConflictError(f"job {job_id} is {job.state} and not held: there is nothing to release")
@@ -252,7 +251,7 @@ class Store:
 
     async def note(self, job_id: str, kind: str, data: Mapping[str, Any], *, now: float, author: Author) -> None:
         """Record an action that does not change the job in its history; raise NotFoundError if it is missing."""
-        async with self._job(job_id) as writer:
+        async with self._transactions.open(job_id) as writer:
             await writer.record(kind, data, time_s=now, actor=author.name)
             change = Change(f"jobs.{kind}", job_id, writer.job.project, after=data)
             await record_change(writer.connection, author, change, now)
@@ -264,7 +263,7 @@ class Store:
             NotFoundError: there is no such checkpoint in storage.
         """
         action = "checkpoints.pin" if pinned else "checkpoints.unpin"
-        async with self._job(job_id) as writer, audited(writer, author, action, now):
+        async with self._transactions.open(job_id) as writer, audited(writer, author, action, now):
             stored = [item for item in await history.checkpoints_of(writer.connection, job_id) if item.step == step]
             if not stored:
                 raise NotFoundError(f"job {job_id} has no checkpoint of step {step} in storage")
@@ -322,13 +321,8 @@ class Store:
 
     async def live_allocations(self, job_id: str | None = None) -> list[Allocation]:
         """Return the live allocations, of one job or of all."""
-        names = [field.name for field in dataclasses.fields(Allocation)]
-        query = sa.select(*(allocations.c[name] for name in names)).where(allocations.c.released_at.is_(None))
-        if job_id is not None:
-            query = query.where(allocations.c.job_id == job_id)
         async with self._database.read() as connection:
-            rows = (await connection.execute(query.order_by(allocations.c.id))).mappings()
-            return [Allocation.from_row(row) for row in rows]
+            return await read_allocations(connection, job_id)
 
     async def events(self, job_id: str, after: int = 0, limit: int = 1000) -> list[Event]:
         """Return the events with a number above `after`."""
@@ -357,8 +351,15 @@ class Store:
 
     async def progress(self, job_id: str, first: int = 0) -> list[GenerationProgress]:
         """Return the progress of each generation from number `first` on, the oldest first."""
-        async with self._database.read() as connection:
-            return await progress_of(connection, job_id, first)
+        return (await self.progress_of_jobs({job_id: first}))[job_id]
+
+    async def progress_of_jobs(self, firsts: Mapping[str, int]) -> Mapping[str, list[GenerationProgress]]:
+        """Return the progress of jobs by their ids: job → number of the first generation to read. The oldest first."""
+        found = dict[str, list[GenerationProgress]]()
+        for some in jobs.batched(list(firsts), PROGRESS_BATCH):
+            async with self._database.read() as connection:
+                found |= await progress_of_jobs(connection, {job_id: firsts[job_id] for job_id in some})
+        return found
 
     async def newest_generation_and_incidents(self, job_id: str) -> tuple[Generation | None, list[Incident]]:
         """Return the newest generation, None before the first one, and all incidents, the oldest first."""
@@ -386,14 +387,3 @@ class Store:
         """Return a secret of this deployment. The first call creates it."""
         async with self._database.write() as connection:
             return await jobs.own_key(connection, name)
-
-    @asynccontextmanager
-    async def _job(self, job_id: str, lease: Lease | None = None) -> AsyncGenerator[JobWriter]:
-        async with self._database.write() as connection:
-            if lease is not None:
-                await leases.check(connection, lease)
-            writer = await JobWriter.lock(connection, job_id)
-            revision = writer.job.revision
-            yield writer
-        if writer.job.revision != revision:
-            self.changes.announce(job_id)

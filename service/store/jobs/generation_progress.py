@@ -1,5 +1,6 @@
 """The progress of each generation of a job, read from its steps by their primary key."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,6 +12,8 @@ from regroup.service.store.schema.tables import generations, ledgers, steps
 
 PROGRESS = "progress"
 """Key of the progress in the stored ledger of a job whose steps were removed."""
+PROGRESS_BATCH = 250
+"""Number of jobs in one statement."""
 
 
 async def progress_of(connection: AsyncConnection, job_id: str, first: int = 0) -> list[GenerationProgress]:
@@ -18,20 +21,34 @@ async def progress_of(connection: AsyncConnection, job_id: str, first: int = 0) 
 
     The cost grows with the number of generations and of repeated steps, not with that of steps.
     """
-    query = _query().where(generations.c.job_id == job_id, generations.c.number >= first)
-    rows = await connection.execute(query.order_by(generations.c.number))
-    found = [GenerationProgress(**row) for row in rows.mappings()]
-    if any(each.first_step_s is not None for each in found):
-        return found
-    stored = (await connection.execute(sa.select(ledgers.c.data).where(ledgers.c.job_id == job_id))).scalar()
-    if not isinstance(stored, dict) or isinstance(stored, CorruptJson):
-        return found
-    items: list[dict[str, Any]] = stored.get(PROGRESS) or []
-    kept = {item["number"]: GenerationProgress(**item) for item in items}
-    return [kept.get(each.number, each) for each in found]
+    return (await progress_of_jobs(connection, {job_id: first}))[job_id]
 
 
-def _query() -> sa.Select[Any, Any, Any, Any, Any, Any, Any]:
+async def progress_of_jobs(
+    connection: AsyncConnection, firsts: Mapping[str, int]
+) -> Mapping[str, list[GenerationProgress]]:
+    """Return the progress of several jobs by their ids, each from its own generation on, in order."""
+    found: dict[str, list[GenerationProgress]] = {job_id: [] for job_id in firsts}
+    if not firsts:
+        return found
+    place = {"of_jobs": list(firsts), "first": min(firsts.values())}
+    for row in (await connection.execute(_PROGRESS, place)).mappings():
+        values = dict(row)
+        job_id = str(values.pop("job_id"))
+        if values["number"] >= firsts[job_id]:
+            found[job_id].append(GenerationProgress(**values))
+    without = [job_id for job_id, each in found.items() if all(one.first_step_s is None for one in each)]
+    if not without:
+        return found
+    for job_id, stored in (await connection.execute(_LEDGERS, {"of_jobs": without})).tuples():
+        if isinstance(stored, dict) and not isinstance(stored, CorruptJson):
+            items: list[dict[str, Any]] = stored.get(PROGRESS) or []
+            kept = {item["number"]: GenerationProgress(**item) for item in items}
+            found[job_id] = [kept.get(each.number, each) for each in found[job_id]]
+    return found
+
+
+def _query() -> sa.Select[Any, Any, Any, Any, Any, Any, Any, Any]:
     later = generations.alias()
     newer = sa.and_(later.c.job_id == generations.c.job_id, later.c.number > generations.c.number)
     restart = sa.select(sa.func.min(later.c.start_step)).where(newer).correlate(generations).scalar_subquery()
@@ -44,6 +61,7 @@ def _query() -> sa.Select[Any, Any, Any, Any, Any, Any, Any]:
 
     duration_s = steps.c.duration_s
     return sa.select(
+        generations.c.job_id,
         generations.c.number,
         generations.c.time_s.label("formed_s"),
         rows.order_by(steps.c.step).correlate(generations).scalar_subquery().label("first_step_s"),
@@ -52,3 +70,16 @@ def _query() -> sa.Select[Any, Any, Any, Any, Any, Any, Any]:
         of_repeated(sa.func.coalesce(sa.func.sum(duration_s), 0.0), sa.true()).label("repeated_s"),
         of_repeated(sa.func.count(), duration_s.is_(None)).label("untimed"),
     )
+
+
+_PROGRESS = (
+    _query()
+    .where(
+        generations.c.job_id.in_(sa.bindparam("of_jobs", expanding=True)),
+        generations.c.number >= sa.bindparam("first"),
+    )
+    .order_by(generations.c.job_id, generations.c.number)
+)
+_LEDGERS = sa.select(ledgers.c.job_id, ledgers.c.data).where(
+    ledgers.c.job_id.in_(sa.bindparam("of_jobs", expanding=True))
+)

@@ -32,14 +32,8 @@ from regroup.service.domain.job_events import (
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.store.jobs.incident_rows import write_incident
 from regroup.service.store.jobs.job_writer import JobWriter
-from regroup.service.store.jobs.mirror_ticks import record_set
-from regroup.service.store.rows.records import (
-    EVEN_PACE,
-    HELD,
-    MIRRORED,
-    STEPS_COUNTED,
-    Condition,
-)
+from regroup.service.store.jobs.mirror_ticks import record_sets
+from regroup.service.store.rows.records import EVEN_PACE, HELD, MIRRORED, STEPS_COUNTED, Condition
 from regroup.service.store.rows.reported_conditions import Reported, condition_of_node, condition_of_termination
 from regroup.service.store.rows.story import StepMark
 from regroup.service.store.schema.json_values import finite, number, plain
@@ -50,6 +44,17 @@ REPORT_EVERY_S = 30.0
 """Seconds between two stored times of reports that bring nothing else."""
 _SMOOTHING = 0.1  # weight of the newest step in the moving averages
 _SUPERVISOR = "supervisor"
+_UNRECORDED = (StepRow, MetricsReported, MirrorChanged)
+"""Classes of the events that the history does not contain."""
+# Statements that are built once: the steps of all jobs pass through them.
+_KEYS = sa.select(events.c.key).where(
+    events.c.job_id == sa.bindparam("of_job"), events.c.key.in_(sa.bindparam("keys", expanding=True))
+)
+_STEPS = sa.select(steps.c.generation, steps.c.step).where(
+    steps.c.job_id == sa.bindparam("of_job"),
+    steps.c.generation.in_(sa.bindparam("numbers", expanding=True)),
+    steps.c.step.between(sa.bindparam("first"), sa.bindparam("last")),
+)
 _FACTS = ("mfu", "exposed_communication", "peak_bytes", "pipeline_idle")
 """Metrics of a step that are also shown on the job's row."""
 
@@ -59,7 +64,7 @@ async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], 
     acked = writer.job.acked_seq if writer.job.supervisor_boot_id == boot_id else 0
     fresh = sorted((event for event in reported if event.seq > acked), key=lambda event: event.seq)
     decoded = [(event, _decode(event)) for event in fresh]
-    stored = await _stored_keys(writer, [event.key for event in fresh])
+    stored = await _stored_keys(writer, [event.key for event, body in decoded if not isinstance(body, _UNRECORDED)])
     await _add_steps(writer, [body for _, body in decoded if isinstance(body, StepRow)])
     for event, body in decoded:
         if event.key in stored:
@@ -72,6 +77,13 @@ async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], 
             await _apply(writer, event, body)
         except (ValueError, KeyError, TypeError, IllegalTransitionError) as error:
             await _reject(writer, event, error)
+    marks = [
+        StepMark(event.generation, body.step, event.time_s)
+        for event, body in decoded
+        if isinstance(body, MirrorChanged) and body.step is not None
+    ]
+    if marks:
+        await record_sets(writer.connection, writer.job.id, marks)
     changes: dict[str, Any] = {}
     goodput = number(status, "goodput")
     if goodput is not None and goodput != writer.job.goodput:
@@ -79,7 +91,7 @@ async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], 
     ranks = status.get("ranks") if writer.job.state.has_allocations else {}
     if ranks is not None and ranks != writer.job.rank_phases:
         changes["rank_phases"] = plain(ranks)
-    newest = max((event.seq for event in fresh), default=acked)
+    newest = fresh[-1].seq if fresh else acked
     if (boot_id, newest) != (writer.job.supervisor_boot_id, writer.job.acked_seq):
         changes |= {"supervisor_boot_id": boot_id, "acked_seq": newest}
     reported_s = number(status, "reported_at")
@@ -97,7 +109,9 @@ def _decode(event: Reported) -> JobEvent | MalformedEventError:
 
 
 async def _reject(writer: JobWriter, event: Reported, error: Exception) -> None:
-    """Record an event that cannot be applied. A rejected batch would be sent again forever."""
+    """Record an event that cannot be applied, once. A rejected batch would be sent again forever."""
+    if await _stored_keys(writer, [event.key]):
+        return
     await _record(writer, event, {"event": dict(event.data), "because": repr(error)}, kind="rejected")
 
 
@@ -138,8 +152,9 @@ async def _apply(writer: JobWriter, event: Reported, body: JobEvent) -> None:
 
 
 async def _stored_keys(writer: JobWriter, keys: Sequence[str]) -> set[str]:
-    query = sa.select(events.c.key).where(events.c.job_id == writer.job.id, events.c.key.in_(keys))
-    return set((await writer.connection.execute(query)).scalars()) if keys else set()
+    if not keys:
+        return set()
+    return set((await writer.connection.execute(_KEYS, {"of_job": writer.job.id, "keys": keys})).scalars())
 
 
 async def _add_steps(writer: JobWriter, rows: Sequence[StepRow]) -> None:
@@ -147,12 +162,9 @@ async def _add_steps(writer: JobWriter, rows: Sequence[StepRow]) -> None:
     if not rows:
         return
     numbers = [row.step for row in rows]
-    stored = sa.select(steps.c.generation, steps.c.step).where(
-        steps.c.job_id == writer.job.id,
-        steps.c.generation.in_({row.generation for row in rows}),
-        steps.c.step.between(min(numbers), max(numbers)),
-    )
-    seen = {(int(generation), int(step)) for generation, step in await writer.connection.execute(stored)}
+    place = {"of_job": writer.job.id, "numbers": list({row.generation for row in rows})}
+    found = await writer.connection.execute(_STEPS, {**place, "first": min(numbers), "last": max(numbers)})
+    seen = {(int(generation), int(step)) for generation, step in found}
     values: list[dict[str, Any]] = []
     for row in rows:
         place = (row.generation, row.step)
@@ -372,12 +384,12 @@ def _describe_straggler(each: StragglerRank) -> str:
 async def _mirror(writer: JobWriter, event: Reported, mirror: MirrorChanged) -> None:
     """Show the newest mirrored step on the row. It changes too often for the history, which has some of the steps."""
     sets = mirror.sets
-    if mirror.step is not None:
-        await record_set(writer.connection, writer.job.id, StepMark(event.generation, mirror.step, event.time_s))
     changes: dict[str, Any] = {"mirrored_step": mirror.step}
     others = [condition for condition in writer.job.conditions if condition.type != MIRRORED]
     if sets < 2 or len(others) < len(writer.job.conditions):
         reason = "no_mirror" if sets == 0 else "one_set"
         fewer = [Condition(MIRRORED, False, reason, plain(mirror.why), event.time_s)] if sets < 2 else []
         changes["conditions"] = [asdict(each) for each in (*others, *fewer)]
-    await writer.set(**changes)
+        await writer.set(**changes)
+    else:
+        writer.defer(**changes)

@@ -21,6 +21,10 @@ Intending = Callable[[JobRow], Mapping[str, Any]]
 """Function that returns the intents to change, given a job's row."""
 
 
+# Statements that are built once: the steps of all jobs pass through them.
+_THIS = jobs.c.id == sa.bindparam("of_job")
+_LOCKED = sa.select(*JOB_COLUMNS, has_hooks(jobs.c.project)).where(_THIS).with_for_update()
+_CHANGED = jobs.update().where(_THIS)
 SUSPEND = "suspend"
 """Intent that a job stays suspended: `{why, requested_s}`, from the request until the job is resumed."""
 
@@ -38,6 +42,8 @@ class JobWriter:
         """
         self.connection = connection
         self.job = job
+        self.has_reallocated = False
+        """True if it may have changed the job's allocations."""
         self._outbox = outbox
         self._deferred: dict[str, Any] = {}
 
@@ -48,8 +54,7 @@ class JobWriter:
         Raises:
             NotFoundError: there is no such job.
         """
-        query = sa.select(*JOB_COLUMNS, has_hooks(jobs.c.project)).where(jobs.c.id == job_id).with_for_update()
-        row = (await connection.execute(query)).mappings().one_or_none()
+        row = (await connection.execute(_LOCKED, {"of_job": job_id})).mappings().one_or_none()
         if row is None:
             raise NotFoundError(f"no job {job_id!r}")
         columns = dict(row)
@@ -164,6 +169,7 @@ class JobWriter:
         await self.record("state", data, time_s=now, actor=actor, key=key, changes=changes)
         if not target.has_allocations:
             await self._release(now)
+        self.has_reallocated |= bool(allocate) or not target.has_allocations
         await self._allocate(allocate, now)
         if target is JobState.QUEUED and (intent := self.job.intents.get(SUSPEND)) is not None:
             # A job with this intent must not wait in the queue. One transaction, so that no pass admits it in between.
@@ -178,6 +184,7 @@ class JobWriter:
         now: float,
     ) -> None:
         """Change the allocations of a live job. See `Store.reallocate`."""
+        self.has_reallocated = True
         live = sa.and_(allocations.c.job_id == self.job.id, allocations.c.released_at.is_(None))
         if release:
             named = sa.and_(live, allocations.c.name.in_(release))
@@ -198,7 +205,7 @@ class JobWriter:
 
     async def _write(self, changes: dict[str, Any]) -> None:
         changes, self._deferred = {**self._deferred, **changes}, {}
-        await self.connection.execute(jobs.update().where(jobs.c.id == self.job.id).values(**changes))
+        await self.connection.execute(_CHANGED, {"of_job": self.job.id, **changes})
         if "conditions" in changes:
             changes = {**changes, "conditions": tuple(Condition(**item) for item in changes["conditions"])}
         self.job = dataclasses.replace(self.job, **changes)

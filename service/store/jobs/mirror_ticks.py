@@ -17,6 +17,10 @@ from regroup.service.store.schema.mirror_tables import mirrors
 
 MAX_TICKS = 300
 """Number of ticks that a job has at most."""
+_MINE = mirrors.c.job_id == sa.bindparam("of_job")
+_TIMES = sa.select(mirrors.c.last_s, mirrors.c.interval_s).where(_MINE)
+_TICKS = sa.select(mirrors.c.ticks, mirrors.c.interval_s).where(_MINE)
+_CHANGED = mirrors.update().where(_MINE)
 _LEAST_INTERVAL_S = 0.001
 
 
@@ -42,32 +46,41 @@ def add_tick(found: MirrorTicks, tick: StepMark, most: int = MAX_TICKS) -> Mirro
     return MirrorTicks(kept, interval_s)
 
 
-async def record_set(connection: AsyncConnection, job_id: str, tick: StepMark) -> None:
-    """Record that the nodes hold a set, unless the last recorded one is too close. The job's row must be locked."""
-    mine = mirrors.c.job_id == job_id
-    times = sa.select(mirrors.c.last_s, mirrors.c.interval_s).where(mine)
-    last = (await connection.execute(times)).one_or_none()
-    if last is not None and (tick.time_s <= last.last_s or tick.time_s < last.last_s + last.interval_s):
+async def record_sets(connection: AsyncConnection, job_id: str, sets: Sequence[StepMark]) -> None:
+    """Record the sets that the nodes held one after the other. The job's row must be locked.
+
+    A set that is too close to the last recorded one is left out.
+    """
+    last = (await connection.execute(_TIMES, {"of_job": job_id})).one_or_none()
+    if last is not None and not any(_is_apart(last.last_s, last.interval_s, each) for each in sets):
         return
-    found = await ticks_of(connection, job_id)
-    if found.ticks and (found.ticks[-1].generation, found.ticks[-1].step) == (tick.generation, tick.step):
+    added, last_s = await ticks_of(connection, job_id), None if last is None else last.last_s
+    for tick in sets:
+        is_same = bool(added.ticks) and (added.ticks[-1].generation, added.ticks[-1].step) == (
+            tick.generation, tick.step,
+        )  # fmt: skip
+        if not is_same and (last_s is None or _is_apart(last_s, added.interval_s, tick)):
+            added, last_s = add_tick(added, tick), tick.time_s
+    if last is not None and last_s == last.last_s:
         return
-    added = add_tick(found, tick)
     values: dict[str, Any] = {
         "interval_s": added.interval_s,
-        "last_s": tick.time_s,
+        "last_s": last_s,
         "ticks": [[each.time_s, each.generation, each.step] for each in added.ticks],
     }
     if last is None:
         await connection.execute(mirrors.insert().values(job_id=job_id, **values))
     else:
-        await connection.execute(mirrors.update().where(mine).values(**values))
+        await connection.execute(_CHANGED, {"of_job": job_id, **values})
+
+
+def _is_apart(last_s: float, interval_s: float, tick: StepMark) -> bool:
+    return tick.time_s > last_s and tick.time_s >= last_s + interval_s
 
 
 async def ticks_of(connection: AsyncConnection, job_id: str) -> MirrorTicks:
     """Return the recorded sets of a job."""
-    query = sa.select(mirrors.c.ticks, mirrors.c.interval_s).where(mirrors.c.job_id == job_id)
-    row = (await connection.execute(query)).one_or_none()
+    row = (await connection.execute(_TICKS, {"of_job": job_id})).one_or_none()
     if row is None or isinstance(row.ticks, CorruptJson):
         return MirrorTicks()
     ticks = [StepMark(int(generation), int(step), float(time_s)) for time_s, generation, step in row.ticks]

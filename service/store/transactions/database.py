@@ -25,6 +25,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from regroup.service.domain.errors import ConflictError, DamagedDatabaseError, SettingError, UnavailableError
 from regroup.service.store.schema.clock import DatabaseClock
+from regroup.service.store.transactions.connection_share import ConnectionShare
 from regroup.service.store.transactions.write_conditions import current_conditions
 
 _MIGRATIONS = Path(__file__).parent.parent / "schema" / "migrations"
@@ -56,6 +57,7 @@ class Database:
         self._file_id: tuple[int, int] | None = None
         """Device and inode of the SQLite file that this process has open."""
         self._damage_reported_s = -float("inf")
+        self._share = ConnectionShare()
 
     @classmethod
     async def open(cls, url: str) -> "Database":
@@ -165,7 +167,8 @@ class Database:
     @asynccontextmanager
     async def _unavailable_if_down(self) -> AsyncGenerator[None]:
         try:
-            yield
+            async with self._share.turn():
+                yield
         except (exc.DBAPIError, exc.TimeoutError, OSError) as error:
             if isinstance(error, exc.DBAPIError) and _is_damaged(error):
                 self._report_damage(error)

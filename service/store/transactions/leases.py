@@ -9,6 +9,7 @@ from regroup.service.store.schema.tables import leases
 from regroup.service.store.transactions.inserts import add_if_absent
 
 LEADER = "leader"
+_TOKEN = sa.select(leases.c.token).where(leases.c.name == sa.bindparam("of_lease")).with_for_update(read=True)
 
 
 async def acquire(
@@ -55,8 +56,7 @@ async def check(connection: AsyncConnection, lease: Lease) -> None:
     Raises:
         PreconditionError: another holder has it.
     """
-    query = sa.select(leases.c.token).where(leases.c.name == lease.name).with_for_update(read=True)
-    if (await connection.execute(query)).scalar_one_or_none() != lease.token:
+    if (await connection.execute(_TOKEN, {"of_lease": lease.name})).scalar_one_or_none() != lease.token:
         raise _lost(lease)
 
 

@@ -69,7 +69,7 @@ class Journal:
             boot_id: the incarnation of a supervisor in which `acked` counts.
             acked: number of the newest acknowledged event.
             wait_s: longest wait for the first event.
-            gather_s: longest wait for more events while there are only steps.
+            gather_s: longest wait for more events while there are only steps and newer mirrors.
         """
         if boot_id == self.boot_id:
             self._acked = max(self._acked, acked)
@@ -108,10 +108,15 @@ class Journal:
         self._next += 1
         event = SupervisorEvent(self._next, key, kind, generation, time_s, data)
         self._events.append(event)
-        if kind not in _OF_STEPS:
+        if kind not in _OF_STEPS and not _is_newer_mirror(kind, data):
             self._urgent_seq = event.seq
         self._more.set()
         return event
+
+
+def _is_newer_mirror(kind: str, data: Mapping[str, Any]) -> bool:
+    """Return whether an event only reports that other nodes hold a newer set, as they do every few seconds."""
+    return kind == EventType.MIRROR and data["step"] is not None and not data["why"]
 
 
 class Intake:

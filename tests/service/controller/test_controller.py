@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from regroup.service.cluster_state.node_health import rule_of
-from regroup.service.controller import job_reconciler
 from regroup.service.controller.controller import Controller
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.observability.prometheus import Metrics
+from regroup.service.policy import sync_pace
 from regroup.service.ports.cluster import Node, Reservation, job_id_of, supervisor_name
 from regroup.service.ports.sync import SyncReply, SyncRequest
 from regroup.service.settings import Settings
@@ -287,7 +287,7 @@ async def test_a_lost_cluster_is_reported_and_survived(setup: ControlSetup) -> N
 async def test_goodput_is_updated_while_a_job_emits_no_progress(
     setup: ControlSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_reconciler, "_ACCOUNT_EVERY_S", 0.0)
+    monkeypatch.setattr(sync_pace, "_LEAST_ACCOUNT_S", 0.0)
     async with controlled(setup):
         job_id = await setup.submit()
         supervisor = await setup.supervisor(job_id)

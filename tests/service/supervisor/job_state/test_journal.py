@@ -2,7 +2,7 @@
 
 import asyncio
 
-from regroup.service.domain.job_events import IncidentRevised, PhaseProgressed
+from regroup.service.domain.job_events import IncidentRevised, MirrorChanged, PhaseProgressed
 from regroup.service.domain.states import Reason
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.job_state.journal import Journal
@@ -47,6 +47,19 @@ async def test_steps_wait_for_others_and_any_other_event_ends_the_wait() -> None
     assert not acknowledged.done()
     journal.close()
     assert [event.seq for event in await asyncio.wait_for(acknowledged, 5)] == [4]
+
+
+async def test_newer_mirrors_are_gathered_and_lost_ones_are_not() -> None:
+    journal = Journal(Records(), "j")
+    journal.emit("mirror:1", MirrorChanged(3), 1, 1.0)
+    gathering = asyncio.create_task(journal.since("", 0, 20.0, 10.0))
+    await asyncio.sleep(0.01)
+    assert not gathering.done()
+    journal.emit("mirror:2", MirrorChanged(None), 1, 1.0)
+    assert len(await asyncio.wait_for(gathering, 5)) == 2
+    fewer = asyncio.create_task(journal.since(journal.boot_id, 2, 20.0, 10.0))
+    journal.emit("mirror:3", MirrorChanged(4, 1, "node a is short of memory"), 1, 1.0)
+    assert len(await asyncio.wait_for(fewer, 5)) == 1
 
 
 async def test_gathered_steps_arrive_after_their_time() -> None:
