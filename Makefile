@@ -136,7 +136,7 @@ bench-prediction: $(READY) ## step times that the planner predicts after a probe
 bench-state: $(READY) ## snapshots, transfers, checkpoints and recovery at 1 and 4 GB of state, compared with torch DCP
 	@$(BIN)/python -m benchmarks.state --json benchmarks/results/state.json
 
-bench-control: $(READY) ## supervisor of 16,384 ranks: cost, orders after a death, restart; simulated agents
+bench-control: $(READY) ## supervisor of 16,384 ranks, and server with 5,000 live jobs; simulated agents and supervisors; needs PostgreSQL
 	@$(BIN)/python -m benchmarks.control --json benchmarks/results/control.json
 
 bench-planner: $(READY) ## the planner's predictions, compared with published runs; DATA=measured-configurations.csv

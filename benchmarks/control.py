@@ -2,15 +2,20 @@
 
     python -m benchmarks.control --json PATH
 
-Real: the supervisor (`service/supervisor`) in a process of its own, and the sync of the controller. Calls, reports and
-heartbeats follow the contract between supervisor and agents, with the product's codec and its rules for reports.
-Simulated: 2,048 agents with eight ranks each in one other process. Their ranks exist only as numbers. A Unix socket
-replaces Ray's calls, so the cost of Ray itself is not in these figures: an actor of Ray answers about 2,700 calls per
-second.
+In both parts a Unix socket replaces Ray's calls, so the cost of Ray itself is not in these figures: an actor of Ray
+answers about 2,700 calls per second.
+
+**One large job.** Real: the supervisor (`service/supervisor`) in a process of its own, and the sync of the controller.
+Calls, reports and heartbeats follow the contract between supervisor and agents, with the product's codec and its rules
+for reports. Simulated: 2,048 agents with eight ranks each in one other process. Their ranks exist only as numbers.
 
 A trial kills a rank. `death_to_end_orders_s` ends when the last of all agents has its order to kill the generation, and
 `death_to_form_orders_s` when the last one has its order to form the next one. The supervisor is also killed with
 SIGKILL: `readopt_s` ends when its successor, a new process, has adopted the running generation.
+
+**Many jobs.** Real: `regroup serve` in a process of its own, on PostgreSQL, with its API and metrics. Simulated:
+the supervisors of 5,000 running jobs of eight ranks, each with the product's journal, event log and long poll. Each job
+commits a step a second, a mirrored set every 12 s and a checkpoint every 10 min. Metrics are scraped every 15 s.
 """
 
 import argparse
@@ -20,18 +25,26 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.control_plane import controller_load
+from benchmarks.control_plane.controller_load import measure_controller
 from benchmarks.control_plane.simulated_job import RANKS_PER_NODE, SimulatedJob
 from benchmarks.report.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.requests.postgres import create_database, postgres
 from benchmarks.scheduler import exponent
 
 SIZES = (256, 512, 1024, 2048)
 """Numbers of nodes."""
 STEADY_S, SETTLE_S = 40.0, 15.0
 """Seconds of steady training that are measured, and seconds before them."""
+_FIGURES = (
+    "steady_cores", "death_to_end_orders_s", "death_to_form_orders_s", "memory_bytes", "readopt_s",
+    "controller_cores", "pass_p95_s", "metrics_max_s", "leases_missed",
+)  # fmt: skip
+_SMOKE_SIZES = (2, 4)
 _SEED = 20261128
 
 
@@ -97,24 +110,49 @@ async def _restart(job: SimulatedJob) -> float:
     return seconds
 
 
+def measure_jobs(sizes: Sequence[int], trials: int, *, is_smoke: bool) -> dict[str, Any]:
+    """Return the figures of supervisors of different sizes."""
+    times = {"steady_s": 2.0, "settle_s": 0.5} if is_smoke else {}
+    jobs = [asyncio.run(measure_job(nodes, trials, **times)) for nodes in sizes]
+    growth = exponent([(job["ranks"], job["failure_cpu_s"]) for job in jobs]) if len(jobs) > 1 else None
+    return {f"job_{jobs[-1]['ranks']}_ranks": jobs[-1], "growth_exponent": growth, "sizes": jobs}
+
+
+def measure_controllers(scale: controller_load.Scale) -> dict[str, Any]:
+    """Return the figures of a controller on PostgreSQL."""
+    with postgres() as server:
+        found = asyncio.run(measure_controller(create_database(server, "live"), scale))
+    return {f"jobs_{scale.jobs}": {**found, "database": "postgresql"}}
+
+
 def main() -> int:
     """Measure, print the main figures and write the result."""
     end_tidily_on_sigterm()
     parser = arguments(__doc__ or "", trials=3)
-    parser.add_argument("--nodes", type=_sizes, default=SIZES, help="numbers of nodes, separated by commas")
+    parser.add_argument("--nodes", type=_sizes, help="numbers of nodes, separated by commas")
+    parser.add_argument("--part", choices=("job", "jobs"), help="one large job, or many jobs; default both")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, to test the benchmark itself")
     options = parser.parse_args()
-    jobs = [asyncio.run(measure_job(nodes, options.trials)) for nodes in options.nodes]
-    largest = jobs[-1]
-    document = {
-        f"job_{largest['ranks']}_ranks": largest,
-        "growth_exponent": exponent([(job["ranks"], job["failure_cpu_s"]) for job in jobs]) if len(jobs) > 1 else None,
-        "sizes": jobs,
-    }
-    for name in ("steady_cores", "death_to_end_orders_s", "death_to_form_orders_s", "memory_bytes", "readopt_s"):
-        print(f"{name}: {largest[name]:.3f}")
-    print(f"growth_exponent: {document['growth_exponent']}")
-    write_result(options.json, document)
+    document: dict[str, Any] = {}
+    if options.part != "jobs":
+        sizes = options.nodes or (_SMOKE_SIZES if options.smoke else SIZES)
+        document |= measure_jobs(sizes, options.trials, is_smoke=options.smoke)
+        write_result(options.json, document)
+    if options.part != "job":
+        document |= measure_controllers(controller_load.SMOKE if options.smoke else controller_load.Scale())
+        write_result(options.json, document)
+    _print_figures(document)
     return 0
+
+
+def _print_figures(document: Mapping[str, Any]) -> None:
+    for name, found in document.items():
+        if isinstance(found, dict):
+            for figure in _FIGURES:
+                if figure in found:
+                    print(f"{name}.{figure}: {found[figure]:.3f}")
+    if "growth_exponent" in document:
+        print(f"growth_exponent: {document['growth_exponent']}")
 
 
 def _sizes(text: str) -> tuple[int, ...]:
