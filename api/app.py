@@ -16,6 +16,7 @@ from regroup.api.web.authenticator import Authenticator
 from regroup.api.web.console import pages
 from regroup.api.web.console.files import ConsoleFiles
 from regroup.api.web.descriptions import TAGS, describe_operations, describe_properties
+from regroup.api.web.encoded_answers import EncodedAnswers
 from regroup.api.web.examples import add_examples
 from regroup.api.web.http import Guard, PageTokens
 from regroup.api.web.links import add_links
@@ -113,6 +114,7 @@ def create_app(services: Services, token: ApiToken) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         app.state.services = services
+        app.state.answers = EncodedAnswers()
         app.state.page_tokens = PageTokens(await services.store.own_key("page tokens"))
         await _build_routes(app)
         yield

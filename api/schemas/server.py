@@ -1,15 +1,18 @@
 """Wire models of the server itself."""
 
+from regroup.api.schemas.summaries.overview import ServerLinks
 from regroup.api.schemas.wire import Wire
 
 
 class Version(Wire):
-    """Versions of the server and of the API."""
+    """Versions of the server and of the API, and addresses of other systems."""
 
     version: str
     """Version of the server."""
     api: str
     """Version of the API."""
+    links: ServerLinks = ServerLinks(grafana="", ray_dashboard="")
+    """Addresses of other systems."""
 
 
 class SignIn(Wire):

@@ -8,11 +8,13 @@ from pydantic import BaseModel, ValidationError
 
 from regroup.api.schemas import history, jobs
 from regroup.api.schemas.jobs import Job, JobSummary
+from regroup.api.schemas.summaries.overview import ServerLinks
 from regroup.api.web.http import etag
 from regroup.service.domain.rank_reports import decode_rank_reports
 from regroup.service.domain.states import JobState
 from regroup.service.operations.jobs import JobDetail, PredictedValue
 from regroup.service.policy.tracker_links import tracker_links
+from regroup.service.settings import Settings
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.rows.curves import Curves
 from regroup.service.store.rows.records import PLATFORM_FAULT, Condition, Incident, JobRow
@@ -29,6 +31,11 @@ _EMPTY: Mapping[str, Any] = {
 }
 """Values in place of those that are not valid, of fields that are never null."""
 _OWN_RESULTS = frozenset({"step", "parameters", "samples", "parameter_count"})
+
+
+def server_links(settings: Settings) -> ServerLinks:
+    """Return the addresses of other systems that the operator configured."""
+    return ServerLinks(grafana=settings.grafana_url, ray_dashboard=settings.ray_dashboard_url)
 
 
 def job_summary(job: JobRow) -> JobSummary:

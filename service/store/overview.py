@@ -77,7 +77,7 @@ class OverviewStore:
         self._database = database
         self._live = RevisedJobs(database, LIVE, _LIVE_COLUMNS, _live_job)
 
-    async def live_jobs(self) -> list[LiveJob]:
+    async def live_jobs(self) -> tuple[LiveJob, ...]:
         """Return the jobs that have not ended, the oldest first."""
         return await self._live.read()
 

@@ -1,8 +1,8 @@
 """Persistent state of the queue: projects, the reservations of jobs, and the intents to suspend or preempt them."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -23,6 +23,7 @@ from regroup.service.store.transactions import leases
 from regroup.service.store.transactions.change_notifier import Changes
 from regroup.service.store.transactions.database import Database
 
+ValueT = TypeVar("ValueT")
 RESIZE = "resize"
 """Intent to change the size of a job: `{layout, why, requested_s, is_requested}`, until the change is complete.
 
@@ -52,15 +53,19 @@ class QueueStore:
 
     def __init__(self, database: Database, changes: Changes) -> None:
         self._database, self._changes = database, changes
-        self._queued = RevisedJobs(database, sa.and_(jobs.c.state == JobState.QUEUED, LIVE), JOB_COLUMNS, job_row)
 
     async def version(self) -> StateVersion:
         """Return a value that differs after each change of a job that has not ended, a node or a project."""
         return await read_version(self._database)
 
-    async def jobs(self) -> list[JobRow]:
-        """Return the QUEUED jobs, the oldest first. Only those are read again that have changed since the last call."""
-        return await self._queued.read()
+    def observe(self, convert: Callable[[Mapping[Any, Any]], ValueT]) -> RevisedJobs[ValueT]:
+        """Return a reader of the QUEUED jobs as values, of which only those are read again that have changed.
+
+        Args:
+            convert: makes a value of a row with `JOB_COLUMNS`. Only the values are kept.
+        """
+        queued = sa.and_(jobs.c.state == JobState.QUEUED, LIVE)
+        return RevisedJobs(self._database, queued, JOB_COLUMNS, convert)
 
     async def count_jobs(self) -> dict[str, int]:
         """Return the number of QUEUED jobs by project."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.async_api import expect
 
+from tests.support.console.all_pages import tabs_of
 from tests.support.console.signed_in_page import Console
 
 if TYPE_CHECKING:
@@ -112,6 +113,52 @@ async def test_only_pages_that_a_change_concerns_load_again(console: Console, li
     await expect(pages[""].get_by_text("1 job waits.")).to_be_visible()
     assert requests["cluster"] == requests["usage"] == requests["what-if"] == []
     assert requests["queue"] == ["/v1/queue?limit=200"] and requests[""] == ["/v1/overview"]
+
+
+EXPECTED_REQUESTS = {
+    "": ["/v1/overview"],
+    "jobs": ["/v1/jobs?id={new}&page_size=100"],
+    "queue": ["/v1/queue?limit=200"],
+}
+"""Requests of each page after the submission of another job; pages that are not named request nothing."""
+
+
+async def test_each_page_requests_only_what_a_submission_changes(console: Console, live: Any, job_events: Any) -> None:
+    job = (await live.submit(name="trains"))["id"]
+    await live.run(job)
+    await live.report(job, job_events.step(1, 2, loss=1.5))
+    ended = (await live.submit(name="ended"))["id"]  # nothing of it changes any more
+    await live.http.post(f"/v1/jobs/{ended}/cancel")
+    await live.submit(name="waits")
+    paths = ["", "jobs", "submit", "compare", "cluster", "queue", "what-if", "reliability", "usage", "admin"]
+    paths += [f"admin/{tab}" for tab in tabs_of("admin")] + [f"jobs/{ended}/{tab}" for tab in tabs_of("job")]
+    pages = {path: await console.context.new_page() for path in paths}
+    for path, page in pages.items():
+        await page.goto(f"{console.url}/console/{path}")
+        await page.locator("h1").first.wait_for()
+        await expect(page.locator(".state[role=status]")).to_have_count(0)
+    requests = {path: requests_of(page) for path, page in pages.items()}
+    new = (await live.submit(name="new"))["id"]
+    await expect(row(pages["jobs"], "new")).to_be_visible()
+    await expect(pages["queue"].get_by_role("link", name="new", exact=True)).to_be_visible()
+    await expect(pages[""].get_by_text("2 jobs wait")).to_be_visible()
+    await asyncio.sleep(1.0)  # twice the time between two portions of changes
+    expected = {path: [each.format(new=new) for each in EXPECTED_REQUESTS.get(path, [])] for path in paths}
+    found = {path: [each for each in sent if trains_not(each, job)] for path, sent in requests.items()}
+    assert found == expected
+
+
+def trains_not(path: str, job: str) -> bool:
+    """Return False for the progress of a running job, which its pages and the list request at an interval."""
+    return job not in path
+
+
+async def test_a_page_of_a_job_does_not_read_the_overview_for_its_links(console: Console, live: Any) -> None:
+    job = (await live.submit(name="waits"))["id"]
+    paths = requests_of(console.page)
+    await console.open(f"jobs/{job}/story")
+    await expect(console.page.locator(".state[role=status]")).to_have_count(0)
+    assert f"/v1/jobs/{job}" in paths and "/v1/overview" not in paths
 
 
 async def test_a_change_of_a_row_out_of_view_is_read_when_it_comes_into_view(console: Console, live: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Path, Query, Request, Security
 from fastapi.security import HTTPBearer
 
+from regroup.api.web.encoded_answers import EncodedAnswers
 from regroup.api.web.http import PageTokens
 from regroup.api.web.stream_access import ProjectPermission
 from regroup.service.domain.identity import Identity
@@ -56,6 +57,11 @@ async def get_page_tokens(request: Request) -> PageTokens:
     return cast(PageTokens, request.app.state.page_tokens)
 
 
+async def get_answers(request: Request) -> EncodedAnswers:
+    """Return the encoded answers of this app."""
+    return cast(EncodedAnswers, request.app.state.answers)
+
+
 async def get_sessions(request: Request) -> Sessions:
     """Return the operations on sessions of browsers."""
     return cast(Sessions, request.app.state.sessions)
@@ -80,6 +86,7 @@ TheServices = Annotated[Services, Depends(get_services)]
 TheJobs = Annotated[Jobs, Depends(get_jobs)]
 TheSubmissions = Annotated[Submissions, Depends(get_submissions)]
 TheTokens = Annotated[PageTokens, Depends(get_page_tokens)]
+TheAnswers = Annotated[EncodedAnswers, Depends(get_answers)]
 TheSender = Annotated[Sender, Depends(get_sender)]
 TheSessions = Annotated[Sessions, Depends(get_sessions)]
 

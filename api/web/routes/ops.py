@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from regroup import __version__
 from regroup.api.schemas.server import Health, SignIn, Version
 from regroup.api.web.operation import OperationRoute
+from regroup.api.web.presenters import server_links
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import TOKEN, ForCluster, ForEveryone, TheServices
 from regroup.service.domain.errors import RegroupError
@@ -59,9 +60,9 @@ async def sign_in(services: TheServices) -> SignIn:
 
 
 @router.get("/version", dependencies=[TOKEN])
-async def version(sender: VersionReader) -> Version:
-    """Get the version of the server and of the API."""
-    return Version(version=__version__, api="v1")
+async def version(services: TheServices, sender: VersionReader) -> Version:
+    """Get the version of the server and of the API, and the addresses of other systems."""
+    return Version(version=__version__, api="v1", links=server_links(services.settings))
 
 
 @router.get(

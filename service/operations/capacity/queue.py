@@ -2,33 +2,48 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from functools import cached_property
 
 from regroup.service.cluster_state.queue_positions import QueuePositions
+from regroup.service.cluster_state.queued_jobs import QueuedJob, QueueEntry
 from regroup.service.cluster_state.shared_read import SharedRead
-from regroup.service.store.rows.records import START_ESTIMATED, JobRow
 from regroup.service.store.store import Store
 
 
 @dataclass(frozen=True)
-class QueuedJob:
-    """A job that waits."""
+class ProjectWaits:
+    """The queued jobs of a project, as numbers."""
 
-    id: str
-    name: str
-    project: str
-    priority: str
-    ranks: int | None
-    """Number of devices that it requests; None if its spec cannot be read."""
-    queued_at_s: float
-    position: int | None
-    """Number of jobs ahead of it; None if its spec cannot be read."""
-    reason: str
-    """Code of the reason why it waits; empty before its first evaluation."""
-    message: str
-    """Reason for people."""
-    estimated_start_s: float | None
-    """Unix seconds; None if the start cannot be predicted."""
+    jobs: int
+    devices: int
+    """Number of devices that they request."""
+
+
+@dataclass(frozen=True)
+class OrderedQueue:
+    """All queued jobs in the order in which the scheduler considers them."""
+
+    entries: Sequence[QueueEntry]
+    ahead: Mapping[str, int]
+    """Job id → number of jobs ahead of it."""
+
+    @cached_property
+    def projects(self) -> Mapping[str, ProjectWaits]:
+        """The numbers of each project that has queued jobs, by name."""
+        jobs, devices = dict[str, int](), dict[str, int]()
+        for entry in self.entries:
+            name = entry.job.project
+            jobs[name] = jobs.get(name, 0) + 1
+            devices[name] = devices.get(name, 0) + (entry.job.ranks or 0)
+        return {name: ProjectWaits(jobs[name], devices[name]) for name in sorted(jobs)}
+
+    def part(self, projects: frozenset[str], offset: int, limit: int) -> Sequence[QueuedJob]:
+        """Return some jobs of these projects, with their positions in the whole queue."""
+        found = self.entries
+        if not projects >= self.projects.keys():
+            found = [entry for entry in found if entry.job.project in projects]
+        jobs = (entry.job for entry in found[offset : offset + limit])
+        return [replace(job, position=self.ahead.get(job.id)) for job in jobs]
 
 
 class QueueList:
@@ -39,62 +54,31 @@ class QueueList:
     """
 
     def __init__(self, store: Store, positions: QueuePositions, clock: Callable[[], float]) -> None:
-        self._store, self._positions = store, positions
-        self._jobs: Mapping[str, tuple[JobRow, QueuedJob]] = {}
-        """Row of each job, and the job without its position. The row stays the same object until the job changes."""
-        self._shared = SharedRead[None, Sequence[QueuedJob]](store.queue.version, self._read, clock)
+        self._positions = positions
+        self._shared = SharedRead[None, OrderedQueue](store.queue.version, self._read, clock)
 
-    async def jobs(self) -> Sequence[QueuedJob]:
-        """Return all queued jobs in the order in which the scheduler considers them.
+    async def read(self) -> OrderedQueue:
+        """Return the queue. It is the same object as before while nothing has changed, for a second.
 
         Raises:
             UnavailableError: the database does not answer.
         """
         return await self._shared.get(None)
 
-    async def _read(self, _: None) -> Sequence[QueuedJob]:
-        rows, cached = await self._store.queue.jobs(), self._jobs
-        ahead = await self._positions.all(rows[-1].id if rows else None)
-        self._jobs = {
-            row.id: old if (old := cached.get(row.id)) is not None and old[0] is row else (row, _queued_job(row))
-            for row in rows
-        }
-        jobs = [replace(job, position=ahead.get(job.id)) for _, job in self._jobs.values()]
-        last = len(jobs)
-        return sorted(jobs, key=lambda job: (last if job.position is None else job.position, job.queued_at_s, job.id))
+    async def _read(self, _: None) -> OrderedQueue:
+        return order_queue(*await self._positions.queue())
 
 
-def _queued_job(job: JobRow) -> QueuedJob:
-    unmet = job.platform_fault or next((each for each in job.conditions if not each.status), None)
-    priority, ranks = _request(job)
-    return QueuedJob(
-        job.id,
-        job.name,
-        job.project,
-        priority,
-        ranks,
-        job.queued_at,
-        None,
-        unmet.reason if unmet else "",
-        unmet.message if unmet else "",
-        estimated_start_s(job),
+def order_queue(entries: Sequence[QueueEntry], ahead: Mapping[str, int]) -> OrderedQueue:
+    """Return the queue in scheduling order. Jobs without a position are last, the oldest first.
+
+    Args:
+        ahead: job id → number of jobs ahead of it, in this order.
+    """
+    by_id = {entry.job.id: entry for entry in entries}
+    placed = [by_id[job_id] for job_id in ahead if job_id in by_id]
+    rest = [entry for entry in entries if entry.job.id not in ahead]
+    return OrderedQueue(
+        (*placed, *sorted(rest, key=lambda entry: (entry.job.queued_at_s, entry.job.id))),
+        {entry.job.id: ahead[entry.job.id] for entry in placed},
     )
-
-
-def _request(job: JobRow) -> tuple[str, int | None]:
-    try:
-        spec = job.parsed_spec()
-        return spec.priority, spec.layout.layout_at(spec.layout.dp.target).world_size
-    except Exception:  # of a damaged row or spec: the controller reports it
-        return "normal", None
-
-
-def estimated_start_s(job: JobRow) -> float | None:
-    """Return the start that the scheduler predicted at its newest pass, in Unix seconds."""
-    found = next((each.message for each in job.conditions if each.type == START_ESTIMATED), None)
-    return None if found is None else datetime.fromisoformat(found).timestamp()
-
-
-def devices_of(jobs: Sequence[QueuedJob]) -> int:
-    """Return the number of devices that the jobs request together."""
-    return sum(job.ranks or 0 for job in jobs)

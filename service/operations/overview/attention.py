@@ -110,6 +110,8 @@ def _of_nodes(nodes: Sequence[NodeState]) -> Iterator[Attention]:
 
 def _of_jobs(jobs: Sequence[LiveJob]) -> Iterator[Attention]:
     for job in jobs:
+        if not job.conditions:
+            continue
         for condition in job.conditions:
             status, kind, remedy = _CONDITIONS.get(condition.type, (None, None, ""))
             if kind is not None and condition.status is status:

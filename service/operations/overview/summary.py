@@ -1,32 +1,30 @@
 """The state of the server as one sentence. Pure."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from regroup.service.domain.states import JobState
 from regroup.service.operations.nodes import NodeState
 from regroup.service.operations.overview.device_use import DeviceUse
-from regroup.service.store.overview import LiveJob
 
 
 def describe_health(
-    jobs: Sequence[LiveJob], nodes: Sequence[NodeState], devices: DeviceUse | None, silent_clusters: int
+    jobs: Mapping[JobState, int], nodes: Sequence[NodeState], devices: DeviceUse | None, silent_clusters: int
 ) -> str:
     """Return a sentence about jobs, devices and what is wrong, for example `2 jobs run on 8 of 32 GPUs; 1 job waits.`
 
     Args:
+        jobs: number of jobs by state.
         devices: None if the reader may not see nodes.
     """
-    running = sum(job.state.has_allocations for job in jobs)
-    states = Counter(job.state for job in jobs)
+    running = sum(count for state, count in jobs.items() if state.has_allocations)
     words = f"{_counted(running, 'job')} {_verb(running, 'run')}"
     if devices is not None:
         unit = "GPU" if devices.kind == "cuda" else "core"
         words += f" on {devices.used:g} of {_counted(devices.total, unit)}"
     parts = [words]
-    if waiting := states[JobState.QUEUED]:
+    if waiting := jobs.get(JobState.QUEUED, 0):
         parts.append(f"{_counted(waiting, 'job')} {_verb(waiting, 'wait')}")
-    if suspended := states[JobState.SUSPENDED]:
+    if suspended := jobs.get(JobState.SUSPENDED, 0):
         parts.append(f"{_counted(suspended, 'job')} {_are(suspended)} suspended")
     for status in ("quarantined", "fenced", "unreachable", "cordoned"):
         if count := sum(state.status == status for state in nodes):

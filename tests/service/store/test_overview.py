@@ -29,7 +29,7 @@ async def test_live_and_ended_jobs_are_apart(store: Store, lease: Lease, queue: 
     assert await store.overview.ended(0.0) == {}
     await store.ingest(lease, running, emitter.boot_id, [emitter.state(JobState.SUCCEEDED, Reason.COMPLETED)], {})
     await store.cancel(waiting, now=4500.0, author=ANA)
-    assert await store.overview.live_jobs() == []
+    assert await store.overview.live_jobs() == ()
     both = {("vision", JobState.SUCCEEDED): 1, ("speech", JobState.CANCELLED): 1}
     assert await store.overview.ended(0.0) == await store.overview.ended(4500.0 - 1e4, 1e9) == both
     assert await store.overview.ended(1e9) == await store.overview.ended(0.0, 1.0) == {}

@@ -1,27 +1,39 @@
 """/v1/overview: the state of the server in one answer."""
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends
+from starlette.responses import Response
 
 from regroup.api.schemas.summaries import overview as schemas
+from regroup.api.web.encoded_answers import NOT_MODIFIED, IfNoneMatch
 from regroup.api.web.operation import OperationRoute
+from regroup.api.web.presenters import server_links
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import ForEveryone, TheServices
+from regroup.api.web.routes.dependencies import ForEveryone, TheAnswers, TheServices
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.operations.overview.attention import Attention
-from regroup.service.operations.overview.overview import Overview, QueueReason
+from regroup.service.operations.overview.overview import Overview, QueueReason, scope_of
+from regroup.service.settings import Settings
 from regroup.service.store.overview import RecentIncident
 
 Reader = Annotated[Sender, Depends(ForEveryone("shows what the sender may read"))]
 router = APIRouter(route_class=OperationRoute, prefix="/v1/overview", tags=["ops"], responses=responses())
 
 
-@router.get("")
-async def get(services: TheServices, sender: Reader) -> schemas.Overview:
+@router.get("", response_model=schemas.Overview, responses=NOT_MODIFIED)
+async def get(
+    services: TheServices, answers: TheAnswers, sender: Reader, if_none_match: IfNoneMatch = None
+) -> Response:
     """Get the state of the server: jobs, devices, what needs a person, why jobs wait, incidents of the last day."""
-    found: Overview = await services.overviews.get(sender)
-    devices, settings = found.devices, services.settings
+    found = await services.overviews.get(sender)
+    form = ("overview", scope_of(sender))
+    return answers.answer(form, found, partial(_overview, found, services.settings), if_none_match)
+
+
+def _overview(found: Overview, settings: Settings) -> schemas.Overview:
+    devices = found.devices
     return schemas.Overview(
         time_s=found.time_s,
         summary=found.summary,
@@ -41,7 +53,7 @@ async def get(services: TheServices, sender: Reader) -> schemas.Overview:
         incidents=[_incident(each) for each in found.incidents],
         incidents_total=found.incidents_total,
         goodput=[schemas.GoodputDay.model_validate(each) for each in found.goodput],
-        links=schemas.ServerLinks(grafana=settings.grafana_url, ray_dashboard=settings.ray_dashboard_url),
+        links=server_links(settings),
     )
 
 

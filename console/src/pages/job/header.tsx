@@ -70,7 +70,7 @@ export function JobHeader({ job, refresh }: { job: Schema<"Job">; refresh: () =>
 
 /** Links to the job's runs in experiment trackers, and to the dashboards that the operator configured. */
 function OtherSystems({ job }: { job: Schema<"Job"> }) {
-  const links = useResource((signal) => get("/v1/overview", { signal }), []).data.value?.links;
+  const links = useResource((signal) => get("/version", { signal }), []).data.value?.links;
   const shown = [
     ...(job.links ?? []),
     { name: "Grafana", url: links?.grafana },

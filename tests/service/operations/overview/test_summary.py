@@ -1,17 +1,14 @@
 """The sentence about the state of the server."""
 
+from collections import Counter
+
 import pytest
 
 from regroup.service.domain.states import JobState
 from regroup.service.operations.overview.device_use import DeviceClass, DeviceUse
 from regroup.service.operations.overview.summary import describe_health
-from regroup.service.store.overview import LiveJob
 
 EMPTY = dict.fromkeys(DeviceClass, 0.0)
-
-
-def jobs(*states: JobState) -> list[LiveJob]:
-    return [LiveJob(f"job_{at}", f"job-{at}", "default", state, "", "", ()) for at, state in enumerate(states)]
 
 
 @pytest.mark.parametrize(
@@ -25,8 +22,8 @@ def jobs(*states: JobState) -> list[LiveJob]:
 )
 def test_jobs_and_devices_are_counted(states: list[JobState], used: float, sentence: str) -> None:
     devices = DeviceUse("cuda", {**EMPTY, DeviceClass.PRODUCTIVE: used, DeviceClass.IDLE: 32 - used})
-    assert describe_health(jobs(*states), [], devices, 0) == sentence
+    assert describe_health(Counter(states), [], devices, 0) == sentence
 
 
 def test_a_reader_without_nodes_gets_no_devices() -> None:
-    assert describe_health(jobs(JobState.RUNNING), [], None, 2) == "1 job runs; 2 clusters do not answer."
+    assert describe_health({JobState.RUNNING: 1}, [], None, 2) == "1 job runs; 2 clusters do not answer."

@@ -167,6 +167,31 @@ async def test_a_member_sees_only_the_own_projects(live: Any) -> None:
     assert found["devices"]["total"] == 4
 
 
+async def twice(live: Any, path: str) -> tuple[Any, Any]:
+    """Get an answer, and again with its tag until that is within the second for which an overview is valid."""
+    for _ in range(20):
+        first = await live.http.get(path)
+        again = await live.http.get(path, headers={"If-None-Match": first.headers["etag"]})
+        if again.status_code == 304:
+            break
+    return first, again
+
+
+@pytest.mark.parametrize("path", ["/v1/overview", "/v1/queue", "/v1/queue?project=speech&limit=1"])
+async def test_an_answer_that_the_client_has_is_not_sent_again(live: Any, path: str) -> None:
+    await live.submit(name="first", project="speech")
+    first, again = await twice(live, path)
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    await live.submit(name="another", project="speech")
+    changed = await live.http.get(path, headers={"If-None-Match": first.headers["etag"]})
+    assert changed.status_code == 200 and changed.json() != first.json()
+    # A tag of what the owner sees shows a member nothing.
+    headers = {**await token_of(live, "kim", "vision"), "If-None-Match": changed.headers["etag"]}
+    async with httpx2.AsyncClient(base_url=live.url, headers=headers, trust_env=False) as http:
+        found = await http.get(path)
+    assert found.status_code == 200 and "another" not in found.text and "speech" not in found.text
+
+
 async def test_the_client_and_the_history(live: Any, make_spec: Any) -> None:
     for number in range(300):
         spec = parse_spec(make_spec(name=f"old-{number}"))
