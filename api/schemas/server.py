@@ -1,7 +1,15 @@
 """Wire models of the server itself."""
 
-from regroup.api.schemas.summaries.overview import ServerLinks
 from regroup.api.schemas.wire import Wire
+
+
+class ServerLinks(Wire):
+    """Addresses of other systems that the operator configured; empty if there is none."""
+
+    grafana: str
+    """Address of the dashboards in Grafana."""
+    ray_dashboard: str
+    """Address of the dashboard of Ray."""
 
 
 class Version(Wire):

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from regroup.api.schemas import history, jobs
 from regroup.api.schemas.jobs import Job, JobSummary
-from regroup.api.schemas.summaries.overview import ServerLinks
+from regroup.api.schemas.server import ServerLinks
 from regroup.api.web.http import etag
 from regroup.service.domain.rank_reports import decode_rank_reports
 from regroup.service.domain.states import JobState

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from regroup.api.schemas.server import ServerLinks
 from regroup.api.schemas.wire import Wire
 from regroup.service.domain.states import JobState
 
@@ -101,15 +102,6 @@ class GoodputDay(Wire):
     """Goodput of the jobs that had devices, weighted by their device-seconds in this time; null if none is known."""
     device_hours: float
     """Hours for which devices were held, multiplied by their number."""
-
-
-class ServerLinks(Wire):
-    """Addresses of other systems that the operator configured; empty if there is none."""
-
-    grafana: str
-    """Address of the dashboards in Grafana."""
-    ray_dashboard: str
-    """Address of the dashboard of Ray."""
 
 
 class Overview(Wire):

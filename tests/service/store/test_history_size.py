@@ -15,6 +15,7 @@ from regroup.service.domain.states import JobState
 from regroup.service.observability.job_totals import count_batch
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
+from regroup.service.store.rows.job_rows import job_row
 from regroup.service.store.rows.records import JobFilter
 from regroup.service.store.schema.tables import allocations, events, jobs, labels, usage
 from regroup.service.store.store import Store
@@ -80,7 +81,7 @@ def questions(store: Store) -> dict[str, Callable[[], Awaitable[Any]]]:
         "metrics": metrics.render,
         "live jobs": store.live_jobs,
         "queued jobs": store.queued_jobs,
-        "the queue": store.queue.jobs,
+        "the queue": store.queue.observe(job_row).read,
         "the numbers of the queue": store.queue.count_jobs,
         "the version of the state": store.queue.version,
         "the jobs of the overview": store.overview.live_jobs,
