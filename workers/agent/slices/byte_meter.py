@@ -1,4 +1,4 @@
-"""Bytes that the threads of an agent move to or from durable storage: how many, of how many, and how fast."""
+"""Bytes that the threads of an agent read from durable storage: how many, of how many, and how fast."""
 
 import threading
 import time
@@ -36,11 +36,6 @@ class ByteMeter:
         with self._lock:
             self._done_bytes += nbytes
             self._note_end()
-
-    @property
-    def done_bytes(self) -> int:
-        """Number of bytes that were counted."""
-        return self._done_bytes
 
     def progress(self) -> RestoreProgress | None:
         """Return the progress; None before the total is known. Call it about once per second."""
