@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.workers.agent import token_data
 from regroup.workers.agent.job_host import JobHost
+from regroup.workers.agent.snapshots.shard_check import OpenShards
 from regroup.workers.contract.agent_records import NodeDescription
 from regroup.workers.contract.messages import (
     Done,
@@ -119,16 +120,19 @@ class BareJob:
     def newest_snapshot(self) -> Restore:
         """Return the newest step of which every rank's state is complete in memory, as a source to restore from."""
         steps: dict[int, dict[int, int]] = {}
-        for shard in self.host.buffers.held_shards():
+        for shard in self._open_shards().describe():
             steps.setdefault(shard.step, {})[shard.rank] = shard.generation
         whole = [step for step, ranks in steps.items() if len(ranks) == self._ranks]
         if not whole:
             raise JobFailedError(f"no step is complete in memory: {steps}")
         step = max(whole)
         generation = max(steps[step].values())
-        if damaged := self.host.buffers.verify_shards(generation, step)[1]:
+        if damaged := self._open_shards().verify(generation, step)[1]:
             raise JobFailedError(f"snapshots of step {step} fail their checksum: {damaged}")
         return Restore("memory", step, generation)
+
+    def _open_shards(self) -> OpenShards:
+        return self.host.buffers.check.open(self.host.buffers.fds())
 
     def _join(self, rank: int, host: str, port: int, restore: Restore) -> Join:
         return replace(

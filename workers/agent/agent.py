@@ -180,12 +180,12 @@ class NodeAgent(AgentApi):
 
     async def list_shards(self) -> list[HeldShard]:
         """List the complete shards of training state in this node's memory."""
-        return await asyncio.to_thread(self._started().mirroring.held_shards)
+        return await self._started().mirroring.held_shards()
 
     async def verify_shards(self, generation: int, step: int) -> list[HeldShard]:
         """Read the shards of a set in this node's memory and return the intact ones."""
         host = self._started()
-        intact, damaged = await asyncio.to_thread(host.mirroring.verify_shards, generation, step)
+        intact, damaged = await host.mirroring.verify_shards(generation, step)
         for shard in damaged:
             host.note("snapshot_damaged", damage_note(shard, host.config.node_name))
         return intact

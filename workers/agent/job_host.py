@@ -28,7 +28,6 @@ from regroup.workers.agent.slices.node_restore import RestoreTraffic
 from regroup.workers.agent.slices.restore_session import RestoreSession
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
 from regroup.workers.agent.snapshots.mirroring import Mirroring
-from regroup.workers.agent.snapshots.shard_check import ShardCheck
 from regroup.workers.agent.transfer.transfer_faults import TRANSFER_FAULTS
 from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_config import AgentConfig
@@ -89,9 +88,8 @@ class JobHost:
         self.generation = 0
         self.stale_calls = 0
         """Number of refused calls of older generations."""
-        check = ShardCheck()
-        self.buffers = BufferPool(BUFFERS_PER_RANK + (BUFFERS_FOR_MIRRORS if config.mirror else 0), check)
-        self.mirroring = Mirroring(config, self.buffers, check, self.note)
+        self.buffers = BufferPool(BUFFERS_PER_RANK + (BUFFERS_FOR_MIRRORS if config.mirror else 0))
+        self.mirroring = Mirroring(config, self.buffers, self.note)
         self.scratch = scratch_dir.path_of(config.job_id, config.node_id)
         self.redactor = Redactor(secrets_on_node(config))
         """Removes the secrets of this node from everything that leaves it."""

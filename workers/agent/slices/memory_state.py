@@ -15,8 +15,19 @@ from regroup.workers.agent.transfer.shard_index import ShardDescription, describ
 from regroup.workers.agent.transfer.shard_store import ShardKey, TransferError
 from regroup.workers.contract.agent_records import ShardHolder, TransferAddress
 from regroup.workers.contract.messages import Restore
+from regroup.workers.os.descriptors import OwnDescriptors
 from regroup.workers.state.slices.boxes import Region
 from regroup.workers.state.slices.held_state import HeldState, Holder
+
+
+@dataclass(frozen=True)
+class LocalShards:
+    """The shards of a set on this node."""
+
+    ranks: tuple[int, ...]
+    """Ranks that wrote them."""
+    descriptors: OwnDescriptors
+    """One of each of them, in this order."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +41,7 @@ class MemoryHolder:
 
 async def memory_state(
     restore: Restore,
-    local: Mapping[int, int],
+    local: LocalShards,
     holders: Sequence[ShardHolder],
     engine: TransferEngine,
     facts_of: Collection[int],
@@ -39,7 +50,7 @@ async def memory_state(
 
     Args:
         restore: set to restore.
-        local: rank that wrote the set → descriptor of its shard on this node.
+        local: shards of the set on this node.
         holders: agents that have shards of the set.
         engine: transfers of this agent.
         facts_of: ranks that wrote the set and whose small facts are needed, in addition to rank 0.
@@ -48,11 +59,10 @@ async def memory_state(
         StateLostError: a shard is nowhere any more.
     """
     reader = _MemoryReader(restore, engine)
-    own = await asyncio.to_thread(_described, local, restore)
-    found = await reader.find(holders, set(local))
+    own, near = await asyncio.to_thread(_opened, local, restore)
+    found = await reader.find(holders, local.ranks)
     contents = {**own, **found}
     reader.require(contents)
-    near: dict[Holder, memoryview] = {MemoryHolder(rank, None): _mapped(fd) for rank, fd in local.items()}
     facts: dict[int, Mapping[str, Any]] = {}
     for rank in sorted({0, *facts_of}):
         holder = next(holder for holder in contents if holder.rank == rank)
@@ -143,14 +153,21 @@ class _MemoryReader:
         """Do nothing: the transfers belong to the agent."""
 
 
-def _described(local: Mapping[int, int], restore: Restore) -> dict[MemoryHolder, ShardDescription]:
-    try:
-        return {
-            MemoryHolder(rank, None): describe(os.dup(fd), ShardKey(rank, restore.generation, restore.step))
-            for rank, fd in local.items()
-        }
-    except TransferError as error:
-        raise StateLostError(str(error)) from error
+def _opened(
+    local: LocalShards, restore: Restore
+) -> tuple[dict[MemoryHolder, ShardDescription], dict[Holder, memoryview]]:
+    """Return the descriptions of the shards on this node, and their memory."""
+    described: dict[MemoryHolder, ShardDescription] = {}
+    near: dict[Holder, memoryview] = {}
+    with local.descriptors as fds:
+        for rank, fd in zip(local.ranks, fds, strict=True):
+            holder = MemoryHolder(rank, None)
+            try:
+                described[holder] = describe(os.dup(fd), ShardKey(rank, restore.generation, restore.step))
+            except TransferError as error:
+                raise StateLostError(str(error)) from error
+            near[holder] = _mapped(fd)
+    return described, near
 
 
 def _mapped(fd: int) -> memoryview:

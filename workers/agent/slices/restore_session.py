@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from regroup.workers.agent.slices.byte_meter import ByteMeter
-from regroup.workers.agent.slices.memory_state import memory_state
+from regroup.workers.agent.slices.memory_state import LocalShards, memory_state
 from regroup.workers.agent.slices.node_restore import NodeRestore, RestoreTraffic
 from regroup.workers.agent.slices.saved_state import SavedState
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool, LentBuffers
@@ -16,6 +16,7 @@ from regroup.workers.contract.agent_records import ShardHolder
 from regroup.workers.contract.messages import Join
 from regroup.workers.contract.restore_progress import RestoreProgress
 from regroup.workers.contract.state_messages import BuffersRequest, StateCatalogRequest, StateRequest
+from regroup.workers.os.descriptors import OwnDescriptors
 from regroup.workers.state.slices.box_table import BoxTable, unpacked
 
 OpenCheckpoint = Callable[[str, Sequence[int], int, Callable[[int], None]], SavedState]
@@ -102,8 +103,8 @@ class RestoreSession:
             StorageError, StorageUnavailable: as from `wait`; damage of a file may be found only now.
         """
         needed = BoxTable.from_json(unpacked(table, _MOST_TABLE_BYTES))
-        fd = self._buffers.buffer_of(request.rank, request.buffer)
-        memory = await asyncio.to_thread(_allocated, fd, request.size_bytes)
+        buffer = OwnDescriptors([self._buffers.buffer_of(request.rank, request.buffer)])
+        memory = await asyncio.to_thread(_allocated, buffer, request.size_bytes)
         await self._node_restore().fill(request.rank, needed, memory)
 
     def progress(self) -> RestoreProgress | None:
@@ -136,15 +137,17 @@ class RestoreSession:
         return self._node
 
     def _memory_state(self, holders: Sequence[ShardHolder]) -> Awaitable[SavedState]:
-        local = self._mirroring.retain_source(self._restore.generation, self._restore.step)
+        retained = self._mirroring.retain_source(self._restore.generation, self._restore.step)
+        local = LocalShards(tuple(retained), OwnDescriptors(retained.values()))
         is_same_size = self._restore.world_size == self._world_size
         facts_of = self._ranks if is_same_size else ()
         return memory_state(self._restore, local, holders, self._mirroring.transfers, facts_of)
 
 
-def _allocated(fd: int, size_bytes: int) -> memoryview:
+def _allocated(buffer: OwnDescriptors, size_bytes: int) -> memoryview:
     """Allocate the memory of a buffer and return it. A write to memory that the host lacks would raise a signal."""
     if size_bytes < 1:
         raise ValueError(f"a buffer of {size_bytes} bytes cannot receive a state")
-    os.posix_fallocate(fd, 0, size_bytes)
-    return memoryview(mmap.mmap(fd, size_bytes))
+    with buffer as (fd,):
+        os.posix_fallocate(fd, 0, size_bytes)
+        return memoryview(mmap.mmap(fd, size_bytes))

@@ -8,8 +8,8 @@ from itertools import chain
 
 from regroup.workers.agent.snapshots.reshard_source import ReshardSource, header_of, is_complete_shard
 from regroup.workers.agent.snapshots.shard_check import ShardCheck
-from regroup.workers.contract.messages import BuffersRequest, HeldShard, Restore
-from regroup.workers.state.shard_buffer import Pin, ShardBuffer, ShardHeader
+from regroup.workers.contract.messages import BuffersRequest, Restore
+from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 
 BUFFERS_PER_RANK = 3
 """Buffers of a rank: the newest complete one, the one in writing, and one pinned for a checkpoint."""
@@ -29,17 +29,13 @@ class _RankBuffers:
 class BufferPool:
     """Owns the memory files and lends their descriptors to ranks and savers."""
 
-    def __init__(self, count: int = BUFFERS_PER_RANK, check: ShardCheck | None = None) -> None:
-        """Initialize an empty pool.
-
-        Args:
-            count: buffers of each rank.
-            check: memory of what was verified on this node.
-        """
+    def __init__(self, count: int = BUFFERS_PER_RANK) -> None:
+        """Initialize an empty pool with `count` buffers for each rank."""
         self._count = count
         self._ranks: dict[int, _RankBuffers] = {}
         self._source = ReshardSource()
-        self._check = check or ShardCheck()
+        self.check = ShardCheck()
+        """What was verified on this node, of own and of mirrored shards."""
         self.mirrored: tuple[int, int] | None = None
         """Generation and step of the set that is fully mirrored. It is retained until a newer one is."""
 
@@ -48,7 +44,7 @@ class BufferPool:
         buffers = self._ranks.get(request.rank)
         if buffers is None or buffers.size_bytes != request.size_bytes:
             buffers = self._make(request.rank, request.size_bytes)
-        self._check.forget(buffers.fds)
+        self.check.forget(buffers.fds)
         source = -1
         if restore.source == "memory" and not restore.world_size:
             for index, fd in enumerate(buffers.fds):
@@ -85,7 +81,7 @@ class BufferPool:
 
     def add_source_shard(self, rank: int, generation: int, step: int, fd: int, size_bytes: int) -> None:
         """Add a mirrored shard, which was verified on arrival, of a set that is retained as a source."""
-        self._check.remember(fd)
+        self.check.remember(fd)
         self._source.add(rank, generation, step, fd, size_bytes)
 
     def source_shards(self, generation: int, step: int) -> dict[int, int]:
@@ -96,13 +92,9 @@ class BufferPool:
         """Release the source of the last restore: the ranks have a complete set of their own."""
         self._source.retain({self.mirrored})
 
-    def held_shards(self) -> list[HeldShard]:
-        """Return every complete shard. Their data is not read."""
-        return [shard for fd in self._fds() if (shard := self._check.shard_in(fd)) is not None]
-
-    def verify_shards(self, generation: int, step: int) -> tuple[list[HeldShard], list[ShardHeader]]:
-        """Return the intact shards of a set and the headers of the damaged ones. Run it off the event loop."""
-        return self._check.verify(self._fds(), generation, step)
+    def fds(self) -> list[int]:
+        """Return the descriptors of all buffers. Another thread must not use them: the pool closes them at any time."""
+        return [*chain(*(buffers.fds for _, buffers in sorted(self._ranks.items()))), *self._source.fds()]
 
     def find(self, rank: int, generation: int, step: int) -> tuple[int, int] | None:
         """Return descriptor and size of the buffer with a rank's shard of a set, or None."""
@@ -117,7 +109,7 @@ class BufferPool:
         buffers = self._make(rank, size_bytes)
         os.close(buffers.fds[0])
         buffers.fds[0] = fd
-        self._check.remember(fd)
+        self.check.remember(fd)
 
     def reuse_source_shard(self, rank: int, generation: int, step: int) -> None:
         """Make the retained shard of a rank its own again, if its own buffers do not have this set."""
@@ -176,16 +168,13 @@ class BufferPool:
 
     def file_sizes(self) -> dict[int, int]:
         """Return number of a memory file → the host memory that it uses."""
-        return file_sizes(self._fds())
+        return file_sizes(self.fds())
 
     def close(self) -> None:
         """Release all memory."""
         for rank in list(self._ranks):
             self._drop(rank)
         self._source.retain(())
-
-    def _fds(self) -> list[int]:
-        return [*chain(*(buffers.fds for _, buffers in sorted(self._ranks.items()))), *self._source.fds()]
 
     def _release_mirrors(self, excluded: tuple[int, int] | None = None) -> None:
         for buffers in self._ranks.values():
@@ -207,7 +196,7 @@ class BufferPool:
 
     def _drop(self, rank: int) -> None:
         fds = self._ranks.pop(rank).fds
-        self._check.forget(fds)
+        self.check.forget(fds)
         for fd in fds:
             os.close(fd)
 

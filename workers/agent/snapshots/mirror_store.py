@@ -2,15 +2,13 @@
 
 import errno
 import os
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool, file_sizes, new_buffer
-from regroup.workers.agent.snapshots.shard_check import ShardCheck
 from regroup.workers.agent.transfer.shard_store import ShardKey
-from regroup.workers.contract.messages import HeldShard
 from regroup.workers.os import node_facts
-from regroup.workers.state.shard_buffer import ShardHeader
 
 _FREE_SHARE = 0.05
 """Share of the host's memory that stays free. It exceeds the bound of `resource_pressure`, so that a mirror alone never
@@ -28,17 +26,14 @@ class _MirroredShard:
 class MirrorStore:
     """Stores the shards of other nodes, and finds those and the node's own."""
 
-    def __init__(self, own: BufferPool, check: ShardCheck | None = None) -> None:
-        """Initialize an empty store.
-
-        Args:
-            own: buffers of this node's ranks.
-            check: memory of what was verified on this node.
-        """
-        self._buffers, self._check = own, check or ShardCheck()
+    def __init__(self, own: BufferPool) -> None:
+        """Initialize an empty store beside the buffers of this node's ranks."""
+        self._buffers, self._check = own, own.check
         self._shards: dict[ShardKey, _MirroredShard] = {}
         self._spares: dict[int, int] = {}
         """Rank → memory file of its replaced mirror. The next mirror overwrites it: first use of memory is slow."""
+        self._lock = threading.Lock()
+        """Held where a spare could be closed while another thread uses it: threads of transfers take spares."""
 
     def allocate(self, rank: int, file_bytes: int) -> int:
         """Return the descriptor of a memory file whose memory is allocated: that of a replaced mirror, or a new one.
@@ -49,10 +44,11 @@ class MirrorStore:
         Raises:
             OSError: the host has too little free memory.
         """
-        if (spare := self._spares.pop(rank, None)) is not None:
-            if os.fstat(spare).st_size == file_bytes:
-                return spare
-            os.close(spare)
+        with self._lock:
+            if (spare := self._spares.pop(rank, None)) is not None:
+                if os.fstat(spare).st_size == file_bytes:
+                    return spare
+                os.close(spare)
         facts = node_facts.host_facts()
         free, required = facts["free_memory_bytes"] - file_bytes, _FREE_SHARE * facts["memory_bytes"]
         if free < required:
@@ -106,13 +102,9 @@ class MirrorStore:
             else:
                 self._drop(key)
 
-    def held_shards(self) -> list[HeldShard]:
-        """Return every shard. Their data is not read."""
-        return [shard for fd in self._fds() if (shard := self._check.shard_in(fd)) is not None]
-
-    def verify_shards(self, generation: int, step: int) -> tuple[list[HeldShard], list[ShardHeader]]:
-        """Return the intact shards of a set and the headers of the damaged ones. Run it off the event loop."""
-        return self._check.verify(self._fds(), generation, step)
+    def fds(self) -> list[int]:
+        """Return the descriptors of all shards. Another thread must not use them: the store may close them."""
+        return [shard.fd for shard in self._shards.values()]
 
     def size_bytes(self) -> int:
         """Return the host memory in use."""
@@ -120,7 +112,8 @@ class MirrorStore:
 
     def file_sizes(self) -> dict[int, int]:
         """Return number of a memory file → the host memory that it uses."""
-        return file_sizes([*self._fds(), *self._spares.values()])
+        with self._lock:
+            return file_sizes([*self.fds(), *self._spares.values()])
 
     def close(self) -> None:
         """Release all memory."""
@@ -136,9 +129,6 @@ class MirrorStore:
         for rank in ranks:
             if (spare := self._spares.pop(rank, None)) is not None:  # the next mirror may have taken it
                 os.close(spare)
-
-    def _fds(self) -> list[int]:
-        return [shard.fd for shard in list(self._shards.values())]
 
     def _drop(self, key: ShardKey) -> None:
         if (shard := self._shards.pop(key, None)) is not None:

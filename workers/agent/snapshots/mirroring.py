@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.agent.snapshots.mirror_store import MirrorStore
-from regroup.workers.agent.snapshots.shard_check import ShardCheck
 from regroup.workers.agent.transfer.engine import TransferEngine
 from regroup.workers.agent.transfer.shard_store import ShardKey, TransferError
 from regroup.workers.contract.agent_config import AgentConfig
@@ -26,7 +25,6 @@ class Mirroring:
         self,
         config: AgentConfig,
         own: BufferPool,
-        check: ShardCheck | None = None,
         note: Note = lambda kind, data: None,
     ) -> None:
         """Initialize without any mirrored shard.
@@ -34,10 +32,9 @@ class Mirroring:
         Args:
             config: configuration of the agent.
             own: buffers of this node's ranks.
-            check: memory of what was verified on this node.
             note: emits an event for people.
         """
-        self.store = MirrorStore(own, check)
+        self.store = MirrorStore(own)
         self._config, self._buffers, self._note = config, own, note
         self.transfers = TransferEngine(self.store, self._note_trouble)
         self._address: TransferAddress | None = None
@@ -133,18 +130,21 @@ class Mirroring:
         """Return the host memory of this node's buffers and mirrored shards. A file with two uses counts once."""
         return sum((self._buffers.file_sizes() | self.store.file_sizes()).values())
 
-    def held_shards(self) -> list[HeldShard]:
+    async def held_shards(self) -> list[HeldShard]:
         """Return every complete shard in this node's memory. Their data is not read."""
-        return [*self._buffers.held_shards(), *self.store.held_shards()]
+        shards = self._buffers.check.open([*self._buffers.fds(), *self.store.fds()])
+        return await asyncio.to_thread(shards.describe)
 
-    def verify_shards(self, generation: int, step: int) -> tuple[list[HeldShard], list[ShardHeader]]:
-        """Read the shards of a set in this node's memory, off the event loop.
+    async def verify_shards(self, generation: int, step: int) -> tuple[list[HeldShard], list[ShardHeader]]:
+        """Read the shards of a set in this node's memory.
 
         Returns:
             The intact shards, and the headers of this node's own damaged ones.
         """
-        own, damaged = self._buffers.verify_shards(generation, step)
-        return [*own, *self.store.verify_shards(generation, step)[0]], damaged
+        own = self._buffers.fds()
+        shards = self._buffers.check.open([*own, *self.store.fds()])
+        intact, damaged = await asyncio.to_thread(shards.verify, generation, step)
+        return intact, [header for place, header in damaged if place < len(own)]
 
     def retain(self, generation: int, step: int) -> None:
         """Retain this set, which is fully mirrored, as own and mirrored shards. Release every other mirrored set."""

@@ -77,8 +77,9 @@ def call_in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], _Result]) -
     try:
         return future.result(_LOOP_TIMEOUT_S)
     except TimeoutError:
-        future.cancel()  # or its result, for example a descriptor, would be lost
-        raise
+        if future.cancel():
+            raise
+        return future.result()  # the call has begun; its result, for example a descriptor, would be lost
 
 
 async def _ended(waiting: "asyncio.Future[_Result]") -> None:

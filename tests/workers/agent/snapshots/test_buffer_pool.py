@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
+from regroup.workers.agent.snapshots.shard_check import OpenShards
 from regroup.workers.contract.messages import BuffersRequest, Restore
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
 from regroup.workers.state.memory.checksum_regions import Group
@@ -28,6 +29,10 @@ def buffers(pool: BufferPool, rank: int = 0) -> list[ShardBuffer]:
     return [ShardBuffer(os.dup(fd)) for fd in fds]
 
 
+def opened(pool: BufferPool) -> OpenShards:
+    return pool.check.open(pool.fds())
+
+
 def write(buffer: ShardBuffer, step: int, fill: int, rank: int = 0) -> None:
     buffer.begin(PLAN, {}, generation=1, step=step, rank=rank, world_size=2, layout_hash="h")
     buffer.view(PLAN.entries[0])[:] = bytes([fill]) * 100
@@ -38,7 +43,7 @@ def test_a_held_shard_has_the_digests_of_its_replicated_parts(pool: BufferPool) 
     first, second, _ = buffers(pool)
     write(first, 4, 1)
     write(second, 5, 2)
-    four, five = pool.held_shards()
+    four, five = opened(pool).describe()
     assert four.digests.keys() == five.digests.keys() == {ALIKE}
     assert four.digests != five.digests
 
@@ -49,23 +54,23 @@ def test_a_corrupted_shard_is_damaged_and_an_incomplete_one_is_not(pool: BufferP
     write(second, 5, 2)
     third.begin(PLAN, {}, generation=1, step=6, rank=0, world_size=2, layout_hash="h")
     second.view(PLAN.entries[0])[7] ^= 1
-    assert [shard.step for shard in pool.held_shards()] == [4, 5], "the data was not read yet"
-    intact, damaged = pool.verify_shards(1, 5)
-    assert intact == [] and [(header.rank, header.step) for header in damaged] == [(0, 5)]
-    assert [shard.step for shard in pool.held_shards()] == [4]
-    intact, damaged = pool.verify_shards(1, 4)
+    assert [shard.step for shard in opened(pool).describe()] == [4, 5], "the data was not read yet"
+    intact, damaged = opened(pool).verify(1, 5)
+    assert intact == [] and [(place, header.rank, header.step) for place, header in damaged] == [(1, 0, 5)]
+    assert [shard.step for shard in opened(pool).describe()] == [4]
+    intact, damaged = opened(pool).verify(1, 4)
     assert [shard.step for shard in intact] == [4] and damaged == []
     write(second, 6, 3)
-    assert [shard.step for shard in pool.held_shards()] == [4, 6]
-    assert pool.verify_shards(1, 6)[1] == []
+    assert [shard.step for shard in opened(pool).describe()] == [4, 6]
+    assert opened(pool).verify(1, 6)[1] == []
 
 
 def test_a_rank_may_change_a_shard_after_its_buffer_was_lent_again(pool: BufferPool) -> None:
     write(buffers(pool)[0], 5, 2)
-    assert len(pool.verify_shards(1, 5)[0]) == 1
+    assert len(opened(pool).verify(1, 5)[0]) == 1
     lent = buffers(pool)[0]
     lent.view(PLAN.entries[0])[7] ^= 1
-    assert pool.verify_shards(1, 5)[0] == []
+    assert opened(pool).verify(1, 5)[0] == []
 
 
 def test_ranks_do_not_overwrite_the_set_from_which_they_restore(pool: BufferPool) -> None:
@@ -82,14 +87,16 @@ def test_ranks_do_not_overwrite_the_set_from_which_they_restore(pool: BufferPool
     shards = [ShardBuffer(os.dup(fd)) for fd in retained.values()]
     assert [(shard.header().rank, shard.header().step) for shard in shards] == [(0, 5), (1, 5)]
     assert all(shard.verify() for shard in shards)
-    assert [(shard.rank, shard.step) for shard in pool.held_shards()] == [(0, 5), (1, 5)], "the shards are still listed"
+    assert [(shard.rank, shard.step) for shard in opened(pool).describe()] == [(0, 5), (1, 5)], (
+        "the shards are still listed"
+    )
     assert pool.find(1, 1, 5) is not None, "other nodes can fetch it"
     pool.retain_source(1, 5)
     _, source = pool.lend(BuffersRequest(0, 3, 2 * PLAN.buffer_bytes), restore)
     assert (source, pool.source_shards(1, 5)) == (-1, retained), "a generation that fails at once releases nothing"
     before = memory_files()
     pool.release_source()
-    assert pool.held_shards() == [] and memory_files() == before - 2
+    assert opened(pool).describe() == [] and memory_files() == before - 2
 
 
 def test_the_mirrored_set_is_retained_in_addition_to_the_restored_one(pool: BufferPool) -> None:
@@ -99,9 +106,9 @@ def test_the_mirrored_set_is_retained_in_addition_to_the_restored_one(pool: Buff
     pool.retain_mirrored(1, 4)
     pool.retain_source(1, 5)
     pool.release_source()
-    assert [shard.step for shard in pool.held_shards()] == [4]
+    assert [shard.step for shard in opened(pool).describe()] == [4]
     pool.retain_mirrored(2, 8)
-    assert pool.held_shards() == []
+    assert opened(pool).describe() == []
 
 
 def test_ranks_of_the_original_size_restore_from_a_retained_set(pool: BufferPool) -> None:

@@ -1,7 +1,9 @@
 """A node's part in mirrors: shards that it stores for others, retains of its own ranks, and fetches."""
 
+import asyncio
 import contextlib
 import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from regroup.workers.contract.agent_records import ShardHolder
 from regroup.workers.contract.messages import BuffersRequest, Restore
 from regroup.workers.os import node_facts
 from regroup.workers.state.buffer_layout import BufferLayout, Entry
-from regroup.workers.state.shard_buffer import Pin, ShardBuffer
+from regroup.workers.state.shard_buffer import Pin, ShardBuffer, ShardHeader
 from tests.workers.agent.open_descriptors import descriptors
 
 PLAN = BufferLayout((Entry("weight", "uint8", (1000,), (0,), (1000,), 1000),))
@@ -45,7 +47,7 @@ class Node:
 
     def mirrored(self) -> set[tuple[int, int]]:
         """Return (rank, step) of the shards that this node stores for others."""
-        return {(shard.rank, shard.step) for shard in self.mirroring.store.held_shards()}
+        return {(shard.rank, shard.step) for shard in self.pool.check.open(self.mirroring.store.fds()).describe()}
 
     def pins(self, rank: int) -> dict[int, Pin]:
         """Return step → pins of a rank's buffers."""
@@ -113,7 +115,7 @@ async def test_a_mirrored_shard_becomes_own_when_its_rank_starts_on_the_node(
         with contextlib.closing(ShardBuffer(os.dup(fds[source]))) as buffer:
             assert buffer.verify() and bytes(buffer.view(PLAN.entries[0])) == bytes([4]) * 1000
     assert node.mirrored() == set(), "the mirror no longer owns the buffer of a rank"
-    assert {(each.rank, each.step) for each in node.pool.held_shards()} == {(0, 4), (1, 4)}
+    assert {(each.rank, each.step) for each in node.pool.check.open(node.pool.fds()).describe()} == {(0, 4), (1, 4)}
     assert node.pins(1) == {4: Pin.MIRROR}, "the set is retained until a newer one is fully mirrored"
 
 
@@ -272,3 +274,75 @@ async def test_no_memory_waits_for_mirrors_once_all_are_released(pair: tuple[Nod
     assert store.size_bytes() < kept_bytes, "old and new shards need the memory"
     pair[1].mirroring.retain(0, 0)
     assert store.size_bytes() == 0
+
+
+async def test_shards_are_listed_while_the_mirrors_of_older_sets_are_released(pair: tuple[Node, Node]) -> None:
+    """Check that a thread never reads a descriptor that the store closed, or another file that opened as its number."""
+    await mirror(pair, 2)
+    node = pair[1]
+    is_closing, is_closed, opened = threading.Event(), threading.Event(), ShardBuffer.header
+
+    def header_after_release(buffer: ShardBuffer) -> ShardHeader:
+        is_closing.set()
+        assert is_closed.wait(10)
+        return opened(buffer)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ShardBuffer, "header", header_after_release)
+        listed = asyncio.create_task(node.mirroring.held_shards())
+        await asyncio.to_thread(is_closing.wait, 10)
+        patch.undo()
+        node.mirroring.retain(0, 0)
+        node.pool.close()
+        is_closed.set()
+    assert {(each.rank, each.step) for each in await listed} == {(0, 2), (1, 2)}
+    assert await node.mirroring.held_shards() == []
+
+
+async def test_a_rank_may_write_to_a_shard_whose_check_is_in_progress(pair: tuple[Node, Node]) -> None:
+    """Check that a result counts only until the buffer is lent: a wild pointer may damage it from then on."""
+    node = pair[0]
+    node.write_snapshot(0, 4, Pin.CHECKPOINT)
+    is_reading, is_lent, verify = threading.Event(), threading.Event(), ShardBuffer.verify
+
+    def verify_late(buffer: ShardBuffer) -> bool:
+        is_intact = verify(buffer)
+        is_reading.set()
+        assert is_lent.wait(10)
+        return is_intact
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ShardBuffer, "verify", verify_late)
+        checked = asyncio.create_task(node.mirroring.verify_shards(1, 4))
+        await asyncio.to_thread(is_reading.wait, 10)
+        fds, source = node.pool.lend(BuffersRequest(0, 2, SIZE), Restore("memory", 4, 1))
+        is_lent.set()
+    assert len((await checked)[0]) == 1
+    with contextlib.closing(ShardBuffer(os.dup(fds[source]))) as buffer:
+        buffer.view(PLAN.entries[0])[7] ^= 1
+    intact, damaged = await node.mirroring.verify_shards(1, 4)
+    assert intact == [] and [header.rank for header in damaged] == [0]
+
+
+async def test_memory_is_counted_while_a_transfer_takes_a_spare(
+    pair: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (2, 4):
+        await mirror(pair, step)
+        pair[1].mirroring.retain(1, step)
+    store, taken, fstat = pair[1].mirroring.store, threading.Event(), os.fstat
+
+    def take() -> None:
+        os.close(store.allocate(0, 2 * SIZE))  # the spare is too small and is closed
+        taken.set()
+
+    def fstat_after_take(fd: int) -> os.stat_result:
+        if threading.current_thread() is threading.main_thread() and not taker.ident:
+            taker.start()
+            taken.wait(0.5)
+        return fstat(fd)
+
+    taker = threading.Thread(target=take)
+    monkeypatch.setattr(os, "fstat", fstat_after_take)
+    assert store.size_bytes() > 0
+    taker.join()

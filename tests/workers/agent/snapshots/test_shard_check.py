@@ -35,23 +35,22 @@ def flip(fd: int) -> None:
 
 
 def test_a_listed_shard_is_described_by_its_header(fd: int) -> None:
-    found = ShardCheck().shard_in(fd)
-    assert found is not None
+    (found,) = ShardCheck().open([fd]).describe()
     assert (found.rank, found.world_size, found.generation, found.step, found.layout_hash) == (3, 4, 2, 5, "h")
 
 
 def test_a_damaged_index_is_noticed_without_reading_the_data(fd: int) -> None:
     os.pwrite(fd, b"X", HEADER_BYTES + 3)
-    assert ShardCheck().shard_in(fd) is None
+    assert ShardCheck().open([fd]).describe() == []
 
 
 def test_only_the_shards_of_the_set_are_read(fd: int) -> None:
     check = ShardCheck()
     flip(fd)
-    assert check.verify([fd], 2, 4) == check.verify([fd], 1, 5) == ([], [])
-    intact, damaged = check.verify([fd], 2, 5)
-    assert intact == [] and [header.rank for header in damaged] == [3]
-    assert check.shard_in(fd) is None, "it is not listed again"
+    assert check.open([fd]).verify(2, 4) == check.open([fd]).verify(1, 5) == ([], [])
+    intact, damaged = check.open([fd]).verify(2, 5)
+    assert intact == [] and [(place, header.rank) for place, header in damaged] == [(0, 3)]
+    assert check.open([fd]).describe() == [], "it is not listed again"
 
 
 def test_an_intact_shard_is_read_once(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,16 +59,16 @@ def test_an_intact_shard_is_read_once(fd: int, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ShardBuffer, "verify", lambda buffer: read.append(1) or verify(buffer))
     check = ShardCheck()
     for _ in range(3):
-        assert len(check.verify([fd], 2, 5)[0]) == 1
+        assert len(check.open([fd]).verify(2, 5)[0]) == 1
     assert len(read) == 1
     check.forget([fd])
-    assert len(check.verify([fd], 2, 5)[0]) == 1 and len(read) == 2, "a rank could have written to it"
+    assert len(check.open([fd]).verify(2, 5)[0]) == 1 and len(read) == 2, "a rank could have written to it"
     write(fd, 6)
-    assert len(check.verify([fd], 2, 6)[0]) == 1 and len(read) == 3, "other content"
+    assert len(check.open([fd]).verify(2, 6)[0]) == 1 and len(read) == 3, "other content"
 
 
 def test_a_shard_that_was_verified_on_arrival_is_not_read_again(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     check = ShardCheck()
     check.remember(fd)
     monkeypatch.setattr(ShardBuffer, "verify", lambda buffer: pytest.fail("it was read"))
-    assert len(check.verify([fd], 2, 5)[0]) == 1
+    assert len(check.open([fd]).verify(2, 5)[0]) == 1

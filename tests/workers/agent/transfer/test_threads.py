@@ -2,9 +2,12 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 
 import pytest
 
+from regroup.workers.agent.transfer import threads
 from regroup.workers.agent.transfer.threads import call_in_loop, run_all, run_in_thread
 
 
@@ -45,3 +48,21 @@ async def test_a_thread_calls_in_the_loop() -> None:
     assert await asyncio.to_thread(call_in_loop, loop, threading.get_ident) == main
     with pytest.raises(ZeroDivisionError):
         await asyncio.to_thread(call_in_loop, loop, lambda: 1 // 0)
+
+
+async def test_the_result_of_a_call_that_began_late_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_LOOP_TIMEOUT_S", 0.05)
+    loop, has_begun, may_end = asyncio.get_running_loop(), threading.Event(), threading.Event()
+
+    def call() -> int:
+        has_begun.set()
+        may_end.wait(10)
+        return 7
+
+    def cancel_then_end(future: "Future[int]", cancel: Callable[["Future[int]"], bool] = Future[int].cancel) -> bool:
+        assert has_begun.is_set()
+        may_end.set()
+        return cancel(future)
+
+    monkeypatch.setattr(Future, "cancel", cancel_then_end)
+    assert await asyncio.to_thread(call_in_loop, loop, call) == 7
