@@ -60,7 +60,7 @@ def read_job(
     """Compute the figures of a finished job.
 
     Raises:
-        TrialError: the job did not restore from a checkpoint.
+        TrialError: the job did not restore from a checkpoint, or has too few checkpoints.
     """
     incidents = [each for each in job["incidents"] if each["recovery_action"] == "disk"]
     if len(incidents) != 1:
@@ -68,6 +68,8 @@ def read_job(
         raise TrialError(f"one restore from a checkpoint was planned, but the job recovered by {actions}")
     times, last = incidents[0]["times"], max(saved, key=lambda each: each["step"])
     stalls = [each["stall_s"] for each in sorted(saved, key=lambda each: each["step"]) if each["stall_s"] is not None]
+    if len(stalls) < 2:
+        raise TrialError(f"{len(saved)} checkpoints have {len(stalls)} measured stalls; at least two are needed")
     return StoredJob(
         last["size_bytes"],
         last["duration_s"],

@@ -196,8 +196,6 @@ class CheckpointWritten:
     files: int = 0
     duration_s: float | None = None
     validation_loss: float | None = None
-    stall_s: float | None = None
-    """Seconds that training waited for it."""
     written_bytes: int | None = None
     """Bytes of its new files. The rest of `size_bytes` is unchanged and belongs to older checkpoints."""
     write_s: float | None = None

@@ -93,7 +93,14 @@ async def incidents_of(connection: AsyncConnection, job_id: str) -> list[Inciden
 async def checkpoints_of(connection: AsyncConnection, job_id: str, removed: bool = False) -> list[Checkpoint]:
     """Return the checkpoints, sorted by step. With `removed`, include those that are no longer in storage."""
     columns = [column for column in checkpoints.c if column.name != "job_id"]
-    query = sa.select(*columns).where(checkpoints.c.job_id == job_id)
+    # The stall of a snapshot is part of the step after it.
+    following = sa.and_(
+        steps.c.job_id == checkpoints.c.job_id,
+        steps.c.generation == checkpoints.c.generation,
+        steps.c.step == checkpoints.c.step + 1,
+    )
+    query = sa.select(*columns, steps.c.stall_s).outerjoin_from(checkpoints, steps, following)
+    query = query.where(checkpoints.c.job_id == job_id)
     if not removed:
         query = query.where(checkpoints.c.removed_at.is_(None))
     rows = await connection.execute(query.order_by(checkpoints.c.step, checkpoints.c.generation))

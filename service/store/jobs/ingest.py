@@ -323,7 +323,6 @@ async def _checkpoint(writer: JobWriter, event: Reported, written: CheckpointWri
                 size_bytes=written.size_bytes,
                 files=written.files,
                 duration_s=finite(written.duration_s),
-                stall_s=finite(written.stall_s),
                 validation_loss=finite(written.validation_loss),
                 created_at=event.time_s,
                 pinned=False,

@@ -262,6 +262,7 @@ class Checkpoint:
     files: int
     duration_s: float | None
     stall_s: float | None
+    """Seconds for which training waited for its snapshot; None until the next step is committed."""
     validation_loss: float | None
     created_at: float
     removed_at: float | None

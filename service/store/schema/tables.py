@@ -237,7 +237,6 @@ checkpoints = sa.Table(
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
     sa.Column("files", sa.BigInteger, nullable=False),
     sa.Column("duration_s", sa.Double),
-    sa.Column("stall_s", sa.Double),
     sa.Column("validation_loss", sa.Double),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("removed_at", sa.Double),

@@ -159,7 +159,7 @@ async def find_the_slow_rank(agent: Agent, live: Any, make: Any) -> None:
 async def restore_an_earlier_step(agent: Agent, live: Any, make: Any) -> None:
     job = (await live.submit(name="restored"))["id"]
     await live.run(job)
-    data = {"uri": "file:///s/400", "size_bytes": 5, "files": 1, "duration_s": 1.0, "stall_s": 0.0}
+    data = {"uri": "file:///s/400", "size_bytes": 5, "files": 1, "duration_s": 1.0}
     for step in (200, 400):
         await live.report(job, ("checkpoint", 1, {"step": step, "generation": 1, **data}))
     await live.report(job, ("state", 1, {"state": "FAILED", "reason": "non_finite", "message": ""}))

@@ -27,3 +27,13 @@ def test_the_last_checkpoint_and_the_stalls_after_the_first() -> None:
 def test_a_restore_from_memory_is_an_error() -> None:
     with pytest.raises(TrialError, match="respawn"):
         read_job(finished("respawn"), SAVED, idle=True, read_bytes_per_s=7.0)
+
+
+def test_a_job_without_stalls_of_checkpoints_is_an_error() -> None:
+    with pytest.raises(TrialError, match="4 checkpoints have 1 measured stalls"):
+        read_job(
+            finished("disk"),
+            [{**each, "stall_s": each["stall_s"] if each["step"] == 9 else None} for each in SAVED],
+            idle=True,
+            read_bytes_per_s=7.0,
+        )

@@ -119,7 +119,7 @@ class EventfulJob:
 
     async def checkpoint(self, after_s: float, number: int, step: int) -> None:
         data = {"step": step, "generation": number, "uri": f"file:///s/{step}", "size_bytes": 5_000_000, "files": 4}
-        await self.report(after_s, number, "checkpoint", {**data, "duration_s": 0.8, "stall_s": 0.02})
+        await self.report(after_s, number, "checkpoint", {**data, "duration_s": 0.8})
 
     async def incident(self, after_s: float, number: int, data: dict[str, Any], times: dict[str, float]) -> None:
         since = {name: self.start_s + value for name, value in times.items()}

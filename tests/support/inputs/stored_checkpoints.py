@@ -28,7 +28,7 @@ def write_checkpoint(
         entries.append({"name": name, "size_bytes": len(content), "crc32": zlib.crc32(content)})
     (folder / "manifest.json").write_text(json.dumps({"step": step, "generation": generation, "files": entries}))
     size_bytes = sum(map(len, files.values()))
-    about = {"uri": uri, "size_bytes": size_bytes, "files": len(files), "duration_s": 1.5, "stall_s": 0.02}
+    about = {"uri": uri, "size_bytes": size_bytes, "files": len(files), "duration_s": 1.5}
     return {"step": step, "generation": generation, **about}
 
 

@@ -220,6 +220,21 @@ async def test_removed_checkpoints_are_not_listed(store: Store, lease: Lease, qu
     assert (await store.totals.read(0.0)).checkpoint_bytes == 5
 
 
+async def test_a_checkpoint_has_the_stall_of_the_step_after_it(store: Store, lease: Lease, queue, walk, emitter):
+    """Check that a step with the same number in another generation does not count."""
+    job_id = await queue()
+    await walk(job_id, emitter)
+    row = {"duration_s": 0.5, "loss": 2.0, "tokens": 64, "samples": 4, "samples_hash": 1}
+    events = [
+        emitter.report("checkpoint", "checkpoint:2", step=2, generation=1, uri="file:///c/2", size_bytes=5),
+        emitter.report("step", "step:1:3", step=3, generation=1, stall_s=0.25, **row),
+        emitter.report("checkpoint", "checkpoint:4", step=4, generation=1, uri="file:///c/4", size_bytes=5),
+        emitter.report("step", "step:2:5", step=5, generation=2, stall_s=0.75, **row),
+    ]
+    await store.ingest(lease, job_id, emitter.boot_id, events, {})
+    assert [(item.step, item.stall_s) for item in await store.checkpoints(job_id)] == [(2, 0.25), (4, None)]
+
+
 async def test_the_job_shows_the_metrics_of_its_last_steps(store: Store, lease: Lease, queue, walk, emitter):
     job_id = await queue()
     await walk(job_id, emitter)
