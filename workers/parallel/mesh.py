@@ -159,13 +159,13 @@ def shard(tensor: Tensor) -> Tensor:
     return local_tensor(tensor) if isinstance(tensor, DTensor) else tensor
 
 
-def zeros_like(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return zeros with the sharding of a tensor, without DTensor's dispatch."""
-    zeros = torch.zeros_like(local(tensor), dtype=dtype or tensor.dtype)
+def empty_like(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return a tensor without values that has the sharding of `tensor`, without DTensor's dispatch."""
+    part = torch.empty_like(local(tensor), dtype=dtype or tensor.dtype)
     if not isinstance(tensor, DTensor):
-        return zeros
+        return part
     return DTensor.from_local(
-        zeros, tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape, stride=tensor.stride()
+        part, tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape, stride=tensor.stride()
     )
 
 

@@ -9,7 +9,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.adamw import adamw
 
 from regroup.workers.contract.rank_config import OptimizerConfig
-from regroup.workers.parallel.mesh import local, zeros_like
+from regroup.workers.parallel.mesh import empty_like, local
 from regroup.workers.parallel.zero1 import RowPartition
 
 _UNSUPPORTED = frozenset({"amsgrad", "maximize", "foreach", "capturable", "differentiable"})
@@ -40,8 +40,8 @@ class _OnShards:
         return local(tensor) if self.rows is None else self.rows.of(tensor.detach())
 
     def state_like(self, parameter: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """Return zeros with the sharding of this optimizer's state of a parameter."""
-        return zeros_like(parameter, dtype) if self.rows is None else self.rows.zeros_like(parameter.detach(), dtype)
+        """Return a tensor without values that has the sharding of this optimizer's state of a parameter."""
+        return empty_like(parameter, dtype) if self.rows is None else self.rows.empty_like(parameter.detach(), dtype)
 
     def complete(self, parameters: list[nn.Parameter]) -> None:
         """Gather all rows on every rank after an update."""
@@ -91,8 +91,8 @@ class ShardAdamW(_OnShards, AdamW):
         state: dict[str, Any] = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
-            state["exp_avg"] = self.state_like(parameter)
-            state["exp_avg_sq"] = self.state_like(parameter)
+            state["exp_avg"] = _zeroed(self.state_like(parameter))
+            state["exp_avg_sq"] = _zeroed(self.state_like(parameter))
         return state
 
 
@@ -119,10 +119,16 @@ class ShardSGD(_OnShards, SGD):
                 if group["momentum"]:
                     state = self.state[parameter]
                     if not state:
-                        state["momentum_buffer"] = self.state_like(parameter)
+                        state["momentum_buffer"] = _zeroed(self.state_like(parameter))
                     change = local(state["momentum_buffer"]).mul_(group["momentum"]).add_(change)
                 part.add_(change, alpha=-group["lr"])
             self.complete(parameters)
+
+
+def _zeroed(tensor: Tensor) -> Tensor:
+    """Set the local part of a tensor to zero, without DTensor's dispatch, and return the tensor."""
+    local(tensor).zero_()
+    return tensor
 
 
 def _with_gradients(optimizer: Optimizer) -> list[tuple[dict[str, Any], list[nn.Parameter]]]:

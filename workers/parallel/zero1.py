@@ -21,11 +21,11 @@ class RowPartition:
         """Return this rank's rows."""
         return self._part(tensor, self._rank)
 
-    def zeros_like(self, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """Return zeros of the same global shape. Each rank holds only its rows."""
-        zeros = torch.zeros_like(self.of(tensor), dtype=dtype or tensor.dtype)
+    def empty_like(self, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Return a tensor without values of the same global shape. Each rank holds only its rows."""
+        part = torch.empty_like(self.of(tensor), dtype=dtype or tensor.dtype)
         return DTensor.from_local(
-            zeros, self._mesh, [Shard(0)], run_check=False, shape=tensor.shape, stride=tensor.stride()
+            part, self._mesh, [Shard(0)], run_check=False, shape=tensor.shape, stride=tensor.stride()
         )
 
     def gather(self, tensors: Sequence[Tensor]) -> None:

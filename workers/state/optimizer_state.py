@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from regroup.workers.parallel.mesh import zeros_like
+from regroup.workers.parallel.mesh import empty_like
 from regroup.workers.state.state_error import StateError
 from regroup.workers.state.state_tree import Lifted, lift
 from regroup.workers.state.tensor_kind import is_ordinary, is_sparse, reason_to_refuse
@@ -221,7 +221,7 @@ class OptimizerState:
         if shape == tuple(parameter.shape) and shape and not on_host:
             if isinstance(self._optimizer, _Sharding):
                 return self._optimizer.state_like(parameter, dtype)
-            return zeros_like(parameter, dtype)
+            return empty_like(parameter, dtype)
         # Fused and capturable optimizers need step counters on the device, even if the state was saved by another kind.
         if not shape and any(group.get("fused") or group.get("capturable") for group in self._groups()):
             on_host = False

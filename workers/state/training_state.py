@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from regroup.workers.parallel.mesh import Alike, zeros_like
+from regroup.workers.parallel.mesh import Alike, empty_like
 from regroup.workers.state.module_state import ModuleContent, ModuleState, join_contents
 from regroup.workers.state.optimizer_state import OptimizerContent, OptimizerState
 from regroup.workers.state.rank_source import RankSource
@@ -273,7 +273,7 @@ class TrainingState:
                 f"{leaf.name!r} was saved as a sharded tensor of shape {shape}, but here it is "
                 f"{'missing' if now is None else f'of shape {tuple(now.shape)}'}: create it before the first step"
             )
-        return zeros_like(now, dtype)
+        return empty_like(now, dtype)
 
 
 def _check_names(facts: Mapping[str, Any], tracked: Mapping[str, Mapping[str, object]]) -> None:

@@ -24,9 +24,9 @@ def test_a_rank_has_the_rows_of_a_chunk(mesh: DeviceMesh, shape: tuple[int, ...]
     tensor, rows = torch.rand(shape), RowPartition(mesh)
     chunks = [*tensor.chunk(COUNT), *[tensor[:0]] * COUNT]
     assert torch.equal(rows.of(tensor), chunks[RANK])
-    zeros = rows.zeros_like(tensor, torch.float64)
-    found = box_of(zeros)
-    assert (zeros.dtype, tuple(zeros.shape)) == (torch.float64, shape)
+    partitioned = rows.empty_like(tensor, torch.float64)
+    found = box_of(partitioned)
+    assert (partitioned.dtype, tuple(partitioned.shape)) == (torch.float64, shape)
     assert (found.global_shape, found.shape) == (shape, tuple(chunks[RANK].shape))
     assert found.offset[0] == min(len(chunks[0]), shape[0])
     assert set(found.offset[1:]) <= {0}
