@@ -7,9 +7,9 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from regroup.service.domain import setting_values
-from regroup.service.domain.loopback import is_loopback_host
-from regroup.service.domain.setting_values import invalid_setting as _invalid
+from regroup.service.domain.settings import values
+from regroup.service.domain.settings.exposure import Exposure, find_exposure_problem
+from regroup.service.domain.settings.mail import find_mail_problem
 from regroup.service.domain.topology import DOMAIN_LEVELS
 from regroup.workers.contract.storage_uri import find_uri_problem
 from regroup.workers.os.user_range import parse_user_range
@@ -274,14 +274,14 @@ class Settings(BaseSettings):
     @field_validator("public_hosts")
     @classmethod
     def _check_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        setting_values.check_host_names("public_hosts", value)
+        values.check_host_names("public_hosts", value)
         return tuple(name.lower() for name in value)
 
     @field_validator("port_range")
     @classmethod
     def _check_ports(cls, value: str | None) -> str | None:
         if value is not None:
-            setting_values.check_port_range("port_range", value)
+            values.check_port_range("port_range", value)
         return value
 
     @field_validator("rank_users")
@@ -301,67 +301,40 @@ class Settings(BaseSettings):
     @field_validator("proxy_addresses", "hook_private_networks")
     @classmethod
     def _check_networks(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        setting_values.check_networks(str(info.field_name), value)
+        values.check_networks(str(info.field_name), value)
         return value
 
     @model_validator(mode="after")
-    def _check_mail(self) -> Self:
-        if self.smtp_host and not self.smtp_sender:
-            raise _invalid("smtp_sender", "", "smtp_host needs smtp_sender, the address from which e-mail is sent")
-        if bool(self.smtp_user) != (self.smtp_password_file is not None):
-            field = "smtp_password_file" if self.smtp_user else "smtp_user"
-            raise _invalid(field, None, "smtp_user and smtp_password_file belong together: give both, or none")
-        if self.smtp_user and self.smtp_tls == "off" and not is_loopback_host(self.smtp_host):
-            raise _invalid("smtp_tls", "off", "the network would carry the password of smtp_user; use starttls or tls")
-        return self
-
-    @model_validator(mode="after")
-    def _check_secrets_key(self) -> Self:
-        if self.secrets_key and self.secrets_key_file is not None:
-            path = str(self.secrets_key_file)
-            raise _invalid("secrets_key_file", path, "secrets_key has keys, too: give the file or the keys")
-        return self
-
-    @model_validator(mode="after")
-    def _check_issuer(self) -> Self:
-        if problem := setting_values.find_issuer_problem(self.oidc_issuer, self.oidc_audience):
+    def _check_together(self) -> Self:
+        """Check settings that depend on each other."""
+        has_password = self.smtp_password_file is not None
+        cluster = {name: getattr(self, name) for name in values.CLUSTER_SETTINGS}
+        both_keys = self.secrets_key and self.secrets_key_file is not None
+        problem = (
+            find_mail_problem(
+                self.smtp_host, self.smtp_sender, self.smtp_user, has_password=has_password, tls=self.smtp_tls
+            )
+            or (("secrets_key_file", "secrets_key has keys, too: give the file or the keys") if both_keys else None)
+            or values.find_issuer_problem(self.oidc_issuer, self.oidc_audience)
+            or values.find_cluster_problem(cluster)
+            or find_exposure_problem(self._exposure)
+        )
+        if problem is not None:
             name, message = problem
-            raise _invalid(name, getattr(self, name), message)
+            value = getattr(self, name)
+            raise values.invalid_setting(name, str(value) if isinstance(value, Path) else value, message)
         return self
 
-    @model_validator(mode="after")
-    def _check_cluster(self) -> Self:
-        values = {name: getattr(self, name) for name in setting_values.CLUSTER_SETTINGS}
-        if problem := setting_values.find_cluster_problem(values):
-            name, message = problem
-            raise _invalid(name, None if values[name] is None else str(values[name]), message)
-        return self
-
-    @model_validator(mode="after")
-    def _check_exposure(self) -> Self:
-        if (self.tls_cert is None) != (self.tls_key is None):
-            field = "tls_key" if self.tls_cert else "tls_cert"
-            raise _invalid(field, None, "tls_cert and tls_key belong together: give both files, or none")
-        if self.tls_cert is not None and self.behind_proxy:
-            raise _invalid("behind_proxy", True, "the proxy has TLS, so tls_cert has no effect; give one of them")
-        if self.unix_socket is not None and (self.tls_cert is not None or self.host != "127.0.0.1"):
-            raise _invalid("unix_socket", str(self.unix_socket), "replaces host, port and TLS: give one of them")
-        if is_loopback_host(self.host):
-            return self
-        if self.tls_cert is None and not self.behind_proxy:
-            raise _invalid(
-                "host", self.host,
-                "is not a loopback address, and the network would carry tokens without encryption: give --tls-cert and "
-                "--tls-key, or --behind-proxy if a proxy with TLS sends all requests; or use 127.0.0.1 and connect "
-                "through an SSH tunnel",
-            )  # fmt: skip
-        if not self.public_hosts:
-            raise _invalid(
-                "host", self.host,
-                "is not a loopback address: name the hosts under which clients reach the server, for example "
-                "--public-host regroup.example.com",
-            )  # fmt: skip
-        return self
+    @property
+    def _exposure(self) -> Exposure:
+        return Exposure(
+            self.host,
+            has_cert=self.tls_cert is not None,
+            has_key=self.tls_key is not None,
+            behind_proxy=self.behind_proxy,
+            has_socket=self.unix_socket is not None,
+            public_hosts=self.public_hosts,
+        )
 
     @model_validator(mode="after")
     def _fill_defaults(self) -> Self:

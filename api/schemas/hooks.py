@@ -6,8 +6,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 from pydantic_core import PydanticCustomError
 
 from regroup.api.schemas.wire import Wire
+from regroup.service.domain.credentials.webhook_signature import SECRET_FORM, is_secret
 from regroup.service.domain.hooks import DEFAULT_EVENTS, DeliveryState, HookKind
-from regroup.service.domain.webhook_signature import SECRET_FORM, is_secret
 from regroup.service.spec.types import LABEL_NAME, Line, check_line
 
 HookName = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(check_line)]

@@ -5,8 +5,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from regroup.service.domain.credentials.keyring import KeyringError, Keys, require_keys
 from regroup.service.domain.errors import RegroupError
-from regroup.service.domain.keyring import KeyringError, Keys, require_keys
 from regroup.service.ports.sync import SecretValues
 from regroup.service.store.rows.records import JobRow
 from regroup.service.store.secrets.rows import SecretRow

@@ -27,8 +27,8 @@ from regroup.service.controller.prewarm import Prewarmer
 from regroup.service.controller.refused_placements import RefusedPlacements
 from regroup.service.controller.scheduling import AutoscalerRequests, Scheduler
 from regroup.service.controller.secrets import with_readable_secrets
+from regroup.service.domain.credentials.keyring import Keys, no_keys
 from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, PreconditionError, UnavailableError
-from regroup.service.domain.keyring import Keys, no_keys
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.scheduling.autoscaler_request import NodeRequest
 from regroup.service.policy.scheduling.decide import Admission, DecisionFault, SchedulingDecision, Wait

@@ -11,8 +11,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from regroup.service.domain.key_text import parse_keyring
-from regroup.service.domain.keyring import KEY_BYTES, Keyring, KeyringError
+from regroup.service.domain.credentials.key_text import parse_keyring
+from regroup.service.domain.credentials.keyring import KEY_BYTES, Keyring, KeyringError
 from regroup.service.local.private_files import create_private
 from regroup.service.settings import Settings
 

@@ -26,8 +26,8 @@ from regroup.service.cluster_state.job_account import RESTORE_SOURCES, JobAccoun
 from regroup.service.cluster_state.node_health import closed
 from regroup.service.cluster_state.probe_results import ProbeResults
 from regroup.service.cluster_state.shared_spares import shared_spare_nodes
+from regroup.service.domain.credentials.keyring import KeyringError, Keys, no_keys
 from regroup.service.domain.errors import UnavailableError
-from regroup.service.domain.keyring import KeyringError, Keys, no_keys
 from regroup.service.domain.limits import Limit
 from regroup.service.domain.states import JobState
 from regroup.service.domain.supervisor_phase import SupervisorPhase

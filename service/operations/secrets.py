@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import structlog
 
 from regroup.service.domain.author import CONTROLLER, Author
+from regroup.service.domain.credentials.keyring import KeyringError, Keys, Owner, read_stored, require_keys
 from regroup.service.domain.errors import FieldIssue, SpecError, UnavailableError
-from regroup.service.domain.keyring import KeyringError, Keys, Owner, read_stored, require_keys
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.secrets.rows import SECRET, SecretRow, secret_owner

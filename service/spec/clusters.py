@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from regroup.service.documents.document import DocumentError
 from regroup.service.documents.yaml_text import parse_yaml
 from regroup.service.domain.errors import FieldIssue, SettingError
-from regroup.service.domain.setting_values import find_gateway_problem
+from regroup.service.domain.settings.values import find_gateway_problem
 from regroup.service.spec.issues import find_issues, issues_at
 from regroup.service.spec.types import Name, SpecModel
 

@@ -11,8 +11,8 @@ from regroup.api.client.operations.apply_secrets import read_source
 from regroup.api.client.operations.apply_steps import ApplyStep, StepAction, differences_of, lines_of, matching
 from regroup.api.schemas.hooks import Hook
 from regroup.api.schemas.setup import Setup, SetupHook, SetupSecret
+from regroup.service.domain.credentials.webhook_signature import SECRET_FORM, is_secret
 from regroup.service.domain.errors import FieldIssue, SpecError
-from regroup.service.domain.webhook_signature import SECRET_FORM, is_secret
 from regroup.service.policy.hooks.destinations import hide_secrets
 
 _Location = tuple[str, ...]

@@ -12,7 +12,7 @@ from regroup.service.cluster_state.clusters import ClusterState, list_clusters
 from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.cluster_state.queue_positions import QueuePositions
 from regroup.service.cluster_state.topology import Topology, TopologyState
-from regroup.service.domain.keyring import Keys, no_keys
+from regroup.service.domain.credentials.keyring import Keys, no_keys
 from regroup.service.domain.limits import Limit
 from regroup.service.operations.access.audit import Audit
 from regroup.service.operations.access.authentication import Authentication

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
+from regroup.service.domain.credentials.keyring import Keys, no_keys
 from regroup.service.domain.errors import PreconditionError, UnavailableError
 from regroup.service.domain.hooks import HookKind
-from regroup.service.domain.keyring import Keys, no_keys
 from regroup.service.operations.hooks.hooks import rules_of
 from regroup.service.operations.hooks.http_sender import HttpSender
 from regroup.service.operations.hooks.mail_sender import MailSender

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
 from typing import cast
 
+from regroup.service.domain.credentials.keyring import KeyringError, Keys, no_keys, read_stored, stored_form
 from regroup.service.domain.credentials.random_secrets import generate_id
+from regroup.service.domain.credentials.webhook_signature import generate_secret
 from regroup.service.domain.errors import ConflictError, FieldIssue, SpecError
 from regroup.service.domain.hooks import EVENT_TYPES, TEST_EVENT, DeliveryState, HookEvent, HookKind, is_event_filter
-from regroup.service.domain.keyring import KeyringError, Keys, no_keys, read_stored, stored_form
-from regroup.service.domain.webhook_signature import generate_secret
 from regroup.service.operations.access.authorization import Sender
 from regroup.service.policy.hooks.destinations import DestinationRules, find_issue
 from regroup.service.settings import Settings

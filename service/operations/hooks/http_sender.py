@@ -15,8 +15,8 @@ from urllib.parse import SplitResult
 import httpx2
 
 from regroup import __version__
-from regroup.service.domain.keyring import KeyringError, Keys, no_keys, read_stored
-from regroup.service.domain.webhook_signature import signature_headers
+from regroup.service.domain.credentials.keyring import KeyringError, Keys, no_keys, read_stored
+from regroup.service.domain.credentials.webhook_signature import signature_headers
 from regroup.service.policy.hooks.body import render_body
 from regroup.service.policy.hooks.destinations import DestinationRules, split_url
 from regroup.service.policy.hooks.retries import Attempt, attempt_of_status

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from regroup.service.domain.credentials.keyring import Owner
 from regroup.service.domain.hooks import DeliveryState, HookEvent, HookFilter, HookKind
-from regroup.service.domain.keyring import Owner
 from regroup.service.store.schema.json_values import CorruptJson
 
 

@@ -25,7 +25,7 @@ hooks = sa.Table(
     sa.CheckConstraint("kind IN ('cloudevents', 'slack', 'teams', 'email')", name="kind"),
     sa.Index(None, "project", "id"),
 )
-"""Hooks of projects. `secret` and `former_secret` are encrypted if the server has a key: see `domain/keyring.py`."""
+"""Hooks of projects. `secret` and `former_secret` are encrypted if the server has a key: see `keyring.py`."""
 
 PENDING = sa.text("state = 'pending'")
 """Condition of deliveries that wait for an attempt, literally as in the partial indexes."""

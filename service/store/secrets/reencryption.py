@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.author import CONTROLLER, Author
-from regroup.service.domain.keyring import KEY_ID_DIGITS, KeyringError, Owner, key_id_of, sealed_prefix
+from regroup.service.domain.credentials.keyring import KEY_ID_DIGITS, KeyringError, Owner, key_id_of, sealed_prefix
 from regroup.service.store.access.audit import Change, record_change
 from regroup.service.store.rows.hook_rows import HookRow
 from regroup.service.store.schema.hook_tables import hooks

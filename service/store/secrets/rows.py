@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from regroup.service.domain.keyring import Owner
+from regroup.service.domain.credentials.keyring import Owner
 from regroup.service.domain.versions import etag_of
 from regroup.service.store.schema.json_values import plain
 

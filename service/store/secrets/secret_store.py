@@ -8,8 +8,8 @@ from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.author import CONTROLLER, Author
+from regroup.service.domain.credentials.keyring import key_id_of
 from regroup.service.domain.errors import ConflictError, NotFoundError
-from regroup.service.domain.keyring import key_id_of
 from regroup.service.store.access.audit import Change, record_change
 from regroup.service.store.schema.secret_tables import secrets
 from regroup.service.store.secrets.reencryption import ReencryptionStore

@@ -11,7 +11,7 @@ from regroup.service.cluster_state.secrets import SECRETS_READABLE, SecretReader
 from regroup.service.controller.controller import Controller
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.secrets import SecretReconciler, with_readable_secrets
-from regroup.service.domain.keyring import Key, Keyring, KeyringError, Keys, no_keys
+from regroup.service.domain.credentials.keyring import Key, Keyring, KeyringError, Keys, no_keys
 from regroup.service.ports.sync import SecretValues
 from regroup.service.store.rows.records import JobRow, Lease
 from regroup.service.store.secrets.rows import secret_owner

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from regroup.service.domain.keyring import Key, KeyringError
+from regroup.service.domain.credentials.keyring import Key, KeyringError
 from regroup.service.local.secrets_key import KeySource
 from regroup.service.settings import Settings
 

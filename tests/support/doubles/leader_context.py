@@ -10,7 +10,7 @@ from regroup.service.cluster_state.secrets import SecretReader
 from regroup.service.controller.job_faults import JobFaults
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.refused_placements import RefusedPlacements
-from regroup.service.domain.keyring import no_keys
+from regroup.service.domain.credentials.keyring import no_keys
 from regroup.service.settings import Settings
 from regroup.service.spec.prices import read_prices
 from regroup.service.store.rows.records import Lease

@@ -7,9 +7,9 @@ import httpx2
 import pytest
 
 from regroup.service.domain.credentials.api_tokens import generate_token
+from regroup.service.domain.credentials.keyring import read_stored
 from regroup.service.domain.hooks import DEFAULT_EVENTS, DeliveryState
 from regroup.service.domain.identity import IdentityKind, Membership, Role
-from regroup.service.domain.keyring import read_stored
 from regroup.service.policy.hooks.retries import Verdict, attempt_of_status
 from regroup.service.store.hooks.deliveries import MAX_REQUESTED
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow

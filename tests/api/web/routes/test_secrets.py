@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from regroup.api.schemas.secrets import MAX_BYTES, MIN_CHARACTERS
 from regroup.service.domain.credentials.api_tokens import generate_token
+from regroup.service.domain.credentials.keyring import no_keys
 from regroup.service.domain.identity import IdentityKind, Membership, Role
-from regroup.service.domain.keyring import no_keys
 from regroup.service.store.rows.identity_rows import IdentityRow, MemberRow, TokenRow
 
 PATH = "/v1/projects/vision/secrets"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from regroup.service.domain.credentials.keyring import Keyring
 from regroup.service.domain.hooks import DeliveryState, HookKind
-from regroup.service.domain.keyring import Keyring
 from regroup.service.operations.hooks.delivery import HookDelivery
 from regroup.service.settings import Settings
 from regroup.service.store.rows.hook_rows import DeliveryRow, HookRow

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 from regroup.service.domain.author import Author
+from regroup.service.domain.credentials.keyring import Key, Keyring, Owner
 from regroup.service.domain.hooks import DeliveryState, HookEvent
-from regroup.service.domain.keyring import Key, Keyring, Owner
 from regroup.service.policy.hooks.retries import DELAYS_S, MAX_ATTEMPTS
 from regroup.service.store.store import Store
 from tests.service.operations.hooks.conftest import PROJECT, SECRET, Clock

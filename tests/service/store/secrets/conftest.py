@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from regroup.service.domain.keyring import Key, Keyring
+from regroup.service.domain.credentials.keyring import Key, Keyring
 from regroup.service.store.secrets.rows import SecretRow, secret_owner
 from regroup.service.store.store import Store
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from regroup.service.domain.author import Author
+from regroup.service.domain.credentials.keyring import Keyring, KeyringError
 from regroup.service.domain.hooks import HookKind
-from regroup.service.domain.keyring import Keyring, KeyringError
 from regroup.service.operations import secrets as operations
 from regroup.service.operations.secrets import Secrets
 from regroup.service.store.access.audit import AuditFilter

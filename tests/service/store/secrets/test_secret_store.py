@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from regroup.service.domain.author import Author
+from regroup.service.domain.credentials.keyring import Keyring, KeyringError
 from regroup.service.domain.errors import ConflictError, NotFoundError
-from regroup.service.domain.keyring import Keyring, KeyringError
 from regroup.service.store.access.audit import AuditFilter
 from regroup.service.store.schema.secret_tables import secrets
 from regroup.service.store.secrets import secret_store

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regroup.service.domain.keyring import Keyring
+from regroup.service.domain.credentials.keyring import Keyring
 from tests.support.servers.app_server import AppServer
 
 Cli = Callable[..., Any]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regroup.service.domain.key_text import parse_keyring
-from regroup.service.domain.keyring import MAX_KEYS, Key, KeyringError
+from regroup.service.domain.credentials.key_text import parse_keyring
+from regroup.service.domain.credentials.keyring import MAX_KEYS, Key, KeyringError
 
 
 @given(st.lists(st.binary(min_size=32, max_size=32), min_size=1, max_size=MAX_KEYS, unique=True), st.booleans())

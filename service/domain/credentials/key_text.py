@@ -3,7 +3,7 @@
 import base64
 import re
 
-from regroup.service.domain.keyring import KEY_BYTES, MAX_KEYS, Key, Keyring, KeyringError
+from regroup.service.domain.credentials.keyring import KEY_BYTES, MAX_KEYS, Key, Keyring, KeyringError
 
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{43}=?")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from regroup.api.schemas.hooks import NewHook
-from regroup.service.domain.webhook_signature import generate_secret, is_secret, sign, signature_headers
+from regroup.service.domain.credentials.webhook_signature import generate_secret, is_secret, sign, signature_headers
 from tests.support.jobs.shell_commands import blocks
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

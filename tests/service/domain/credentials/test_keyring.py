@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from regroup.service.domain.keyring import (
+from regroup.service.domain.credentials.keyring import (
     Key,
     Keyring,
     KeyringError,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from regroup.service.domain.setting_values import (
+from regroup.service.domain.settings.values import (
     check_host_names,
     check_networks,
     check_port_range,

@@ -1,0 +1,1 @@
+"""Checks of settings: which values fit, and which contradict each other."""
