@@ -1,4 +1,4 @@
-"""Formatting of numbers, sizes and times for people. Pure."""
+"""Formatting of numbers, layouts and times for people. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -36,15 +36,6 @@ def number(value: float) -> str:
         if abs(value) >= scale:
             return f"{value / scale:.3g}{letter}"
     return f"{value:.3g}"
-
-
-def size(size_bytes: float) -> str:
-    """Format a size: `512 B`, `1.5 MiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size_bytes < 1024:
-            return f"{size_bytes:.3g} {unit}"
-        size_bytes /= 1024
-    return f"{size_bytes:.3g} TiB"
 
 
 def layout_text(layout: dict[str, int]) -> str:

@@ -7,7 +7,8 @@ hardware table: it is shown only in the answer to a request for a plan.
 from collections.abc import Mapping
 from typing import Any
 
-from regroup.api.live.formatting import duration, size
+from regroup.api.live.formatting import duration
+from regroup.service.domain.byte_text import bytes_text
 
 FIGURES: Mapping[str, str] = {"step_s": "step", "peak_bytes": "memory", "bubble": "bubble"}
 """Field of a prediction → label."""
@@ -44,7 +45,7 @@ def _cell(prediction: Mapping[str, Any], name: str) -> str:
 def _text(name: str, value: float) -> str:
     if name == "step_s":
         return format_seconds(value)
-    return size(value) if name == "peak_bytes" else f"{value:.0%}"
+    return bytes_text(value) if name == "peak_bytes" else f"{value:.0%}"
 
 
 def format_seconds(value: float) -> str:

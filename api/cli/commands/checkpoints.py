@@ -33,7 +33,8 @@ SizesOnly = Annotated[bool, typer.Option("--sizes", help="Compare only the sizes
 def checkpoints(job: Job, project: Project = "default", server: Server = None, as_json: AsJson = False) -> None:
     """List a job's checkpoints."""
     from regroup.api.cli.common.connection import connect
-    from regroup.api.live.formatting import ago, size
+    from regroup.api.live.formatting import ago
+    from regroup.service.domain.byte_text import bytes_text
 
     with connect(server) as client:
         found = client.checkpoints(job, project=project)
@@ -42,7 +43,14 @@ def checkpoints(job: Job, project: Project = "default", server: Server = None, a
         return
     now = time.time()
     rows = [
-        (str(c.step), str(c.generation), size(c.size_bytes), _loss(c.validation_loss), ago(c.created_at, now), c.uri)
+        (
+            str(c.step),
+            str(c.generation),
+            bytes_text(c.size_bytes),
+            _loss(c.validation_loss),
+            ago(c.created_at, now),
+            c.uri,
+        )
         for c in found
     ]
     print_table(("STEP", "GENERATION", "SIZE", "HELD-OUT", "SAVED", "URI"), rows)
@@ -56,7 +64,7 @@ def export(
     Needs torch on this machine.
     """
     from regroup.api.cli.common.connection import connect
-    from regroup.api.live.formatting import size
+    from regroup.service.domain.byte_text import bytes_text
     from regroup.service.domain.errors import NotFoundError, RegroupError
 
     reference, _, step = job.partition("@")
@@ -82,7 +90,7 @@ def export(
     if as_json:
         print_json(written)
     else:
-        print(f"{path}: step {newest.step}, {size(path.stat().st_size)}")
+        print(f"{path}: step {newest.step}, {bytes_text(path.stat().st_size)}")
 
 
 def verify(
@@ -94,7 +102,7 @@ def verify(
 ) -> None:
     """Compare the files of a checkpoint with its manifest. Exit 0 only if they are intact."""
     from regroup.api.cli.common.connection import connect
-    from regroup.api.live.formatting import size
+    from regroup.service.domain.byte_text import bytes_text
     from regroup.service.domain.errors import NotFoundError
 
     reference, _, step = job.partition("@")
@@ -110,7 +118,7 @@ def verify(
     else:
         what = "sizes" if sizes else "contents"
         verdict = "damaged" if found.faults else "intact"
-        print(f"{verdict}: {what} of {found.files} files, {size(found.size_bytes)}, {found.uri}")
+        print(f"{verdict}: {what} of {found.files} files, {bytes_text(found.size_bytes)}, {found.uri}")
         for fault in found.faults:
             print(f"  {fault.name} {fault.problem}")
     if found.faults:

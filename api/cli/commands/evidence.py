@@ -73,7 +73,7 @@ def evidence(
 ) -> None:
     """Save all evidence of an incident as a zip file: stacks, collectives, output, resources, history."""
     from regroup.api.cli.common.connection import connect
-    from regroup.api.live.formatting import size
+    from regroup.service.domain.byte_text import bytes_text
     from regroup.service.domain.errors import NotFoundError
 
     with connect(server) as client:
@@ -93,7 +93,7 @@ def evidence(
         return
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         print(archive.read("summary.txt").decode().rstrip())
-    print(f"{path}: {size(len(data))}")
+    print(f"{path}: {bytes_text(len(data))}")
 
 
 def _print_file(client: "Client", job: str, number: int, name: str, *, as_json: bool) -> None:

@@ -99,7 +99,7 @@ def sizes(job: Job, project: Project = "default", server: Server = None, as_json
 
 def print_sizes(sizes: "Sequence[JobSize]", current: "Layout | None" = None) -> None:
     """Print sizes as a table, with a mark at the present one."""
-    from regroup.api.live.formatting import size as bytes_text
+    from regroup.service.domain.byte_text import bytes_text
 
     rows = [
         (

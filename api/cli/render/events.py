@@ -4,7 +4,8 @@ import json
 import re
 from typing import Any
 
-from regroup.api.live.formatting import layout_text, size
+from regroup.api.live.formatting import layout_text
+from regroup.service.domain.byte_text import bytes_text
 
 _ID = re.compile(r"\b[0-9a-f]{56}\b")
 """Id of a node as Ray writes it."""
@@ -31,7 +32,8 @@ def describe_event(kind: str, data: dict[str, Any]) -> str:
             took = "not tried" if data["measured_s"] is None else f"{data['measured_s']:.3g} s per step"
             return f"{data['number']} of {data['of']}, {layout_text(data['layout'])}: {took}"
         case "checkpoint" if data.get("written_bytes") is not None:
-            return f"step {data['step']}: {size(data['written_bytes'])} written of {size(data['size_bytes'])}"
+            written = f"{bytes_text(data['written_bytes'])} written of {bytes_text(data['size_bytes'])}"
+            return f"step {data['step']}: {written}"
         case "checkpoint" | "checkpoint_removed":
             return f"step {data['step']}"
         case "stragglers":
@@ -45,8 +47,9 @@ def describe_event(kind: str, data: dict[str, Any]) -> str:
             how = "installed" if data["installed"] else "found"
             return f"{data['node']} {how} {data['python']} in {data['seconds']:.1f} s"
         case "note" if data.get("kind") == "state_restored" and "received_bytes" in data:
-            traffic = f"{size(data['received_bytes'])} received, {size(data['minimum_bytes'])} needed from elsewhere"
-            memory = f"memory {size(data['memory_bytes'])}, shards {size(data['own_bytes'])}"
+            received, needed = bytes_text(data["received_bytes"]), bytes_text(data["minimum_bytes"])
+            traffic = f"{received} received, {needed} needed from elsewhere"
+            memory = f"memory {bytes_text(data['memory_bytes'])}, shards {bytes_text(data['own_bytes'])}"
             return f"{data['node']} restored in {data['seconds']:.2f} s: {traffic}, {memory}"
         case _:
             return " ".join(f"{key}={_plain(value)}" for key, value in data.items() if value is not None)

@@ -5,9 +5,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from regroup.api.live.formatting import duration, number, ranges, size, size_text
+from regroup.api.live.formatting import duration, number, ranges, size_text
 from regroup.api.live.job_view import step_text
 from regroup.api.live.predictions import format_measured
+from regroup.service.domain.byte_text import bytes_text
 
 _NODES_SHOWN = 8
 _RESULT_LENGTH = 200
@@ -58,7 +59,7 @@ def _progress(job: Mapping[str, Any]) -> list[Row]:
         ("speed", _figure(job, "tokens_per_s", lambda value: f"{number(value)} tokens/s")),
         ("model FLOPs utilization", _figure(job, "mfu", _share) if is_gpu else ""),
         ("measured", ", ".join(format_measured(prediction)) if prediction else ""),
-        ("peak memory", _figure(job, "peak_bytes", lambda value: f"{size(value)} in the largest rank")),
+        ("peak memory", _figure(job, "peak_bytes", lambda value: f"{bytes_text(value)} in the largest rank")),
         (
             "waits for other ranks",
             _figure(job, "exposed_communication", lambda value: f"{_share(value)} of the newest forward and backward"),

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from regroup.api.live.formatting import duration, layout_text, size
+from regroup.api.live.formatting import duration, layout_text
 from regroup.api.schemas.story.incident import IncidentDetail
 from regroup.api.schemas.story.story import GenerationSpan, Story
+from regroup.service.domain.byte_text import bytes_text
 
 _SIGNS = {
     "QUEUED": "·", "PLACING": "·", "STARTING": "▒", "RUNNING": "█", "RECOVERING": "✖", "RESIZING": "↕", "DRAINING": "▒",
@@ -74,7 +75,7 @@ def _entries(story: Story) -> Iterator[tuple[float, str]]:
         yield incident.from_s, f"incident {incident.number}: {incident.summary}"
     for checkpoint in story.checkpoints:
         gone = ", removed since" if checkpoint.removed_at else ""
-        yield checkpoint.created_at, f"checkpoint of step {checkpoint.step}, {size(checkpoint.size_bytes)}{gone}"
+        yield checkpoint.created_at, f"checkpoint of step {checkpoint.step}, {bytes_text(checkpoint.size_bytes)}{gone}"
     if story.mirrors:
         last = story.mirrors[-1]
         yield last.time_s, f"step {last.step} is in the memory of other nodes, the last of {len(story.mirrors)} mirrors"

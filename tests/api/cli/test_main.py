@@ -193,7 +193,7 @@ def test_every_command_shows_a_job_with_an_incident(cli, server, story, job) -> 
     assert "n1 installed /v/bin/python (3.11.7) in 5.8 s" in history
 
     assert [c["step"] for c in cli("checkpoints", job, "--json").json] == [150]
-    assert "3 MiB" in cli("checkpoints", job).out
+    assert "3.15 MB" in cli("checkpoints", job).out
     assert "1 incident" in cli("why", job).out
     shown = cli("get", job).out
     assert "SUCCEEDED" in shown and "digest parameters" in shown

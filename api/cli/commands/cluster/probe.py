@@ -10,7 +10,8 @@ from regroup.api.cli.common.completion import complete_project
 from regroup.api.cli.common.groups import GroupedCommands
 from regroup.api.cli.common.options import AsJson, Server
 from regroup.api.cli.common.output import print_json, print_message, print_table
-from regroup.api.live.formatting import duration, number, size
+from regroup.api.live.formatting import duration, number
+from regroup.service.domain.byte_text import bytes_text
 
 if TYPE_CHECKING:
     from regroup.api.schemas.probes import Probe
@@ -132,7 +133,7 @@ def _nodes(probe: "Probe") -> Iterator[tuple[str, ...]]:
 def _collectives(probe: "Probe") -> Iterator[tuple[str, ...]]:
     for each in probe.collectives:
         ranks = f"{each.ranks} on a node" if each.scope == "node" else f"all {each.ranks}"
-        yield each.name, ranks, size(each.size_bytes), _short(each.seconds), _rate(each.bus_bytes_s)
+        yield each.name, ranks, bytes_text(each.size_bytes), _short(each.seconds), _rate(each.bus_bytes_s)
 
 
 def _products(probe: "Probe") -> Iterator[tuple[str, ...]]:

@@ -13,14 +13,14 @@ def test_an_incident_of_a_node_has_no_rank() -> None:
 
 def test_a_restore_shows_what_moved_and_the_memory_of_its_node() -> None:
     data = {
-        "kind": "state_restored", "node": "local-1", "fetched_bytes": 1024, "minimum_bytes": 1024, "copied_bytes": 3072,
-        "received_bytes": 2048, "own_bytes": 4096, "memory_bytes": 5120, "seconds": 0.25,
+        "kind": "state_restored", "node": "local-1", "fetched_bytes": 1000, "minimum_bytes": 1000, "copied_bytes": 3000,
+        "received_bytes": 2000, "own_bytes": 4000, "memory_bytes": 5000, "seconds": 0.25,
     }  # fmt: skip
-    expected = "local-1 restored in 0.25 s: 2 KiB received, 1 KiB needed from elsewhere, memory 5 KiB, shards 4 KiB"
+    expected = "local-1 restored in 0.25 s: 2 kB received, 1 kB needed from elsewhere, memory 5 kB, shards 4 kB"
     assert describe_event("note", data) == expected
 
 
 def test_a_checkpoint_shows_how_much_of_it_is_new() -> None:
-    saved = {"step": 8, "size_bytes": 2048}
+    saved = {"step": 8, "size_bytes": 2000}
     assert describe_event("checkpoint", saved) == "step 8"
-    assert describe_event("checkpoint", {**saved, "written_bytes": 512}) == "step 8: 512 B written of 2 KiB"
+    assert describe_event("checkpoint", {**saved, "written_bytes": 512}) == "step 8: 512 B written of 2 kB"

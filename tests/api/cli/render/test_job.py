@@ -31,7 +31,7 @@ def test_every_value_is_in_words_and_units() -> None:
     assert shown["nodes"] == "local-0: ranks 0-1; local-1: ranks 2-3"
     assert shown["size"] == "4 ranks" and shown["step"] == "9"
     assert shown["waits for other ranks"] == "29% of the newest forward and backward"
-    assert shown["peak memory"] == "301 MiB in the largest rank" and shown["goodput"] == "88%"
+    assert shown["peak memory"] == "316 MB in the largest rank" and shown["goodput"] == "88%"
     assert shown["measured"] == "step 50 ms", "no prediction without a probe"
     assert shown["finished"].endswith(", 1 m after the start")
     assert "model FLOPs utilization" not in shown, "a CPU has no stated peak"
