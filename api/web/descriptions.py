@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from regroup.api.schemas.field_docs import field_docs
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.queued_job import QueuedJob
 
 TAGS: Mapping[str, str] = {
     "jobs": "Jobs: submit, list, explain, end, suspend, resize, and the checkpoints of a job.",
@@ -38,6 +39,8 @@ TAGS: Mapping[str, str] = {
     "ops": "Health, version and metrics of the server.",
 }
 """Tag of operations → its description."""
+_VALUES = (Layout, QueuedJob)
+"""Values of the service that models contain as they are."""
 
 
 def describe_operations(document: Mapping[str, Any]) -> None:
@@ -55,7 +58,7 @@ def describe_properties(schemas: Mapping[str, dict[str, Any]]) -> None:
     Args:
         schemas: name of a model → its schema.
     """
-    for model in (Layout, *_models(BaseModel)):
+    for model in (*_VALUES, *_models(BaseModel)):
         properties = schemas.get(model.__name__, {}).get("properties")
         if not properties:
             continue

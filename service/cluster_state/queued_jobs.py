@@ -7,30 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from regroup.service.cluster_state.queue import Specs, waiting
+from regroup.service.domain.queued_job import QueuedJob
 from regroup.service.policy.scheduling.entries import WaitingJob
 from regroup.service.store.rows.job_rows import job_row
 from regroup.service.store.rows.records import START_ESTIMATED, JobRow
-
-
-@dataclass(frozen=True, slots=True)
-class QueuedJob:
-    """A job that waits."""
-
-    id: str
-    name: str
-    project: str
-    priority: str
-    ranks: int | None
-    """Number of devices that it requests; None if its spec cannot be read."""
-    queued_at_s: float
-    position: int | None
-    """Number of jobs ahead of it; None if its spec cannot be read."""
-    reason: str
-    """Code of the reason why it waits; empty before its first evaluation."""
-    message: str
-    """Reason for people."""
-    estimated_start_s: float | None
-    """Unix seconds; None if the start cannot be predicted."""
 
 
 @dataclass(frozen=True, slots=True)

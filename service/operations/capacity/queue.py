@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from regroup.service.cluster_state.queue_positions import QueuePositions
-from regroup.service.cluster_state.queued_jobs import QueuedJob, QueueEntry
+from regroup.service.cluster_state.queued_jobs import QueueEntry
 from regroup.service.cluster_state.shared_read import SharedRead
+from regroup.service.domain.queued_job import QueuedJob
 from regroup.service.store.store import Store
 
 
@@ -37,7 +38,7 @@ class OrderedQueue:
             devices[name] = devices.get(name, 0) + (entry.job.ranks or 0)
         return {name: ProjectWaits(jobs[name], devices[name]) for name in sorted(jobs)}
 
-    def part(self, projects: frozenset[str], offset: int, limit: int) -> Sequence[QueuedJob]:
+    def part(self, projects: frozenset[str], offset: int, limit: int) -> list[QueuedJob]:
         """Return some jobs of these projects, with their positions in the whole queue."""
         found = self.entries
         if not projects >= self.projects.keys():

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from regroup.service.cluster_state.queued_jobs import QueuedJob, queue_entry
+from regroup.service.cluster_state.queued_jobs import queue_entry
+from regroup.service.domain.queued_job import QueuedJob
 from regroup.service.domain.states import JobState
 from regroup.service.policy.scheduling.entries import Priority
 from regroup.service.spec.job import parse_spec

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
-from regroup.api.schemas.capacity.queue import ProjectQueue, Queue, QueuedJob
+from regroup.api.schemas.capacity.queue import ProjectQueue, Queue
 from regroup.api.web.encoded_answers import NOT_MODIFIED, IfNoneMatch
 from regroup.api.web.operation import OperationRoute
 from regroup.api.web.problems import responses
@@ -44,7 +44,7 @@ async def get(
 
 def _queue(queue: OrderedQueue, visible: frozenset[str], matching: frozenset[str], offset: int, limit: int) -> Queue:
     return Queue(
-        jobs=[QueuedJob.model_validate(job) for job in queue.part(matching, offset, limit)],
+        jobs=queue.part(matching, offset, limit),
         total=sum(queue.projects[name].jobs for name in matching),
         projects=[
             ProjectQueue(project=name, jobs=found.jobs, devices=found.devices)

@@ -4,8 +4,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from regroup.service.cluster_state.queued_jobs import QueuedJob, QueueEntry, estimated_start_s
+from regroup.service.cluster_state.queued_jobs import QueueEntry, estimated_start_s
 from regroup.service.domain.author import Author
+from regroup.service.domain.queued_job import QueuedJob
 from regroup.service.operations.capacity.queue import OrderedQueue, ProjectWaits, QueueList, order_queue
 from regroup.service.store.rows.records import PLACEABLE, START_ESTIMATED, Condition
 from regroup.service.store.schema.tables import jobs
