@@ -1,5 +1,6 @@
 """Write the generated pages, or with `--check` list those that are stale."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -40,6 +41,9 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 def main() -> int:
     """Write each file, or compare it. Return 1 if one differs under `--check`."""
+    parser = argparse.ArgumentParser(description="Write the generated pages of the documentation.")
+    parser.add_argument("--check", action="store_true", help="write nothing; list the files that are not up to date")
+    is_check = parser.parse_args().check
     dashboard = subprocess.run(
         [sys.executable, ROOT / "deploy" / "grafana" / "dashboard.py"], capture_output=True, text=True, check=True
     ).stdout
@@ -64,10 +68,10 @@ def main() -> int:
     }
     stale = [path for path, text in generated.items() if not path.exists() or path.read_text() != text]
     for path in stale:
-        print(f"{path.relative_to(ROOT)}: {'not up to date: run make docs' if '--check' in sys.argv else 'written'}")
-        if "--check" not in sys.argv:
+        print(f"{path.relative_to(ROOT)}: {'not up to date: run make docs' if is_check else 'written'}")
+        if not is_check:
             path.write_text(generated[path])
-    return int(bool(stale) and "--check" in sys.argv)
+    return int(bool(stale) and is_check)
 
 
 def _result(name: str) -> dict[str, Any]:

@@ -92,6 +92,14 @@ def test_generated_files_are_up_to_date() -> None:
     run(sys.executable, "docs/generate.py", "--check")
 
 
+def test_the_generator_explains_itself_and_refuses_what_it_does_not_know() -> None:
+    shown = run(sys.executable, "docs/generate.py", "--help").stdout
+    assert "--check" in shown and "written" not in shown, "nothing was written"
+    command = [sys.executable, "docs/generate.py", "--chek"]
+    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2 and not refused.stdout and "--chek" in refused.stderr
+
+
 def _imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
