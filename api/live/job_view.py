@@ -115,6 +115,8 @@ class JobView:
     error: Mapping[str, Any] | None = None
     activity: str = ""
     """Current activity of the start, e.g. `data 40 %`."""
+    save: str = ""
+    """Progress of the checkpoint that is being written; empty if there is none."""
     generation: int = 0
     layout: Mapping[str, int] = field(default_factory=dict[str, int])
     ranks: tuple[Rank, ...] = ()
@@ -286,7 +288,7 @@ def _step(row: Mapping[str, Any]) -> Step:
 
 
 def apply_job(view: JobView, job: Mapping[str, Any]) -> JobView:
-    """Return the view with data that only the job contains: its id, the activity of the start, phases of ranks."""
+    """Return the view with data that only the job contains: its id, its activity and save, phases of ranks."""
     phase = job.get("phase")
     if phase and job.get("state") in _NOT_TRAINING:
         view = apply_event(view, {"type": "phase", "data": phase})
@@ -307,6 +309,7 @@ def apply_job(view: JobView, job: Mapping[str, Any]) -> JobView:
     spec: Mapping[str, Any] = job.get("spec") or {}
     return replace(
         view,
+        save=str((job.get("save") or {}).get("message", "")),
         job_id=str(job["id"]),
         name=str(job["name"]),
         ranks=ranks,

@@ -20,6 +20,8 @@ def describe_changes(before: JobView, after: JobView) -> list[str]:
         lines.append(_state(after))
     if after.activity and after.activity != before.activity:
         lines.append(f"{'waiting' if after.state == 'QUEUED' else 'starting'}: {after.activity}")
+    if after.save and not before.save:
+        lines.append(after.save)
     if after.generation != before.generation:
         lines += _generation(after)
     if after.checkpoint_step is not None and after.checkpoint_step != before.checkpoint_step:

@@ -39,6 +39,7 @@ def screen(view: JobView, *, now_s: float, width: int) -> RenderableType:
     """Render the screen for a terminal with a width of `width` characters. The curve appears with the first loss."""
     parts: list[RenderableType] = [_title(view), _progress(view)]
     parts += [Text(line, style="dim") for line in _lines(_figures(view), " · ", width)]
+    parts += [Text(view.save, style="dim")] if view.save else []
     if view.has_loss and width < _TWO_COLUMNS:
         parts += [_curve(view, width), _board(view, width)]
     elif view.has_loss:

@@ -331,8 +331,9 @@ class Notice(Wire):
     """Kind of the object. The topic `stream` is for notices about the stream itself."""
     kind: str
     """Type of the job's event, for example `state` or `incident`; kind of the node's event, for example `cordoned`,
-    `drain` or `undrain`; `put` or `delete` for a project. Of a stream: `start` has the number at which it begins, and
-    `missed` tells that notices were removed before the client got them, so that it must read all objects again."""
+    `drain` or `undrain`; `put` or `delete` for a project. `save` has no event: the job shows the progress of a
+    checkpoint from then on. Of a stream: `start` has the number at which it begins, and `missed` tells that notices
+    were removed before the client got them, so that it must read all objects again."""
     time_s: float
     """Time of the change."""
     project: str | None = None

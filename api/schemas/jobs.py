@@ -47,6 +47,23 @@ class Phase(Wire):
     """Time of this report."""
 
 
+class SaveProgress(Wire):
+    """A checkpoint that the nodes of a job are writing while it trains."""
+
+    step: int
+    """Number of committed steps in the checkpoint."""
+    generation: int
+    """Generation that saves it."""
+    message: str
+    """Progress, for people."""
+    done_bytes: int
+    """Bytes that are written. Unchanged parts of older checkpoints are not written again."""
+    total_bytes: int
+    """Bytes to write in all, of the nodes that have begun."""
+    bytes_per_s: float
+    """Rate of the last five seconds, in bytes per second."""
+
+
 class Incident(Wire):
     """An incident: its cause, evidence, recovery action, times and losses."""
 
@@ -198,6 +215,8 @@ class Job(JobSummary):
     """Reasons why the job waits, and other facts that need attention."""
     phase: Phase | None
     """Phase of a start or recovery; null while the job trains."""
+    save: SaveProgress | None = None
+    """Checkpoint that is being written; null if there is none, and in the first two seconds."""
     intents: dict[str, Any]
     """Pending requests, e.g. `cancel`."""
     incidents: list[Incident]
@@ -255,6 +274,8 @@ class Why(Wire):
     """Conditions of the job."""
     phase: Phase | None
     """Phase of a start or recovery; null while the job trains."""
+    save: SaveProgress | None = None
+    """Checkpoint that is being written; null if there is none, and in the first two seconds."""
     error: dict[str, Any] | None
     """Exception that ended the job; null if there was none."""
     incidents: list[Incident]

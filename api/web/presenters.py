@@ -61,6 +61,7 @@ def job_detail(detail: JobDetail, spec: JobSpec | None = None) -> Job:
             "result": {key: value for key, value in result.items() if key not in _OWN_RESULTS},
             "conditions": job.conditions,
             "phase": job.phase,
+            "save": job.save,
             "intents": job.intents,
             "rank_phases": {rank: _place(report) for rank, report in reports.items()},
             "incidents": incidents(detail.incidents),

@@ -2,8 +2,7 @@
 
 from generators.source import table_row
 from regroup.api.cli.common.exit_codes import MEANINGS
-from regroup.service.observability import metric_names
-from regroup.service.observability.metric_names import Metric
+from regroup.service.observability.metric_names import METRICS
 
 _METRICS = """# Metrics
 
@@ -27,12 +26,8 @@ The command line exits with these codes. `make docs` writes this page from `api/
 
 def render_metrics() -> str:
     """Return the page of metrics."""
-    found = {value.name: value for value in vars(metric_names).values() if isinstance(value, Metric)}
-    for value in vars(metric_names).values():
-        if isinstance(value, tuple | list) and value and all(isinstance(each, Metric) for each in value):
-            found |= {each.name: each for each in value}
     rows = []
-    for metric in found.values():
+    for metric in METRICS:
         name = metric.name + ("_total" if metric.kind == "counter" else "")
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         rows.append(table_row(f"`{name}`", metric.kind, labels, metric.help))

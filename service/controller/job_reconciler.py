@@ -44,6 +44,7 @@ from regroup.service.ports.start_config import stored_incidents
 from regroup.service.ports.sync import Intents, SupervisorStatus, SyncReply, SyncRequest
 from regroup.service.store.jobs.job_writer import SUSPEND
 from regroup.service.store.rows.records import PLATFORM_FAULT, Allocation, AllocationKind, Condition, JobRow
+from regroup.workers.contract.codec import plain
 
 _RETRY_S = 0.5
 _SYNC_PAUSE_S = 0.1
@@ -185,7 +186,8 @@ async def _follow(leader: LeaderContext, job_id: str) -> None:
             mark, share = store.changes.mark(), random.uniform(_LEAST_GATHER, 1.0)
             # Faults of nodes first: the supervisor does not repeat events that were ingested.
             await leader.health.record_events(job, reply.events, leader.clock())
-            status = {"reported_at": leader.clock(), "ranks": reply.status.ranks, **accounted}
+            reported = {"ranks": reply.status.ranks, "save": plain(reply.status.save)}
+            status = {"reported_at": leader.clock(), **reported, **accounted}
             job, accounted = await store.ingest(leader.lease, job_id, reply.boot_id, reply.events, status), {}
             is_due = any(event.type in _ACCOUNTED_EVENTS for event in reply.events)
             if is_due or time.monotonic() - accounted_s > leader.pace.account_s:

@@ -19,6 +19,37 @@ class Metric:
 _JOB = ("job_id", "job", "project")
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
+
+@dataclass(frozen=True)
+class ProgressGauges:
+    """The gauges of a job that moves bytes to or from durable storage. Only such a job has them.
+
+    The names of the fields are those of the figures in the record of the job.
+    """
+
+    done_bytes: Metric
+    total_bytes: Metric
+    bytes_per_s: Metric
+
+    @classmethod
+    def of(cls, kind: str, bytes_of: str) -> "ProgressGauges":
+        """Return the gauges of a kind of progress.
+
+        Args:
+            kind: part of the names.
+            bytes_of: which bytes these are, as the end of a sentence.
+        """
+        return cls(
+            Metric(f"regroup_job_{kind}_done_bytes", "gauge", f"Bytes so far of those {bytes_of}.", _JOB),
+            Metric(f"regroup_job_{kind}_total_bytes", "gauge", f"All bytes {bytes_of}.", _JOB),
+            Metric(f"regroup_job_{kind}_bytes_per_second", "gauge", f"Present rate of the bytes {bytes_of}.", _JOB),
+        )
+
+    def all(self) -> tuple[Metric, ...]:
+        """Return the gauges."""
+        return self.done_bytes, self.total_bytes, self.bytes_per_s
+
+
 BUILD_INFO = Metric("regroup_build_info", "gauge", "Always 1; the version is a label.", ("version",))
 JOBS_ISOLATED = Metric(
     "regroup_jobs_isolated", "gauge",
@@ -254,17 +285,8 @@ JOB_PEAK_BYTES_PREDICTED = Metric(
 JOB_IDLE_PREDICTED = Metric(
     "regroup_job_idle_predicted_ratio", "gauge", "Predicted idle fraction of the pipeline.", _JOB,
 )  # fmt: skip
-JOB_RESTORE_DONE = Metric(
-    "regroup_job_restore_done_bytes", "gauge",
-    "Bytes of a checkpoint that a job has read while it restores. Only such a job has it.", _JOB,
-)  # fmt: skip
-JOB_RESTORE_TOTAL = Metric(
-    "regroup_job_restore_total_bytes", "gauge", "Bytes of a checkpoint that a job reads in all while it restores.",
-    _JOB,
-)  # fmt: skip
-JOB_RESTORE_RATE = Metric(
-    "regroup_job_restore_bytes_per_second", "gauge", "Rate at which a job that restores reads its checkpoint.", _JOB,
-)  # fmt: skip
+RESTORE_PROGRESS = ProgressGauges.of("restore", "that a job reads of its checkpoint while it restores")
+SAVE_PROGRESS = ProgressGauges.of("save", "that a job writes of a checkpoint while it trains")
 JOB_MIRRORED = Metric(
     "regroup_job_mirrored_step", "gauge", "Step of the newest state that is mirrored on other nodes.", _JOB,
 )  # fmt: skip
@@ -279,5 +301,10 @@ JOB_LOW_USE = Metric(
     _JOB,
 )  # fmt: skip
 
-METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+METRICS = tuple(
+    metric
+    for value in list(globals().values())
+    if isinstance(value, Metric | ProgressGauges)
+    for metric in ((value,) if isinstance(value, Metric) else value.all())
+)
 """All metrics, in the order above."""

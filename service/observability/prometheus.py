@@ -30,13 +30,12 @@ from regroup.service.domain.credentials.keyring import KeyringError, Keys, no_ke
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.limits import Limit
 from regroup.service.domain.states import JobState
-from regroup.service.domain.supervisor_phase import SupervisorPhase
 from regroup.service.observability import metric_names as names
 from regroup.service.observability.job_accounts import JobAccounts
+from regroup.service.observability.job_gauges import JOB_GAUGES
 from regroup.service.observability.job_totals import NOTES_COUNTED, bound_label, sum_name
 from regroup.service.observability.metric_names import Metric
 from regroup.service.planner.stored_values import read_number
-from regroup.service.policy.accounting import goodput
 from regroup.service.policy.detection.node_quarantine import NodeHealth, QuarantinePolicy, assess_nodes
 from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.policy.usage.budget import measure_use
@@ -45,14 +44,7 @@ from regroup.service.spec.clusters import ONE_CLUSTER, ClusterNames
 from regroup.service.spec.prices import PriceTable
 from regroup.service.store.hooks.deliveries import HOOK_ATTEMPTS, OUTCOMES, Backlog
 from regroup.service.store.jobs.totals import REMOVED_ROWS, RETAINED_TABLES
-from regroup.service.store.rows.records import (
-    MIRRORED,
-    NODES_REQUESTED,
-    PLATFORM_FAULT,
-    WELL_USED,
-    JobRow,
-    ProjectRow,
-)
+from regroup.service.store.rows.records import NODES_REQUESTED, PLATFORM_FAULT, JobRow, ProjectRow
 from regroup.service.store.rows.sums import SampleKey, Sums, Totals
 from regroup.service.store.secrets.reencryption import PLAIN
 from regroup.service.store.store import Store
@@ -212,7 +204,7 @@ def _families(totals: Totals, sums: Sums, accounts: Sequence[JobAccount], now: f
     removed = [((table,), sums.get((REMOVED_ROWS, (table,)), 0.0)) for table in RETAINED_TABLES]
     yield _counter(names.ROWS_REMOVED, removed)
     live = [account for account in accounts if account.job.state.has_allocations]
-    for metric, value in _OF_A_JOB:
+    for metric, value in JOB_GAUGES:
         found = [(account.job, value(account, now)) for account in live]
         yield _gauge(metric, [((job.id, job.name, job.project), number) for job, number in found if number is not None])
 
@@ -242,45 +234,6 @@ def _of_secrets(keys: Keys, uses: Mapping[str, int]) -> Family:
 def _samples(name: str, sums: Sums) -> list[tuple[tuple[str, ...], float]]:
     """Return the samples of a metric, sorted by label."""
     return sorted((labels, value) for (metric, labels), value in sums.items() if metric == name)
-
-
-_OF_A_JOB: Sequence[tuple[Metric, Callable[[JobAccount, float], float | None]]] = (
-    (names.JOB_STEP, lambda account, _: account.job.step),
-    (names.JOB_STEPS, lambda account, _: account.job.steps),
-    (names.JOB_LOSS, lambda account, _: account.job.loss),
-    (names.JOB_VALIDATION_LOSS, lambda account, _: account.job.validation_loss),
-    (names.JOB_TOKENS, lambda account, _: account.job.tokens_per_s),
-    (names.JOB_STEP_SECONDS, lambda account, _: account.job.step_duration_s),
-    (names.JOB_GENERATION, lambda account, _: account.job.generation),
-    (names.JOB_WORLD_SIZE, lambda account, _: account.world_size),
-    (names.JOB_GOODPUT, lambda account, now: goodput(account.seconds(now))),
-    (names.JOB_MFU, lambda account, _: account.job.mfu),
-    (names.JOB_EXPOSED, lambda account, _: account.job.exposed_communication),
-    (names.JOB_PEAK_BYTES, lambda account, _: account.job.peak_bytes),
-    (names.JOB_IDLE, lambda account, _: account.job.pipeline_idle),
-    (names.JOB_RESTORE_DONE, lambda account, _: _of_restore(account.job, "done_bytes")),
-    (names.JOB_RESTORE_TOTAL, lambda account, _: _of_restore(account.job, "total_bytes")),
-    (names.JOB_RESTORE_RATE, lambda account, _: _of_restore(account.job, "bytes_per_s")),
-    (names.JOB_MIRRORED, lambda account, _: account.job.mirrored_step),
-    (names.JOB_MIRROR_SETS, lambda account, _: _mirror_sets(account.job)),
-    (names.JOB_INCIDENTS, lambda account, _: len(account.incidents)),
-    (names.JOB_STRAGGLERS, lambda account, _: account.stragglers),
-    (names.JOB_LOW_USE, lambda account, _: any(each.type == WELL_USED for each in account.job.conditions)),
-)
-
-
-def _of_restore(job: JobRow, figure: str) -> float | None:
-    """Return a figure of the restore of a job from a checkpoint; None if it does not restore."""
-    phase = job.phase or {}
-    return phase.get(figure) if phase.get("phase") == SupervisorPhase.RESTORING else None
-
-
-def _mirror_sets(job: JobRow) -> float | None:
-    """Return the number of mirror sets of a job; None if it has reported no mirrors."""
-    fewer = next((each.reason for each in job.conditions if each.type == MIRRORED), None)
-    if fewer is None:
-        return None if job.mirrored_step is None else 2.0
-    return 0.0 if fewer == "no_mirror" else 1.0
 
 
 _PREDICTED = {

@@ -167,8 +167,9 @@ def _summary(job: JobRow, queue_position: int | None, now: float) -> str:
         return f"{job.state} at {_step(job)}: {ending.message}"
     if job.intents.get("cancel"):
         return f"Cancellation requested; {job.state}{message}"
-    doing = f"; {_activity(job.phase)}" if job.phase else ""
-    return f"{job.state} at {_step(job)}, generation {job.generation} ({job.reason}){message}{doing}"
+    doing = [_activity(job.phase)] if job.phase else []
+    doing += [str(job.save["message"])] if job.save else []
+    return "; ".join((f"{job.state} at {_step(job)}, generation {job.generation} ({job.reason}){message}", *doing))
 
 
 def _activity(phase: Mapping[str, Any]) -> str:

@@ -124,6 +124,22 @@ class UnreadyNodes:
 
 
 @dataclass(frozen=True)
+class SaveStatus:
+    """A checkpoint that the nodes of a job are writing."""
+
+    step: int
+    generation: int
+    message: str
+    """Progress for people."""
+    done_bytes: int
+    """Bytes that are written."""
+    total_bytes: int
+    """Bytes to write in all, of the nodes that have begun."""
+    bytes_per_s: float
+    """Rate of the last seconds."""
+
+
+@dataclass(frozen=True)
 class SupervisorStatus:
     """The present state of a supervisor. It is not stored."""
 
@@ -151,6 +167,8 @@ class SupervisorStatus:
     """Names of the nodes that see it."""
     secrets_version: str = ""
     """Version of the secrets that it has; empty without any."""
+    save: SaveStatus | None = None
+    """The checkpoint that is being written, if that takes long."""
     spares: dict[str, str] = field(default_factory=dict[str, str])
     """Node id → `ready`, empty while the node is prepared, or why it cannot be used."""
 

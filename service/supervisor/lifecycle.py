@@ -115,6 +115,7 @@ class Lifecycle:
     def receive_report(self, report: AgentReport) -> bool:
         """Process the rank activity in an agent's report. Return False if a full report must follow."""
         self._restore_monitor.receive(report)
+        self._checkpoints.progress.receive(report)
         return self._hang_detector.table.receive(report)
 
     def receive(self, node_id: str, message: Message) -> None:
@@ -139,6 +140,11 @@ class Lifecycle:
         else:
             self._log.emit_note(node_id, note)
 
+    @property
+    def is_saving(self) -> bool:
+        """True while a checkpoint is written. Each status has its progress."""
+        return self._checkpoints.is_saving
+
     def has_ended(self, generation: int) -> bool:
         """Return whether the ranks of a generation are dead, so that their output is complete."""
         newest = self._monitor.generation.number if self._monitor else 0
@@ -161,6 +167,7 @@ class Lifecycle:
             former=tuple(sorted(self.gang.former)),
             unready=self._planned_relocation.unready,
             incident=encode(incident.to_event()) if incident else None,
+            save=self._checkpoints.progress.status(),
             storage_proof=self.payload.storage_nonce if self.gang.node_facts.storage_seen else "",
             storage_nodes=tuple(sorted(self.gang.node_facts.storage_seen.values())),
         )

@@ -30,6 +30,8 @@ from regroup.workers.contract.messages import AgentReport, from_json
 
 _SECRETS_WAIT_S = 1.0
 """Longest sync while secrets are missing: the controller learns from its reply that they are."""
+_SAVE_WAIT_S = 2.0
+"""Longest sync while a checkpoint is written, so that its progress is shown although no event happens."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Supervisor:
         self._lifecycle.set_intents(sync.intents)
         self._spares.set_desired(sync.intents.spares, self._payload, self._gang)
         wait_s = min(sync.wait_s, _SECRETS_WAIT_S) if self._secrets.is_missing else sync.wait_s
+        if self._lifecycle.is_saving:
+            wait_s = min(wait_s, max(_SAVE_WAIT_S, sync.gather_s))
         events = await self._journal.since(sync.boot_id, sync.acked_seq, wait_s, sync.gather_s)
         status = replace(self._lifecycle.status(), spares=self._spares.state, secrets_version=self._secrets.version)
         return SyncReply(self._journal.boot_id, tuple(events), status).to_json()

@@ -68,3 +68,37 @@ async def test_a_job_that_has_ended_has_no_budget_to_change(live: Any, console: 
     await expect(console.page.locator("header.page-header")).to_contain_text("CANCELLED")
     assert await console.page.get_by_role("button", name="Budget").count() == 0
     await expect(console.page.get_by_role("dialog")).to_have_count(0)
+
+
+async def test_a_checkpoint_that_is_written_slowly_has_a_bar(live: Any, console: Console) -> None:
+    job = (await live.submit(name="slow"))["id"]
+    await live.run(job)
+    await console.open(f"jobs/{job}/story")
+    await expect(console.page.locator("header.page-header")).to_contain_text("RUNNING")
+    assert await console.page.get_by_role("progressbar").count() == 0
+    size = {"done_bytes": 1_200_000_000, "total_bytes": 4_000_000_000, "bytes_per_s": 3.1e8}
+    save = {"step": 40, "generation": 1, "message": "…", **size}
+    await live.report(job, status={"save": save})
+    bar = console.page.get_by_role("progressbar", name="Writing checkpoint of step 40")
+    await expect(bar).to_have_attribute("aria-valuetext", "1.2 GB of 4 GB, 310 MB/s")
+    await live.report(job, status={"save": {**save, "done_bytes": 2_400_000_000}})
+    await expect(bar).to_have_attribute("aria-valuetext", "2.4 GB of 4 GB, 310 MB/s")
+    assert await console.violations() == []
+    await live.report(job, status={"save": None})
+    await expect(bar).to_have_count(0)
+
+
+async def test_a_restore_from_a_checkpoint_has_a_bar(live: Any, console: Console) -> None:
+    job = (await live.submit(name="restores"))["id"]
+    await live.run(job)
+    await console.open(f"jobs/{job}/story")
+    await expect(console.page.locator("header.page-header")).to_contain_text("RUNNING")
+    phase = {"phase": "restoring", "fraction": 0.3, "message": "…", "total_bytes": 4_000_000_000}
+    read = {**phase, "done_bytes": 1_200_000_000, "bytes_per_s": 3.1e8}
+    await live.report(job, ("state", 1, {"state": "RECOVERING", "reason": "rank_exit"}), ("phase", 1, read))
+    bar = console.page.get_by_role("progressbar", name="Restoring state from checkpoint")
+    await expect(bar).to_have_attribute("aria-valuetext", "1.2 GB of 4 GB, 310 MB/s")
+    await live.report(job, ("phase", 1, {**read, "done_bytes": 2_400_000_000, "bytes_per_s": 0.0}))
+    await expect(bar).to_have_attribute("aria-valuetext", "2.4 GB of 4 GB, 0 B/s")
+    await live.report(job, ("state", 1, {"state": "RUNNING", "reason": "first_step"}))
+    await expect(bar).to_have_count(0)

@@ -46,7 +46,7 @@ from regroup.workers.contract.messages import (
     to_json,
 )
 from regroup.workers.contract.rank_activity import RankActivity
-from regroup.workers.contract.restore_progress import RestoreProgress
+from regroup.workers.contract.storage_progress import StorageProgress
 from regroup.workers.environment.interpreter import JobPython
 from regroup.workers.environment.process_env import rank_variables
 from regroup.workers.environment.redaction import Redactor, secrets_on_node
@@ -282,7 +282,7 @@ class JobHost:
         place = self.config.node_id, self.outbox.boot_id, self.generation, running
         return AgentReport(*place, self.outbox.next_batch(), supervisor_run=self.outbox.supervisor_run)
 
-    def restore_progress(self) -> RestoreProgress | None:
+    def restore_progress(self) -> StorageProgress | None:
         """Return the progress of reading a checkpoint for the newest generation; None without one."""
         return self._restore.progress() if self._restore is not None else None
 

@@ -13,10 +13,10 @@ from ray.exceptions import RayError
 
 from regroup.workers.agent.heartbeat_sender import HeartbeatSender
 from regroup.workers.agent.job_host import JobHost
+from regroup.workers.agent.progress_reports import ProgressReports
 from regroup.workers.agent.ranks.activity_reports import ActivityReports
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import FaultDue, to_json
-from regroup.workers.contract.restore_progress import RestoreProgress
 from regroup.workers.os import procfs
 
 _POLL_S = 1.0
@@ -41,8 +41,7 @@ class SupervisorLink:
         self._config = config
         self._supervisor: Any = None
         self._heartbeats, self._activity = HeartbeatSender(), ActivityReports()
-        self._restore: RestoreProgress | None = None
-        """Progress of the restore as the supervisor knows it."""
+        self._progress = ProgressReports()
         self._contact_s = procfs.boottime_s()
         self._report_every_s = _POLL_S
         self._due_s = 0.0
@@ -113,8 +112,8 @@ class SupervisorLink:
 
     async def _report(self, host: JobHost) -> None:
         activity = self._activity.next_report(host.generation, *host.poll_ranks())
-        progress = host.restore_progress()
-        report = replace(host.report(), activity=activity, restore=progress if progress != self._restore else None)
+        restore, save = self._progress.next_report(host.restore_progress(), host.checkpoints.progress())
+        report = replace(host.report(), activity=activity, restore=restore, save=save)
         try:
             supervisor = self._supervisor or ray.get_actor(self._config.supervisor, namespace=NAMESPACE)
             answer: Any = supervisor.report.remote(to_json(report))
@@ -129,10 +128,10 @@ class SupervisorLink:
         self._supervisor = supervisor
         self._report_every_s = reply["report_every_s"]
         self._activity.confirm(reply["boot_id"])
-        self._restore = progress
+        self._progress.confirm()
         if reply["needs_full"]:
             self._activity.reset()
-            self._restore = None
+            self._progress.reset()
         self._heartbeats.set_listener(self._config.node_id, reply["heartbeats"])
         self._contact_s = procfs.boottime_s()
         host.outbox.acknowledge(reply["boot_id"], reply["received"], reply["durable"])

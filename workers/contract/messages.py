@@ -14,7 +14,6 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.codec import build, plain
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.contract.rank_error import RankError
-from regroup.workers.contract.restore_progress import RestoreProgress
 from regroup.workers.contract.state_messages import (
     Buffers,
     BuffersRequest,
@@ -23,6 +22,7 @@ from regroup.workers.contract.state_messages import (
     StateReply,
     StateRequest,
 )
+from regroup.workers.contract.storage_progress import SaveProgress, StorageProgress
 
 CONTRACT_VERSION = 4
 
@@ -309,8 +309,10 @@ class AgentReport:
     """Places and activity of the ranks; None in a proof of their death."""
     supervisor_run: str = ""
     """Names the supervisor's life that has taken what came before this report; empty: nothing came before."""
-    restore: RestoreProgress | None = None
+    restore: StorageProgress | None = None
     """Progress of the restore from a checkpoint on this node; None: there is none, or it has not changed."""
+    save: SaveProgress | None = None
+    """Progress of the newest save on this node; None: there is none, or it has not changed."""
 
 
 Message = (

@@ -52,7 +52,8 @@ class ParallelWrite:
         Args:
             uri: Folder.
             drafts: Files to write.
-            count: Receives the number of bytes of each chunk that was written. Threads call it.
+            count: Receives the number of bytes of each chunk that was written, and the negative number of those of an
+                abandoned file. Threads call it.
             device: Device that gets the last chunk of the largest file instead, for a planned fault.
         """
         self.written: dict[str, WrittenFile] = {}
@@ -99,7 +100,7 @@ class ParallelWrite:
         self.written[file.name] = file
 
     def count(self, nbytes: int) -> None:
-        """Count written bytes."""
+        """Count written bytes; a negative number cancels them."""
         self._count(nbytes)
 
 
@@ -110,6 +111,7 @@ class _OpenFile:
     owner: ParallelWrite
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _crcs: dict[int, int] = field(default_factory=dict[int, int])
+    _done_bytes: int = 0
     _is_finished: bool = False
 
     @property
@@ -129,6 +131,7 @@ class _OpenFile:
         with self._lock:
             if not self._is_finished:
                 self._is_finished = True
+                self.owner.count(-self._done_bytes)
                 self.target.abort()
 
     def _write_all(self) -> None:
@@ -144,6 +147,7 @@ class _OpenFile:
         self.owner.count(len(view))
         with self._lock:
             self._crcs[number] = crc
+            self._done_bytes += len(view)
             if self._is_finished or len(self._crcs) < self.chunks:
                 return
             self.target.finish()

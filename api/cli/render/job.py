@@ -66,6 +66,7 @@ def _progress(job: Mapping[str, Any]) -> list[Row]:
         ),
         ("pipeline idle", _figure(job, "pipeline_idle", _share)),
         ("mirrored", _figure(job, "mirrored_step", lambda value: f"step {value}")),
+        ("save", str((job.get("save") or {}).get("message", ""))),
         ("goodput", _figure(job, "goodput", _share)),
     ]
 

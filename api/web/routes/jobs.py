@@ -133,7 +133,7 @@ async def release(job: JobToChange, jobs: TheJobs, sender: TheSender) -> Job:
 async def why(job: JobToRead, jobs: TheJobs) -> Why:
     """Explain why a job waits, failed or is slow, and what to do."""
     found = await jobs.why(job)
-    same = {name: getattr(job, name) for name in ("id", "state", "reason", "phase", "error")}
+    same = {name: getattr(job, name) for name in ("id", "state", "reason", "phase", "save", "error")}
     return Why.model_validate({**vars(found), **same, "incidents": presenters.incidents(found.incidents)})
 
 

@@ -14,7 +14,7 @@ export interface Change {
   state?: string | null;
 }
 
-const PROGRESS: ReadonlySet<string> = new Set(["step", "report", "checkpoint", "checkpoint_removed", "mirror"]);
+const PROGRESS: ReadonlySet<string> = new Set(["step", "report", "checkpoint", "checkpoint_removed", "mirror", "save"]);
 
 /** True for the notice that others were removed: any object can have changed. */
 export function isMissed(change: Change): boolean {

@@ -33,6 +33,8 @@ from regroup.service.domain.states import JobState, Reason
 from regroup.service.store.jobs.incident_rows import write_incident
 from regroup.service.store.jobs.job_writer import JobWriter
 from regroup.service.store.jobs.mirror_ticks import record_sets
+from regroup.service.store.jobs.supervisor_report import changes_of_status
+from regroup.service.store.notices.notice_rows import Notice, record_notices
 from regroup.service.store.rows.records import EVEN_PACE, HELD, MIRRORED, STEPS_COUNTED, Condition
 from regroup.service.store.rows.reported_conditions import Reported, condition_of_node, condition_of_termination
 from regroup.service.store.rows.story import StepMark
@@ -84,17 +86,12 @@ async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], 
     ]
     if marks:
         await record_sets(writer.connection, writer.job.id, marks)
-    changes: dict[str, Any] = {}
-    goodput = number(status, "goodput")
-    if goodput is not None and goodput != writer.job.goodput:
-        changes["goodput"] = goodput
-    ranks = status.get("ranks") if writer.job.state.has_allocations else {}
-    if ranks is not None and ranks != writer.job.rank_phases:
-        changes["rank_phases"] = plain(ranks)
+    changes, reported_s = changes_of_status(writer.job, status), number(status, "reported_at")
+    if "save" in changes and writer.job.save is None:  # pages follow the progress from then on
+        await record_notices(writer.connection, [Notice.of_save(writer.job, reported_s or 0.0)])
     newest = fresh[-1].seq if fresh else acked
     if (boot_id, newest) != (writer.job.supervisor_boot_id, writer.job.acked_seq):
         changes |= {"supervisor_boot_id": boot_id, "acked_seq": newest}
-    reported_s = number(status, "reported_at")
     if reported_s is not None and (changes or reported_s - (writer.job.reported_at or 0.0) >= REPORT_EVERY_S):
         changes["reported_at"] = reported_s
     writer.defer(**changes)

@@ -165,7 +165,7 @@ class JobWriter:
         if error is not None:
             data["error"] = dict(error)
         if not target.has_allocations:
-            changes["mirrored_step"] = None  # the memory of its nodes is released
+            changes |= {"mirrored_step": None, "save": None}  # the memory of its nodes is released
         await self.record("state", data, time_s=now, actor=actor, key=key, changes=changes)
         if not target.has_allocations:
             await self._release(now)

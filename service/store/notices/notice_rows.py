@@ -44,6 +44,11 @@ class Notice:
         """Return the notice of the newest event of a job."""
         return cls(Topic.JOB, kind, time_s, project=job.project, job_id=job.id, event=job.version, state=job.state)
 
+    @classmethod
+    def of_save(cls, job: JobRow, time_s: float) -> "Notice":
+        """Return the notice that a checkpoint of a job is being written. It has no event."""
+        return cls(Topic.JOB, "save", time_s, project=job.project, job_id=job.id, state=job.state)
+
 
 async def record_notices(connection: AsyncConnection, changed: Sequence[Notice]) -> None:
     """Write notices in the transaction of their changes, after the changes.

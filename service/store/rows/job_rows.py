@@ -34,6 +34,7 @@ _EXPECTED: Mapping[str, tuple[tuple[type, ...], Any]] = {
     "intents": (_OBJECT, {}),
     "conditions": ((list,), []),
     "phase": (_NO_OBJECT, None),
+    "save": (_NO_OBJECT, None),
     "created_at": (_NUMBER, 0.0),
     "queued_at": (_NUMBER, 0.0),
     "generation": ((int,), 0),

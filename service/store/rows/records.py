@@ -118,6 +118,8 @@ class JobRow:
     supervisor_boot_id: str
     """Incarnation of the supervisor that `acked_seq` belongs to."""
     acked_seq: int
+    save: dict[str, Any] | None = None
+    """The checkpoint that is being written, if that takes long: the fields of `SaveStatus`."""
     author: str = ""
     """Identity that submitted the job; empty if a server of an earlier version stored it."""
     reported_at: float | None = None

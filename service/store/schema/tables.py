@@ -98,6 +98,7 @@ jobs = sa.Table(
     sa.Column("intents", StoredJson, nullable=False),
     sa.Column("conditions", StoredJson, nullable=False),
     sa.Column("phase", StoredJson(none_as_null=True)),
+    sa.Column("save", StoredJson(none_as_null=True)),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("queued_at", sa.Double, nullable=False),
     sa.Column("started_at", sa.Double),

@@ -11,6 +11,7 @@ from regroup.service.policy.recovery.checkpoint_retention import FinishedCheckpo
 from regroup.service.policy.recovery.restore_source import SavedCheckpoint
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.gang.save_monitor import SaveMonitor
 from regroup.service.supervisor.job_state.generations import Generation, GenerationLog, PinnedSet
 from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.service.supervisor.job_state.journal import Journal
@@ -29,6 +30,8 @@ class Checkpoints:
         """True if this supervisor has scanned durable storage."""
         self.pinned: frozenset[tuple[int, int]] = frozenset()
         """(step, generation) of the checkpoints that a user pinned."""
+        self.progress = SaveMonitor()
+        """Progress of the save that runs."""
         self._payload, self._gang, self._journal = payload, gang, journal
         self._manifests: dict[str, dict[str, Any]] = {}
         self._excluded: dict[str, str] = {}
@@ -140,9 +143,9 @@ class Checkpoints:
             try:
                 if lost := [each for each in self._losses[losses:] if each.node_id in generation.nodes]:
                     raise lost[0]
-                whole, shards = await self._unless_lost(
-                    self._gang.save_checkpoint(generation, pinned, uri, self._base(uri), manifest)
-                )
+                with self.progress.follow(generation.number, step, generation.nodes):
+                    saving = self._gang.save_checkpoint(generation, pinned, uri, self._base(uri), manifest)
+                    whole, shards = await self._unless_lost(saving)
             except (AgentError, AgentLostError) as error:
                 note = NoteRecorded("checkpoint_failed", {"step": step, "message": str(error)})
                 await self._journal.record(f"checkpoint_failed:{generation.number}:{step}", note, generation.number)

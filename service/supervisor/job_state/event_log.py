@@ -22,7 +22,7 @@ from regroup.service.supervisor.job_state.outcomes import Relocated
 from regroup.workers.contract.agent_records import NodeDescription
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Note, Report, Restored, StepRow
-from regroup.workers.contract.restore_progress import RestoreProgress
+from regroup.workers.contract.storage_progress import StorageProgress
 
 START_FAILED = "start_failed"
 """Kind of the note about a start at which an agent did not come up."""
@@ -81,7 +81,7 @@ class EventLog:
         key = f"phase:{self._journal.boot_id[:8]}:{self._phases}"
         self._journal.emit(key, PhaseProgressed(phase, fraction, message), generation, time.time())
 
-    def emit_restore(self, progress: RestoreProgress, message: str, generation: int) -> None:
+    def emit_restore(self, progress: StorageProgress, message: str, generation: int) -> None:
         """Emit the progress of a restore from a checkpoint."""
         self._phases += 1
         key = f"phase:{self._journal.boot_id[:8]}:{self._phases}"

@@ -21,7 +21,7 @@ from regroup.service.supervisor.job_state.generation_monitor import GenerationMo
 from regroup.service.supervisor.job_state.generations import Generation
 from regroup.service.supervisor.job_state.incidents import Incident
 from regroup.workers.contract.messages import Restored
-from regroup.workers.contract.restore_progress import RestoreProgress
+from regroup.workers.contract.storage_progress import StorageProgress
 
 _WITHOUT_RANKS = frozenset(
     {SupervisorPhase.RECOVERING, SupervisorPhase.HELD, SupervisorPhase.ENDED, SupervisorPhase.RELEASED}
@@ -87,7 +87,7 @@ class SupervisorState:
         self.phase = phase
         self._log.emit_phase(phase, fraction, message, generation)
 
-    def show_restore(self, progress: RestoreProgress, message: str, generation: int) -> None:
+    def show_restore(self, progress: StorageProgress, message: str, generation: int) -> None:
         """Show the progress of a restore from a checkpoint as the phase."""
         self.phase = SupervisorPhase.RESTORING
         self._log.emit_restore(progress, message, generation)

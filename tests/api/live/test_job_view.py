@@ -1,6 +1,6 @@
 import pytest
 
-from regroup.api.live.job_view import JobView, apply_job, initial_view
+from regroup.api.live.job_view import JobView, apply_job, apply_steps, initial_view
 
 
 def board(view: JobView) -> list[tuple[str, str]]:
@@ -92,6 +92,15 @@ def test_a_job_that_restores_shows_the_progress_until_it_trains(story) -> None:
     job = {"id": "j1", "name": "n", "state": "RECOVERING", "phase": phase}
     assert apply_job(story.view(story.until_the_kill), job).activity == f"{phase['message']} 30%"
     assert apply_job(story.view(story.until_the_kill), {**job, "state": "RUNNING"}).activity == ""
+
+
+def test_a_job_shows_the_checkpoint_that_it_writes_until_that_is_complete(story) -> None:
+    save = {"step": 40, "message": "writing checkpoint of step 40: 1.2 of 4.0 GB, 310 MB/s"}
+    job = {"id": "j1", "name": "n", "state": "RUNNING", "save": save}
+    saving = apply_job(story.view([story.step(41)]), job)
+    assert (saving.save, saving.activity) == (save["message"], ""), "training continues"
+    assert apply_steps(saving, [story.step(42)["data"]]).save == save["message"]
+    assert apply_job(saving, {**job, "save": None}).save == ""
 
 
 def test_a_queued_job_shows_its_reason_until_it_is_placed(story) -> None:

@@ -1,4 +1,5 @@
 import io
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -40,6 +41,14 @@ def test_each_change_is_logged_once_and_in_order(story) -> None:
         "state SUCCEEDED (completed)",
     ]
     assert len(lines) == len(set(lines))
+
+
+def test_the_begin_of_a_slow_checkpoint_is_logged_once(story) -> None:
+    before = story.view([story.step(41)])
+    begun = replace(before, save="writing checkpoint of step 40: 0.4 of 4.0 GB, 310 MB/s")
+    later = replace(before, save="writing checkpoint of step 40: 1.2 of 4.0 GB, 310 MB/s")
+    assert describe_changes(before, begun) == [begun.save]
+    assert describe_changes(begun, later) == describe_changes(later, before) == []
 
 
 def test_a_long_run_has_few_step_lines_but_all_held_out_losses(story) -> None:

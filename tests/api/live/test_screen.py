@@ -31,6 +31,14 @@ def test_a_kill_is_shown_on_the_board_with_its_phases(story) -> None:
     assert "loss 2.084 · held-out 2.387" in text
 
 
+def test_a_checkpoint_that_is_written_has_a_line(story) -> None:
+    view = story.view(story.until_the_kill)
+    progress = "writing checkpoint of step 40: 1.2 of 4.0 GB, 310 MB/s"
+    lines = drawn(replace(view, save=progress)).splitlines()
+    assert [line.strip() for line in lines if "checkpoint" in line] == [progress]
+    assert "checkpoint" not in drawn(view)
+
+
 def test_a_recovery_is_shown_in_one_line(story) -> None:
     text = drawn(story.view([*story.until_the_kill, *story.the_return]))
     assert "first step 0.8 s" in text and "recovered in 0.8 s, 0 steps lost" in text

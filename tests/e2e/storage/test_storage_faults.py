@@ -1,4 +1,4 @@
-"""The object store of a job is slow, refuses, or does not answer.
+"""The object store of a job is slow, refuses, or does not answer. Restores and checkpoints show their progress.
 
 Training continues, loses a rank and restores from memory. Checkpoints are late, which is reported, and the last one
 is complete in the end.
@@ -126,7 +126,7 @@ def test_a_restore_from_slow_storage_shows_its_progress(
 
     def reading() -> dict[str, float] | None:
         """Return the figures of the job once it has read a part of its state."""
-        found = figures_in(behind_it.get("/metrics"), job.id)
+        found = figures_in(behind_it.get("/metrics"), job.id, "restore")
         return found if found.get("regroup_job_restore_done_bytes", 0) > 0 else None
 
     found = eventually(reading, 120)
@@ -144,15 +144,54 @@ def test_a_restore_from_slow_storage_shows_its_progress(
     after = figures_in(behind_it.get("/metrics"))
     restored = 'regroup_restored_bytes_total{source="checkpoint"}'
     assert after[restored] - before[restored] > 0.9 * total_bytes
-    assert not figures_in(behind_it.get("/metrics"), job.id)
+    assert not figures_in(behind_it.get("/metrics"), job.id, "restore")
 
 
-def figures_in(exposition: str, job_id: str = "") -> dict[str, float]:
-    """Return name → value of the metrics, or name without labels → value of the restore of one job."""
+def test_a_checkpoint_to_slow_storage_shows_its_progress_while_training_continues(
+    behind_it: Server, bucket: ObjectStorage, proxy: Proxy, spec: Spec, tmp_path: Path
+) -> None:
+    client, gates = behind_it.client, Gates(tmp_path, 4, 6)
+    uri, layout = f"{bucket.uri}/slow-save", {"dp": 2}
+    wide = spec("saves", storage_uri=uri, layout=layout, checkpoint={"every_steps": 4}, **gates.parts)
+    wide["training"] = {**wide["training"], "steps": 8}
+    wide["workload"]["model"] = {"dim": 256, "layers": 5, "heads": 4}
+    job = client.submit(wide)
+    eventually(lambda: client.get(job.id).step == 3, 120)
+    proxy.slow(READ_DELAY_S)
+    gates.open(4)
+
+    def writing() -> dict[str, float] | None:
+        """Return the figures of the job once it has written a part of its checkpoint."""
+        found = figures_in(behind_it.get("/metrics"), job.id, "save")
+        return found if found.get("regroup_job_save_done_bytes", 0) > 0 else None
+
+    found = eventually(writing, 120)
+    why, seen = client.why(job.id), client.get(job.id)
+    assert [each.step for each in client.checkpoints(job.id)] == [], "it is not complete"
+    proxy.slow(0)
+    assert found is not None and seen.save is not None
+    assert (seen.state, seen.step, seen.phase) == ("RUNNING", 5, None), "training continues"
+    assert (seen.save.step, seen.save.generation) == (4, 1)
+    total_bytes = found["regroup_job_save_total_bytes"]
+    assert seen.save.total_bytes == total_bytes
+    assert 0 < seen.save.done_bytes < total_bytes and seen.save.bytes_per_s > 0
+    assert seen.save.message.startswith("writing checkpoint of step 4: ") and seen.save.message.endswith("B/s")
+    assert "writing checkpoint of step 4: " in why.summary
+    eventually(lambda: client.get(job.id).save is None, 60)
+    gates.open(6)
+    done = client.wait(job.id, timeout_s=300)
+    assert (done.state, done.step, done.save) == ("SUCCEEDED", 8, None)
+    first = client.checkpoints(job.id)[0]
+    assert first.step == 4 and 0.95 * first.size_bytes <= total_bytes <= first.size_bytes
+    assert not figures_in(behind_it.get("/metrics"), job.id, "save")
+
+
+def figures_in(exposition: str, job_id: str = "", kind: str = "") -> dict[str, float]:
+    """Return name → value of the metrics, or name without labels → value of the restore or save of one job."""
     lines = [line.rsplit(" ", 1) for line in exposition.splitlines() if not line.startswith("#")]
     if not job_id:
         return {name: float(value) for name, value in lines}
-    of_job = [(name, value) for name, value in lines if job_id in name and name.startswith("regroup_job_restore_")]
+    of_job = [(name, value) for name, value in lines if job_id in name and name.startswith(f"regroup_job_{kind}_")]
     return {name.partition("{")[0]: float(value) for name, value in of_job}
 
 

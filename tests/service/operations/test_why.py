@@ -71,6 +71,13 @@ def test_a_job_states_its_host_memory_and_a_shortage() -> None:
     ]
 
 
+def test_a_job_that_writes_a_checkpoint_shows_the_progress() -> None:
+    progress = "writing checkpoint of step 40: 1.2 of 4.0 GB, 310 MB/s"
+    writing = dataclasses.replace(RUNNING, save={"step": 40, "message": progress})
+    summary = explain(writing, [], [], None, now=0.0).summary
+    assert summary.startswith("RUNNING at step 50") and summary.endswith(f"; {progress}")
+
+
 def test_a_job_that_lost_time_names_the_causes():
     cost = {"reason": "rank_exit", "steps_lost": 2, "durations": {"total": 30.0}}
     incident = Incident("i1", 1, "rank_exit", 0.0, cost)

@@ -84,6 +84,24 @@ def test_after_an_error_nothing_is_half_written_and_complete_files_are_not_repea
     assert (tmp_path / "large").read_bytes() == data
 
 
+def test_bytes_of_an_abandoned_file_do_not_count(tmp_path: Path, data: bytes) -> None:
+    counted: list[int] = []
+    is_bad = threading.Event()
+    is_bad.set()
+
+    def fail(start: int) -> None:
+        if start == 2 * CHUNK_BYTES and is_bad.is_set():
+            raise OSError("503 slow down")
+
+    write = ParallelWrite(str(tmp_path), [draft("large", data, fail)], count=counted.append)
+    with pytest.raises(OSError, match="503"):
+        write.run()
+    assert sum(counted) == 0
+    is_bad.clear()
+    write.run()
+    assert sum(counted) == SIZE
+
+
 def test_calls_run_in_the_same_threads(tmp_path: Path, data: bytes) -> None:
     names: list[str] = []
     ParallelWrite(str(tmp_path), [draft("large", data)]).run(

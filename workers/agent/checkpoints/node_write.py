@@ -1,12 +1,13 @@
 """One node's part of a checkpoint: compare it with the former one, and write what has changed. Blocking."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from regroup.workers.agent.checkpoints.composition import compose
 from regroup.workers.agent.checkpoints.reuse import digest_of, find_unchanged, heads_of, worth_reusing
 from regroup.workers.contract.checkpoint_manifest import FileChunks, Piece, Pieces, beside
 from regroup.workers.contract.planned_shards import PlannedShards
+from regroup.workers.storage.byte_meter import ByteMeter
 from regroup.workers.storage.parallel_write import ParallelWrite
 
 
@@ -23,7 +24,7 @@ class NodeWrite:
         former: Pieces,
         folder: str,
         device: str = "",
-        count: Callable[[int], None] = lambda _: None,
+        meter: ByteMeter | None = None,
     ) -> None:
         """Initialize without reading the snapshots.
 
@@ -36,11 +37,11 @@ class NodeWrite:
             former: Pieces of the former checkpoint, whose folder has the same parent as that of this one.
             folder: Name of its folder.
             device: Device that gets the end of the largest file, for a planned fault.
-            count: Receives the number of bytes of each chunk that was written. Threads call it.
+            meter: Counts what is written.
         """
         self.reuses = False
         """True if files of the former checkpoint are used."""
-        self._place = uri, device, count
+        self._uri, self._device, self._meter = uri, device, meter or ByteMeter()
         self._plan, self._ranks, self._buffers, self._containers = plan, ranks, buffers, containers
         self._former = [replace(piece, file=beside(piece.file, folder)) for piece in former.pieces]
         self._files = {beside(name, folder): file for name, file in former.files.items()}
@@ -65,7 +66,6 @@ class NodeWrite:
         return Pieces(files, (*new, *self._kept))
 
     def _prepare(self) -> ParallelWrite:
-        uri, device, count = self._place
         memory = {
             piece: buffer for buffer, file in zip(self._buffers, self._plan.files, strict=True) for piece in file.pieces
         }
@@ -74,7 +74,8 @@ class NodeWrite:
         reused = worth_reusing(unchanged, lambda name: self._files[name].size_bytes)
         self.reuses, self._kept = bool(reused), list(reused.values())
         drafts, self._pieces = compose(self._plan, self._ranks, self._buffers, self._containers, heads, reused)
-        return ParallelWrite(uri, drafts, count=count, device=device)
+        self._meter.expect(sum(draft.size_bytes for draft in drafts))
+        return ParallelWrite(self._uri, drafts, count=self._meter.count, device=self._device)
 
     def _digest(self, piece: Piece) -> None:
         self._digests[piece] = digest_of(*self._pieces[piece])

@@ -30,9 +30,11 @@ from regroup.workers.contract.checkpoint_manifest import (
     unpack_pieces,
 )
 from regroup.workers.contract.planned_shards import MAX_PLAN_BYTES, PlanError, PlannedShards, unpack_plan
+from regroup.workers.contract.storage_progress import SaveProgress
 from regroup.workers.environment.redaction import Redactor
 from regroup.workers.os import job_files
 from regroup.workers.storage import async_storage, fsspec_storage
+from regroup.workers.storage.byte_meter import ByteMeter
 from regroup.workers.storage.crc32 import combine
 from regroup.workers.storage.fsspec_storage import StorageError
 from regroup.workers.zygote.client import TaskDied, ZygoteLink
@@ -68,6 +70,8 @@ class CheckpointSaver:
         self._config, self._scratch, self._buffers, self._note, self._user = config, scratch, buffers, note, user
         self._injected: list[str] = []
         self._writing: set[str] = set()
+        self._newest: tuple[int, int, ByteMeter] | None = None
+        """Generation and step of the newest save, and what it has written."""
         self._former: tuple[str, Pieces] | None = None
         """URI of the last checkpoint that a save was compared with, and its pieces."""
 
@@ -101,6 +105,14 @@ class CheckpointSaver:
         """Write the metadata of torch DCP, then the manifest. A checkpoint exists once its manifest does."""
         with self._writing_to(uri):
             return await self._finish(zygote, uri, parts, manifest)
+
+    def progress(self) -> SaveProgress | None:
+        """Return what this node has written of the newest checkpoint; None before it is known what is written."""
+        if self._newest is None:
+            return None
+        generation, step, meter = self._newest
+        progress = meter.progress()
+        return SaveProgress(generation, step, progress) if progress is not None else None
 
     def scan(self) -> CheckpointScan:
         """Find this job's checkpoints. Unreadable manifests are skipped.
@@ -150,8 +162,9 @@ class CheckpointSaver:
             plan = await asyncio.to_thread(_read_plan, memory[1], len(ranks))
             former = await self._write(step, lambda: self._pieces_of(base)) if base else Pieces({}, ())
             folder = base.rstrip("/").rpartition("/")[2]
-            started_s = time.monotonic()
-            write = NodeWrite(uri, plan, ranks, fds, memory[0], former, folder, device)
+            meter, started_s = ByteMeter(), time.monotonic()
+            self._newest = generation, step, meter
+            write = NodeWrite(uri, plan, ranks, fds, memory[0], former, folder, device, meter)
             pieces = await self._write(step, write.run)
             write_s = time.monotonic() - started_s
         finally:

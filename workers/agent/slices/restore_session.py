@@ -6,7 +6,6 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from regroup.workers.agent.slices.byte_meter import ByteMeter
 from regroup.workers.agent.slices.memory_state import LocalShards, memory_state
 from regroup.workers.agent.slices.node_restore import NodeRestore, RestoreTraffic
 from regroup.workers.agent.slices.saved_state import SavedState
@@ -14,10 +13,11 @@ from regroup.workers.agent.snapshots.buffer_pool import BufferPool, LentBuffers
 from regroup.workers.agent.snapshots.mirroring import Mirroring
 from regroup.workers.contract.agent_records import ShardHolder
 from regroup.workers.contract.messages import Join
-from regroup.workers.contract.restore_progress import RestoreProgress
 from regroup.workers.contract.state_messages import BuffersRequest, StateCatalogRequest, StateRequest
+from regroup.workers.contract.storage_progress import StorageProgress
 from regroup.workers.os.descriptors import OwnDescriptors
 from regroup.workers.state.slices.box_table import BoxTable, unpacked
+from regroup.workers.storage.byte_meter import ByteMeter
 
 OpenCheckpoint = Callable[[str, Sequence[int], int, Callable[[int], None]], SavedState]
 """Returns the state of a checkpoint: its URI, the ranks of this node, the number of all ranks, a counter of the bytes
@@ -107,7 +107,7 @@ class RestoreSession:
         memory = await asyncio.to_thread(_allocated, buffer, request.size_bytes)
         await self._node_restore().fill(request.rank, needed, memory)
 
-    def progress(self) -> RestoreProgress | None:
+    def progress(self) -> StorageProgress | None:
         """Return the progress of reading a checkpoint; None for another source, and before it is known what is read."""
         return self._meter.progress() if self._restore.source == "checkpoint" else None
 

@@ -38,6 +38,12 @@ def test_every_value_is_in_words_and_units() -> None:
     assert not re.search(r"None|\{|\[|Layout|[0-9a-f]{40}", " ".join(shown.values()))
 
 
+def test_a_checkpoint_that_is_written_has_a_row() -> None:
+    progress = "writing checkpoint of step 40: 1.2 of 4.0 GB, 310 MB/s"
+    assert rows(save={"step": 40, "message": progress})["save"] == progress
+    assert "save" not in rows(save=None) and "save" not in rows()
+
+
 def test_values_that_are_missing_have_no_row() -> None:
     shown = rows()
     assert not {"loss", "speed", "pipeline idle", "result", "digest parameters", "resumed from"} & shown.keys()

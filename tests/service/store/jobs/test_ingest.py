@@ -364,3 +364,31 @@ async def test_steps_that_a_script_repeats_without_a_count_are_a_condition(
     again = [emitter.generation(3, step), emitter.report("resumed", "resumed:3", 3, step=0, has_step_count=True)]
     job = await store.ingest(lease, job_id, emitter.boot_id, again, {})
     assert not job.step_is_estimated and job.conditions == ()
+
+
+async def test_a_save_is_on_the_row_while_it_runs_and_its_begin_is_announced(
+    store: Store, lease: Lease, queue, walk, emitter
+):
+    job_id = await queue()
+    await walk(job_id, emitter)
+    save = {"step": 4, "generation": 1, "message": "m", "done_bytes": 1, "total_bytes": 4, "bytes_per_s": 0.5}
+    newest = (await store.notices.range()).newest
+    begun = await store.ingest(lease, job_id, emitter.boot_id, [], {"save": save, "reported_at": 1100.0})
+    assert begun == await store.job(job_id) and begun.save == save
+    further = {**save, "done_bytes": 2}
+    later = await store.ingest(lease, job_id, emitter.boot_id, [], {"save": further, "reported_at": 1101.0})
+    assert later.save == further and later.revision > begun.revision and later.version == begun.version
+    assert (await store.ingest(lease, job_id, emitter.boot_id, [], {})).save == further, "a status without it"
+    announced = [(each.kind, each.event, each.time_s) for each in await store.notices.after(newest, 9)]
+    assert announced == [("save", None, 1100.0)]
+    assert (await store.ingest(lease, job_id, emitter.boot_id, [], {"save": None})).save is None
+
+
+async def test_a_job_that_loses_its_devices_saves_nothing(store: Store, lease: Lease, queue, walk, emitter):
+    job_id = await queue()
+    await walk(job_id, emitter)
+    save = {"step": 4, "generation": 1, "message": "m", "done_bytes": 1, "total_bytes": 4, "bytes_per_s": 0.5}
+    await store.ingest(lease, job_id, emitter.boot_id, [], {"save": save})
+    lost = check_transition(job_id, JobState.RUNNING, JobState.QUEUED, Reason.REQUEUED)
+    assert (await store.apply(lease, lost, now=1200.0)).save is None
+    assert (await store.job(job_id)).save is None

@@ -13,6 +13,7 @@ from regroup.service.ports.agents import AgentLostError
 from regroup.service.spec.job import parse_spec
 from regroup.service.supervisor.gang.checkpoints import Checkpoints
 from regroup.service.supervisor.gang.gang import Gang
+from regroup.service.supervisor.gang.save_monitor import SaveMonitor
 from regroup.service.supervisor.job_state.generations import Generation, GenerationLog, PinnedSet
 from regroup.service.supervisor.job_state.job_config import JobConfig
 from regroup.service.supervisor.job_state.journal import Journal
@@ -21,6 +22,8 @@ from regroup.workers.agent.checkpoints.saver import CheckpointSaver
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import AgentErrorKind, CheckpointScan, Manifest, SavedFile, SavedShards
+from regroup.workers.contract.messages import AgentReport
+from regroup.workers.contract.storage_progress import SaveProgress, StorageProgress
 from regroup.workers.storage import fsspec_storage
 from tests.support.doubles.fake_agents import FakeAgents
 from tests.support.doubles.memory_records import Records
@@ -163,6 +166,25 @@ async def test_an_unfinished_save_of_an_ended_generation_is_removed(setup: Check
     await setup.save(6)
     assert setup.names() == ["step-6.gen-2"]
     assert await setup.noted("checkpoint_torn") == [2]
+
+
+async def test_the_progress_is_that_of_the_save_that_runs(setup: CheckpointSetup) -> None:
+    """Check with another save that waits: its progress is not shown."""
+    now_s = 100.0
+    saves = setup.checkpoints.progress = SaveMonitor(lambda: now_s)
+    setup.nodes.hangs = {("node-1", "save_checkpoint")}
+    ended = [setup.begin(2), setup.begin(4)]
+    await asyncio.sleep(0.05)
+    now_s += 5
+    for step, done_bytes in ((2, 3), (4, 1)):
+        progress = StorageProgress(done_bytes, 9, 2.0)
+        saves.receive(AgentReport("node-0", "boot", 1, (), (), save=SaveProgress(1, step, progress)))
+    status = saves.status()
+    assert status is not None and (status.step, status.generation, status.done_bytes) == (2, 1, 3)
+    setup.nodes.hangs = set()
+    setup.checkpoints.record_loss(["node-1"])
+    await asyncio.wait_for(asyncio.gather(*(each.wait() for each in ended)), 20)
+    assert saves.status() is None
 
 
 async def test_a_save_does_not_wait_for_a_lost_node(setup: CheckpointSetup) -> None:

@@ -14,7 +14,7 @@ from regroup.service.supervisor.job_state.journal import Journal
 from regroup.service.supervisor.job_state.pace import Pace
 from regroup.service.supervisor.job_state.supervisor_state import SupervisorState
 from regroup.workers.contract.messages import AgentReport, Restored
-from regroup.workers.contract.restore_progress import RestoreProgress
+from regroup.workers.contract.storage_progress import StorageProgress
 from tests.support.doubles.memory_records import Records
 
 GIGA = 1_000_000_000
@@ -36,7 +36,7 @@ class Rig:
         return GenerationMonitor(Generation(number, Layout(dp_shard=2), RankMap.of(places), source, "start"))
 
     def receive(self, node: str, done: float, bytes_per_s: float = 2e8, generation: int = 1) -> None:
-        progress = RestoreProgress(int(done * GIGA), 2 * GIGA, bytes_per_s)
+        progress = StorageProgress(int(done * GIGA), 2 * GIGA, bytes_per_s)
         self.restores.receive(AgentReport(node, "boot", generation, (), (), restore=progress))
 
     async def shown(self) -> list[tuple[float, str]]:

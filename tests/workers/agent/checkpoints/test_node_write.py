@@ -9,6 +9,8 @@ import pytest
 
 from regroup.workers.agent.checkpoints.node_write import NodeWrite
 from regroup.workers.contract.checkpoint_manifest import Pieces
+from regroup.workers.contract.storage_progress import StorageProgress
+from regroup.workers.storage.byte_meter import ByteMeter
 from regroup.workers.storage.crc32 import combine
 from tests.support.inputs.node_shards import FACTS, NodeShards
 
@@ -16,9 +18,16 @@ NOTHING = Pieces({}, ())
 SIZES = [9 << 20, 500_000, 40_000, 10]
 
 
-def write(shards: NodeShards, folder: Path, former: Pieces = NOTHING, base: str = "", device: str = "") -> NodeWrite:
+def write(
+    shards: NodeShards,
+    folder: Path,
+    former: Pieces = NOTHING,
+    base: str = "",
+    device: str = "",
+    meter: ByteMeter | None = None,
+) -> NodeWrite:
     arguments = (str(folder), shards.plan(), shards.ranks, shards.buffers(), shards.containers(), former, base, device)
-    return NodeWrite(*arguments)
+    return NodeWrite(*arguments, meter)
 
 
 def values_in(folder: Path, pieces: Pieces) -> dict[tuple[int, str], bytes]:
@@ -81,3 +90,33 @@ def test_a_full_disk_leaves_nothing_and_a_second_attempt_completes(tmp_path: Pat
         attempt.run()
     assert not list((tmp_path / "step-1.gen-1").glob(".*"))
     assert values_in(tmp_path / "step-1.gen-1", attempt.run()) == shards.values
+
+
+def counted(meter: ByteMeter) -> tuple[int, int]:
+    """Return the bytes so far and in all."""
+    found = meter.progress()
+    assert isinstance(found, StorageProgress)
+    return found.done_bytes, found.total_bytes
+
+
+def test_the_progress_counts_what_is_written_and_not_what_is_unchanged(tmp_path: Path) -> None:
+    shards = NodeShards([0, 1], SIZES)
+    one, two = (tmp_path / f"step-{step}.gen-1" for step in (1, 2))
+    all_bytes, new_bytes = ByteMeter(), ByteMeter()
+    assert all_bytes.progress() is None
+    first = write(shards, one, meter=all_bytes).run()
+    assert counted(all_bytes) == (size_of(one), size_of(one))
+    shards.values[0, "w1"] = os.urandom(SIZES[1])
+    write(shards, two, first, one.name, meter=new_bytes).run()
+    assert counted(new_bytes) == (size_of(two), size_of(two)) and size_of(two) < 0.2 * size_of(one)
+
+
+def test_after_a_full_disk_the_progress_is_that_of_the_complete_files(tmp_path: Path) -> None:
+    meter = ByteMeter()
+    attempt = write(NodeShards([0, 1], SIZES), folder := tmp_path / "step-1.gen-1", device="/dev/full", meter=meter)
+    with pytest.raises(OSError, match="No space left"):
+        attempt.run()
+    done_bytes, total_bytes = counted(meter)
+    assert done_bytes == size_of(folder) < total_bytes
+    attempt.run()
+    assert counted(meter) == (size_of(folder), total_bytes) == (total_bytes, total_bytes)

@@ -127,7 +127,12 @@ def values() -> dict[int, bytes]:
 async def test_a_checkpoint_goes_from_memory_to_storage(node: Node, tmp_path: Path, values: dict[int, bytes]) -> None:
     folder = tmp_path / "storage" / "checkpoints" / "step-8.gen-1"
     pin(node.host, values)
+    assert node.host.checkpoints.progress() is None
     manifest = await save(node.host, folder)
+    progress = node.host.checkpoints.progress()
+    assert progress is not None and (progress.generation, progress.step) == (1, 8)
+    parts = sum((folder / name).stat().st_size for name in ("__0_0.distcp", "__1_0.distcp"))
+    assert parts < progress.progress.total_bytes == progress.progress.done_bytes < parts + 1000, "with the facts"
     names = {"__0_0.distcp", "__1_0.distcp", "facts-0.json", "facts-1.json", ".metadata", "pieces.json.zz"}
     assert {file["name"] for file in manifest["files"]} == names
     assert {path.name for path in folder.iterdir()} == {*names, "manifest.json"}

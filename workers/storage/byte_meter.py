@@ -1,11 +1,11 @@
-"""Bytes that the threads of an agent read from durable storage: how many, of how many, and how fast."""
+"""Bytes that the threads of an agent move to or from durable storage: how many, of how many, and how fast."""
 
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 
-from regroup.workers.contract.restore_progress import RestoreProgress
+from regroup.workers.contract.storage_progress import StorageProgress
 
 _WINDOW_S = 5.0
 """Time over which the present rate is measured."""
@@ -32,27 +32,29 @@ class ByteMeter:
             self._note_end()
 
     def count(self, nbytes: int) -> None:
-        """Count bytes that were moved."""
+        """Count bytes that were moved. A negative number cancels bytes that must be moved once more."""
         with self._lock:
             self._done_bytes += nbytes
             self._note_end()
 
-    def progress(self) -> RestoreProgress | None:
+    def progress(self) -> StorageProgress | None:
         """Return the progress; None before the total is known. Call it about once per second."""
         with self._lock:
             if self._total_bytes is None:
                 return None
             if self._ended_s is not None:
                 duration_s = max(1e-3, self._ended_s - self._began_s)
-                return RestoreProgress(self._total_bytes, self._total_bytes, self._total_bytes / duration_s)
+                return StorageProgress(self._total_bytes, self._total_bytes, self._total_bytes / duration_s)
             now_s = self._clock()
             self._samples.append((now_s, self._done_bytes))
             while len(self._samples) > 2 and self._samples[1][0] <= now_s - _WINDOW_S:
                 self._samples.popleft()
             first_s, before = self._samples[0]
-            rate = (self._done_bytes - before) / max(1e-3, now_s - first_s)
-            return RestoreProgress(self._done_bytes, self._total_bytes, rate)
+            rate = max(0, self._done_bytes - before) / max(1e-3, now_s - first_s)
+            return StorageProgress(self._done_bytes, self._total_bytes, rate)
 
     def _note_end(self) -> None:
-        if self._ended_s is None and self._total_bytes is not None and self._done_bytes >= self._total_bytes:
+        if self._total_bytes is None or self._done_bytes < self._total_bytes:
+            self._ended_s = None
+        elif self._ended_s is None:
             self._ended_s = self._clock()
