@@ -65,7 +65,7 @@ class Generation:
             ranks=() if is_large else tuple(self.ranks),
             rank_map=self.ranks.to_json() if is_large else None,
             start_step=self.start_step,
-            restore=asdict(self.source),
+            restore=_source_json(self.source),
             cause=self.cause,
         )
 
@@ -75,7 +75,7 @@ class Generation:
             "number": self.number,
             "layout": asdict(self.layout),
             "ranks": self.ranks.to_json(),
-            "source": asdict(self.source),
+            "source": _source_json(self.source),
             "cause": self.cause,
         }
 
@@ -140,3 +140,11 @@ class GenerationLog:
     def starts(self) -> Mapping[int, int]:
         """Generation → step it started from."""
         return {**self._stored, **{generation.number: generation.start_step for generation in self.past}}
+
+
+def _source_json(source: RestoreSource) -> dict[str, Any]:
+    """Return plain data without the holders of a set that other ranks wrote: of a large job, these are a megabyte.
+
+    Nodes get them when their ranks are formed, and never again.
+    """
+    return asdict(replace(source, fetch=()) if source.world_size else source)
