@@ -24,10 +24,19 @@ class NodeOfRanks:
     address: str
 
 
+@dataclass(frozen=True, slots=True)
+class RanksOfNode:
+    """The ranks on one node, as columns."""
+
+    ranks: tuple[int, ...]
+    local_ranks: tuple[int, ...]
+    devices: tuple[int, ...]
+
+
 class RankMap(Sequence[RankPlace]):
     """Rank → its place, in the order of ranks. Equal maps have equal places."""
 
-    __slots__ = ("_columns", "_nodes", "_ranks_of")
+    __slots__ = ("_columns", "_json", "_nodes", "_ranks_of")
 
     def __init__(self, nodes: Sequence[NodeOfRanks], columns: Mapping[str, Sequence[int]]) -> None:
         """Initialize a map.
@@ -47,6 +56,7 @@ class RankMap(Sequence[RankPlace]):
         if any(not 0 <= index < len(self._nodes) for index in self._columns["node"]):
             raise ValueError(f"a rank map of {len(self._nodes)} nodes names another node")
         self._ranks_of: dict[str, list[int]] | None = None
+        self._json: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, places: Iterable[RankPlace]) -> "RankMap":
@@ -79,21 +89,24 @@ class RankMap(Sequence[RankPlace]):
 
     def on(self, node_id: str) -> tuple[RankPlace, ...]:
         """Return the places on one node. The first call reads the whole map, later ones only that node."""
-        if self._ranks_of is None:
-            found: dict[str, list[int]] = {}
-            for position, index in enumerate(self._columns["node"]):
-                found.setdefault(self._nodes[index].node_id, []).append(position)
-            self._ranks_of = found
-        return tuple(self._place(position) for position in self._ranks_of.get(node_id, ()))
+        return tuple(self._place(position) for position in self._positions_on(node_id))
+
+    def ranks_on(self, node_id: str) -> RanksOfNode:
+        """Return the ranks on one node. It costs less than their places."""
+        positions, columns = self._positions_on(node_id), self._columns
+        names = ("rank", "local_rank", "device")
+        return RanksOfNode(*(tuple(map(columns[name].__getitem__, positions)) for name in names))
 
     def to_json(self) -> dict[str, Any]:
-        """Return compact plain data: each node once, nodes and columns compressed."""
-        nodes = [[node.node_id, node.node_name, node.address] for node in self._nodes]
-        return {
-            "nodes": _packed(json.dumps(nodes, separators=(",", ":")).encode()),
-            "count": len(self),
-            "columns": _packed(b"".join(_littled(self._columns[name]) for name in _COLUMNS)),
-        }
+        """Return compact plain data: each node once, nodes and columns compressed. Only the first call compresses."""
+        if self._json is None:
+            nodes = [[node.node_id, node.node_name, node.address] for node in self._nodes]
+            self._json = {
+                "nodes": _packed(json.dumps(nodes, separators=(",", ":")).encode()),
+                "count": len(self),
+                "columns": _packed(b"".join(_littled(self._columns[name]) for name in _COLUMNS)),
+            }
+        return dict(self._json)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "RankMap":
@@ -138,6 +151,14 @@ class RankMap(Sequence[RankPlace]):
 
     def __repr__(self) -> str:
         return f"RankMap({len(self)} ranks on {len(self._nodes)} nodes)"
+
+    def _positions_on(self, node_id: str) -> Sequence[int]:
+        if self._ranks_of is None:
+            found: dict[str, list[int]] = {}
+            for position, index in enumerate(self._columns["node"]):
+                found.setdefault(self._nodes[index].node_id, []).append(position)
+            self._ranks_of = found
+        return self._ranks_of.get(node_id, ())
 
     def _place(self, position: int) -> RankPlace:
         node = self._nodes[self._columns["node"][position]]

@@ -23,16 +23,24 @@ def plain(value: Any) -> Any:
     kind = type(value)
     if kind in _ATOMS:
         return value
+    if kind is list or kind is tuple:
+        return [item if type(item) in _ATOMS else plain(item) for item in value]
+    if kind is dict:
+        return {key: item if type(item) in _ATOMS else plain(item) for key, item in value.items()}
     if (names := _field_names(kind)) is not None:
-        return {name: _plain_field(getattr(value, name), is_tagged) for name, is_tagged in names}
+        return {
+            name: item
+            if type(item := getattr(value, name)) in _ATOMS
+            else _plain_variant(item)
+            if is_tagged
+            else plain(item)
+            for name, is_tagged in names
+        }
     if isinstance(value, StrEnum):
         return value.value
     if isinstance(value, list | tuple):
-        return [item if type(item) in _ATOMS else plain(item) for item in typing.cast(list[Any], value)]
-    if isinstance(value, dict):
-        items = typing.cast(dict[str, Any], value).items()
-        return {key: item if type(item) in _ATOMS else plain(item) for key, item in items}
-    return value
+        return plain(list(typing.cast(list[Any], value)))
+    return plain(dict(typing.cast(dict[Any, Any], value))) if isinstance(value, dict) else value
 
 
 T = TypeVar("T")
@@ -138,7 +146,5 @@ def _variants(hint: Any) -> dict[str, Any]:
     return {str(kind.__name__): kind for kind in members if isinstance(kind, type) and is_dataclass(kind)}
 
 
-def _plain_field(value: Any, is_tagged: bool) -> Any:
-    if is_tagged and is_dataclass(value):
-        return {_TYPE: type(value).__name__, **plain(value)}
-    return value if type(value) in _ATOMS else plain(value)
+def _plain_variant(value: Any) -> Any:
+    return {_TYPE: type(value).__name__, **plain(value)} if is_dataclass(value) else plain(value)

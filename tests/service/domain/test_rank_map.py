@@ -1,13 +1,14 @@
 """The compact map of ranks: equal to the places that it was made of, small, and searched by node."""
 
 import json
+import zlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from regroup.service.domain.job_events import RankPlace
-from regroup.service.domain.rank_map import RankMap
+from regroup.service.domain.rank_map import RankMap, RanksOfNode
 
 NODES = st.sampled_from([(f"id-{number}", f"node-{number}", f"10.0.0.{number}") for number in range(5)])
 PLACES = st.lists(st.tuples(NODES, st.integers(0, 15), st.integers(-1, 63))).map(
@@ -23,7 +24,10 @@ def test_a_map_has_the_places_that_it_was_made_of(places: tuple[RankPlace, ...])
     assert tuple(found) == places and len(found) == len(places)
     assert [node.node_id for node in found.nodes] == list(dict.fromkeys(place.node_id for place in places))
     for node_id in {place.node_id for place in places} | {"none"}:
-        assert found.on(node_id) == tuple(place for place in places if place.node_id == node_id)
+        here = tuple(place for place in places if place.node_id == node_id)
+        assert found.on(node_id) == here
+        columns = tuple(tuple(getattr(place, name) for place in here) for name in ("rank", "local_rank", "device"))
+        assert found.ranks_on(node_id) == RanksOfNode(*columns)
     assert RankMap.from_json(json.loads(json.dumps(found.to_json()))) == found
     assert found[1:3] == places[1:3] and (not places or found[-1] == places[-1])
 
@@ -44,6 +48,15 @@ def test_a_record_of_16384_ranks_is_a_tenth_of_its_places() -> None:
     assert size < 300_000
     as_places = len(json.dumps([vars(place) for place in found]))
     assert as_places > 2_500_000 and size < as_places / 8
+
+
+def test_a_map_is_compressed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, compressed = big_map(2, 4), list[int]()
+    compress = zlib.compress
+    monkeypatch.setattr(zlib, "compress", lambda data: compressed.append(len(data)) or compress(data))
+    first, second = found.to_json(), found.to_json()
+    assert first == second and first is not second
+    assert len(compressed) == 2, "nodes and columns, once each"
 
 
 def test_a_search_by_node_reads_the_map_once(monkeypatch: pytest.MonkeyPatch) -> None:
