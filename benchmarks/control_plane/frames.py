@@ -1,18 +1,21 @@
 """Calls in both directions over a Unix socket, in place of calls of Ray actors. Arguments are pickled, as by Ray.
 
 A frame is the length of its content (4 bytes) and the pickled tuple (number, kind, value). A reply has the number of
-its call and the kind `ok` or `failed`.
+its call and the kind `ok` or `failed`. Frames are gathered for a write of the socket, because 2,048 agents share it.
 """
 
 import asyncio
+import inspect
 import pickle
 import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-Answer = Callable[[str, Any], Awaitable[Any]]
-"""Answers a call from its kind and its value."""
+Answer = Callable[[str, Any], Awaitable[Any] | Any]
+"""Returns the answer to a call of a kind with a value. Answers that take no time are plain values."""
+Arrival = Callable[[str, Any], None]
 _LENGTH = struct.Struct("<I")
+_WRITE_BYTES = 1 << 16
 
 
 class CallFailedError(Exception):
@@ -22,9 +25,15 @@ class CallFailedError(Exception):
 class Peer(asyncio.Protocol):
     """One end of a connection."""
 
-    def __init__(self, answer: Answer) -> None:
-        """Initialize the end. `answer` handles the calls of the other side."""
-        self._answer = answer
+    def __init__(self, answer: Answer, on_call: Arrival = lambda kind, value: None) -> None:
+        """Initialize the end.
+
+        Args:
+            answer: handles the calls of the other side.
+            on_call: receives the kind and the value of each call when it has arrived, before any answer to it.
+        """
+        self._answer, self._on_call = answer, on_call
+        self._unsent, self._unsent_bytes = list[bytes](), 0
         self._transport: asyncio.Transport | None = None
         self._data = bytearray()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -81,20 +90,43 @@ class Peer(asyncio.Protocol):
                 else:
                     reply.set_exception(CallFailedError(value))
             return
-        task = asyncio.get_running_loop().create_task(self._reply(number, kind, value))
+        self._on_call(kind, value)
+        asyncio.get_running_loop().call_soon(self._reply, number, kind, value)
+
+    def _reply(self, number: int, kind: str, value: Any) -> None:
+        try:
+            answer = self._answer(kind, value)
+        except Exception as error:
+            self._send_error(number, error)
+            return
+        if not inspect.isawaitable(answer):
+            self._send(number, "ok", answer)
+            return
+        task = asyncio.ensure_future(self._reply_later(number, answer))
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
-    async def _reply(self, number: int, kind: str, value: Any) -> None:
+    async def _reply_later(self, number: int, answer: Awaitable[Any]) -> None:
         try:
-            self._send(number, "ok", await self._answer(kind, value))
-        except CallFailedError:
-            return
+            self._send(number, "ok", await answer)
         except Exception as error:
+            self._send_error(number, error)
+
+    def _send_error(self, number: int, error: Exception) -> None:
+        if not isinstance(error, CallFailedError):
             self._send(number, "failed", f"{type(error).__name__}: {error}")
 
     def _send(self, number: int, kind: str, value: Any) -> None:
-        if self._transport is None or self._transport.is_closing():
-            return
         content = pickle.dumps((number, kind, value), protocol=5)
-        self._transport.write(_LENGTH.pack(len(content)) + content)
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unsent += (_LENGTH.pack(len(content)), content)
+        self._unsent_bytes += len(content)
+        if self._unsent_bytes > _WRITE_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._unsent and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(b"".join(self._unsent))
+        self._unsent.clear()
+        self._unsent_bytes = 0

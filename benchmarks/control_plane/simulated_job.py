@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import json
 import os
 import signal
@@ -9,13 +10,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster.processes import cpu_seconds
 from benchmarks.control_plane.frames import CallFailedError, Peer
-from benchmarks.control_plane.simulated_agent import STEP_S, SimulatedAgent
+from benchmarks.control_plane.simulated_agent import SimulatedAgent
+from benchmarks.control_plane.step_clock import STEP_S, StepClock
 from regroup.service.ports.assignment import NodeAssignment
 from regroup.service.ports.sync import Intents, SupervisorStatus, SyncReply, SyncRequest
 from regroup.service.spec.job import parse_spec
@@ -37,23 +39,25 @@ class SimulatedJob:
         self.agents: dict[str, SimulatedAgent] = {}
         self.orders: dict[str, dict[str, float]] = {}
         """Kind of order → node → monotonic time at which it arrived."""
+        self.steps = StepClock()
         self.status = SupervisorStatus()
         self.causes: dict[str, str] = {}
         """Incident → its cause, of all incidents."""
         self.synced = asyncio.Event()
         """Set after each sync."""
         self._folder, self._peer = folder, Peer(self._answer)
+        self._nodes_json: list[Any] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._acked, self._boot_id = 0, ""
-        self._assignments: tuple[NodeAssignment, ...] = ()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator["SimulatedJob"]:
         """Run the job; end its processes afterwards."""
         (self._folder / "records").mkdir()
         payload = _payload(self.nodes)
-        self._assignments = tuple(map(NodeAssignment.from_json, payload["nodes"]))
+        assignments = tuple(map(NodeAssignment.from_json, payload["nodes"]))
+        self._nodes_json = SyncRequest(Intents(nodes=assignments)).to_json()["intents"]["nodes"]
         (self._folder / "payload.json").write_text(json.dumps(payload))
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(self._connect, str(self._folder / "socket"))
@@ -128,20 +132,26 @@ class SimulatedJob:
     # ------------------------------------------------------------ the supervisor's calls
 
     def _connect(self) -> Peer:
-        self._peer = Peer(self._answer)
+        self._peer = Peer(self._answer, self._record_order)
         return self._peer
 
-    async def _answer(self, kind: str, value: Any) -> Any:
+    def _record_order(self, kind: str, value: Any) -> None:
+        """Record that an order has arrived. Agents on nodes of their own would not wait for the answers of others."""
+        if kind in ("kill_ranks", "form_ranks"):
+            self.orders.setdefault(kind, {})[value[0]] = time.monotonic()
+
+    def _answer(self, kind: str, value: Any) -> Any:
         if kind == "start":
             config: Any = from_json(value)
             if config.node_id not in self.agents:
-                agent = self.agents[config.node_id] = SimulatedAgent(config, self._report, self.orders)
+                agent = self.agents[config.node_id] = SimulatedAgent(config, self._report, self.steps)
                 self._tasks.append(asyncio.get_running_loop().create_task(agent.report_until_cancelled()))
             return None
         if kind == "kill":
             return None
         node_id, arguments = value
-        return {"value": await self.agents[node_id].answer(kind, arguments)}
+        answer = self.agents[node_id].answer(kind, arguments)
+        return _value_later(answer) if inspect.isawaitable(answer) else {"value": answer}
 
     async def _report(self, report: dict[str, Any]) -> Any:
         try:
@@ -155,9 +165,9 @@ class SimulatedJob:
         """Poll the supervisor as the controller does, and acknowledge every event."""
         while True:
             try:
-                intents = Intents(nodes=self._assignments)
-                request = SyncRequest(intents, acked_seq=self._acked, boot_id=self._boot_id, wait_s=2.0)
-                reply = SyncReply.from_json(await self._peer.call("sync", request.to_json()))
+                request = SyncRequest(acked_seq=self._acked, boot_id=self._boot_id, wait_s=2.0).to_json()
+                request["intents"]["nodes"] = self._nodes_json  # encoded once: agents share this process
+                reply = SyncReply.from_json(await self._peer.call("sync", request))
             except CallFailedError:
                 await asyncio.sleep(0.05)
                 continue
@@ -194,7 +204,11 @@ class SimulatedJob:
             leader.commit_step()
             if leader.pop_mirror_request():
                 for agent in self.agents.values():
-                    agent.pin(leader.generation, leader.step)
+                    agent.pin(leader.generation, self.steps.step)
+
+
+async def _value_later(answer: Awaitable[Any]) -> Any:
+    return {"value": await answer}
 
 
 def _payload(nodes: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class JobEnd:
     async def complete(self, monitor: GenerationMonitor, *, is_script: bool) -> Finished:
         """Record the result of a generation whose ranks have all returned. Return the end of the job."""
         number = monitor.generation.number
-        await self._gang.kill_ranks(number, ())
+        await self._gang.kill_ranks(number)
         await self._journal.record("result", ResultRecorded(monitor.step, dict(monitor.result())), number)
         steps = f"all {monitor.step} steps committed"
         return Finished(Reason.COMPLETED, "the script exited with code 0 on every rank" if is_script else steps)
@@ -49,7 +49,7 @@ class JobEnd:
         if target is not JobState.SUCCEEDED:
             message = end.message + (f"; its nodes are kept until {held_until}" if held_until else "")
             await self._state.change(JobState.DRAINING, end.reason, message, generation=number, error=end.error)
-        await self._gang.kill_ranks(max(1, number), ())
+        await self._gang.kill_ranks(max(1, number))
         await self._evidence.upload_pending()
         if held_until:
             self._state.set_phase(SupervisorPhase.HELD)

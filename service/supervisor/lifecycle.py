@@ -246,9 +246,7 @@ class Lifecycle:
         starts, incident = self._generations.starts, self._state.incident
         if incident is not None:
             await self._apply_decision(incident, await self._recovery.decide(incident))
-        source = await self._intents.interruptible(
-            self._recovery.choose_source((), starts[max(starts)] if starts else 0)
-        )
+        source = await self._intents.interruptible(self._recovery.choose_source(starts[max(starts)] if starts else 0))
         if incident is None:
             return await self._next_generation("restart" if starts else "start", source)
         previous_nodes = self._generations.past[-1].nodes if self._generations.past else ()
@@ -336,7 +334,7 @@ class Lifecycle:
         """Recover from a broken generation. Return the monitor of the next generation."""
         if await self._recovery.is_job_ending(monitor):
             self.failure_hold.record_stacks(monitor.places)
-        incident, decision, lost = await self._recovery.end_generation(monitor)
+        incident, decision, lost, held = await self._recovery.end_generation(monitor)
         if why := monitor.checkpoint_damage:
             await self._checkpoints.exclude(monitor.generation.source.uri, monitor.generation.number, why)
         await self._apply_decision(incident, decision)
@@ -347,7 +345,7 @@ class Lifecycle:
             await self._setup.replace_lost(lost)
             await self._setup.prepare_data()
         self._preflight.require_recheck(incident, lost)
-        choice = self._recovery.choose_source((), monitor.step)
+        choice = self._recovery.choose_source(monitor.step, held)
         source = await self._intents.interruptible(self._preflight.run_alongside(choice))
         action = choose_recovery_action(incident.cause.reason, source, self.payload.layout.world_size)
         self._state.decide(incident, source, action)
@@ -382,7 +380,7 @@ class Lifecycle:
         if is_formed and (incident is None or incident.generation != last.number):
             self._state.adopt_generation(last)
             return self._monitor
-        await self.gang.kill_ranks(last.number, ())
+        await self.gang.kill_ranks(last.number)
         return None
 
 

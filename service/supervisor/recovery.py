@@ -22,9 +22,9 @@ from regroup.service.policy.recovery.budget import Charge, RecoveryDecision, bud
 from regroup.service.policy.recovery.classify import Cause, RankFailure
 from regroup.service.policy.recovery.drain_deadlines import excuse_announced_loss
 from regroup.service.policy.recovery.restore_source import (
+    NodeSet,
     RestoreKind,
     RestoreSource,
-    Shard,
     choose_restore_source,
     find_diverged_sets,
 )
@@ -122,11 +122,14 @@ class RecoveryRun:
             monitor.places = await inspect_ranks(self._gang, without=monitor.losses)
         return True
 
-    async def end_generation(self, monitor: GenerationMonitor) -> tuple[Incident, RecoveryDecision, Sequence[str]]:
+    async def end_generation(
+        self, monitor: GenerationMonitor
+    ) -> tuple[Incident, RecoveryDecision, Sequence[str], Sequence[NodeSet] | None]:
         """Record the incident of a broken generation, then kill its ranks with proof.
 
         Returns:
-            The incident, the recovery decision and the lost nodes.
+            The incident, the recovery decision, the lost nodes and the state in the memory of the nodes. That is None
+            if the nodes must list it again: a node was lost, or the job has just left some.
         """
         detected_s = monitor.detected_s
         incident = Incident(
@@ -138,8 +141,10 @@ class RecoveryRun:
         incident.mark_detected(detected_s)
         self._state.open_incident(incident)
         await self._state.revise(incident)
-        proofs = await self._gang.kill_ranks(monitor.generation.number, tuple(monitor.losses))
-        dead_s = time.time()
+        number, for_restore = monitor.generation.number, self._payload.script is None
+        proofs = await self._gang.kill_ranks(number, tuple(monitor.losses), for_restore=for_restore)
+        found = {node: proof for node, proof in proofs.items() if proof is not None}
+        dead_s = time.time() - min((proof.since_s for proof in found.values()), default=0.0)
         for node, proof in proofs.items():
             if proof is None:
                 monitor.record_loss(node, detected_s)
@@ -152,7 +157,9 @@ class RecoveryRun:
         incident.mark_detected(detected_s)
         incident.mark_phase("dead_s", dead_s)
         self.evidence.add(incident)
-        return incident, await self.decide(incident), tuple(monitor.losses)
+        is_complete = not (monitor.losses or self._gang.former)
+        held = [NodeSet(node, each) for node, proof in found.items() for each in proof.held] if is_complete else None
+        return incident, await self.decide(incident), tuple(monitor.losses), held
 
     async def decide(self, incident: Incident) -> RecoveryDecision:
         """Decide whether the job recovers from an incident, and charge the incident once.
@@ -195,25 +202,27 @@ class RecoveryRun:
         )
         return replace(join, config=replace(join.config, loss_spike=rule))
 
-    async def choose_source(self, lost: Sequence[str], reached: int) -> RestoreSource:
+    async def choose_source(self, reached: int, held: Sequence[NodeSet] | None = None) -> RestoreSource:
         """Choose the newest state from which the next generation can start.
 
-        A script saves its own state. Until it reports its step, it is assumed to resume at `reached`.
+        Args:
+            reached: step at which a script is assumed to resume, until it reports its step: it saves its own state.
+            held: the state in the memory of the nodes; None: they list it.
 
         Raises:
             Finished: the checkpoint in `resume_from` cannot be loaded, and the job has no state of its own.
         """
         if self._payload.script is not None:
             return RestoreSource(RestoreKind.NONE, reached)
-        shards, error = await asyncio.gather(self._gang.list_shards(lost), self._scan_briefly())
-        for generation, step in find_diverged_sets(shards):
+        sets, error = await asyncio.gather(self._list_sets(held), self._scan_briefly())
+        for generation, step in find_diverged_sets(sets):
             message = f"replicas of the same state differ between ranks after step {step}; that step is not restored"
             note = Note(generation, "snapshot_refused", {"step": step, "message": message}, time.time())
             self._log.emit_note("", note)
-        source, shards = await self._choose_intact(shards)
+        source, sets = await self._choose_intact(sets)
         if source.kind is not RestoreKind.MEMORY:
             await self._scan(error)
-            source, _ = await self._choose_intact(shards)
+            source, _ = await self._choose_intact(sets)
         elif not self._checkpoints.scanned:
             message = (
                 f"durable storage did not respond; step {source.step} is restored from memory "
@@ -226,27 +235,33 @@ class RecoveryRun:
             raise Finished(Reason.INVALID_INPUT, f"cannot resume from the checkpoint in `resume_from`: {why}")
         return source
 
-    async def _choose_intact(self, shards: Sequence[Shard]) -> tuple[RestoreSource, Sequence[Shard]]:
-        """Choose a source, of whose shards each was read. Return it and the shards without damaged ones."""
-        verified = set[tuple[int, int]]()
-        while True:
-            source = self._choose_newest(shards)
-            chosen = source.generation, source.step
-            if source.kind is not RestoreKind.MEMORY or chosen in verified:
-                return source, shards
-            holders = {shard.node_id for shard in shards if (shard.generation, shard.step) == chosen}
-            intact = await held_shards.verify(self._gang.agents, sorted(holders), *chosen)
-            shards = [shard for shard in shards if (shard.generation, shard.step) != chosen] + intact
-            verified.add(chosen)
+    async def _list_sets(self, held: Sequence[NodeSet] | None) -> Sequence[NodeSet]:
+        return await self._gang.list_shards() if held is None else held
 
-    def _choose_newest(self, shards: Sequence[Shard]) -> RestoreSource:
-        """Choose the source from the shards and the checkpoints found so far."""
+    async def _choose_intact(self, sets: Sequence[NodeSet]) -> tuple[RestoreSource, Sequence[NodeSet]]:
+        """Choose a source, of whose shards each was read. Return it and the sets without damaged shards.
+
+        Only nodes whose part of the chosen set is not verified get a call to read it.
+        """
+        while True:
+            source = self._choose_newest(sets)
+            chosen = source.generation, source.step
+            if source.kind is not RestoreKind.MEMORY:
+                return source, sets
+            unread = {each.node_id for each in sets if each.name == chosen and not each.held.is_verified}
+            if not unread:
+                return source, sets
+            intact = await held_shards.verify(self._gang.agents, sorted(unread), *chosen)
+            sets = [each for each in sets if each.name != chosen or each.node_id not in unread] + intact
+
+    def _choose_newest(self, sets: Sequence[NodeSet]) -> RestoreSource:
+        """Choose the source from the sets in memory and the checkpoints found so far."""
         finished, resume, layout = self._checkpoints.finished(), self._payload.resume, self._payload.layout
         saved = [*finished, resume] if resume is not None else finished
         trusted = [item for item in saved if self._checkpoints.is_usable(item.uri)]
         nodes = self._payload.places.node_ids()
         other_layouts = {each.number for each in self._generations.past if each.layout != layout}
-        return choose_restore_source(shards, trusted, self._generations.starts, nodes, other_layouts)
+        return choose_restore_source(sets, trusted, self._generations.starts, nodes, other_layouts)
 
     async def wait_for_storage(self, error: AgentError) -> None:
         """Charge an attempt at which storage did not respond, and wait for the backoff.

@@ -11,7 +11,8 @@ from regroup.service.ports.agents import AgentError
 from regroup.service.supervisor.job_state.journal import Journal
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import AgentErrorKind, ShardHolder, TransferAddress
-from regroup.workers.contract.messages import Exited, HeldShard, Join
+from regroup.workers.contract.held_sets import HeldShard
+from regroup.workers.contract.messages import Exited, Join
 from tests.support.doubles.supervised_job import STEPS, FakeNodes, Rig, place
 from tests.support.inputs.sync_records import assigned, intents
 
@@ -66,7 +67,7 @@ async def test_the_job_continues_with_the_substitute(rig: Rig) -> None:
     formed = (await rig.events("generation"))[-1]
     assert (formed["number"], formed["start_step"], formed["cause"]) == (2, 3, "agent_lost")
     assert [place["node_id"] for place in formed["ranks"]] == ["node-0", "node-2"]
-    address = TransferAddress("node-0", 1, "t")
+    address = TransferAddress("node-0", 1, "t", "node-0")
     assert isinstance(rig.nodes, Nodes)
     assert rig.nodes.forms[2:] == [("node-0", 2, []), ("node-2", 2, [ShardHolder(address, (1,))])], (
         "only missing shards are fetched"

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from regroup.workers.contract.messages import Exited, Failed, HeldShard
+from regroup.workers.contract.held_sets import HeldShard
+from regroup.workers.contract.messages import Exited, Failed
 from regroup.workers.contract.rank_config import LossSpikeAction, LossSpikeConfig, RepeatedSpike
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.service.supervisor.test_lifecycle import FakeNodes, outcomes, run

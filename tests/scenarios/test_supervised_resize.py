@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from regroup.workers.contract.agent_records import ShardHolder
-from regroup.workers.contract.messages import Done, Exited, HeldShard, Join, Joined, Restore, Restored, StepRow
+from regroup.workers.contract.held_sets import HeldShard
+from regroup.workers.contract.messages import Done, Exited, Join, Joined, Restore, Restored, StepRow
 from tests.support.doubles.planned_job import PlannedRig, TrainingNodes
 from tests.support.doubles.supervised_job import SPEC
 from tests.support.inputs.sync_records import intents
@@ -69,7 +70,7 @@ class Ranks(TrainingNodes):
                 self._report(node, StepRow(generation, step, time.time(), 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
                 mine: dict[str, list[HeldShard]] = {}
                 for place, local in self.members[generation].items():
-                    held = HeldShard(local, join.world_size, generation, step, str(join.layout), 1)
+                    held = HeldShard(local, join.world_size, generation, step, str(join.layout))
                     mine.setdefault(place.split("/")[0], []).append(held)
                 self.sets |= mine
         self._report(node, Done(rank, generation, step, stopped=True))

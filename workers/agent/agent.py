@@ -5,6 +5,7 @@ The agent holds no devices. The supervisor finds it by name.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
@@ -22,15 +23,15 @@ from regroup.workers.agent.health.node_monitor import NodeMonitor
 from regroup.workers.agent.health.preflight import Preflight
 from regroup.workers.agent.job_host import JobHost
 from regroup.workers.agent.ranks import logs
-from regroup.workers.agent.snapshots.shard_check import damage_note
 from regroup.workers.agent.supervisor_link import SupervisorLink
 from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_api import AgentApi, AgentFailedError
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_wire import expose
 from regroup.workers.contract.codec import plain
-from regroup.workers.contract.messages import AgentRequest, HeldShard, MirrorDue, Stop, from_json, to_json
-from regroup.workers.contract.rank_starts import RankStarts, joins_of
+from regroup.workers.contract.held_sets import HeldSet, sets_of
+from regroup.workers.contract.messages import AgentRequest, MirrorDue, Stop, from_json, to_json
+from regroup.workers.contract.rank_starts import RankStarts, decode_holders, joins_of
 from regroup.workers.data.prepare.ray_pipeline import Pipeline
 from regroup.workers.os import node_facts, process_user, procfs, umask
 from regroup.workers.storage import async_storage, fsspec_storage
@@ -159,9 +160,10 @@ class NodeAgent(AgentApi):
         """Start the generation's rendezvous store."""
         return records.StoreAddress(*await self._guarded(self._start_store(generation)))
 
-    async def form_ranks(self, common: bytes, starts: RankStarts, holders: Sequence[records.ShardHolder]) -> None:
+    async def form_ranks(self, common: bytes, starts: RankStarts, holders: bytes) -> None:
         """Fork the generation's ranks on this node."""
-        await self._guarded(self._started().form_ranks(joins_of(common, starts), starts.devices, holders))
+        others = decode_holders(holders, self._config.node_id)
+        await self._guarded(self._started().form_ranks(joins_of(common, starts), starts.devices, others))
 
     async def stop_ranks(self, generation: int, reason: str, save: bool) -> None:
         """Request that the ranks end at a step that they agree on."""
@@ -171,24 +173,22 @@ class NodeAgent(AgentApi):
         """Send SIGTERM to the ranks of a generation, once."""
         await self._guarded(self._started().terminate_ranks(generation))
 
-    async def kill_ranks(self, generation: int) -> records.DeathProof:
+    async def kill_ranks(self, generation: int, for_restore: bool) -> records.DeathProof:
         """Kill the ranks of every generation up to this one, with proof of death."""
         stuck: Sequence[int] = ()
         with contextlib.suppress(AgentFailedError):
             stuck = await self._guarded(self._started().kill_ranks(generation))
-        return records.DeathProof(tuple(stuck), self._started().report())
+        dead_s, host = time.monotonic(), self._started()
+        held = sets_of(await host.mirroring.verify_newest()) if for_restore else ()
+        return records.DeathProof(tuple(stuck), host.report(), tuple(held), time.monotonic() - dead_s)
 
-    async def list_shards(self) -> list[HeldShard]:
+    async def list_shards(self) -> list[HeldSet]:
         """List the complete shards of training state in this node's memory."""
-        return await self._started().mirroring.held_shards()
+        return sets_of(await self._started().mirroring.held_shards())
 
-    async def verify_shards(self, generation: int, step: int) -> list[HeldShard]:
+    async def verify_shards(self, generation: int, step: int) -> list[HeldSet]:
         """Read the shards of a set in this node's memory and return the intact ones."""
-        host = self._started()
-        intact, damaged = await host.mirroring.verify_shards(generation, step)
-        for shard in damaged:
-            host.note("snapshot_damaged", damage_note(shard, host.config.node_name))
-        return intact
+        return sets_of(await self._started().mirroring.verify_shards(generation, step))
 
     async def release_restore_source(self, has_mirrors: bool) -> None:
         """Release the shards that the running ranks were restored from."""

@@ -25,12 +25,11 @@ from regroup.workers.contract.agent_records import (
     RankInspection,
     RankStack,
     SavedShards,
-    ShardHolder,
     SourceListing,
     StoreAddress,
     TransferAddress,
 )
-from regroup.workers.contract.messages import HeldShard
+from regroup.workers.contract.held_sets import HeldSet
 from regroup.workers.contract.rank_starts import RankStarts
 
 
@@ -120,7 +119,7 @@ class AgentApi(Protocol):
         """Start the generation's rendezvous store."""
         ...
 
-    async def form_ranks(self, common: bytes, starts: RankStarts, holders: Sequence[ShardHolder]) -> None:
+    async def form_ranks(self, common: bytes, starts: RankStarts, holders: bytes) -> None:
         """Fork the generation's ranks on this node.
 
         Errors: `storage` (the checkpoint), `transfer` (the other node), `stale`, `start`, `node`.
@@ -128,8 +127,9 @@ class AgentApi(Protocol):
         Args:
             common: a `Join` with what all ranks of the generation share, as `messages.encode` writes it.
             starts: the ranks of this node.
-            holders: the agents that hold the state in memory, each with the ranks that wrote its shards: all of them
-                if other ranks wrote the state, otherwise those of the ranks of this node whose shard is elsewhere.
+            holders: the agents that hold the state in memory, each with the ranks that wrote its shards, as
+                `rank_starts.encode_holders` writes them: all agents, this one included, if other ranks wrote the
+                state, otherwise those of the ranks of this node whose shard is elsewhere.
         """
         ...
 
@@ -148,20 +148,24 @@ class AgentApi(Protocol):
         """
         ...
 
-    async def kill_ranks(self, generation: int) -> DeathProof:
-        """Kill the ranks of every generation up to this one, with proof of death."""
+    async def kill_ranks(self, generation: int, for_restore: bool) -> DeathProof:
+        """Kill the ranks of every generation up to this one, with proof of death.
+
+        `for_restore`: another generation restores the state. The proof lists the sets in this node's memory, as
+        `list_shards` does. The newest one is verified first, as far as that takes a short time.
+        """
         ...
 
     # ------------------------------------------------------------ snapshots
 
-    async def list_shards(self) -> list[HeldShard]:
+    async def list_shards(self) -> list[HeldSet]:
         """List the complete shards of training state in this node's memory, of its own ranks and mirrored ones. Their
         data is not read."""
         ...
 
-    async def verify_shards(self, generation: int, step: int) -> list[HeldShard]:
-        """Read this node's shards of a set and return those whose checksum is right. A damaged one is not listed from
-        then on."""
+    async def verify_shards(self, generation: int, step: int) -> list[HeldSet]:
+        """Read this node's shards of a set and return those whose checksum is right, as a verified set. A damaged one
+        is not listed from then on."""
         ...
 
     async def release_restore_source(self, has_mirrors: bool) -> None:

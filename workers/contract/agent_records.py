@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from regroup.workers.contract.held_sets import HeldSet
 from regroup.workers.contract.messages import AgentReport
 
 Dataset = dict[str, Any]
@@ -208,6 +209,10 @@ class DeathProof:
     stuck: tuple[int, ...]
     """Pids that outlived SIGKILL: their devices must not be reused."""
     report: AgentReport
+    held: tuple[HeldSet, ...] = ()
+    """Sets of training state in the memory of the node, if the call requested them."""
+    since_s: float = 0.0
+    """Seconds that passed since the ranks were dead."""
 
 
 @dataclass(frozen=True)

@@ -279,20 +279,6 @@ class Note:
 
 
 @dataclass(frozen=True)
-class HeldShard:
-    """A complete shard of training state held in a node's memory."""
-
-    rank: int
-    world_size: int
-    generation: int
-    step: int
-    layout_hash: str
-    size_bytes: int
-    digests: dict[str, int] = field(default_factory=dict[str, int])
-    """Checksum of each part that other ranks hold too, by a name that is the same for all of them."""
-
-
-@dataclass(frozen=True)
 class AgentReport:
     """Report that an agent sends to its supervisor: at once for news, and otherwise as often as the supervisor asks."""
 
@@ -338,7 +324,6 @@ Message = (
     | Done
     | Exited
     | Note
-    | HeldShard
     | AgentReport
 )
 _TYPES: Mapping[str, type[Any]] = {cls.__name__: cls for cls in get_args(Message)}

@@ -1,11 +1,17 @@
-"""The start of a node's ranks as it travels to the agent. The common part of all ranks is encoded once per generation.
+"""The start of a node's ranks as it travels to the agent. The common parts are encoded once per generation.
 
-The configuration is most of a `Join`. Encoded for each rank of a large job, it costs seconds while all ranks wait.
+The configuration is most of a `Join`, and after a resize every node gets all holders of the state. Encoded for each
+rank or node of a large job, they cost seconds while all ranks wait.
 """
 
+import json
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from regroup.workers.contract.agent_records import ShardHolder
+from regroup.workers.contract.codec import parse, plain
 from regroup.workers.contract.messages import ContractError, Join, decode
 
 
@@ -45,3 +51,21 @@ def joins_of(common: bytes, starts: RankStarts) -> list[Join]:
     )
     places = zip(starts.ranks, starts.local_ranks, strict=True)
     return [replace(here, rank=rank, local_rank=local_rank) for rank, local_rank in places]
+
+
+def encode_holders(holders: Sequence[ShardHolder]) -> bytes:
+    """Return holders of the state of a generation as compressed JSON; nothing if there are none."""
+    return zlib.compress(json.dumps(plain(list(holders)), separators=(",", ":")).encode()) if holders else b""
+
+
+def decode_holders(data: bytes, node_id: str) -> list[ShardHolder]:
+    """Return the holders in the output of `encode_holders`, without the one on this node.
+
+    Raises:
+        ContractError: the data is damaged.
+    """
+    try:
+        found: list[ShardHolder] = parse(list[ShardHolder], json.loads(zlib.decompress(data))) if data else []
+    except (ValueError, zlib.error) as error:
+        raise ContractError(f"the holders of the state cannot be read: {error}") from error
+    return [holder for holder in found if holder.address.node_id != node_id]

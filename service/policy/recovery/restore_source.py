@@ -1,25 +1,25 @@
 """Choose the state from which a new generation starts, and the recovery action. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from regroup.service.domain.job_events import RecoveryAction
 from regroup.service.domain.states import Reason
+from regroup.workers.contract.held_sets import HeldSet
 
 
-@dataclass(frozen=True)
-class Shard:
-    """A verified shard in a node's memory."""
+@dataclass(frozen=True, slots=True)
+class NodeSet:
+    """The shards of one set in the memory of one node."""
 
-    rank: int
-    world_size: int
-    generation: int
-    step: int
-    layout_hash: str
     node_id: str
-    shared_checksums: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Name of each replicated part → its checksum."""
+    held: HeldSet
+
+    @property
+    def name(self) -> tuple[int, int]:
+        """Generation and step of the set."""
+        return self.held.generation, self.held.step
 
 
 @dataclass(frozen=True)
@@ -60,29 +60,21 @@ class RestoreSource:
         """The recovery action that this source implies."""
         return RecoveryAction.RESPAWN if self.kind is RestoreKind.MEMORY else RecoveryAction.DISK
 
-    def remote_holders(self, nodes: Sequence[str]) -> set[str]:
-        """Return the nodes from which ranks on `nodes` may fetch."""
-        held = {node for _, node in self.fetch}
-        return held - set(nodes) if len(nodes) == 1 else held
+    @property
+    def all_holders(self) -> Mapping[str, Sequence[int]]:
+        """Node → the ranks in `fetch` whose shard it holds."""
+        return _by_node(self.fetch)
 
-    def holders(self, ranks_on: Mapping[str, Sequence[int]]) -> dict[str, dict[str, tuple[int, ...]]]:
-        """Return node → the nodes that hold what its ranks may need, each with the ranks that wrote it.
-
-        Other ranks need parts of all shards. The same ranks need their own shards, if these are elsewhere.
+    def holders_of_lost(self, node_of_rank: Mapping[int, str]) -> Mapping[str, Mapping[str, Sequence[int]]]:
+        """Return node → the nodes that hold the shards of its ranks, with those ranks, if no shard is on it.
 
         Args:
-            ranks_on: node → ranks that will run there.
+            node_of_rank: rank → node on which it will run.
         """
-        if self.world_size:
-            everything = _by_node(self.fetch)
-            return dict.fromkeys(ranks_on, everything)
-        lost: dict[int, list[str]] = {}
-        for rank, node in self.fetch:
-            lost.setdefault(rank, []).append(node)
-        return {
-            node: _by_node([(rank, holder) for rank in ranks for holder in lost.get(rank, ())])
-            for node, ranks in ranks_on.items()
-        }
+        needed: dict[str, list[tuple[int, str]]] = {}
+        for rank, holder in self.fetch:
+            needed.setdefault(node_of_rank[rank], []).append((rank, holder))
+        return {node: _by_node(held) for node, held in needed.items()}
 
 
 def _by_node(held: Iterable[tuple[int, str]]) -> dict[str, tuple[int, ...]]:
@@ -105,7 +97,7 @@ def choose_recovery_action(
 
 
 def choose_restore_source(
-    shards: Sequence[Shard],
+    sets: Sequence[NodeSet],
     saved: Sequence[SavedCheckpoint],
     starts: Mapping[int, int],
     node_of_rank: Mapping[int, str],
@@ -123,43 +115,44 @@ def choose_restore_source(
         node_of_rank: rank of the new generation → its node.
         others: generations with another number or split of ranks.
     """
-    wrong = set(find_diverged_sets(shards))
+    wrong = set(find_diverged_sets(sets))
 
     def counts(generation: int, step: int) -> bool:
         return all(start >= step for later, start in starts.items() if later > generation)
 
-    sets: dict[tuple[int, int, int, str], dict[int, list[str]]] = {}
-    for shard in shards:
-        if (shard.generation, shard.step) not in wrong and shard.rank < shard.world_size:
-            key = (shard.step, shard.generation, shard.world_size, shard.layout_hash)
-            sets.setdefault(key, {}).setdefault(shard.rank, []).append(shard.node_id)
+    parts: dict[tuple[int, int, int, str], list[NodeSet]] = {}
+    for each in sets:
+        if each.name not in wrong:
+            held = each.held
+            parts.setdefault((held.step, held.generation, held.world_size, held.layout_hash), []).append(each)
     whole = {
-        (step, generation): (held, world if world != len(node_of_rank) or generation in others else 0)
-        for (step, generation, world, _), held in sets.items()
-        if len(held) == world and counts(generation, step)
+        (step, generation): (here, world if world != len(node_of_rank) or generation in others else 0)
+        for (step, generation, world, _), here in parts.items()
+        if counts(generation, step) and _is_whole(here, world)
     }
     disk = [(item.step, item.generation, item.uri) for item in saved if counts(item.generation, item.step)]
     best_disk = max(disk, default=None)
     if whole and (best_disk is None or max(whole)[0] >= best_disk[0]):
         step, generation = max(whole)
-        held, world_size = whole[step, generation]
+        here, world_size = whole[step, generation]
         if world_size:
+            held = _holders_of(range(world_size), here)
             everywhere = tuple((rank, node) for rank, nodes in sorted(held.items()) for node in nodes)
             return RestoreSource(RestoreKind.MEMORY, step, generation, fetch=everywhere, world_size=world_size)
-        lost = ((rank, nodes) for rank, nodes in sorted(held.items()) if node_of_rank[rank] not in nodes)
-        fetch = ((rank, node) for rank, nodes in lost for node in reversed(nodes))
+        held = _holders_of(_ranks_elsewhere(here, node_of_rank), here)
+        fetch = ((rank, node) for rank, nodes in sorted(held.items()) for node in reversed(nodes))
         return RestoreSource(RestoreKind.MEMORY, step, generation, fetch=tuple(fetch))
     if best_disk is not None:
         return RestoreSource(RestoreKind.CHECKPOINT, best_disk[0], best_disk[1], best_disk[2])
     return RestoreSource(RestoreKind.NONE)
 
 
-def find_diverged_sets(shards: Sequence[Shard]) -> list[tuple[int, int]]:
+def find_diverged_sets(sets: Sequence[NodeSet]) -> list[tuple[int, int]]:
     """Return generation and step of the sets with different values of replicated state."""
-    sets: dict[tuple[int, int], list[Mapping[str, int]]] = {}
-    for shard in shards:
-        sets.setdefault((shard.generation, shard.step), []).append(shard.shared_checksums)
-    return sorted(key for key, held in sets.items() if not replicas_agree(held))
+    digests: dict[tuple[int, int], list[Mapping[str, int]]] = {}
+    for each in sets:
+        digests.setdefault(each.name, []).extend(each.held.digests)
+    return sorted(name for name, found in digests.items() if not replicas_agree(found))
 
 
 def find_differing(held: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
@@ -182,3 +175,29 @@ def replicas_agree(held: Sequence[Mapping[str, int]]) -> bool:
             return False
         last = each
     return True
+
+
+def _is_whole(parts: Sequence[NodeSet], world_size: int) -> bool:
+    """Return whether the shard of every rank is on some node."""
+    ranks = set[int]().union(*(part.held.ranks for part in parts))
+    return world_size > 0 and ranks.issuperset(range(world_size))
+
+
+def _ranks_elsewhere(parts: Sequence[NodeSet], node_of_rank: Mapping[int, str]) -> Collection[int]:
+    """Return the ranks whose shard is not on their own node."""
+    elsewhere = dict(node_of_rank)
+    for part in parts:
+        for rank in part.held.ranks:
+            if elsewhere.get(rank) == part.node_id:
+                del elsewhere[rank]
+    return elsewhere.keys()
+
+
+def _holders_of(ranks: Collection[int], parts: Sequence[NodeSet]) -> dict[int, list[str]]:
+    """Return rank → nodes that hold its shard."""
+    held: dict[int, list[str]] = {}
+    for part in parts if ranks else ():
+        for rank in part.held.ranks:
+            if rank in ranks:
+                held.setdefault(rank, []).append(part.node_id)
+    return held

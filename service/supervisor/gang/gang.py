@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from regroup.service.policy.recovery.restore_source import RestoreKind, Shard, replicas_agree
+from regroup.service.policy.recovery.restore_source import NodeSet, RestoreKind, replicas_agree
 from regroup.service.ports.agents import AgentError, AgentLostError, Agents
 from regroup.service.supervisor.gang import held_shards
 from regroup.service.supervisor.gang.node_facts import NodeFacts
+from regroup.service.supervisor.gang.shard_holders import holders_by_node
 from regroup.service.supervisor.job_state.generations import Generation, PinnedSet
 from regroup.service.supervisor.job_state.project_secrets import ProjectSecrets
 from regroup.workers.contract.agent_api import AgentApi
@@ -21,7 +22,6 @@ from regroup.workers.contract.agent_records import (
     DeathProof,
     Manifest,
     SavedShards,
-    ShardHolder,
     TransferAddress,
 )
 from regroup.workers.contract.codec import plain
@@ -126,12 +126,10 @@ class Gang:
             AgentLostError, AgentError: a node could not start its ranks.
         """
         nodes, source = generation.nodes, generation.source
-        ranks_on = {node: [place.rank for place in generation.on(node)] for node in nodes}
-        holders = source.holders(ranks_on)
         restore = Restore(source.kind, source.step, source.generation, source.uri, source.world_size)
-        address, addresses = await gather_all((
+        address, holders = await gather_all((
             self.agents.agent(nodes[0], timeout_s=FORM_TIMEOUT_S).start_store(generation.number),
-            self.transfer_addresses(source.remote_holders(nodes)),
+            holders_by_node(generation, self.transfer_addresses),
         ))  # fmt: skip
         common = encode(
             replace(
@@ -147,26 +145,27 @@ class Gang:
         )
 
         async def one(node_rank: int, node: str) -> None:
-            places = generation.on(node)
-            starts = RankStarts(
-                node_rank,
-                self.configs[node].node_name,
-                tuple(place.rank for place in places),
-                tuple(place.local_rank for place in places),
-                tuple(place.device for place in places),
-                self.node_facts.datasets.get(node, {}),
-            )
-            mine = [ShardHolder(addresses[holder], ranks) for holder, ranks in holders[node].items() if holder != node]
+            here = generation.ranks.ranks_on(node)
+            place = node_rank, self.configs[node].node_name, here.ranks, here.local_ranks, here.devices
+            starts = RankStarts(*place, self.node_facts.datasets.get(node, {}))
+            mine = holders.get(node, b"")
             timeout_s = RESTORE_TIMEOUT_S if source.kind is RestoreKind.CHECKPOINT or mine else FORM_TIMEOUT_S
             await self._send_secrets(node)
             await self.agents.agent(node, timeout_s=timeout_s).form_ranks(common, starts, mine)
 
         await gather_all(one(node_rank, node) for node_rank, node in enumerate(nodes))
 
-    async def kill_ranks(self, number: int, lost: Sequence[str]) -> dict[str, DeathProof | None]:
+    async def kill_ranks(
+        self, number: int, lost: Sequence[str] = (), *, for_restore: bool = False
+    ) -> dict[str, DeathProof | None]:
         """Kill all ranks up to a generation.
 
         Nodes that the job has left receive no call: their ranks died before the job left.
+
+        Args:
+            number: the generation.
+            lost: nodes that receive no call.
+            for_restore: the proofs list the state in the memory of the nodes, so that no further call is needed.
 
         Returns:
             Node → proof of death, or None if its agent gave none.
@@ -176,17 +175,16 @@ class Gang:
             if node in lost:
                 return None
             try:
-                return await self.agents.agent(node, timeout_s=END_TIMEOUT_S).kill_ranks(number)
+                return await self.agents.agent(node, timeout_s=END_TIMEOUT_S).kill_ranks(number, for_restore)
             except AgentLostError:
                 return None
 
         nodes = list(self.configs)
         return dict(zip(nodes, await asyncio.gather(*(one(node) for node in nodes)), strict=True))
 
-    async def list_shards(self, lost: Sequence[str]) -> list[Shard]:
-        """Return the complete shards of training state in the memory of the nodes that answer."""
-        nodes = (node for node in (*self.configs, *self.former) if node not in lost)
-        return await held_shards.find(self.agents, nodes, lambda agent: agent.list_shards())
+    async def list_shards(self) -> list[NodeSet]:
+        """Return the sets of training state in the memory of the nodes that answer."""
+        return await held_shards.find(self.agents, (*self.configs, *self.former), lambda agent: agent.list_shards())
 
     async def scan_checkpoints(self, *, by_all: bool = False) -> tuple[Sequence[Manifest], set[str]]:
         """Scan durable storage. Return the manifests of finished checkpoints and the URIs of unfinished ones.

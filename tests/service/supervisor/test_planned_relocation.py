@@ -31,7 +31,7 @@ async def test_a_job_leaves_a_drained_node_without_losing_a_step(rig: PlannedRig
     last, save = rig.nodes.stops[1]
     assert not save and rig.nodes.started_at["node-2"] <= last, "the substitute was prepared during training"
     await rig.wait_for_steps(generation=2)
-    address = records.TransferAddress("node-1", 1, "t")
+    address = records.TransferAddress("node-1", 1, "t", "node-1")
     assert rig.nodes.fetched[2:] == [("node-0", 2, []), ("node-2", 2, [records.ShardHolder(address, (1,))])], (
         "state comes from the drained node"
     )

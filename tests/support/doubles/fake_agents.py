@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from regroup.service.ports.agents import AgentError
@@ -28,8 +29,9 @@ from regroup.workers.contract.agent_records import (
     TransferAddress,
 )
 from regroup.workers.contract.codec import plain
-from regroup.workers.contract.messages import AgentReport, HeldShard, Join
-from regroup.workers.contract.rank_starts import joins_of
+from regroup.workers.contract.held_sets import HeldShard, sets_of
+from regroup.workers.contract.messages import AgentReport, Join
+from regroup.workers.contract.rank_starts import decode_holders, joins_of
 
 
 def description(node: str) -> NodeDescription:
@@ -40,7 +42,8 @@ def description(node: str) -> NodeDescription:
 class FakeAgents:
     """All agents of a job. A test overrides the handlers it needs: `_<method>(node, …)` for a method of `AgentApi`.
 
-    A handler may be a coroutine function. A method without a handler does nothing.
+    A handler may be a coroutine function. A method without a handler does nothing. Handlers of `kill_ranks` get no
+    `for_restore`: the proof then has the shards of `_list_shards`.
     """
 
     def __init__(self) -> None:
@@ -70,10 +73,16 @@ class FakeAgents:
             await self.intercept(node_id, method, arguments)
             if method == "form_ranks":
                 common, starts, holders = arguments
-                arguments = [joins_of(common, starts), starts.devices, holders]
+                arguments = [joins_of(common, starts), starts.devices, decode_holders(holders, node_id)]
+            for_restore = method == "kill_ranks" and arguments.pop()
             handler = getattr(self, f"_{method}", None)
             result = handler(node_id, *arguments) if handler is not None else None
-            return plain(await result if inspect.isawaitable(result) else result)
+            result = await result if inspect.isawaitable(result) else result
+            if method in ("list_shards", "verify_shards"):
+                result = sets_of(result)
+            if for_restore:
+                result = replace(result, held=tuple(sets_of(self._list_shards(node_id))))
+            return plain(result)
 
         return agent_wire.client(send)
 
@@ -129,7 +138,7 @@ class FakeAgents:
         return [shard for shard in self._list_shards(node) if (shard.generation, shard.step) == (generation, step)]
 
     def _transfer_address(self, node: str) -> TransferAddress:
-        return TransferAddress(node, 1, "t")
+        return TransferAddress(node, 1, "t", node)
 
     def _send_mirror(
         self, node: str, generation: int, step: int, ranks: Sequence[int], to: TransferAddress, rate: float | None

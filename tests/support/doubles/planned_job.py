@@ -15,7 +15,8 @@ from regroup.service.supervisor.job_state.journal import Journal
 from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import Done, Exited, HeldShard, Join, Joined, Restored, StepRow
+from regroup.workers.contract.held_sets import HeldShard
+from regroup.workers.contract.messages import Done, Exited, Join, Joined, Restored, StepRow
 from tests.support.doubles.memory_records import Records
 from tests.support.doubles.supervised_job import SPEC, FakeNodes, place
 from tests.support.inputs.sync_records import intents
@@ -119,7 +120,7 @@ class TrainingNodes(FakeNodes):
                 self._report(node, StepRow(generation, step, time.time(), 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
                 # Agents retain two snapshots of each rank, so one step is always complete. Here it is the newest.
                 for member, local in self.members[generation].items():
-                    self.held[member] = HeldShard(local, 2, generation, step, "h", 1)
+                    self.held[member] = HeldShard(local, 2, generation, step, "h")
         self._report(node, Done(rank, generation, step, stopped=True))
         self.running[node] = []
         self._report(node, Exited(rank, generation, 0, time.time()))

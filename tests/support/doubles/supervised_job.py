@@ -20,7 +20,8 @@ from regroup.workers.contract.agent_records import (
     DeathProof,
     ShardHolder,
 )
-from regroup.workers.contract.messages import Done, HeldShard, Join, Joined, Message, Restored, StepRow, to_json
+from regroup.workers.contract.held_sets import HeldShard
+from regroup.workers.contract.messages import Done, Join, Joined, Message, Restored, StepRow, to_json
 from tests.support.doubles.fake_agents import FakeAgents
 from tests.support.doubles.memory_records import Records
 
@@ -150,7 +151,7 @@ class FakeNodes(FakeAgents):
                 return
             if rank == 0:
                 self._report(node, StepRow(generation, step, 3.0, 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
-            self.held[node] = HeldShard(rank, 2, generation, step, "h", 1)
+            self.held[node] = HeldShard(rank, 2, generation, step, "h")
         self._report(node, Done(rank, generation, STEPS, False, {"parameters": "p"} if rank == 0 else {}))
 
 

@@ -129,7 +129,7 @@ async def test_what_a_dead_zygote_leaves_is_killed_with_the_ranks(
     assert agent._host is not None
     left = (await agent._host.acquire_zygote().run_task("leaves:start", {}))["pid"]
     os.kill(zygote, signal.SIGKILL)
-    assert (await agent.kill_ranks(1)).stuck == ()
+    assert (await agent.kill_ranks(1, for_restore=False)).stuck == ()
     assert procfs.is_zombie(left)
     await agent.shutdown()
 
@@ -221,7 +221,7 @@ async def test_a_job_reuses_the_checks_of_its_standby(
     assert (found.failed, found.notes) == ((), ())
     too_much = await agent.run_preflight(replace(needs, memory_bytes=1 << 60))
     assert [what for what, _ in too_much.failed] == ["memory"]
-    await agent.kill_ranks(1)
+    await agent.kill_ranks(1, for_restore=False)
     assert (await agent.run_preflight(replace(needs, memory_bytes=1 << 60))).failed == (), (
         "the ranks of the job are part of the memory in use"
     )

@@ -123,7 +123,7 @@ class Exposed(NodeAgent):
     def __init__(self) -> None:
         pass
 
-    async def kill_ranks(self, generation: int) -> DeathProof:
+    async def kill_ranks(self, generation: int, for_restore: bool) -> DeathProof:
         return DeathProof((generation,), AgentReport("n", "b", generation, (), ()))
 
     async def shutdown(self) -> None:
@@ -135,7 +135,7 @@ class Exposed(NodeAgent):
 
 async def test_an_exposed_agent_replies_with_plain_data() -> None:
     agent: Any = agent_wire.expose(Exposed)()
-    reply = await agent.kill_ranks(3)
+    reply = await agent.kill_ranks(3, False)
     assert json.loads(json.dumps(reply))["value"]["stuck"] == [3]
     failed = await agent.shutdown()
     assert failed["error"]["kind"] == "stale"

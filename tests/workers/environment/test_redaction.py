@@ -134,7 +134,7 @@ def test_every_message_that_carries_text_of_user_code_is_covered() -> None:
     """Check that a new message is in the list above, or consists of names that the platform chose."""
     of_the_platform = {
         "AgentConfig", "Join", "Stop", "MirrorDue", "Buffers", "FaultGranted", "Joined", "BuffersRequest", "Restored",
-        "Pinned", "FaultDue", "HeldShard", "StateCatalogRequest", "StateRequest", "StateReply",
+        "Pinned", "FaultDue", "StateCatalogRequest", "StateRequest", "StateReply",
         "SourceReleaseRequest", AgentReport.__name__,
     }  # fmt: skip
     covered = {type(message).__name__ for message in SENT_BY_USER_CODE}

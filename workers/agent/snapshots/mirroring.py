@@ -7,15 +7,20 @@ from typing import Any, TypeAlias
 
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.agent.snapshots.mirror_store import MirrorStore
+from regroup.workers.agent.snapshots.shard_check import Damaged, damage_note
 from regroup.workers.agent.transfer.engine import TransferEngine
 from regroup.workers.agent.transfer.shard_store import ShardKey, TransferError
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import MirrorSent, ShardHolder, TransferAddress
-from regroup.workers.contract.messages import HeldShard, Restore
+from regroup.workers.contract.held_sets import HeldShard
+from regroup.workers.contract.messages import Restore
 from regroup.workers.os import node_facts
-from regroup.workers.state.shard_buffer import Pin, ShardHeader
+from regroup.workers.state.shard_buffer import Pin
 
 Note: TypeAlias = Callable[[str, dict[str, Any]], None]
+VERIFY_S = 0.5
+"""Time in seconds after the death of ranks in which their newest set is verified at once. Sets of up to about 5 GB per
+node are done then, and the supervisor makes no further call to verify them."""
 
 
 class Mirroring:
@@ -135,16 +140,24 @@ class Mirroring:
         shards = self._buffers.check.open([*self._buffers.fds(), *self.store.fds()])
         return await asyncio.to_thread(shards.describe)
 
-    async def verify_shards(self, generation: int, step: int) -> tuple[list[HeldShard], list[ShardHeader]]:
-        """Read the shards of a set in this node's memory.
-
-        Returns:
-            The intact shards, and the headers of this node's own damaged ones.
-        """
+    async def verify_shards(self, generation: int, step: int) -> list[HeldShard]:
+        """Read the shards of a set in this node's memory and return the intact ones."""
         own = self._buffers.fds()
         shards = self._buffers.check.open([*own, *self.store.fds()])
         intact, damaged = await asyncio.to_thread(shards.verify, generation, step)
-        return intact, [header for place, header in damaged if place < len(own)]
+        self._note_damage(damaged, len(own))
+        return intact
+
+    async def verify_newest(self, within_s: float = VERIFY_S) -> list[HeldShard]:
+        """Read the newest set of this node's ranks, as far as that is done in `within_s` seconds.
+
+        Return every complete shard in this node's memory, without the damaged ones.
+        """
+        own = self._buffers.fds()
+        shards = self._buffers.check.open([*own, *self.store.fds()])
+        held, damaged = await asyncio.to_thread(shards.verify_newest, len(own), within_s)
+        self._note_damage(damaged, len(own))
+        return held
 
     def retain(self, generation: int, step: int) -> None:
         """Retain this set, which is fully mirrored, as own and mirrored shards. Release every other mirrored set."""
@@ -156,6 +169,12 @@ class Mirroring:
         self._buffers.release_mirrored(generation, step)
         self.store.retain(generation, step)
         self.store.release_spares()
+
+    def _note_damage(self, damaged: Sequence[Damaged], own: int) -> None:
+        """Emit an event for each damaged shard of this node's own ranks, which are in the first `own` buffers."""
+        for place, header in damaged:
+            if place < own:
+                self._note("snapshot_damaged", damage_note(header, self._config.node_name))
 
     def _note_trouble(self, reason: str) -> None:
         self._note("transfer_repeated", {"message": reason, "node": self._config.node_name})

@@ -1,23 +1,28 @@
 """Intact shards in this node's memory: listed by their headers, and read once before a restore uses them."""
 
 import contextlib
+import math
 import os
+import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from regroup.workers.contract.messages import HeldShard
+from regroup.workers.contract.held_sets import HeldShard
 from regroup.workers.os.descriptors import OwnDescriptors
 from regroup.workers.state.memory.copy_threads import thread_count
 from regroup.workers.state.shard_buffer import BufferState, ShardBuffer, ShardHeader
 
 _Content: TypeAlias = tuple[int, int, int, int]
 """Generation, step, rank and checksum of a shard."""
+Damaged: TypeAlias = tuple[int, ShardHeader]
+"""Place of a buffer, from 0, and the header of the damaged shard in it."""
 
 
 @dataclass
-class _Known:
-    """What is known about the content of a memory file, as long as no rank can write to it."""
+class _Facts:
+    """Facts about the content of a memory file, as long as no rank can write to it."""
 
     intact: _Content | None = None
     """The content when it was read, or when it arrived."""
@@ -35,13 +40,13 @@ class ShardCheck:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, _Known] = {}
+        self._facts: dict[int, _Facts] = {}
         """By number of the memory file."""
 
     def remember(self, fd: int) -> None:
         """Record that a shard was verified on arrival."""
         with contextlib.closing(ShardBuffer(os.dup(fd))) as buffer:
-            self._known[_number(fd)] = _Known(intact=_content(buffer.header()))
+            self._facts[_number(fd)] = _Facts(intact=_content(buffer.header()))
 
     def forget(self, fds: Iterable[int]) -> None:
         """Forget what is known about these buffers: a rank can write to them from now on, or they are released.
@@ -49,46 +54,80 @@ class ShardCheck:
         The result of a check that is in progress does not count either.
         """
         for fd in fds:
-            self._known.pop(_number(fd), None)
+            self._facts.pop(_number(fd), None)
 
     def open(self, fds: Sequence[int]) -> "OpenShards":
         """Open buffers, to read them once in any thread while their owner may release them."""
-        return OpenShards(OwnDescriptors(fds), [self._known.setdefault(_number(fd), _Known()) for fd in fds])
+        return OpenShards(OwnDescriptors(fds), [self._facts.setdefault(_number(fd), _Facts()) for fd in fds])
 
 
 class OpenShards:
     """Buffers that stay open until one of the methods returns."""
 
-    def __init__(self, descriptors: OwnDescriptors, known: Sequence[_Known]) -> None:
-        self._descriptors, self._known = descriptors, known
+    def __init__(self, descriptors: OwnDescriptors, facts: Sequence[_Facts]) -> None:
+        self._descriptors, self._facts = descriptors, facts
 
     def describe(self) -> list[HeldShard]:
         """Return the complete shards that are not known to be damaged. Reads headers and indexes only."""
         with self._descriptors as fds:
-            found = [_listed(fd, known) for fd, known in zip(fds, self._known, strict=True)]
-        return [shard for shard in found if shard is not None]
+            return list(self._describe(fds).values())
 
-    def verify(self, generation: int, step: int) -> tuple[list[HeldShard], list[tuple[int, ShardHeader]]]:
+    def verify(self, generation: int, step: int) -> tuple[list[HeldShard], list[Damaged]]:
         """Read the shards of a set, unless they were read before. Run it off the event loop.
 
         Returns:
-            The intact shards; and for each damaged one the place of its buffer, from 0, and its header.
+            The intact shards, and those that were found to be damaged now.
         """
-        intact = list[HeldShard]()
-        damaged = list[tuple[int, ShardHeader]]()
         with self._descriptors as fds:
-            for place, (fd, known) in enumerate(zip(fds, self._known, strict=True)):
-                with _opened(fd) as buffer:
-                    header = buffer.header()
-                    if (header.state, header.generation, header.step) != (BufferState.COMPLETE, generation, step):
-                        continue
-                    content = _content(header)
-                    if known.intact == content or (known.damaged != content and buffer.verify()):
-                        known.intact = content
-                        intact.append(_held(header, buffer))
-                    else:
-                        known.damaged = content
-                        damaged.append((place, header))
+            intact, damaged = self._verify(fds, (generation, step))
+        return list(intact.values()), damaged
+
+    def verify_newest(self, own: int, within_s: float) -> tuple[list[HeldShard], list[Damaged]]:
+        """Read the shards of the newest set of this node's own ranks, unless they were read before.
+
+        Shards whose turn does not come in time are not read. Run it off the event loop.
+
+        Args:
+            own: number of the first buffers, those of the node's own ranks.
+            within_s: time in seconds after which no further shard is read.
+
+        Returns:
+            All complete shards, without the damaged ones, and the shards that were found to be damaged now.
+        """
+        with self._descriptors as fds:
+            held = self._describe(fds)
+            newest = _newest_set(shard for place, shard in held.items() if place < own)
+            if newest is None:
+                return list(held.values()), []
+            intact, damaged = self._verify(fds, newest, time.monotonic() + within_s)
+        held |= intact
+        for place, _ in damaged:
+            held.pop(place, None)
+        return list(held.values()), damaged
+
+    def _describe(self, fds: Sequence[int]) -> dict[int, HeldShard]:
+        """Return place of a buffer → the shard in it."""
+        found = enumerate(_listed(fd, facts) for fd, facts in zip(fds, self._facts, strict=True))
+        return {place: shard for place, shard in found if shard is not None}
+
+    def _verify(
+        self, fds: Sequence[int], which: tuple[int, int], until_s: float = math.inf
+    ) -> tuple[dict[int, HeldShard], list[Damaged]]:
+        intact, damaged = dict[int, HeldShard](), list[Damaged]()
+        for place, (fd, facts) in enumerate(zip(fds, self._facts, strict=True)):
+            with _opened(fd) as buffer:
+                header = buffer.header()
+                if (header.state, header.generation, header.step) != (BufferState.COMPLETE, *which):
+                    continue
+                content = _content(header)
+                if facts.damaged == content or (facts.intact != content and time.monotonic() >= until_s):
+                    continue
+                if facts.intact == content or buffer.verify():
+                    facts.intact = content
+                    intact[place] = _held(header, buffer, is_verified=True)
+                else:
+                    facts.damaged = content
+                    damaged.append((place, header))
         return intact, damaged
 
 
@@ -98,23 +137,32 @@ def damage_note(shard: ShardHeader, node_name: str) -> dict[str, Any]:
     return {"rank": shard.rank, "step": shard.step, "node": node_name, "message": message}
 
 
-def _listed(fd: int, known: _Known) -> HeldShard | None:
+def _listed(fd: int, facts: _Facts) -> HeldShard | None:
     with _opened(fd) as buffer:
         header = buffer.header()
-        if not buffer.has_intact_index() or known.damaged == _content(header):
+        if not buffer.has_intact_index() or facts.damaged == _content(header):
             return None
-        return _held(header, buffer)
+        return _held(header, buffer, is_verified=facts.intact == _content(header))
 
 
-def _held(header: ShardHeader, buffer: ShardBuffer) -> HeldShard:
+def _newest_set(own: Iterable[HeldShard]) -> tuple[int, int] | None:
+    """Return generation and step of the newest set of which a node has the most shards; None if it has no shard.
+
+    A rank that died while the others took a snapshot does not have the newest one.
+    """
+    counts = Counter((shard.generation, shard.step) for shard in own)
+    return max((count, *which) for which, count in counts.items())[1:] if counts else None
+
+
+def _held(header: ShardHeader, buffer: ShardBuffer, *, is_verified: bool) -> HeldShard:
     return HeldShard(
         header.rank,
         header.world_size,
         header.generation,
         header.step,
         header.layout_hash,
-        header.data_bytes,
         buffer.digests(),
+        is_verified,
     )
 
 

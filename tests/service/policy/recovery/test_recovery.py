@@ -20,15 +20,16 @@ from regroup.service.policy.recovery.classify import (
     is_explained,
 )
 from regroup.service.policy.recovery.restore_source import (
+    NodeSet,
     RestoreKind,
     RestoreSource,
     SavedCheckpoint,
-    Shard,
     choose_recovery_action,
     choose_restore_source,
     find_diverged_sets,
 )
 from regroup.service.supervisor.job_state.incidents import Incident
+from regroup.workers.contract.held_sets import HeldSet
 
 BUDGETS = {"rank_exit": 3, "node_loss": 1, "hang": 1, "io_error": 2}
 
@@ -215,8 +216,8 @@ def test_a_failure_of_all_ranks_names_a_rank_only_if_it_is_an_outlier() -> None:
 NODES = {0: "a", 1: "b"}
 
 
-def shards(step: int, generation: int = 1, nodes: dict[int, str] = NODES) -> list[Shard]:
-    return [Shard(rank, 2, generation, step, "h", node) for rank, node in nodes.items()]
+def shards(step: int, generation: int = 1, nodes: dict[int, str] = NODES) -> list[NodeSet]:
+    return [NodeSet(node, HeldSet(2, generation, step, "h", (rank,))) for rank, node in nodes.items()]
 
 
 def test_the_newest_complete_set_in_memory_is_restored() -> None:
@@ -227,15 +228,17 @@ def test_the_newest_complete_set_in_memory_is_restored() -> None:
 
 
 def test_a_set_with_differing_replicas_is_skipped() -> None:
-    def shards_with(step: int, *digests: int) -> list[Shard]:
+    def shards_with(step: int, *digests: int) -> list[NodeSet]:
         return [
-            Shard(rank, 2, 1, step, "h", NODES[rank], {"w": digest, f"own{rank}": rank})
+            NodeSet(NODES[rank], HeldSet(2, 1, step, "h", (rank,), ({"w": digest, f"own{rank}": rank},)))
             for rank, digest in enumerate(digests)
         ]
 
     sets = [*shards_with(6, 5, 5), *shards_with(7, 6, 6), *shards_with(8, 7, 9)]
     assert choose_restore_source(sets, [], {1: 0}, NODES) == RestoreSource(RestoreKind.MEMORY, 7, 1)
     assert find_diverged_sets(sets) == [(1, 8)]
+    within_a_node = NodeSet("a", HeldSet(2, 1, 8, "h", (0, 1), ({"w": 7}, {"w": 9})))
+    assert find_diverged_sets([within_a_node]) == [(1, 8)]
     assert choose_restore_source(shards_with(8, 7, 9), [SavedCheckpoint("u", 1, 4)], {1: 0}, NODES) == RestoreSource(
         RestoreKind.CHECKPOINT, 4, 1, "u"
     )
@@ -268,10 +271,7 @@ def test_after_a_resize_each_node_knows_all_holders() -> None:
     more = {0: "a", 1: "a", 2: "b"}
     source = choose_restore_source([*shards(8), *shards(8, nodes={1: "c"}), *shards(9)[:1]], [], {1: 0}, more)
     assert source == RestoreSource(RestoreKind.MEMORY, 8, 1, fetch=((0, "a"), (1, "b"), (1, "c")), world_size=2)
-    ranks_on = {"a": [0, 1], "b": [2], "d": [3]}
-    assert source.holders(ranks_on) == {node: {"a": (0,), "b": (1,), "c": (1,)} for node in ranks_on}
-    assert source.remote_holders(list(ranks_on)) == {"a", "b", "c"}
-    assert source.remote_holders(["c"]) == {"a", "b"}, "no other node fetches from it"
+    assert source.all_holders == {"a": (0,), "b": (1,), "c": (1,)}
     assert (
         choose_restore_source([*shards(8), *shards(7)], [SavedCheckpoint("u", 1, 9)], {1: 0}, more).kind == "checkpoint"
     )
@@ -284,17 +284,19 @@ def test_the_same_number_of_ranks_with_another_split_counts_as_a_resize() -> Non
 
 def test_a_set_of_any_size_can_be_restored_by_other_ranks() -> None:
     many = dict.fromkeys(range(1000), "a")
-    held = [Shard(rank, len(many), 1, 8, "h", "a") for rank in many]
+    held = [NodeSet("a", HeldSet(len(many), 1, 8, "h", tuple(many)))]
     source = choose_restore_source(held, [], {1: 0}, {0: "a"})
-    assert (source.kind, source.world_size, source.holders({"a": [0]})) == (
-        RestoreKind.MEMORY, 1000, {"a": {"a": tuple(range(1000))}},
+    assert (source.kind, source.world_size, source.all_holders) == (
+        RestoreKind.MEMORY, 1000, {"a": tuple(range(1000))},
     )  # fmt: skip
     assert choose_restore_source(held, [], {1: 0}, many) == RestoreSource(RestoreKind.MEMORY, 8, 1)
 
 
 def test_all_holders_of_a_lost_shard_are_known() -> None:
     mirrored = [*shards(8, nodes={0: "a"}), *shards(8, nodes={1: "c"}), *shards(8, nodes={1: "d"})]
-    assert choose_restore_source(mirrored, [], {1: 0}, NODES).fetch == ((1, "d"), (1, "c"))
+    source = choose_restore_source(mirrored, [], {1: 0}, NODES)
+    assert source.fetch == ((1, "d"), (1, "c"))
+    assert source.holders_of_lost(NODES) == {"b": {"d": (1,), "c": (1,)}}
 
 
 @pytest.mark.parametrize(
@@ -380,4 +382,5 @@ def test_the_loss_of_an_agent_names_its_node() -> None:
 
 def test_a_node_fetches_the_shards_of_its_own_ranks_only() -> None:
     source = RestoreSource(RestoreKind.MEMORY, 8, 1, fetch=((1, "c"), (2, "a"), (2, "c")))
-    assert source.holders({"a": [0, 1], "b": [2], "c": [3]}) == {"a": {"c": (1,)}, "b": {"a": (2,), "c": (2,)}, "c": {}}
+    node_of_rank = {0: "a", 1: "a", 2: "b", 3: "c"}
+    assert source.holders_of_lost(node_of_rank) == {"a": {"c": (1,)}, "b": {"a": (2,), "c": (2,)}}

@@ -128,7 +128,7 @@ async def test_each_set_is_requested_sent_and_retained_before_the_next(rig: Rig)
     await rig.round(5)
     assert rig.nodes.retained == {"a": (1, 5), "b": (1, 5)}
     sent = [call for call in rig.nodes.calls if call[1] == "send_mirror"]
-    to_b, to_a = (TransferAddress(node, 1, "t") for node in ("b", "a"))
+    to_b, to_a = (TransferAddress(node, 1, "t", node) for node in ("b", "a"))
     assert sent == [(node, "send_mirror", 1, step, [rank], to, None)
                     for step in (2, 5) for node, rank, to in (("a", 0, to_b), ("b", 1, to_a))]  # fmt: skip
     assert all(call[0] == "a" for call in rig.nodes.calls if call[1] == "request_mirror"), (

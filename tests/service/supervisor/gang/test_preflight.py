@@ -77,7 +77,7 @@ async def test_each_fit_node_is_checked_once_with_the_needs_of_the_job() -> None
     assert (await rig.events("state"))[-1]["state"] == "SUCCEEDED"
     assert [node for node, _ in rig.nodes.requests] == ["node-0", "node-1"], "no check follows the death of a rank"
     first, second = (order for _, order in rig.nodes.requests)
-    assert first.peers == (PreflightPeer("node-1", "n-node-1", TransferAddress("node-1", 1, "t")),)
+    assert first.peers == (PreflightPeer("node-1", "n-node-1", TransferAddress("node-1", 1, "t", "node-1")),)
     assert [peer.name for peer in second.peers] == ["n-node-0"]
     assert (first.device, first.memory_bytes) == ("cpu", 2**30)
     assert await rig.notes() == []

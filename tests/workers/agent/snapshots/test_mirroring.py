@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,8 @@ class Node:
     def __init__(self, name: str) -> None:
         config = AgentConfig("j", "t", name, name, "127.0.0.1", "s", "file:///s", "file:///d", mirror=True)
         self.pool = BufferPool(BUFFERS_PER_RANK + BUFFERS_FOR_MIRRORS)
-        self.mirroring = Mirroring(config, self.pool)
+        self.notes: list[tuple[str, Any]] = []
+        self.mirroring = Mirroring(config, self.pool, lambda kind, data: self.notes.append((kind, data)))
 
     def write_snapshot(self, rank: int, step: int, pin: Pin, generation: int = 1) -> int:
         """Write a snapshot of a rank and return the number of the buffer."""
@@ -317,11 +319,27 @@ async def test_a_rank_may_write_to_a_shard_whose_check_is_in_progress(pair: tupl
         await asyncio.to_thread(is_reading.wait, 10)
         fds, source = node.pool.lend(BuffersRequest(0, 2, SIZE), Restore("memory", 4, 1))
         is_lent.set()
-    assert len((await checked)[0]) == 1
+    assert len(await checked) == 1
     with contextlib.closing(ShardBuffer(os.dup(fds[source]))) as buffer:
         buffer.view(PLAN.entries[0])[7] ^= 1
-    intact, damaged = await node.mirroring.verify_shards(1, 4)
-    assert intact == [] and [header.rank for header in damaged] == [0]
+    assert await node.mirroring.verify_shards(1, 4) == []
+    assert [(kind, data["rank"], data["node"]) for kind, data in node.notes] == [("snapshot_damaged", 0, "a")]
+    assert [shard.step for shard in await node.mirroring.verify_newest()] == []
+    assert len(node.notes) == 1, "the damage is reported once"
+
+
+async def test_damage_of_a_mirrored_shard_is_not_reported_by_its_holder(
+    pair: tuple[Node, Node],
+) -> None:
+    await mirror(pair, 4)
+    held = await pair[0].mirroring.verify_newest()
+    assert {(shard.step, shard.is_verified) for shard in held} == {(4, True)}
+    (fd,) = pair[1].mirroring.store.fds()
+    pair[1].pool.check.forget([fd])
+    with contextlib.closing(ShardBuffer(os.dup(fd))) as buffer:
+        buffer.view(PLAN.entries[0])[7] ^= 1
+    assert [shard.rank for shard in await pair[1].mirroring.verify_shards(1, 4)] == [1]
+    assert pair[1].notes == []
 
 
 async def test_memory_is_counted_while_a_transfer_takes_a_spare(
