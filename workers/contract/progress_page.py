@@ -4,13 +4,13 @@ The rank also measures the duration of every phase, so that typical durations do
 """
 
 import mmap
-import os
 import struct
 import time
 from collections.abc import Mapping
 
 from regroup.workers.contract.messages import Phase
 from regroup.workers.os.cpu_time import CpuTimeRing
+from regroup.workers.os.memory_files import new_memory_file
 
 PAGE_BYTES = 4096
 _NOW = struct.Struct("<QQd")
@@ -78,6 +78,4 @@ class ProgressPage:
 
 def new_page() -> int:
     """Return a memory file for one `ProgressPage`."""
-    fd = os.memfd_create("regroup-progress", os.MFD_CLOEXEC)
-    os.truncate(fd, PAGE_BYTES)
-    return fd
+    return new_memory_file("regroup-progress", PAGE_BYTES)

@@ -1,11 +1,12 @@
 """The page that a rank writes and its agent reads: where it is, and what is usual there."""
 
+import os
 import time
 
 import pytest
 
 from regroup.workers.contract.messages import Phase
-from regroup.workers.contract.progress_page import ProgressPage, new_page
+from regroup.workers.contract.progress_page import PAGE_BYTES, ProgressPage, new_page
 
 
 @pytest.fixture
@@ -37,3 +38,12 @@ def test_one_slow_time_is_forgotten(clock: list[float]) -> None:
         clock[0] += took_s
     rank.set(502, Phase.FORWARD)
     assert rank.usual()[1] == 1.0
+
+
+def test_a_rank_cannot_shorten_the_page_that_its_agent_reads() -> None:
+    """An access beyond the end of a mapped file would end the agent."""
+    page = new_page()
+    agent = ProgressPage(page)
+    with pytest.raises(PermissionError):
+        os.ftruncate(page, 0)
+    assert os.fstat(page).st_size == PAGE_BYTES and agent.usual() == (0, 0.0)

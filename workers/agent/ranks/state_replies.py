@@ -21,6 +21,8 @@ from regroup.workers.contract.state_messages import (
 from regroup.workers.state.state_error import StateError
 from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
 
+_MOST_REQUEST_BYTES = 64 << 20
+"""Largest request of a rank, compressed. A sparse file may claim any size, and its reader needs as much memory."""
 StateMessage = BuffersRequest | StateCatalogRequest | StateRequest | SourceReleaseRequest
 
 
@@ -92,4 +94,8 @@ def _send_file(sock: socket.socket, content: bytes) -> None:
 def _content_of(fds: Sequence[int]) -> bytes:
     if len(fds) != 1:
         raise ValueError(f"a request for parts of a state came with {len(fds)} files instead of one")
-    return os.pread(fds[0], os.fstat(fds[0]).st_size, 0)
+    if (nbytes := os.fstat(fds[0]).st_size) > _MOST_REQUEST_BYTES:
+        raise ValueError(
+            f"a request for parts of a state has {nbytes} bytes; at most {_MOST_REQUEST_BYTES} are allowed"
+        )
+    return os.pread(fds[0], nbytes, 0)

@@ -9,6 +9,7 @@ from itertools import chain
 from regroup.workers.agent.snapshots.reshard_source import ReshardSource, header_of, is_complete_shard
 from regroup.workers.agent.snapshots.shard_check import ShardCheck
 from regroup.workers.contract.messages import BuffersRequest, Restore
+from regroup.workers.os.memory_files import new_memory_file
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 
 BUFFERS_PER_RANK = 3
@@ -190,7 +191,7 @@ class BufferPool:
     def _make(self, rank: int, size_bytes: int) -> _RankBuffers:
         if rank in self._ranks:
             self._drop(rank)
-        fds = [new_buffer(f"regroup-snapshot-{rank}-{index}") for index in range(self._count)]
+        fds = [new_memory_file(f"regroup-snapshot-{rank}-{index}") for index in range(self._count)]
         self._ranks[rank] = _RankBuffers(size_bytes, fds)
         return self._ranks[rank]
 
@@ -199,11 +200,6 @@ class BufferPool:
         self.check.forget(fds)
         for fd in fds:
             os.close(fd)
-
-
-def new_buffer(name: str) -> int:
-    """Create a memory file and return its descriptor. The file has no name in a file system that could leak."""
-    return os.memfd_create(name, os.MFD_CLOEXEC)
 
 
 def file_sizes(fds: Iterable[int]) -> dict[int, int]:

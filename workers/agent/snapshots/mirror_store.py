@@ -6,9 +6,10 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from regroup.workers.agent.snapshots.buffer_pool import BufferPool, file_sizes, new_buffer
+from regroup.workers.agent.snapshots.buffer_pool import BufferPool, file_sizes
 from regroup.workers.agent.transfer.shard_store import ShardKey
 from regroup.workers.os import node_facts
+from regroup.workers.os.memory_files import new_memory_file
 
 _FREE_SHARE = 0.05
 """Share of the host's memory that stays free. It exceeds the bound of `resource_pressure`, so that a mirror alone never
@@ -56,7 +57,7 @@ class MirrorStore:
                 f"only {max(0, free) >> 20} MiB of memory would stay free; at least {int(required) >> 20} MiB must"
             )
             raise OSError(errno.ENOMEM, message)
-        fd = new_buffer(f"regroup-mirror-{rank}")
+        fd = new_memory_file(f"regroup-mirror-{rank}")
         try:
             os.posix_fallocate(fd, 0, file_bytes)
         except OSError:

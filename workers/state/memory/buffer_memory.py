@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from regroup.workers.os.memory_files import allocated_bytes, free_memory_after
+
 _POPULATE_WRITE = 23
 """`MADV_POPULATE_WRITE` of madvise(2), since Linux 5.14: prefault page tables for writes."""
 _HUGE_PAGES = 14
@@ -44,11 +46,11 @@ class BufferMemory:
         Raises:
             OSError: the host has no memory. A write to memory that the host lacks would raise a signal instead.
         """
-        status = os.fstat(self._fd)
-        if status.st_size < size_bytes or status.st_blocks * 512 < size_bytes:
+        allocated = allocated_bytes(self._fd)
+        if allocated < size_bytes:
             os.posix_fallocate(self._fd, 0, size_bytes)
-        elif status.st_size - size_bytes > size_bytes // _TOLERATED:
-            os.ftruncate(self._fd, size_bytes)  # more was touched than the state needs
+        elif allocated - size_bytes > size_bytes // _TOLERATED:
+            free_memory_after(self._fd, size_bytes)  # more was touched than the state needs
         return self.mapped()
 
     def touch(self, size_bytes: int, may_continue: Callable[[], bool] = lambda: True) -> bool:
@@ -78,9 +80,9 @@ class BufferMemory:
         return os.fstat(self._fd).st_size
 
     def place(self) -> tuple[int, int]:
-        """Return address and size in bytes of the memory."""
+        """Return address and size in bytes of the memory that is allocated."""
         memory = self.mapped()
-        return _address_of(memory), min(len(memory), self.file_bytes())
+        return _address_of(memory), min(len(memory), allocated_bytes(self._fd))
 
     def close(self) -> None:
         """Close the descriptor. Existing views keep the memory."""

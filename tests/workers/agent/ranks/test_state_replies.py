@@ -12,7 +12,7 @@ from regroup.workers.agent.slices.saved_state import StateLostError
 from regroup.workers.agent.snapshots.buffer_pool import LentBuffers
 from regroup.workers.contract.error_classes import CheckpointDamagedError
 from regroup.workers.contract.messages import Message, decode
-from regroup.workers.contract.state_messages import BuffersRequest, StateCatalogRequest, StateRequest
+from regroup.workers.contract.state_messages import BuffersRequest, StateCatalogRequest, StateReply, StateRequest
 from regroup.workers.rank import state_requests
 from regroup.workers.rank.state_requests import StateRequests
 from regroup.workers.state.shard_buffer import ShardBuffer
@@ -92,3 +92,13 @@ def test_a_rank_learns_which_nodes_did_not_deliver_its_state(ends: tuple[socket.
         StateRequests(Agent(state, ends), 0, 1, buffer).catalog()
     assert tuple(found.value.failed_holders) == ("node-b",)
     buffer.close()
+
+
+def test_a_request_that_claims_to_be_huge_is_refused(ends: tuple[socket.socket, socket.socket]) -> None:
+    """A rank can make a sparse file of any size, and the agent would need as much memory to read it."""
+    fd = os.memfd_create("request")
+    os.ftruncate(fd, 1 << 50)
+    agent = Agent(FailingState(AssertionError("the request is not read")), ends)
+    reply, _ = agent.request(StateRequest(0, 1, 0, 100), [fd])
+    assert isinstance(reply, StateReply) and f"has {1 << 50} bytes; at most" in reply.error
+    os.close(fd)

@@ -65,6 +65,18 @@ def test_a_corrupted_shard_is_damaged_and_an_incomplete_one_is_not(pool: BufferP
     assert opened(pool).verify(1, 6)[1] == []
 
 
+def test_a_rank_cannot_shorten_a_buffer_that_its_agent_reads(pool: BufferPool) -> None:
+    """An access beyond the end of a mapped file would end the agent."""
+    write(buffers(pool)[0], 5, 2)
+    fds, source = pool.lend(BuffersRequest(0, 1, PLAN.buffer_bytes), Restore("memory", 5, 1))
+    assert source == 0
+    os.posix_fallocate(fds[1], 0, 1 << 20)
+    for fd in fds[:2]:
+        with pytest.raises(PermissionError):
+            os.ftruncate(fd, 0)
+    assert len(opened(pool).verify(1, 5)[0]) == 1
+
+
 def test_a_rank_may_change_a_shard_after_its_buffer_was_lent_again(pool: BufferPool) -> None:
     write(buffers(pool)[0], 5, 2)
     assert len(opened(pool).verify(1, 5)[0]) == 1
