@@ -40,9 +40,10 @@ def spare_for(job: JobRow, demand: Demand, slot: RankSlot) -> list[Allocation]:
 def reservations_for(job: JobRow, demand: Demand, slot: RankSlot, *, apart: bool = False) -> list[Allocation]:
     """Return the rows for the devices of a slot: one reservation.
 
-    A job that may shrink (or `apart`) gets one per group of ranks, because Ray releases only whole reservations.
+    A job that may shrink (or `apart`) gets one per group of ranks, because Ray releases only whole reservations. Ranks
+    that complete a group with those of another reservation get one of their own.
     """
-    apart = apart or len(job.parsed_spec().ladder) > 1
+    apart = (apart or len(job.parsed_spec().ladder) > 1) and slot.ranks % demand.segment == 0
     node, groups = slot.node, slot.ranks // demand.segment if apart else 1
     ranks = slot.ranks // groups
     shared = {

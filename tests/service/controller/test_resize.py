@@ -163,6 +163,28 @@ async def test_a_new_split_assigns_the_ranks_of_each_node_again(setup: ControlSe
         assert nodes == [(2, []), (2, [])], "the same number of ranks, but different ones"
 
 
+async def test_a_node_with_one_rank_gets_the_rest_of_a_group(setup: ControlSetup) -> None:
+    """Split tensors over two ranks of a node that has only one of them so far: less than a group is missing."""
+    setup.cluster = FakeCluster([node(1, cpus=3), node(2, cpus=3)])
+    fields = {
+        "layout": {"dp": {"min": 2, "target": 4, "max": 6}, "data_parallel": "fsdp"},
+        "training": {**TRAINING, "global_batch": 12},
+        "workload": {
+            "kind": "builtin", "data": {"train": ["/data/*.txt"], "tokenizer": "byte"},
+            "model": {"family": "transformer", "dim": 64, "layers": 2, "heads": 4, "vocab_size": 260},
+        },
+    }  # fmt: skip
+    async with controlled(setup):
+        supervisor = await setup.supervisor(await setup.submit(**fields))
+        assert sorted(each["ranks"] for each in supervisor.payload["nodes"]) == [1, 3]
+        await supervisor.state("RUNNING", "first_step")
+        await setup.until_state("j-gpt", JobState.RUNNING)
+        running = Running(setup, supervisor)
+        await running.resize(2, tp=2)
+        assert await running.wait_for_size(2) == {"local-1": 2, "local-2": 2}
+        assert await running.allocated() == {"local-1": 3, "local-2": 2}, "the third rank still runs"
+
+
 @pytest.mark.slow
 async def test_one_device_of_a_node_is_released_and_allocated_again(job: Running) -> None:
     """Reserve each rank of an elastic job separately, because Ray releases only whole reservations."""
