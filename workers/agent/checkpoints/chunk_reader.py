@@ -9,8 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from regroup.workers.agent.slices.saved_state import SliceRead, StateLostError
+from regroup.workers.agent.transfer.presence import prefault
 from regroup.workers.agent.transfer.region_copy import copy as copy_region
 from regroup.workers.contract.checkpoint_manifest import CHUNK_BYTES, FileChunks
+from regroup.workers.state.slices.boxes import Region
 from regroup.workers.state.slices.held_state import Holder
 from regroup.workers.storage import fsspec_storage
 from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
@@ -21,6 +23,8 @@ _KEPT_CHUNKS = 2 * STREAMS
 """Chunks in memory of which only a part was needed so far."""
 _WHOLE = 0.98
 """Share of a chunk from which on it goes directly to its target. The rest is containers."""
+_MOST_SPAN_BYTES = 2 * CHUNK_BYTES
+"""Most bytes of a file that one thread stages at once, to copy a region with gaps out of them."""
 _ATTEMPTS = 3
 _Key = tuple[str, int]
 
@@ -108,6 +112,7 @@ class ChunkReader:
         for run in runs:
             if run.start > at:
                 views.append(memoryview(bytearray(run.start - at)))
+            prefault(run.memory, is_written=True)
             views.append(run.memory)
             at = run.start + len(run.memory)
         if at < first + size:
@@ -115,15 +120,27 @@ class ChunkReader:
         self._read_verified(name, number, views)
 
     def _read_staged(self, name: str, read: SliceRead) -> None:
-        """Read the span of a region, and copy the region out of it."""
-        begin, end = read.source.offset, read.source.end
-        span = memoryview(bytearray(end - begin))
+        """Read a region with gaps, part by part: the tensor between its first and its last byte may be large."""
+        packed, done = memoryview(bytearray(read.source.size_bytes)), 0
+        for part in read.source.split(_MOST_SPAN_BYTES):
+            place = packed[done : done + part.size_bytes]
+            if not part.counts:
+                self._read_span(name, part.offset, place)
+            else:
+                span = memoryview(bytearray(part.end - part.offset))
+                self._read_span(name, part.offset, span)
+                copy_region(span, part.shifted(-part.offset), place, Region(0, part.size_bytes))
+            done += part.size_bytes
+        copy_region(packed, Region(0, len(packed)), read.memory, read.target)
+
+    def _read_span(self, name: str, begin: int, span: memoryview) -> None:
+        """Fill `span` with consecutive bytes of a file."""
+        end = begin + len(span)
         for number in range(begin // CHUNK_BYTES, -(-end // CHUNK_BYTES)):
             first = number * CHUNK_BYTES
             chunk = self._kept_chunk(name, number)
             start, stop = max(begin, first), min(end, first + len(chunk))
             span[start - begin : stop - begin] = chunk[start - first : stop - first]
-        copy_region(span, read.source.shifted(-begin), read.memory, read.target)
 
     def _kept_chunk(self, name: str, number: int) -> memoryview:
         """Return a chunk. Reads that need other parts of it at about the same time share it."""

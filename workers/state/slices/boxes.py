@@ -98,6 +98,21 @@ class Region:
         """Return this region at another position in the file."""
         return replace(self, offset=self.offset + by_bytes)
 
+    def split(self, most_span_bytes: int) -> Iterator["Region"]:
+        """Return regions with the same bytes, in their order. Each one is a single run, or spans at most so much."""
+        if not self.counts or self.end - self.offset <= most_span_bytes:
+            yield self
+            return
+        count, stride = self.counts[0], self.strides_bytes[0]
+        inner = Region(self.offset, self.run_bytes, self.counts[1:], self.strides_bytes[1:])
+        fitting = 1 + (most_span_bytes - (inner.end - inner.offset)) // stride
+        for first in range(0, count, max(1, fitting)):
+            part = inner.shifted(first * stride)
+            if (repeated := min(fitting, count - first)) > 1:
+                yield replace(part, counts=(repeated, *part.counts), strides_bytes=self.strides_bytes)
+            else:
+                yield from part.split(most_span_bytes)
+
 
 def region_of(part: Box, whole: Box, item_bytes: int) -> Region:
     """Return the bytes of `part` in a file that starts with the values of `whole`, which are in row-major order."""

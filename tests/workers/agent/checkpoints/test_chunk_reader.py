@@ -1,6 +1,7 @@
 """Any part of a checkpoint's files is read exactly, and a wrong byte never reaches a rank."""
 
 import os
+import tracemalloc
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ CHUNK = 1000
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_reader, "CHUNK_BYTES", CHUNK)
+    monkeypatch.setattr(chunk_reader, "_MOST_SPAN_BYTES", 2 * CHUNK)
 
 
 def chunks_of(data: bytes) -> FileChunks:
@@ -60,6 +62,24 @@ async def test_each_region_arrives(tmp_path: Path, data: bytes, regions: list[Re
     reader.close()
     for region, memory in zip(regions, memories, strict=True):
         assert memory[5:] == bytes_of(data, region)
+
+
+async def test_a_region_that_spans_a_large_file_needs_little_memory(tmp_path: Path) -> None:
+    """Read a narrow column of a large tensor: its rows lie far apart."""
+    rows, row = 200, 5 * CHUNK
+    content = os.urandom(rows * row)
+    (tmp_path / "file").write_bytes(content)
+    reader = ChunkReader(str(tmp_path), {"file": chunks_of(content)})
+    column, memory = Region(10, 20, (rows,), (row,)), bytearray(20 * rows)
+    tracemalloc.start()
+    try:
+        await reader.read("file", [SliceRead(column, memoryview(memory), Region(0, len(memory)))])
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    reader.close()
+    assert memory == bytes_of(content, column)
+    assert peak_bytes < len(content) // 2
 
 
 async def test_a_whole_file_is_read_once_and_counted(tmp_path: Path, data: bytes) -> None:

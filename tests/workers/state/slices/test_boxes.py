@@ -62,3 +62,20 @@ def test_a_part_without_gaps_is_one_run() -> None:
     assert region_of(Box((0, 0, 1), (4, 3, 1)), whole, 4) == Region(4, 4, (12,), (8,))
     assert region_of(Box((), ()), Box((), ()), 4) == Region(0, 4)
     assert Region(5, 0).end == 5
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 60)), max_size=3), st.integers(1, 9), st.integers(1, 300))
+def test_parts_of_a_region_have_its_bytes_in_order_and_span_little(
+    levels: list[tuple[int, int]], run_bytes: int, most: int
+) -> None:
+    region = Region(7, run_bytes, tuple(count for count, _ in levels), tuple(stride for _, stride in levels))
+    parts = list(region.split(most))
+    assert [at for part in parts for at in _positions(part)] == _positions(region)
+    assert all(not part.counts or part.end - part.offset <= most for part in parts)
+
+
+def _positions(region: Region) -> list[int]:
+    starts = [region.offset]
+    for count, stride in zip(region.counts, region.strides_bytes, strict=True):
+        starts = [start + number * stride for start in starts for number in range(count)]
+    return [start + at for start in starts for at in range(region.run_bytes)]
