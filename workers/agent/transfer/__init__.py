@@ -1,10 +1,11 @@
 """Transfer of state between the agents of one job, over TCP: `read` and `get` fetch from a shard, `put` sends a mirror.
 
     server → {"nonce"}
-    client → {"op": "read" | "put" | "index" | "echo", …, "proof": HMAC of nonce and request under the server's token}
+    client → {"op": "read" | "put" | "join" | "index" | "echo", …, "proof": HMAC of nonce and request under its token}
     read:  server → {"file_bytes", "size_bytes"} | {"error"}; then the client requests chunks and the server sends them
-    put:   server → {"go"} | {"error"}; then the server requests chunks and the client sends them;
+    put:   server → {"go", "stream"} | {"error"}; then the server requests chunks and the client sends them;
            server → {"ok"} | {"error"}
+    join:  a further connection of a `put`, with its "stream"; server → {"go"} | {"error"}; then chunks
     index: server → {"nbytes", "crc32"} | {"error"}, then the compressed indexes
     echo:  server → {"go"}, client → bytes, server → the same bytes
 

@@ -97,7 +97,12 @@ def fetch_on(
         on_damage(len(pull.failed))
         pull.waiting.extend(pull.failed)
         pull.failed.clear()
-    raise TransferError(f"checksum mismatch: a chunk arrived damaged {MOST_TRIES} times")
+    raise damage()
+
+
+def damage() -> TransferError:
+    """Return the error of a chunk that never arrives undamaged."""
+    return TransferError(f"checksum mismatch: a chunk arrived damaged {MOST_TRIES} times")
 
 
 def opened(fd: int, key: ShardKey) -> "contextlib.closing[ArrivingShard]":

@@ -10,6 +10,7 @@ from regroup.workers.agent.transfer.presence import prefault
 from regroup.workers.agent.transfer.priorities import Pace
 from regroup.workers.agent.transfer.shard_store import ShardKey, TransferError
 from regroup.workers.agent.transfer.transfer_faults import TransferFaults
+from regroup.workers.os.memory_files import allocated_bytes
 from regroup.workers.state.memory.checksum import checksum
 from regroup.workers.state.shard_buffer import BufferState, ShardBuffer, ShardHeader
 from regroup.workers.state.slices.boxes import Region
@@ -28,7 +29,7 @@ class ServedShard:
         Raises:
             TransferError: the descriptor has no complete shard of this rank and set.
         """
-        self._fd, self.file_bytes = fd, os.fstat(fd).st_size
+        self._fd, self.file_bytes = fd, allocated_bytes(fd)
         self._buffer = ShardBuffer(os.dup(fd))
         self._header = self._buffer.header()
         found = ShardKey(self._header.rank, self._header.generation, self._header.step)
@@ -53,7 +54,7 @@ class ServedShard:
     def send_chunk(
         self, connection: Connection, regions: Sequence[Region], faults: TransferFaults | None = None
     ) -> None:
-        """Send the bytes of these regions with their checksum. A single run is sent without a copy.
+        """Send the bytes of these regions with their checksum. The network reads them from a cache of the processor.
 
         Raises:
             ValueError: the regions are not within the shard, or have too many bytes.
@@ -63,12 +64,10 @@ class ServedShard:
             raise ValueError(f"a request for {nbytes} bytes is not within a shard of {self.file_bytes} bytes")
         is_damaged = faults is not None and faults.pop_damage()
         if len(regions) == 1 and not regions[0].counts and not is_damaged:
-            run = regions[0]
-            with self._view[run.offset : run.end] as content:
+            with self._view[regions[0].offset : regions[0].end] as content:
                 prefault(content)
-                crc32 = checksum(content)
-            if self._send_head(connection, crc32, nbytes, faults):
-                connection.send_file(self._fd, run.offset, nbytes)
+                if self._send_head(connection, checksum(content), nbytes, faults):
+                    connection.send(content)
             return
         if len(self._packed) < nbytes:
             self._packed = bytearray(nbytes)

@@ -5,7 +5,6 @@ One thread uses a connection. Another thread may `abort` it at any time.
 
 import contextlib
 import json
-import os
 import socket
 import struct
 import threading
@@ -103,14 +102,6 @@ class Connection:
             at = 0
             while at < len(view):
                 at += self._sock.send(view[at:], socket.MSG_MORE if is_followed else 0)
-
-    def send_file(self, fd: int, start: int, count: int) -> None:
-        """Send bytes of a memory file, without a copy in this process."""
-        end = start + count
-        while start < end:
-            if not (sent := os.sendfile(self._sock.fileno(), fd, start, end - start)):
-                raise ConnectionError(f"the memory file ends at byte {start}, before byte {end}")
-            start += sent
 
     def receive(self, count: int) -> bytes:
         """Receive exactly `count` bytes.

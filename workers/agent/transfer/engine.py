@@ -4,20 +4,17 @@ The methods are called in the event loop of the agent, and work in threads. A me
 before it returns, so nothing changes the memory of its targets later.
 """
 
-import contextlib
 import os
 import socket
-import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 
 from regroup.workers.agent.transfer import shard_index
 from regroup.workers.agent.transfer.chunk_client import Read
-from regroup.workers.agent.transfer.chunk_server import ServedShard, serve_chunks
 from regroup.workers.agent.transfer.connection_set import ConnectionSet
 from regroup.workers.agent.transfer.handshake import receive_answer, request
-from regroup.workers.agent.transfer.priorities import MirrorPace, Priorities
+from regroup.workers.agent.transfer.mirror_send import MirrorSend
+from regroup.workers.agent.transfer.priorities import Priorities
 from regroup.workers.agent.transfer.server import TransferServer
 from regroup.workers.agent.transfer.shard_fetch import ShardFetch
 from regroup.workers.agent.transfer.shard_index import ShardDescription
@@ -126,26 +123,8 @@ class TransferEngine:
             NoMemoryError: the other node has too little memory.
             TransferError: the shard could not be sent, or its checksum failed on arrival.
         """
-        connections, own = ConnectionSet(), os.dup(fd)
-
-        def send() -> tuple[int, float]:
-            with contextlib.closing(ServedShard(own, key)) as source:
-                content = {"op": "put", "key": asdict(key), "file_bytes": source.file_bytes, "size_bytes": size_bytes}
-                with request(address, content, connections) as connection:
-                    connection.yield_to_others()
-                    if bytes_per_s is not None:
-                        connection.limit_rate(bytes_per_s)
-                    receive_answer(connection, address)
-                    started = time.monotonic()
-                    serve_chunks(connection, source, MirrorPace(self.priorities, bytes_per_s))
-                    receive_answer(connection, address)
-                    return source.file_bytes, time.monotonic() - started
-
-        def cancel() -> None:
-            connections.abort()
-            self.priorities.wake()
-
-        return await run_in_thread(send, cancel)
+        sending = MirrorSend(address, key, os.dup(fd), size_bytes, self.priorities, bytes_per_s)
+        return await run_in_thread(sending.run, sending.abort)
 
     def _report(self, fetch: ShardFetch) -> None:
         for reason in fetch.reasons:

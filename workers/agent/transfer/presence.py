@@ -1,25 +1,34 @@
 """Memory made present before it is used: the kernel enters many pages into the page table at once.
 
 Otherwise the first access to each page of a new mapping interrupts the copy, which then runs at a fraction of its rate.
+A read enters all pages around it that have content, and later writes to them do not interrupt either. So one read of
+each window costs less than half of `MADV_POPULATE_WRITE`, which enters page by page. Only pages without content need
+that.
 """
 
 import ctypes
 import mmap
 
-_POPULATE_READ, _POPULATE_WRITE = 22, 23
-"""`MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` of madvise(2), since Linux 5.14."""
+import numpy as np
+
+_WINDOW_BYTES = 64 << 10
+"""Bytes that the kernel enters around a read: its default of `fault_around_bytes`."""
+_POPULATE_WRITE = 23
+"""`MADV_POPULATE_WRITE` of madvise(2), since Linux 5.14."""
 _LIBRARY = ctypes.CDLL(None)
 
 
 def prefault(view: memoryview, *, is_written: bool = False) -> None:
-    """Make mapped memory present, for reads or for writes. Where the kernel refuses, the first access does it.
+    """Make memory of a mapped file present: for reads of its content, or for writes to all of it.
 
-    The call releases the interpreter's lock. `view` must be writable, because only such memory has an address.
+    Memory that is present costs little. Where the kernel refuses, the first access does the rest.
     """
     if not view:
         return
-    address = ctypes.addressof(ctypes.c_char.from_buffer(view))
-    first = address // mmap.PAGESIZE * mmap.PAGESIZE
-    pages = -(-(address + len(view) - first) // mmap.PAGESIZE) * mmap.PAGESIZE
-    advice = _POPULATE_WRITE if is_written else _POPULATE_READ
-    _LIBRARY.madvise(ctypes.c_void_p(first), ctypes.c_size_t(pages), advice)
+    content = np.frombuffer(view, np.uint8)
+    content[::_WINDOW_BYTES].max()
+    content[-1].item()
+    if is_written:
+        first = content.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+        pages = -(-(content.ctypes.data + len(view) - first) // mmap.PAGESIZE) * mmap.PAGESIZE
+        _LIBRARY.madvise(ctypes.c_void_p(first), ctypes.c_size_t(pages), _POPULATE_WRITE)

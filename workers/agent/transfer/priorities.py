@@ -30,6 +30,11 @@ class Priorities:
                 self._recoveries -= 1
                 self._changed.notify_all()
 
+    @property
+    def recoveries(self) -> int:
+        """Number of recovery transfers in progress."""
+        return self._recoveries
+
     def wake(self) -> None:
         """Let waiting transfers check whether they were aborted."""
         with self._changed:
@@ -58,10 +63,11 @@ class Pace:
 
 
 class MirrorPace(Pace):
-    """Pace of a mirror: it waits for recoveries, and keeps to `bytes_per_s`."""
+    """Pace of a mirror: it waits for recoveries, and keeps to `bytes_per_s` on all of its connections together."""
 
     def __init__(self, priorities: Priorities, bytes_per_s: float | None = None) -> None:
         self._priorities, self._bytes_per_s = priorities, bytes_per_s
+        self._lock = threading.Lock()
         self._next_s = time.monotonic()
 
     def before_chunk(self, connection: Connection, nbytes: int, notify: Callable[[], None]) -> None:
@@ -70,8 +76,10 @@ class MirrorPace(Pace):
             notify()
         if self._bytes_per_s is None:
             return
-        while (ahead_s := self._next_s - time.monotonic()) > 0:
+        with self._lock:
+            start_s = max(self._next_s, time.monotonic())
+            self._next_s = start_s + nbytes / self._bytes_per_s
+        while (ahead_s := start_s - time.monotonic()) > 0:
             self._priorities.wait(connection, min(ahead_s, _PAUSE_S), is_rate=True)
             if ahead_s > _PAUSE_S:
                 notify()
-        self._next_s = max(self._next_s, time.monotonic()) + nbytes / self._bytes_per_s

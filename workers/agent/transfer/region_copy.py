@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from regroup.workers.agent.transfer.presence import prefault
 from regroup.workers.state.slices.boxes import Region
 
 _WORD_BYTES = 8
@@ -41,13 +42,16 @@ Copy = tuple[memoryview, Region, memoryview, Region]
 
 
 def copy_all(copies: Iterable[Copy]) -> None:
-    """Copy regions, one after the other.
+    """Copy regions of mapped memory, one after the other.
 
     Raises:
         ValueError: regions differ in size, or one is not within its memory.
     """
-    for each in copies:
-        copy(*each)
+    for source, read, target, written in copies:
+        with source[read.offset : read.end] as some, target[written.offset : written.end] as place:
+            prefault(some)
+            prefault(place, is_written=True)
+        copy(source, read, target, written)
 
 
 def copy(source: memoryview, read: Region, target: memoryview, written: Region) -> None:

@@ -7,7 +7,7 @@ import secrets
 import socket
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from regroup.workers.agent.transfer.connection import Connection
 from regroup.workers.agent.transfer.connection_set import ConnectionSet
 from regroup.workers.agent.transfer.echo import ECHO_BYTES
 from regroup.workers.agent.transfer.handshake import receive_request
+from regroup.workers.agent.transfer.mirror_arrival import MirrorArrival
 from regroup.workers.agent.transfer.priorities import MirrorPace, Pace, Priorities
 from regroup.workers.agent.transfer.shard_store import NoMemoryError, ShardKey, ShardStore, TransferError
 from regroup.workers.agent.transfer.threads import call_in_loop, run_in_thread
@@ -52,6 +53,8 @@ class TransferServer:
         self._listener, self._store, self._priorities, self._faults = listener, store, priorities, faults
         self._loop = asyncio.get_running_loop()
         self._connections = ConnectionSet()
+        self._mirrors = dict[str, MirrorArrival]()
+        """Name of a stream → the mirror that arrives on it and on the connections that join."""
         self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._closing = threading.Event()
         self._threads = set[threading.Thread]()
@@ -109,6 +112,8 @@ class TransferServer:
             match request["op"]:
                 case "put":
                     self._store_mirror(connection, request)
+                case "join":
+                    self._join_mirror(connection, request)
                 case "read":
                     with self._priorities.recovery():
                         self._serve_shard(connection, request)
@@ -132,25 +137,46 @@ class TransferServer:
         except OSError as error:
             raise NoMemoryError(str(error)) from error
         try:
-            connection.send_json({"go": True})
-            connection.yield_to_others()
-            self._receive_mirror(connection, fd, key)
+            with self._arrival() as (stream, mirror):
+                connection.send_json({"go": True, "stream": stream})
+                connection.yield_to_others()
+                self._receive_mirror(connection, fd, key, mirror)
             call_in_loop(self._loop, lambda: self._store.put(key, fd, size_bytes))
         except BaseException:
             os.close(fd)
             raise
         connection.send_json({"ok": True})
 
-    def _receive_mirror(self, connection: Connection, fd: int, key: ShardKey) -> None:
-        fetch = partial(fetch_on, connection, MirrorPace(self._priorities))
+    @contextlib.contextmanager
+    def _arrival(self) -> Generator[tuple[str, MirrorArrival]]:
+        """Return an arrival, and the name with which other connections of its sender join it."""
+        stream, mirror = secrets.token_hex(8), MirrorArrival(MirrorPace(self._priorities))
+        self._mirrors[stream] = mirror
+        try:
+            yield stream, mirror
+        finally:
+            del self._mirrors[stream]
+            mirror.close()
+
+    def _receive_mirror(self, connection: Connection, fd: int, key: ShardKey, mirror: MirrorArrival) -> None:
         try:
             with arrival.opened(fd, key) as shard:
-                shard.receive_index(fetch)
-                shard.receive_data(fetch)
+                shard.receive_index(partial(fetch_on, connection, MirrorPace(self._priorities)))
+                shard.receive_data(partial(mirror.fetch, connection))
         except TransferError:
             chunk_format.send_request_kind(connection, Kind.END)  # the client sends chunks until then
             raise
         chunk_format.send_request_kind(connection, Kind.END)
+
+    def _join_mirror(self, connection: Connection, request: Mapping[str, Any]) -> None:
+        if (mirror := self._mirrors.get(str(request["stream"]))) is None:
+            raise TransferError("the mirror has arrived, or was never announced")
+        connection.send_json({"go": True})
+        connection.yield_to_others()
+        try:
+            mirror.join(connection)
+        finally:
+            chunk_format.send_request_kind(connection, Kind.END)
 
     def _serve_shard(self, connection: Connection, request: Mapping[str, Any]) -> None:
         key = _key_in(request)

@@ -1,6 +1,5 @@
 """Connections over real sockets."""
 
-import os
 import socket
 import threading
 import time
@@ -9,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from regroup.workers.agent.transfer.connection import Connection
-from regroup.workers.agent.transfer.connection_set import ConnectionSet
 
 Pair = tuple[Connection, Connection]
 
@@ -32,19 +30,6 @@ def test_a_line_and_the_bytes_after_it_are_separate(pair: Pair) -> None:
     one.send(b'{"a": "' + b"x" * 9000 + b'"}\nbytes')
     assert other.receive_json() == {"a": "x" * 9000}
     assert other.receive(5) == b"bytes"
-
-
-def test_a_file_arrives(pair: Pair) -> None:
-    one, other = pair
-    fd, data = os.memfd_create("file"), os.urandom(3 << 20)
-    os.write(fd, data)
-    sending = threading.Thread(target=one.send_file, args=(fd, 5, len(data) - 5))
-    sending.start()
-    assert other.receive(len(data) - 5) == data[5:]
-    sending.join()
-    with pytest.raises(ConnectionError, match="the memory file ends at byte"):
-        one.send_file(fd, len(data) - 1, 5)
-    os.close(fd)
 
 
 @pytest.mark.parametrize("data", [b"x" * 70_000, b"no newline", b"[]\n", b"nonsense\n"])
@@ -97,16 +82,6 @@ def test_an_abort_wakes_a_thread_that_waits(pair: Pair) -> None:
     other.abort()
     thread.join(2)
     assert len(errors) == 1 and one.is_aborted is False
-
-
-def test_connections_after_an_abort_are_aborted_too() -> None:
-    together, late = ConnectionSet(), Connection(socket.socket())
-    together.abort()
-    together.add(late)
-    assert late.is_aborted
-    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(ConnectionAbortedError):
-        late.connect("127.0.0.1", listener.getsockname()[1], 5)
-    late.close()
 
 
 def test_the_options_of_mirrors_are_accepted_by_the_kernel(pair: Pair) -> None:
