@@ -8,8 +8,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,9 @@ class Server:
 
 
 @contextmanager
-def run_server(folder: Path, environment: Mapping[str, str] | None = None, *, nodes: int = NODES) -> Iterator[Server]:
+def run_server(
+    folder: Path, environment: Mapping[str, str] | None = None, *, nodes: int = NODES, slots: int = SLOTS
+) -> Generator[Server]:
     """Run a server with a state folder inside `folder`.
 
     Jobs may inject faults. `environment` holds settings of the server, REGROUP_*.
@@ -69,7 +71,7 @@ def run_server(folder: Path, environment: Mapping[str, str] | None = None, *, no
     inherited = {name: value for name, value in os.environ.items() if name not in api_token.VARIABLES}
     env = {**inherited, "REGROUP_RAY_DASHBOARD_PORT": "0", **(environment or {}), _MARK: str(state)}
     command = [sys.executable, "-m", "regroup.api.cli"]
-    options = ["--local-nodes", str(nodes), "--slots-per-node", str(SLOTS), "--port", "0", "--allow-faults"]
+    options = ["--local-nodes", str(nodes), "--slots-per-node", str(slots), "--port", "0", "--allow-faults"]
     with (folder / "server.log").open("wb") as log:
         server = subprocess.Popen(
             [*command, "serve", "--state-dir", str(state), *options],
@@ -82,7 +84,8 @@ def run_server(folder: Path, environment: Mapping[str, str] | None = None, *, no
     finally:
         server.terminate()
         down = [*command, "down", "--state-dir", str(state)]
-        subprocess.run(down, env=env, capture_output=True, check=False, timeout=60)
+        with suppress(subprocess.TimeoutExpired):  # the rest is ended below
+            subprocess.run(down, env=env, capture_output=True, check=False, timeout=60)
         processes.end(processes.marked(_MARK, str(state)))
         server.wait(30)
 

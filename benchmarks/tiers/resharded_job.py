@@ -1,5 +1,6 @@
 """Jobs that change their ranks or their layout: bytes that moved between nodes, and the memory of each node."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,13 +13,22 @@ from benchmarks.tiers.recovered_job import BYTES_PER_PARAMETER, workload_of
 from benchmarks.trials.trial import TrialError
 from regroup.service.domain.errors import RegroupError
 
-CHANGES: Mapping[str, Any] = {"fsdp4 to fsdp3": {"dp": 3}, "fsdp4 to tp2 x fsdp2": {"dp": 2, "tp": 2}}
-"""Name → the new degrees. Each change is that of a job of its own."""
+CHANGES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "ranks": {"fsdp4 to fsdp6": {"dp": 6}, "fsdp6 to fsdp3": {"dp": 3}, "fsdp3 to fsdp4": {"dp": 4}},
+    "layout": {
+        "fsdp4 to tp2 x fsdp2": {"dp": 2, "tp": 2},
+        "tp2 x fsdp2 to pp2 x fsdp2": {"dp": 2, "tp": 1, "pp": 2},
+    },
+}
+"""Name of a job → its changes, one after the other: name → the new degrees."""
 _STEPS_BEFORE = 3
 _STEPS_AFTER = 5
-"""Steps after the change: the old shards are released after two of them, and then more buffers get their memory."""
-_PATIENCE_S = 600.0
+"""Steps after each change: the old shards are released after two of them, and then more buffers get their memory."""
+_SLOTS = 3
+_PATIENCE_S = 300.0
 _BATCH = 12
+_SEQUENCE = 16
+"""Few tokens: no figure depends on the duration of a step. Tensor parallelism splits a row."""
 _VOCABULARY = 260
 """Tensor parallelism needs a multiple of its degree."""
 
@@ -33,7 +43,7 @@ class ReshardedNode:
     own_bytes: int
     """Old and new shards."""
     peak_bytes: int
-    """Most memory of shards, buffers and staged parts, from the change on until the last step."""
+    """Most memory of shards, buffers and staged parts, from the change on until the next one or the last step."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,8 @@ class Reshard:
     def bytes_over_minimum(self) -> float:
         """Bytes that moved between the nodes, relative to the least that the new ranks need."""
         received = sum(node.received_bytes for node in self.nodes.values())
-        return received / sum(node.minimum_bytes for node in self.nodes.values())
+        minimum = sum(node.minimum_bytes for node in self.nodes.values())
+        return received / minimum if minimum else float(received > 0) + 1
 
     @property
     def node_memory_over_own(self) -> float:
@@ -60,23 +71,21 @@ class Reshard:
 
 
 def run(state_gb: float, text: Path, folder: Path) -> list[Reshard]:
-    """Run a job for each change. No process remains.
+    """Run the jobs and print each step. No process remains.
 
     Raises:
         TrialError: a job did not succeed, or did not take its state from memory.
     """
-    with run_server(folder) as server:
+    with run_server(folder, slots=_SLOTS) as server:
         idle = settle()
-        return [_run(server, state_gb, text, change, idle) for change in CHANGES]
+        return [each for name in CHANGES for each in _run(server, state_gb, text, name, idle)]
 
 
-def _run(server: Server, state_gb: float, text: Path, change: str, idle: bool) -> Reshard:
-    whole = workload_of(state_gb, text)
-    # Fewer tokens of each row, because there are more rows. Tensor parallelism splits a row.
-    short = max(8, whole.sequence * whole.global_batch // _BATCH // 8 * 8)
-    steps = _STEPS_BEFORE + _STEPS_AFTER + 2
-    workload = replace(whole, steps=steps, global_batch=_BATCH, sequence=short)
-    layout = {"dp": {"min": 2, "target": 4, "max": 4}, "data_parallel": "fsdp"}
+def _run(server: Server, state_gb: float, text: Path, name: str, idle: bool) -> list[Reshard]:
+    changes = CHANGES[name]
+    steps = _STEPS_BEFORE + (len(changes) + 1) * _STEPS_AFTER
+    workload = replace(workload_of(state_gb, text), steps=steps, global_batch=_BATCH, sequence=_SEQUENCE)
+    layout = {"dp": {"min": 2, "target": 4, "max": 6}, "data_parallel": "fsdp"}
     # A mirror would be a further shard on each node.
     spec = workload.job_spec("reshard", layout=layout, snapshot={"every_steps": 1, "mirror": "off"})
     spec["workload"]["model"]["vocab_size"] = _VOCABULARY
@@ -84,32 +93,43 @@ def _run(server: Server, state_gb: float, text: Path, change: str, idle: bool) -
     with sampled(server.processes()) as memory:
         try:
             job = server.client.submit(spec).id
-            for step in server.client.steps(job, follow=True):
-                if step.step == _STEPS_BEFORE:
-                    break
-            server.client.resize(job, **CHANGES[change])
-            server.client.wait_for_resize(job, timeout_s=_PATIENCE_S)
+            _go_through(server, job, changes)
         except RegroupError as error:
-            raise TrialError(f"{change}: {error}") from error
+            raise TrialError(f"{name}: {error}") from error
         done = server.finish(job)
     names = {node.name: node.node_id or "" for node in server.client.nodes()}
     events = [each.model_dump(mode="json") for each in server.client.events(job)]
-    return read_job(change, done, events, server.steps(job), memory, names, idle)
+    return read_job(list(changes), done, events, server.steps(job), memory, names, idle)
+
+
+def _go_through(server: Server, job: str, changes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Make each change when the job has trained for some steps since the one before."""
+    waiting, due = list(changes.items()), _STEPS_BEFORE
+    for row in server.client.steps(job, follow=True):
+        print(f"  reshard: step {row.step}, generation {row.generation}, {row.duration_s:.1f} s", flush=True)
+        if row.step < due or not waiting:
+            continue
+        change, degrees = waiting.pop(0)
+        begun_s = time.monotonic()
+        server.client.resize(job, **degrees)
+        server.client.wait_for_resize(job, timeout_s=_PATIENCE_S)
+        due = row.step + _STEPS_AFTER
+        print(f"  reshard: {change} in {time.monotonic() - begun_s:.1f} s", flush=True)
 
 
 def read_job(
-    change: str,
+    changes: Sequence[str],
     job: Mapping[str, Any],
     events: Sequence[Mapping[str, Any]],
     rows: Sequence[Mapping[str, Any]],
     memory: NodeMemory,
     node_ids: Mapping[str, str],
     idle: bool,
-) -> Reshard:
-    """Compute the figures of a finished job that was resized once.
+) -> list[Reshard]:
+    """Compute the figures of a finished job that was resized several times.
 
     Args:
-        change: name of the change.
+        changes: names of its changes, in their order.
         job: job as the API shows it.
         events: events of the job.
         rows: its committed steps.
@@ -118,17 +138,31 @@ def read_job(
         idle: True if the machine was idle before.
 
     Raises:
-        TrialError: the job was not resized from memory.
+        TrialError: a change did not take the state from memory.
     """
     actions = [each["recovery_action"] for each in job["incidents"]]
-    restores = {each["data"]["node"]: each["data"] for each in events if each["data"].get("kind") == "state_restored"}
-    if actions != ["resize"] or not restores:
-        raise TrialError(f"{change}: one resize from memory was planned, but the job shows {actions or 'no incident'}")
-    since_s = job["incidents"][0]["times"]["fault_s"]
-    until_s = rows[-1]["time_s"]  # the last checkpoint, which is staged as well, comes after it
-    nodes: dict[str, ReshardedNode] = {}
-    for name, found in restores.items():
-        peak_bytes = memory.peak_bytes(node_ids[name], since_s, until_s)
-        nodes[name] = ReshardedNode(found["received_bytes"], found["minimum_bytes"], found["own_bytes"], peak_bytes)
-    seconds = max(found["seconds"] for found in restores.values())
-    return Reshard(change, job["parameter_count"] * BYTES_PER_PARAMETER, nodes, seconds, idle)
+    if actions != ["resize"] * len(changes):
+        raise TrialError(f"{len(changes)} resizes were planned, but the job shows {actions or 'no incident'}")
+    begins = [each["times"]["fault_s"] for each in job["incidents"]]
+    ends = [*begins[1:], rows[-1]["time_s"]]  # the last checkpoint, which is staged as well, comes after the last step
+    found: list[Reshard] = []
+    for change, since_s, until_s in zip(changes, begins, ends, strict=True):
+        restores = {
+            each["data"]["node"]: each["data"]
+            for each in events
+            if each["data"].get("kind") == "state_restored" and since_s <= each["time_s"] <= until_s
+        }
+        if not restores:
+            raise TrialError(f"{change}: the state was planned to come from memory, but no node restored it")
+        nodes = {
+            name: ReshardedNode(
+                data["received_bytes"],
+                data["minimum_bytes"],
+                data["own_bytes"],
+                memory.peak_bytes(node_ids[name], since_s, until_s),
+            )
+            for name, data in restores.items()
+        }
+        seconds = max(data["seconds"] for data in restores.values())
+        found.append(Reshard(change, job["parameter_count"] * BYTES_PER_PARAMETER, nodes, seconds, idle))
+    return found
