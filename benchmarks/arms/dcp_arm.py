@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks.arms.bare_ranks import bare_ranks
 from benchmarks.peers.workload import Workload
+from benchmarks.tiers import limits
 from benchmarks.trials.trial import TrialError
 
 
@@ -17,7 +18,7 @@ class DcpTimes:
     blocked_s: tuple[float, ...]
     """Time for which training was blocked by each save."""
     restored_s: float
-    """Time from formed ranks to a model with the loaded state."""
+    """Time from formed ranks to a model with the state, loaded from the disk."""
 
 
 def run(workload: Workload, folder: Path, saves: int = 3) -> DcpTimes:
@@ -29,6 +30,7 @@ def run(workload: Workload, folder: Path, saves: int = 3) -> DcpTimes:
     settings = {"model": workload.model, "folder": str(folder / "checkpoints"), "saves": saves}
     try:
         blocked = _run({**settings, "mode": "save"}, folder)
+        limits.drop_cached((folder / "checkpoints").rglob("*.distcp"))
         return DcpTimes(tuple(blocked), _run({**settings, "mode": "load"}, folder)[0])
     finally:
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)

@@ -4,13 +4,16 @@ import ctypes
 import mmap
 import os
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchmarks.trials import stats
 
 _READ_BYTES = 16 << 20
+_DROP_INTERVAL_S = 0.2
 
 
 class Memory:
@@ -45,8 +48,33 @@ def dd_rate(folder: Path, size_bytes: int, trials: int) -> float:
         target.unlink(missing_ok=True)
 
 
+def drop_cached(files: Iterable[Path]) -> None:
+    """Let the kernel forget the content of files that the disk has, so that the next read comes from there."""
+    for path in files:
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@contextmanager
+def kept_uncached(folder: Path, pattern: str) -> Generator[None]:
+    """Drop the cached content of all files below a folder again and again, until the context ends."""
+    ended = threading.Event()
+
+    def drop() -> None:
+        while not ended.wait(_DROP_INTERVAL_S):
+            drop_cached(folder.rglob(pattern))
+
+    thread = threading.Thread(target=drop, name="drop-cached")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def read_rate(files: Sequence[Path], trials: int) -> float:
-    """Return the bytes per second of one thread that reads these files to touched memory."""
+    """Return the bytes per second of one thread that reads these files from the disk to touched memory."""
     memory = memoryview(Memory(_READ_BYTES).memory)
 
     def read() -> None:
@@ -55,13 +83,16 @@ def read_rate(files: Sequence[Path], trials: int) -> float:
                 while file.readinto(memory):
                     pass
 
-    return rate(sum(path.stat().st_size for path in files), trials, read)
+    return rate(sum(path.stat().st_size for path in files), trials, read, lambda: drop_cached(files))
 
 
-def rate(size_bytes: int, trials: int, work: Callable[[], object]) -> float:
-    """Return the median rate of some calls after a first one."""
+def rate(
+    size_bytes: int, trials: int, work: Callable[[], object], prepare: Callable[[], object] = lambda: None
+) -> float:
+    """Return the median rate of some calls after a first one, each after a call of `prepare`."""
     times: list[float] = []
     for _ in range(trials + 1):
+        prepare()
         begun_s = time.perf_counter()
         work()
         times.append(time.perf_counter() - begun_s)

@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from benchmarks.cluster.ray_nodes import settle
 from benchmarks.cluster.regroup_server import run_server
+from benchmarks.tiers import limits
 from benchmarks.tiers.recovered_job import workload_of
 from benchmarks.trials.trial import TrialError
 
@@ -28,7 +29,7 @@ class StoredJob:
     restored_s: float
     """From formed ranks to the state in place, read from the checkpoint."""
     read_bytes_per_s: float
-    """Limit: the files of the checkpoint, read by one thread."""
+    """Limit: the files of the checkpoint, read from the disk by one thread."""
     machine_was_idle: bool
 
 
@@ -40,7 +41,8 @@ def run(state_gb: float, text: Path, folder: Path, read_rate: Callable[[Sequence
     """
     workload = replace(workload_of(state_gb, text), steps=_STEPS)
     fault = {"at": {"rank": 0, "step": _LOSS_STEP, "phase": "forward"}, "do": "kill_agent"}
-    with run_server(folder) as server:
+    # The restore reads from the disk, as a node that wrote nothing of the checkpoint would.
+    with limits.kept_uncached(folder, "*.distcp"), run_server(folder) as server:
         idle = settle()
         spec = workload.job_spec(
             "stored", faults=[fault], snapshot={"every_steps": 1, "mirror": "off"},
