@@ -54,7 +54,7 @@ class Piece:
     head: int
     """CRC-32 of the first bytes of the values: a quick way to see that a piece has changed."""
     digest: str
-    """First half of the SHA-256 of the values, hexadecimal."""
+    """First half of the SHA-256 of the values, hexadecimal; empty for a piece that changes from save to save."""
 
     @property
     def box(self) -> tuple[object, ...]:

@@ -1,10 +1,17 @@
 """One node's part of a checkpoint: compare it with the former one, and write what has changed. Blocking."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from regroup.workers.agent.checkpoints.composition import compose
-from regroup.workers.agent.checkpoints.reuse import digest_of, find_unchanged, heads_of, worth_reusing
+from regroup.workers.agent.checkpoints.reuse import (
+    BoxKey,
+    digest_of,
+    find_changed,
+    find_unchanged,
+    heads_of,
+    worth_reusing,
+)
 from regroup.workers.contract.checkpoint_manifest import FileChunks, Piece, Pieces, beside
 from regroup.workers.contract.planned_shards import PlannedShards
 from regroup.workers.storage.byte_meter import ByteMeter
@@ -25,6 +32,7 @@ class NodeWrite:
         folder: str,
         device: str = "",
         meter: ByteMeter | None = None,
+        trained: Collection[BoxKey] = (),
     ) -> None:
         """Initialize without reading the snapshots.
 
@@ -38,7 +46,12 @@ class NodeWrite:
             folder: Name of its folder.
             device: Device that gets the end of the largest file, for a planned fault.
             meter: Counts what is written.
+            trained: Pieces that had changed when the former checkpoint was written. Those that have changed again get
+                no digest: hashing takes longer than writing, and the next checkpoint will not have them either.
         """
+        self.changed = frozenset[BoxKey]()
+        """Pieces that have changed since the former checkpoint, after `run`."""
+        self._trained = frozenset(trained)
         self.reuses = False
         """True if files of the former checkpoint are used."""
         self._uri, self._device, self._meter = uri, device, meter or ByteMeter()
@@ -58,11 +71,12 @@ class NodeWrite:
         """
         if self._write is None:
             self._write = self._prepare()
-        missing = [piece for piece in self._pieces if piece not in self._digests]
+        hashed = [piece for piece in self._pieces if piece.box not in self._trained & self.changed]
+        missing = [piece for piece in hashed if piece not in self._digests]
         written = self._write.run(lambda piece=piece: self._digest(piece) for piece in missing)
         files = {file.name: FileChunks(file.size_bytes, file.crcs) for file in written}
         files |= {piece.file: self._files[piece.file] for piece in self._kept}
-        new = [replace(piece, digest=self._digests[piece]) for piece in self._pieces]
+        new = [replace(piece, digest=self._digests.get(piece, "")) for piece in self._pieces]
         return Pieces(files, (*new, *self._kept))
 
     def _prepare(self) -> ParallelWrite:
@@ -70,6 +84,7 @@ class NodeWrite:
             piece: buffer for buffer, file in zip(self._buffers, self._plan.files, strict=True) for piece in file.pieces
         }
         heads = heads_of(memory)
+        self.changed = find_changed(heads, self._former)
         unchanged = find_unchanged(memory, heads, self._former)
         reused = worth_reusing(unchanged, lambda name: self._files[name].size_bytes)
         self.reuses, self._kept = bool(reused), list(reused.values())

@@ -15,6 +15,8 @@ MIN_SHARE = 0.5
 """Smallest share of a file that must be unchanged. Otherwise a few pieces would keep all of an old file in storage."""
 _BLOCK_BYTES = 4 * 1024 * 1024
 _DIGEST_CHARACTERS = 32
+BoxKey = tuple[object, ...]
+"""Name, type and box of a piece."""
 Memory = Mapping[PlannedPiece, int]
 """Piece → descriptor of the memory file that holds it."""
 
@@ -58,8 +60,8 @@ def find_unchanged(
     before_by_box = {piece.box: piece for piece in former}
     candidates: list[tuple[PlannedPiece, int, Piece]] = []
     for piece, fd in memory.items():
-        before = before_by_box.get((piece.name, piece.dtype, piece.global_shape, piece.offset, piece.shape))
-        if before is not None and (before.nbytes, before.head) == (piece.nbytes, heads[piece]):
+        before = before_by_box.get(box_of(piece))
+        if before is not None and before.digest and (before.nbytes, before.head) == (piece.nbytes, heads[piece]):
             candidates.append((piece, fd, before))
     if not candidates:
         return {}
@@ -70,6 +72,17 @@ def find_unchanged(
             for (piece, _, before), digest in zip(candidates, digests, strict=True)
             if digest == before.digest
         }
+
+
+def find_changed(heads: Mapping[PlannedPiece, int], former: Iterable[Piece]) -> frozenset[BoxKey]:
+    """Return the pieces that a former checkpoint has with other first bytes: they change from save to save. Pure."""
+    before = {piece.box: piece.head for piece in former}
+    return frozenset(box for piece, head in heads.items() if before.get(box := box_of(piece), head) != head)
+
+
+def box_of(piece: PlannedPiece) -> BoxKey:
+    """Return what identifies a piece in every checkpoint, as `Piece.box`."""
+    return piece.name, piece.dtype, piece.global_shape, piece.offset, piece.shape
 
 
 def _digest_in_memory(candidate: tuple[PlannedPiece, int, Piece]) -> str:

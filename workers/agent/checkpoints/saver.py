@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from regroup.workers.agent.checkpoints import folders
 from regroup.workers.agent.checkpoints.node_write import NodeWrite
+from regroup.workers.agent.checkpoints.reuse import BoxKey
 from regroup.workers.agent.checkpoints.stored_files import read_manifest, read_pieces
 from regroup.workers.agent.ranks import logs
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
@@ -74,6 +75,8 @@ class CheckpointSaver:
         """Generation and step of the newest save, and what it has written."""
         self._former: tuple[str, Pieces] | None = None
         """URI of the last checkpoint that a save was compared with, and its pieces."""
+        self._changed = frozenset[BoxKey]()
+        """Pieces that had changed at the last save."""
 
     async def save(
         self,
@@ -164,8 +167,9 @@ class CheckpointSaver:
             folder = base.rstrip("/").rpartition("/")[2]
             meter, started_s = ByteMeter(), time.monotonic()
             self._newest = generation, step, meter
-            write = NodeWrite(uri, plan, ranks, fds, memory[0], former, folder, device, meter)
+            write = NodeWrite(uri, plan, ranks, fds, memory[0], former, folder, device, meter, self._changed)
             pieces = await self._write(step, write.run)
+            self._changed = write.changed
             write_s = time.monotonic() - started_s
         finally:
             self.active_savers -= 1

@@ -4,6 +4,7 @@ import json
 import os
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,15 +20,10 @@ SIZES = [9 << 20, 500_000, 40_000, 10]
 
 
 def write(
-    shards: NodeShards,
-    folder: Path,
-    former: Pieces = NOTHING,
-    base: str = "",
-    device: str = "",
-    meter: ByteMeter | None = None,
+    shards: NodeShards, folder: Path, former: Pieces = NOTHING, base: str = "", device: str = "", **more: Any
 ) -> NodeWrite:
     arguments = (str(folder), shards.plan(), shards.ranks, shards.buffers(), shards.containers(), former, base, device)
-    return NodeWrite(*arguments, meter)
+    return NodeWrite(*arguments, **more)
 
 
 def values_in(folder: Path, pieces: Pieces) -> dict[tuple[int, str], bytes]:
@@ -81,6 +77,23 @@ def test_a_state_that_trains_in_all_parts_uses_no_older_file(tmp_path: Path) -> 
     again = write(NodeShards([0, 1], SIZES), tmp_path / "step-2.gen-1", first, "step-1.gen-1")
     assert not any(name.startswith("../") for name in again.run().files)
     assert not again.reuses
+
+
+def test_a_piece_that_changes_at_each_save_is_hashed_again_when_it_no_longer_does(tmp_path: Path) -> None:
+    shards = NodeShards([0], SIZES)
+    pieces, changed, base = NOTHING, frozenset[tuple[object, ...]](), ""
+    digests: list[list[bool]] = []
+    for step in range(1, 7):
+        if step <= 4:
+            shards.values[0, "w1"] = os.urandom(SIZES[1])  # freezes after the fourth save
+        saving = write(shards, tmp_path / f"step-{step}.gen-1", pieces, base, trained=changed)
+        pieces, base = saving.run(), f"step-{step}.gen-1"
+        changed = saving.changed
+        assert values_in(tmp_path / base, pieces) == shards.values
+        digests.append([bool(piece.digest) for piece in sorted(pieces.pieces, key=lambda each: each.name)])
+    hashed = [True] * 4
+    assert digests == [hashed, hashed, [True, False, True, True], [True, False, True, True], hashed, hashed]
+    assert {path.name for path in (tmp_path / "step-6.gen-1").iterdir()} == {"facts-0.json"}, "nothing has changed"
 
 
 def test_a_full_disk_leaves_nothing_and_a_second_attempt_completes(tmp_path: Path) -> None:
