@@ -118,7 +118,7 @@ def _snapshot(run: Run) -> dict[str, Any]:
 
 
 def _peer(run: Run) -> dict[str, Any]:
-    rates = peer_rate.measure(run.size_bytes, run.trials)
+    rates = peer_rate.measure(run.size_bytes, max(2, run.trials))  # the first mirror does not count
     return {**asdict(rates), "fetch_to_socket": rates.fetch_to_socket, "mirror_to_socket": rates.mirror_to_socket}
 
 
