@@ -119,7 +119,7 @@ async def test_ranks_that_die_while_they_wait_leave_nothing_open(rig: Rig) -> No
     await asyncio.sleep(0)
     rig.restore.close()
     with pytest.raises(asyncio.CancelledError):
-        await first
+        await asyncio.wait_for(first, 10)
     with pytest.raises(StateLostError, match="after the end of its generation"):
         await rig.fill(1)
     rig.found.set_result(rig.state)  # the state is found after the end
@@ -134,7 +134,7 @@ async def test_the_end_of_a_restore_stops_its_reads(rig: Rig) -> None:
         while not rig.reader.begun:  # noqa: ASYNC110  # the plan is made in a thread
             await asyncio.sleep(0.01)
     rig.restore.close()
-    results: list[Any] = await asyncio.gather(*filling, return_exceptions=True)
+    results: list[Any] = await asyncio.wait_for(asyncio.gather(*filling, return_exceptions=True), 10)
     assert all(isinstance(each, asyncio.CancelledError) for each in results)
     assert rig.reader.received_bytes == 0 and rig.restored == []
     await rig.until_closed()
