@@ -187,7 +187,7 @@ class Checkpoint(Wire):
     duration_s: float | None
     """Time from the snapshot to the complete checkpoint."""
     stall_s: float | None
-    """Time for which training waited for its snapshot. None until the next step of its generation is committed."""
+    """Time for which training waited for its snapshot. None if its generation has no later step yet."""
     validation_loss: float | None
     """Loss on the held-out data at this step, if it was evaluated."""
     created_at: float

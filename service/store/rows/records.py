@@ -264,7 +264,7 @@ class Checkpoint:
     files: int
     duration_s: float | None
     stall_s: float | None
-    """Seconds for which training waited for its snapshot; None until the next step is committed."""
+    """Seconds for which training waited for its snapshot; None if its generation has no later step."""
     validation_loss: float | None
     created_at: float
     removed_at: float | None

@@ -36,7 +36,7 @@ class BufferPool:
         self._ranks: dict[int, _RankBuffers] = {}
         self._source = ReshardSource()
         self.check = ShardCheck()
-        """What was verified on this node, of own and of mirrored shards."""
+        """Results of checks on this node, of own and of mirrored shards."""
         self.mirrored: tuple[int, int] | None = None
         """Generation and step of the set that is fully mirrored. It is retained until a newer one is."""
 

@@ -28,7 +28,7 @@ class MirrorStore:
     """Stores the shards of other nodes, and finds those and the node's own."""
 
     def __init__(self, own: BufferPool) -> None:
-        """Initialize an empty store beside the buffers of this node's ranks."""
+        """Initialize an empty store next to the buffers of this node's ranks."""
         self._buffers, self._check = own, own.check
         self._shards: dict[ShardKey, _MirroredShard] = {}
         self._spares: dict[int, int] = {}

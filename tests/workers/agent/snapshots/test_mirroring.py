@@ -348,19 +348,19 @@ async def test_memory_is_counted_while_a_transfer_takes_a_spare(
     for step in (2, 4):
         await mirror(pair, step)
         pair[1].mirroring.retain(1, step)
-    store, taken, fstat = pair[1].mirroring.store, threading.Event(), os.fstat
+    store, used, fstat = pair[1].mirroring.store, threading.Event(), os.fstat
 
-    def take() -> None:
+    def use_spare() -> None:
         os.close(store.allocate(0, 2 * SIZE))  # the spare is too small and is closed
-        taken.set()
+        used.set()
 
-    def fstat_after_take(fd: int) -> os.stat_result:
+    def fstat_after_use(fd: int) -> os.stat_result:
         if threading.current_thread() is threading.main_thread() and not taker.ident:
             taker.start()
-            taken.wait(0.5)
+            used.wait(0.5)
         return fstat(fd)
 
-    taker = threading.Thread(target=take)
-    monkeypatch.setattr(os, "fstat", fstat_after_take)
+    taker = threading.Thread(target=use_spare)
+    monkeypatch.setattr(os, "fstat", fstat_after_use)
     assert store.size_bytes() > 0
     taker.join()
