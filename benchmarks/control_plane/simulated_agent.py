@@ -190,7 +190,7 @@ class SimulatedAgent:
     def _fetch_data(self, prepared: Any) -> records.Dataset:
         return {"train": "/data/train", "fingerprint": "f"}
 
-    def _start_store(self, generation: int) -> records.StoreAddress:
+    def _start_store(self, generation: int, is_next: bool) -> records.StoreAddress:
         return records.StoreAddress("127.0.0.1", 1)
 
     def _transfer_address(self) -> records.TransferAddress:

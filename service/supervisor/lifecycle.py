@@ -33,6 +33,7 @@ from regroup.service.supervisor.gang.storage_proof import StorageProof
 from regroup.service.supervisor.gang.straggler_monitor import StragglerMonitor
 from regroup.service.supervisor.gang.termination import Termination
 from regroup.service.supervisor.gang_setup import GangSetup
+from regroup.service.supervisor.generation_overlap import GenerationOverlap
 from regroup.service.supervisor.job_end import JobEnd
 from regroup.service.supervisor.job_state.event_log import EventLog
 from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor, restore_monitor
@@ -86,7 +87,10 @@ class Lifecycle:
         self._termination = Termination(gang, self._log, self.liveness.silent_nodes)
         verify, is_program = payload.spec.recovery.verify, payload.script is not None
         self._restart_check = make_restart_check(self._log, verify, is_program=is_program)
-        self._planned_relocation = PlannedRelocation(payload, gang, self._intents, self._log, self._termination)
+        overlap = GenerationOverlap(gang, generations, self._recovery.join_message, self._log)
+        self._planned_relocation = PlannedRelocation(
+            payload, gang, self._intents, self._log, self._termination, overlap
+        )
         self._storage = StorageProof(gang, payload.storage_nonce, self._log.emit_note)
         self._setup = GangSetup(
             payload,
@@ -129,7 +133,10 @@ class Lifecycle:
             self.receive_note(node_id, message)
         elif isinstance(message, Restored) and message.rank == 0 and self.payload.script is not None:
             self._state.record_script_resume(message)
-        if self._monitor is not None and getattr(message, "generation", None) == self._monitor.generation.number:
+        generation, prepared = getattr(message, "generation", None), self.gang.prepared
+        if prepared is not None and generation == prepared.generation.number:
+            prepared.receive(message)
+        if self._monitor is not None and generation == self._monitor.generation.number:
             self._monitor.receive(node_id, message)
 
     def receive_note(self, node_id: str, note: Note) -> None:
@@ -264,14 +271,15 @@ class Lifecycle:
         generation = await self._generations.create(
             Generation(0, self.payload.layout, self.payload.places, source, cause)
         )
-        self._state.enter_phase(SupervisorPhase.FORMING, None, "forming ranks", generation.number)
+        what = "forming ranks" if self.gang.prepared is None else "handing over to ranks that wait"
+        self._state.enter_phase(SupervisorPhase.FORMING, None, what, generation.number)
         monitor = self._monitor = GenerationMonitor(
             generation, step=source.step, disable_detectors=self.payload.spec.disable_detectors
         )
         self._state.link_generation(generation.number)
         await self.journal.record(f"generation:{generation.number}", generation.to_event(), generation.number)
         try:
-            await self.gang.form_ranks(generation, self._recovery.join_message())
+            await self.gang.form_ranks(generation, self._recovery.join_message(self.payload))
         except AgentLostError as error:
             monitor.record_loss(error.node_id, time.time())
         except AgentError as error:
@@ -337,6 +345,7 @@ class Lifecycle:
         incident, decision, lost, held = await self._recovery.end_generation(monitor)
         if why := monitor.checkpoint_damage:
             await self._checkpoints.exclude(monitor.generation.source.uri, monitor.generation.number, why)
+        self._planned_relocation.settle()
         await self._apply_decision(incident, decision)
         if lost:
             self._mirrors.record_loss()
@@ -374,6 +383,7 @@ class Lifecycle:
         statuses = await self.gang.call_all(lambda agent: agent.status(), timeout_s=30)
         datasets = {node: status.dataset for node, status in statuses.items() if status.dataset}
         self.gang.node_facts.datasets.update(datasets)
+        await self.gang.settle_prepared(statuses)
         grace_s, has_trained = self.payload.spec.termination_grace, self._state.last_trained == last.number
         self._monitor, is_formed = restore_monitor(last, statuses, grace_s, has_trained=has_trained)
         incident = self._state.incident

@@ -16,6 +16,7 @@ from regroup.service.ports.sync import UnreadyNodes
 from regroup.service.supervisor.gang.gang import CALL_TIMEOUT_S, Gang
 from regroup.service.supervisor.gang.termination import Termination
 from regroup.service.supervisor.gang_setup import prepare_nodes
+from regroup.service.supervisor.generation_overlap import GenerationOverlap
 from regroup.service.supervisor.job_state.event_log import EventLog
 from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.job_state.intents import IntentTracker
@@ -32,16 +33,26 @@ class PlannedRelocation:
     """Carries out planned changes. After a relocation, a new instance starts and finds the prepared agents."""
 
     def __init__(
-        self, payload: JobConfig, gang: Gang, intents: IntentTracker, log: EventLog, termination: Termination
+        self,
+        payload: JobConfig,
+        gang: Gang,
+        intents: IntentTracker,
+        log: EventLog,
+        termination: Termination,
+        overlap: GenerationOverlap,
     ) -> None:
         self.unready: UnreadyNodes | None = None
         """Assigned nodes that the job cannot use. The controller replaces them."""
         self._payload, self._gang, self._intents, self._log = payload, gang, intents, log
-        self._termination = termination
+        self._termination, self._overlap = termination, overlap
         self._work: dict[str, asyncio.Task[None]] = {}
         """Purpose → its task. Each task starts once."""
         self._prepared_shape: Shape | None = None
         """Shape whose new nodes are prepared."""
+        self._formed_shape: Shape | None = None
+        """Shape whose ranks wait for their state, or cannot be formed before the present ranks end."""
+        self._target_shape: Shape | None = None
+        """Shape that is being prepared."""
         self._is_ended = False
 
     def reconcile(self, monitor: GenerationMonitor, *, is_saving: bool) -> Cause | None:
@@ -60,8 +71,13 @@ class PlannedRelocation:
             return Cause(Reason.DRAINED, "the planned change was withdrawn", time.time()) if self._is_ended else None
         now_s, times = time.time(), schedule_drain(change.noticed_s, change.deadline_s)
         if relocation is not None:
-            self._start_once(f"prepare {relocation.shape}", self._prepare(relocation))
-        if (self._is_ready or change.is_requeue or now_s > times.stop_s) and self._can_stop_ranks(
+            if relocation.shape != self._target_shape:
+                self._cancel_preparation()
+                self._target_shape = relocation.shape
+            self._start_once("prepare", self._prepare(relocation))
+            if self._is_ready and self._can_overlap(monitor):
+                self._start_once("form", self._form_ranks(relocation, monitor))
+        if (self._is_formed or change.is_requeue or now_s > times.stop_s) and self._can_stop_ranks(
             monitor, now_s, times, is_saving
         ):
             self._start_once(f"stop {monitor.generation.number} {change.is_requeue}", self._stop(monitor, change))
@@ -77,6 +93,16 @@ class PlannedRelocation:
         if self._is_ended and change is not None and change.is_requeue:
             return Requeued(change.why, change.reason)
         return self._intents.planned_relocation if self._is_ended or self._is_ready else None
+
+    def settle(self) -> None:
+        """Discard the prepared ranks if the generation failed, or ended before they were ready."""
+        if not self._is_ended or self._gang.prepared is None or not self._gang.prepared.is_ready:
+            self._cancel("form")
+            self._overlap.discard()
+
+    def _can_overlap(self, monitor: GenerationMonitor) -> bool:
+        """Return whether to form the next ranks now: a training function has committed a step of this generation."""
+        return self._payload.script is None and monitor.first_step_s is not None
 
     def _time_to_end_s(self, change: PlannedChange, now_s: float) -> float:
         """Return the time that ranks have from SIGTERM now until SIGKILL."""
@@ -101,6 +127,11 @@ class PlannedRelocation:
     def _is_ready(self) -> bool:
         relocation = self._intents.planned_relocation
         return relocation is not None and relocation.shape == self._prepared_shape
+
+    @property
+    def _is_formed(self) -> bool:
+        """True if nothing is left to do before the present ranks end."""
+        return self._is_ready and self._formed_shape == self._prepared_shape
 
     def _can_stop_ranks(self, monitor: GenerationMonitor, now_s: float, times: DrainSchedule, is_saving: bool) -> bool:
         """Return whether to request the agreed stop.
@@ -132,9 +163,13 @@ class PlannedRelocation:
         self._work[name] = asyncio.get_running_loop().create_task(work)
 
     def _cancel_preparation(self) -> None:
-        for name in [name for name in self._work if name.startswith(("prepare", "stop"))]:
+        self._cancel("prepare", "form", "stop")
+        self._target_shape, self._prepared_shape, self._formed_shape, self.unready = None, None, None, None
+        self._overlap.discard()
+
+    def _cancel(self, *purposes: str) -> None:
+        for name in [name for name in self._work if name.startswith(purposes)]:
             self._work.pop(name).cancel()
-        self._prepared_shape, self.unready = None, None
 
     async def _prepare(self, relocation: Relocated) -> None:
         """Prepare agents, zygotes and data on the new nodes, and check that the nodes are fit."""
@@ -148,6 +183,13 @@ class PlannedRelocation:
             self._mark_unready(relocation, str(error))
         except Exception as error:  # otherwise the job would wait without end
             self._mark_unready(relocation, f"{type(error).__name__}: {error}; please report this")
+
+    async def _form_ranks(self, relocation: Relocated, monitor: GenerationMonitor) -> None:
+        self._formed_shape = None
+        payload = self._payload.with_nodes(relocation.nodes, relocation.layout)
+        await self._overlap.form(payload, monitor.generation.number)
+        self._formed_shape = relocation.shape
+        monitor.changed.set()
 
     def _mark_unready(self, relocation: Relocated, why: str) -> None:
         self.unready = UnreadyNodes(tuple(sorted(relocation.node_ids)), why)

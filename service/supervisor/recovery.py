@@ -185,9 +185,13 @@ class RecoveryRun:
             await self._state.revise(incident)
         return decision
 
-    def join_message(self) -> Join:
-        """Return a JOIN with the fields that are the same for every rank of the next generation."""
-        join, recovery = self._payload.join_message(), self._payload.spec.recovery
+    def join_message(self, payload: JobConfig) -> Join:
+        """Return a JOIN with the fields that are the same for every rank of the next generation.
+
+        Args:
+            payload: configuration of the job, with the nodes and the layout of that generation.
+        """
+        join, recovery = payload.join_message(), payload.spec.recovery
         if join.config.script is not None:
             return join
         rule = loss_spike_config(

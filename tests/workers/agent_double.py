@@ -47,6 +47,7 @@ from regroup.workers.train import trainer  # noqa: F401  (imported before the fo
 from regroup.workers.train.warmup import warm_up
 
 TIMEOUT = timedelta(seconds=60)
+LATER = {"source": "later"}
 
 
 def serve(sock: socket.socket) -> None:
@@ -139,6 +140,9 @@ def answer(
         if restore["source"] == "memory" and not is_resharded(request):
             source = find(held, rank, restore)
         socket.send_fds(ours, [contract.encode(Buffers(len(fds), source))], fds)
+    elif isinstance(message, contract.Prepared):
+        lock = os.path.join(tempfile.gettempdir(), f"regroup-test-device-{os.getpid()}-{rank}")  # noqa: PTH118
+        ours.send(contract.encode(contract.Begin(contract.Restore(**request["restore"]), lock)))
     elif isinstance(message, contract.SourceReleaseRequest):
         ours.send(contract.encode(contract.StateReply()))
     elif isinstance(message, FaultDue):
@@ -269,7 +273,7 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
             device=device.type,
             store_host="",
             store_port=0,
-            restore=contract.Restore(**request["restore"]),
+            restore=contract.Restore(**(LATER if request.get("is_prepared") else request["restore"])),
             entry=request["entry"],
             config=build(RankConfig, request["config"]),
             dataset=request["dataset"],

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
-from regroup.workers.agent import prepared_data, token_data
+from regroup.workers.agent import prepared_data, storage_proof, token_data
 from regroup.workers.agent.checkpoints import folders
 from regroup.workers.agent.failures import (
     classify_error,
@@ -23,6 +23,7 @@ from regroup.workers.agent.health.node_monitor import NodeMonitor
 from regroup.workers.agent.health.preflight import Preflight
 from regroup.workers.agent.job_host import JobHost
 from regroup.workers.agent.ranks import logs
+from regroup.workers.agent.storage_proof import STORAGE_TIMEOUT_S
 from regroup.workers.agent.supervisor_link import SupervisorLink
 from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_api import AgentApi, AgentFailedError
@@ -30,21 +31,16 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_wire import expose
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.held_sets import HeldSet, sets_of
-from regroup.workers.contract.messages import AgentRequest, MirrorDue, Stop, from_json, to_json
+from regroup.workers.contract.messages import AgentRequest, MirrorDue, Restore, Stop, from_json, to_json
 from regroup.workers.contract.rank_starts import RankStarts, decode_holders, joins_of
 from regroup.workers.data.prepare.ray_pipeline import Pipeline
 from regroup.workers.os import node_facts, process_user, procfs, umask
-from regroup.workers.storage import async_storage, fsspec_storage
+from regroup.workers.storage import async_storage
 from regroup.workers.zygote.client import ZygoteLink
 
 _Result = TypeVar("_Result")
-STORAGE_TIMEOUT_S, REMOVAL_TIMEOUT_S = 30.0, 300.0
-"""Time limits of calls to durable storage. They are shorter than the time a supervisor waits for its agent."""
-_NO_RECIPES = records.AgentFailure(
-    records.AgentErrorKind.DATA,
-    "data.prepare runs in Ray as the user of the agents, but this cluster runs code of jobs as users of their own "
-    "(REGROUP_RANK_USERS): prepare the data elsewhere, or read its files in the training code",
-)
+REMOVAL_TIMEOUT_S = 300.0
+"""Time limit of a removal from durable storage. It is shorter than the time a supervisor waits for its agent."""
 
 
 class NodeAgent(AgentApi):
@@ -91,28 +87,18 @@ class NodeAgent(AgentApi):
 
     async def check_storage(self, nonce: str) -> bool:
         """Check that this node can write to durable storage, and return whether it sees the proof with this name."""
-        uri = self._config.storage_uri
-        await self._guarded(async_storage.call_within(STORAGE_TIMEOUT_S, fsspec_storage.check_writable, uri))
-        proof = fsspec_storage.join(uri, records.storage_proof_name(nonce))
-
-        def sees_proof() -> bool:
-            with fsspec_storage.answering(uri):
-                return fsspec_storage.read_bytes(proof) is not None
-
-        return await self._guarded(async_storage.call_within(STORAGE_TIMEOUT_S, sees_proof))
+        return await self._guarded(storage_proof.check(self._config.storage_uri, nonce))
 
     async def write_storage_proof(self, nonce: str) -> None:
         """Write the file by which other nodes prove that they share durable storage with this one."""
-        proof = fsspec_storage.join(self._config.storage_uri, records.storage_proof_name(nonce))
-        writing = (fsspec_storage.publish_bytes, proof, self._config.node_name.encode())
-        await self._guarded(async_storage.call_within(STORAGE_TIMEOUT_S, *writing))
+        await self._guarded(storage_proof.write(self._config.storage_uri, nonce, self._config.node_name))
 
     async def list_sources(self, sources: records.DataSources) -> records.SourceListing:
         """List the job's data as this node sees it."""
         host = self._started()
         if sources.recipe is not None:
             if self._config.rank_users:
-                raise failed(_NO_RECIPES, self._config.node_name, self._hide)
+                raise failed(prepared_data.NO_RECIPES, self._config.node_name, self._hide)
             call = (self._config, host.scratch, host.python.place, sources.recipe)
             return await self._guarded(asyncio.to_thread(prepared_data.list_sources, *call))
         return await self._guarded(token_data.list_sources(host.acquire_zygote(), _token_sources(sources)))
@@ -156,14 +142,27 @@ class NodeAgent(AgentApi):
             raise
         return host.dataset
 
-    async def start_store(self, generation: int) -> records.StoreAddress:
+    async def start_store(self, generation: int, is_next: bool) -> records.StoreAddress:
         """Start the generation's rendezvous store."""
-        return records.StoreAddress(*await self._guarded(self._start_store(generation)))
+        return records.StoreAddress(*await self._guarded(self._start_store(generation, is_next)))
 
     async def form_ranks(self, common: bytes, starts: RankStarts, holders: bytes) -> None:
         """Fork the generation's ranks on this node."""
         others = decode_holders(holders, self._config.node_id)
         await self._guarded(self._started().form_ranks(joins_of(common, starts), starts.devices, others))
+
+    async def prepare_ranks(self, common: bytes, starts: RankStarts) -> None:
+        """Fork the ranks of the next generation while this one trains."""
+        await self._guarded(self._started().prepare_ranks(joins_of(common, starts), starts.devices))
+
+    async def begin_ranks(self, generation: int, restore: Restore, holders: bytes) -> None:
+        """Let the prepared ranks restore their state and train."""
+        others = decode_holders(holders, self._config.node_id)
+        await self._guarded(self._started().begin_ranks(generation, restore, others))
+
+    async def discard_ranks(self, generation: int) -> None:
+        """Kill the prepared ranks. The running ones train on."""
+        await self._guarded(self._started().discard_ranks(generation))
 
     async def stop_ranks(self, generation: int, reason: str, save: bool) -> None:
         """Request that the ranks end at a step that they agree on."""
@@ -258,10 +257,11 @@ class NodeAgent(AgentApi):
         return records.AgentStatus(
             generation=host.generation,
             running=host.report().running,
+            prepared=host.next_ranks.generation,
             pids=host.pids(),
             boot_id=host.outbox.boot_id,
             unsent=len(host.outbox),
-            stale=host.stale_calls,
+            stale=host.fence.stale_calls,
             messages=tuple(host.messages_for_replay()),
             dataset=host.dataset,
             snapshot_bytes=host.buffers.size_bytes(),
@@ -362,8 +362,8 @@ class NodeAgent(AgentApi):
             request = replace(request, memory_bytes=0)
         return await self._preflight.check_job(host.acquire_zygote(), host.scratch, request)
 
-    async def _start_store(self, generation: int) -> tuple[str, int]:
-        return self._started().start_store(generation)
+    async def _start_store(self, generation: int, is_next: bool) -> tuple[str, int]:
+        return self._started().start_store(generation, is_next=is_next)
 
     async def _send_to_ranks(self, generation: int, message: AgentRequest, rank: int | None = None) -> None:
         self._started().send_to_ranks(generation, message, rank)

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from regroup.workers.agent.exec_sessions import ExecRefused
-from regroup.workers.agent.job_host import StaleGeneration
+from regroup.workers.agent.generation_fence import StaleGeneration
+from regroup.workers.agent.ranks.prepared_ranks import MemoryShortage
 from regroup.workers.agent.slices.saved_state import StateLostError
 from regroup.workers.agent.transfer.shard_store import NoMemoryError, TransferError
 from regroup.workers.contract.agent_api import AgentFailedError
@@ -27,6 +28,7 @@ _BY_TYPE: tuple[tuple[type[Exception], AgentErrorKind], ...] = (
     (FileNotFoundError, AgentErrorKind.FILE),
     (PermissionError, AgentErrorKind.FILE),
     (NoMemoryError, AgentErrorKind.NO_MEMORY),
+    (MemoryShortage, AgentErrorKind.NO_MEMORY),
     (TransferError, AgentErrorKind.TRANSFER),
     (StateLostError, AgentErrorKind.TRANSFER),
     (ExecRefused, AgentErrorKind.COMMAND),

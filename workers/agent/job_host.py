@@ -1,7 +1,4 @@
-"""One job on one node: its zygote, ranks and snapshots. The agent without Ray.
-
-Every call carries a generation. The highest generation so far is obeyed. Calls of older ones are refused and counted.
-"""
+"""One job on one node: its zygote, ranks and snapshots. The agent without Ray."""
 
 import asyncio
 import os
@@ -14,21 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.agent import job_identity
-from regroup.workers.agent.checkpoints.saver import SAVER_FAULTS, CheckpointSaver
+from regroup.workers.agent.checkpoints.saver import CheckpointSaver
 from regroup.workers.agent.checkpoints.stored_state import open_checkpoint
 from regroup.workers.agent.diagnostics.evidence import Evidence, crash_output
 from regroup.workers.agent.exec_sessions import ExecSessions
+from regroup.workers.agent.generation_fence import GenerationFence
 from regroup.workers.agent.job_zygote import JobZygote
+from regroup.workers.agent.node_faults import NodeFaults
 from regroup.workers.agent.outbox import Outbox
 from regroup.workers.agent.ranks import logs
 from regroup.workers.agent.ranks.log_files import LogFiles
+from regroup.workers.agent.ranks.prepared_ranks import NextRanks
 from regroup.workers.agent.ranks.rank_group import RankGroup
+from regroup.workers.agent.ranks.rank_launch import RankLaunch, RankPlaces
 from regroup.workers.agent.ranks.rank_lease import RankLease
+from regroup.workers.agent.ranks.stores import Stores
 from regroup.workers.agent.slices.node_restore import RestoreTraffic
 from regroup.workers.agent.slices.restore_session import RestoreSession
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
 from regroup.workers.agent.snapshots.mirroring import Mirroring
-from regroup.workers.agent.transfer.transfer_faults import TRANSFER_FAULTS
 from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import Manifest, ShardHolder
@@ -46,23 +47,15 @@ from regroup.workers.contract.messages import (
     to_json,
 )
 from regroup.workers.contract.rank_activity import RankActivity
+from regroup.workers.contract.start_messages import Restore
 from regroup.workers.contract.storage_progress import StorageProgress
 from regroup.workers.environment.interpreter import JobPython
-from regroup.workers.environment.process_env import rank_variables
 from regroup.workers.environment.redaction import Redactor, secrets_on_node
 from regroup.workers.os import node_facts, orphans, procfs, scratch_dir
-from regroup.workers.os.start_errors import start_error
 from regroup.workers.zygote.client import ZygoteLink
-from regroup.workers.zygote.launch import Launch
 
-RANK_NICE = 5
-"""Niceness of ranks. The agent has priority, so that a recovery does not wait for a busy core."""
 STORE_RANK = -1
 ZYGOTE_RANK = -2
-
-
-class StaleGeneration(Exception):
-    """The call names an older generation than this node serves."""
 
 
 class JobHost:
@@ -85,9 +78,7 @@ class JobHost:
         """
         self.config = config
         self.outbox = Outbox()
-        self.generation = 0
-        self.stale_calls = 0
-        """Number of refused calls of older generations."""
+        self.fence = GenerationFence(self._note_stale)
         self.buffers = BufferPool(BUFFERS_PER_RANK + (BUFFERS_FOR_MIRRORS if config.mirror else 0))
         self.mirroring = Mirroring(config, self.buffers, self.note)
         self.scratch = scratch_dir.path_of(config.job_id, config.node_id)
@@ -102,17 +93,21 @@ class JobHost:
         self.checkpoints = CheckpointSaver(config, self.scratch, self.buffers, self.note, user)
         self.evidence = Evidence(config, self.scratch, self.redactor)
         self.exec_sessions = ExecSessions(self.redactor)
-        self.rank_places: dict[int, tuple[Join, dict[str, str]]] = {}
+        self.rank_places: RankPlaces = {}
         """Rank → its `Join` and its variables at the start, of the newest generation here, also after its end."""
         log = Path(f"{self.log_files.base(0, 'environment')}.out")
         self.python = JobPython(config, self.scratch, log, self.note, user)
         events = (self._zygote_log, self._record_exit, self._record_zygote_death)
         self._zygote = JobZygote(config, self.scratch, self.python, *events, spare, self.identity)
-        self._authorize_fault, self._wake = authorize_fault, wake
+        self._faults = NodeFaults(self.pids, self.checkpoints, self.mirroring.transfers, authorize_fault)
+        self._wake = wake
         self._group: RankGroup | None = None
         self._lease = RankLease(config.orphan_s, config.termination_grace_s)
         self._first_visits_s: dict[str, float] = {}
-        self._store: int | None = None
+        common = (config, self.scratch, self.log_files, self._lease, self._emit, self._faults.decide)
+        self._launch = RankLaunch(*common, self.redactor.hide_message)
+        self._stores = Stores(config, lambda generation: self.log_files.base(generation, "store"))
+        self.next_ranks = NextRanks(self._launch, self._stores)
         self._stepped_generation = 0
         """Newest generation that committed a step on this node."""
         self._restore: RestoreSession | None = None
@@ -120,6 +115,11 @@ class JobHost:
         self._oom_kills = node_facts.oom_kills()
         self.dataset: dict[str, Any] = {}
         """Prepared data as this node reads it."""
+
+    @property
+    def generation(self) -> int:
+        """Highest generation so far."""
+        return self.fence.generation
 
     # ------------------------------------------------------------ start, generations, end
 
@@ -155,22 +155,18 @@ class JobHost:
         """Return the job's zygote on this node; start one if none is alive."""
         return self._zygote.acquire()
 
-    def start_store(self, generation: int) -> tuple[str, int]:
-        """Start the rendezvous store of a generation and return its address, at which it listens already."""
-        self._accept(generation)
-        first, last = self.config.port_first, self.config.port_last
-        listener = node_facts.bind_listener(self.config.address, range(first, last + 1) if last else None)
-        with listener:
-            self._store = self._zygote.acquire().fork(
-                Launch(
-                    "store",
-                    "regroup.workers.zygote.rendezvous_store:main",
-                    log=str(self.log_files.base(generation, "store")),
-                    fds=(listener.fileno(),),
-                )
-            )
-            host, port = listener.getsockname()[:2]
-        return host, port
+    def start_store(self, generation: int, *, is_next: bool = False) -> tuple[str, int]:
+        """Start the rendezvous store of a generation and return its address, at which it listens already.
+
+        Args:
+            generation: number of the generation.
+            is_next: it is prepared while the present one trains.
+        """
+        if is_next:
+            self.fence.check(generation, is_next=True)
+        else:
+            self.fence.accept(generation)
+        return self._stores.start(self._zygote.acquire(), generation)
 
     async def form_ranks(self, joins: Sequence[Join], devices: Sequence[int], holders: Sequence[ShardHolder]) -> None:
         """Fork the ranks of a generation on this node and send each its `Join`.
@@ -186,38 +182,46 @@ class JobHost:
             StorageUnavailable: storage did not answer. The checkpoint may be intact.
             StartError: a rank could not be started.
         """
-        generation = joins[0].generation
-        self._accept(generation)
-        self.learn_secrets()  # a mounted Secret may have changed
-        zygote = self._zygote.acquire()
-        await zygote.ready()
-        note = partial(self._note_restored, joins[0].restore.source)
-        restore = self._restore = RestoreSession(joins, holders, self.buffers, self.mirroring, note, open_checkpoint)
-        group = self._group = RankGroup(
-            generation,
-            zygote,
-            self._lease,
-            self._emit,
-            restore,
-            self._decide_fault,
-            self.redactor.hide_message,
-            self._first_visits_s,
-        )
-        self.rank_places = {
-            join.rank: (join, rank_variables(self.config, join.rank, device, self.scratch))
-            for join, device in zip(joins, devices, strict=True)
-        }
-        try:
-            for (join, env), device in zip(self.rank_places.values(), devices, strict=True):
-                log = self.log_files.base(generation, f"rank{join.rank}")
-                group.launch(join, device, log, self.scratch, env, RANK_NICE)
-        except OSError as error:
-            raise start_error("a rank", error) from error
+        self.fence.accept(joins[0].generation)
+        await self.discard_ranks(self.generation)
+        zygote = await self._ready_zygote()
+        restore = self._open_restore(joins, holders)
+        self._group = self._launch.new_group(joins[0].generation, zygote, restore, self._first_visits_s)
+        self.rank_places = self._launch.fork(self._group, joins, devices, may_lock=True)
         await restore.wait()
+
+    async def prepare_ranks(self, joins: Sequence[Join], devices: Sequence[int]) -> None:
+        """Fork the ranks of the next generation while this one trains. They wait for `begin_ranks`.
+
+        Raises:
+            MemoryShortage: the node lacks memory for both generations.
+            StartError: a rank could not be started.
+        """
+        generation = joins[0].generation
+        self.fence.check(generation, is_next=True)
+        running = self.pids().ranks.values()
+        await self.next_ranks.prepare(joins, devices, self.generation, self._ready_zygote, running)
+
+    async def begin_ranks(self, generation: int, restore: Restore, holders: Sequence[ShardHolder]) -> None:
+        """Let the prepared ranks of a generation restore their state and train. The ranks before them are dead.
+
+        Raises the errors of `form_ranks`, and LookupError if not all of them are alive and wait.
+        """
+        self.fence.accept(generation)
+        prepared = self.next_ranks.acquire(generation)
+        self._group = prepared.group
+        self.rank_places = prepared.places_from(restore)
+        session = self._open_restore([join for join, _ in self.rank_places.values()], holders)
+        prepared.begin(restore, session, self._first_visits_s)
+        await session.wait()
+
+    async def discard_ranks(self, generation: int) -> None:
+        """Kill the ranks prepared for generations up to this one, with their stores. The running ranks train on."""
+        await self.next_ranks.discard(generation, self.generation)
 
     async def terminate_ranks(self, generation: int) -> None:
         """Send SIGTERM to the ranks of a generation, unless they got it before."""
-        self._accept(generation)
+        self.fence.accept(generation)
         if self._group is not None:
             self._group.terminate()
 
@@ -231,10 +235,11 @@ class JobHost:
 
         Return the pids that outlived SIGKILL. Their devices must not be reused.
         """
-        self._accept(generation)
+        self.fence.accept(generation)
         self.evidence.capture(self._group, self.pids().ranks)
-        self._store = None  # killed on purpose, possibly before the rank that failed: its exit is not reported
-        stuck = await self._zygote.kill_ranks()
+        # The store is killed on purpose, possibly before the rank that failed: its exit is not reported.
+        stuck = await self._zygote.kill_ranks(self.next_ranks.spared(generation))
+        self.next_ranks.forget(generation)
         if self._group is not None:
             self._first_visits_s = self._group.longest_first_visits_s()
             self._group.close()
@@ -247,7 +252,7 @@ class JobHost:
 
     def send_to_ranks(self, generation: int, message: AgentRequest, rank: int | None = None) -> None:
         """Send a message to all ranks on this node, or to one of them."""
-        self._accept(generation)
+        self.fence.accept(generation)
         if self._group is not None:
             self._group.send(message, rank)
 
@@ -318,7 +323,7 @@ class JobHost:
         if zygote is None:
             return records.AgentPids(os.getpid())
         ranks = self._group.ranks if self._group else {}
-        store = zygote.pids.get(self._store) if self._store is not None else None
+        store = zygote.pids.get(self._stores.child_of(self.generation))
         running = {rank: zygote.pids.get(local.child) for rank, local in ranks.items()}
         return records.AgentPids(os.getpid(), zygote.process.pid, store, running)
 
@@ -332,48 +337,41 @@ class JobHost:
 
     def inject_fault(self, do: str) -> None:
         """Inject a planned fault that does not happen inside a rank."""
-        match do:
-            case "kill_store" | "kill_zygote" | "kill_agent":
-                if (victim := getattr(self.pids(), do.removeprefix("kill_"))) is not None:
-                    os.kill(victim, signal.SIGKILL)
-            case do if do in SAVER_FAULTS:
-                self.checkpoints.inject_next(do)
-            case do if do in TRANSFER_FAULTS:
-                self.mirroring.transfers.faults.plan(do)
-            case other:
-                raise AssertionError(f"unknown fault {other!r}")
+        self._faults.inject(do)
 
     # ------------------------------------------------------------ internals
 
     def _zygote_log(self) -> Path:
         return Path(f"{self.log_files.base(self.generation, 'zygote')}.err")
 
-    def _accept(self, generation: int) -> None:
-        if generation < self.generation:
-            self.stale_calls += 1
-            self.note("stale", {"refused_generation": generation, "count": self.stale_calls})
-            raise StaleGeneration(f"stale request for generation {generation} (current: {self.generation})")
-        self.generation = generation
+    def _open_restore(self, joins: Sequence[Join], holders: Sequence[ShardHolder]) -> RestoreSession:
+        place = {"source": joins[0].restore.source, "node": self.config.node_name}
+        on_restored = partial(self._note_restored, place)
+        self._restore = RestoreSession(joins, holders, self.buffers, self.mirroring, on_restored, open_checkpoint)
+        return self._restore
 
-    def _note_restored(self, source: str, traffic: RestoreTraffic) -> None:
-        self.note("state_restored", {**asdict(traffic), "source": source, "node": self.config.node_name})
+    def _note_restored(self, place: Mapping[str, str], traffic: RestoreTraffic) -> None:
+        self.note("state_restored", {**asdict(traffic), **place})
 
-    async def _decide_fault(self, due: FaultDue) -> bool:
-        is_approved = await self._authorize_fault(due)
-        if is_approved and due.do in (*SAVER_FAULTS, *TRANSFER_FAULTS, "kill_zygote", "kill_agent"):
-            self.inject_fault(due.do)
-        return is_approved
+    async def _ready_zygote(self) -> ZygoteLink:
+        self.learn_secrets()  # a mounted Secret may have changed
+        zygote = self._zygote.acquire()
+        await zygote.ready()
+        return zygote
+
+    def _note_stale(self, generation: int, count: int) -> None:
+        self.note("stale", {"refused_generation": generation, "count": count})
 
     def _record_exit(self, child: int, code: int, time_s: float) -> None:
-        if child == self._store:
-            self._store = None
-            self._emit(Exited(STORE_RANK, self.generation, code, time_s))
-        elif self._group is not None and (local := self._group.record_exit(child, code)):
-            why = self._was_out_of_memory(code), crash_output(local.log, code)
-            is_planned, code = self._group.is_terminating, local.exit_code or 0
-            ended = Exited(local.rank, self._group.generation, code, time_s, *why, is_planned)
-            self._group.messages.append(exited := self.redactor.hide_message(ended))
-            self._emit(exited)
+        if (generation := self._stores.pop_exited(child)) is not None:
+            self._emit(Exited(STORE_RANK, generation, code, time_s))
+        for group in filter(None, (self._group, self.next_ranks.group())):
+            if (local := group.record_exit(child, code)) is not None:
+                why = self._was_out_of_memory(code), crash_output(local.log, code)
+                is_planned, code = group.is_terminating, local.exit_code or 0
+                ended = Exited(local.rank, group.generation, code, time_s, *why, is_planned)
+                group.messages.append(exited := self.redactor.hide_message(ended))
+                self._emit(exited)
 
     def _was_out_of_memory(self, code: int) -> bool:
         before, self._oom_kills = self._oom_kills, node_facts.oom_kills()

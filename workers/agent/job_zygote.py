@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,13 +112,16 @@ class JobZygote:
             self._can_use_template = False  # the template forked none: start the next one without it
         return self._assign(self._fork_from_template() or self._start())
 
-    async def kill_ranks(self) -> list[int]:
-        """Kill all children except running tasks, with proof of death. Return the pids that outlived SIGKILL."""
+    async def kill_ranks(self, spare: Sequence[int] = ()) -> list[int]:
+        """Kill all children except running tasks and those in `spare`, with proof of death.
+
+        Return the pids that outlived SIGKILL. If the zygote is dead, nothing is spared.
+        """
         link = self._link
         if link is None:
             return []
         try:
-            return await link.kill_ranks(_KILL_TIMEOUT_S)
+            return await link.kill_ranks(_KILL_TIMEOUT_S, spare)
         except (ZygoteDied, TimeoutError):
             link.close()
             self._link = None

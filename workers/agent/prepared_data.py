@@ -7,11 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.agent_records import Dataset, PreparationPlace, SourceListing
+from regroup.workers.contract.agent_records import (
+    AgentErrorKind,
+    AgentFailure,
+    Dataset,
+    PreparationPlace,
+    SourceListing,
+)
 from regroup.workers.data.prepare import preparation
 from regroup.workers.data.prepare.preparation import META
 from regroup.workers.environment.code_archive import DIRECTORY
 from regroup.workers.storage import fsspec_storage
+
+NO_RECIPES = AgentFailure(
+    AgentErrorKind.DATA,
+    "data.prepare runs in Ray as the user of the agents, but this cluster runs code of jobs as users of their own "
+    "(REGROUP_RANK_USERS): prepare the data elsewhere, or read its files in the training code",
+)
 
 
 def list_sources(

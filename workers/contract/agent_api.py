@@ -31,6 +31,7 @@ from regroup.workers.contract.agent_records import (
 )
 from regroup.workers.contract.held_sets import HeldSet
 from regroup.workers.contract.rank_starts import RankStarts
+from regroup.workers.contract.start_messages import Restore
 
 
 class AgentFailedError(Exception):
@@ -115,8 +116,11 @@ class AgentApi(Protocol):
 
     # ------------------------------------------------------------ generations
 
-    async def start_store(self, generation: int) -> StoreAddress:
-        """Start the generation's rendezvous store."""
+    async def start_store(self, generation: int, is_next: bool) -> StoreAddress:
+        """Start the generation's rendezvous store. `is_next`: the present generation still trains.
+
+        Errors: `stale`.
+        """
         ...
 
     async def form_ranks(self, common: bytes, starts: RankStarts, holders: bytes) -> None:
@@ -131,6 +135,30 @@ class AgentApi(Protocol):
                 `rank_starts.encode_holders` writes them: all agents, this one included, if other ranks wrote the
                 state, otherwise those of the ranks of this node whose shard is elsewhere.
         """
+        ...
+
+    async def prepare_ranks(self, common: bytes, starts: RankStarts) -> None:
+        """Fork the ranks of the next generation while this one trains. They form their groups and wait for their state.
+
+        They replace ranks that were prepared before, and change nothing for the present generation.
+
+        Errors: `stale`, `start`, `node`, and `no_memory` where the node lacks memory for both generations.
+
+        Args:
+            common: as of `form_ranks`, with the source `later`.
+            starts: the ranks of this node.
+        """
+        ...
+
+    async def begin_ranks(self, generation: int, restore: Restore, holders: bytes) -> None:
+        """Let the prepared ranks of a generation restore their state and train. The ranks before them are dead.
+
+        Errors: as of `form_ranks`, and `other` if one of them is dead or was not prepared.
+        """
+        ...
+
+    async def discard_ranks(self, generation: int) -> None:
+        """Kill the ranks prepared for generations up to this one, with their store. The running ranks train on."""
         ...
 
     async def stop_ranks(self, generation: int, reason: str, save: bool) -> None:
@@ -149,7 +177,7 @@ class AgentApi(Protocol):
         ...
 
     async def kill_ranks(self, generation: int, for_restore: bool) -> DeathProof:
-        """Kill the ranks of every generation up to this one, with proof of death.
+        """Kill the ranks of every generation up to this one, with proof. Ranks prepared for a later one live.
 
         `for_restore`: another generation restores the state. The proof lists the sets in this node's memory, as
         `list_shards` does. The newest one is verified first, as far as that takes a short time.

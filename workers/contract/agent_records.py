@@ -271,6 +271,8 @@ class AgentStatus:
     """The highest that the agent has seen."""
     running: tuple[int, ...] = ()
     """Ranks that are alive."""
+    prepared: int = 0
+    """Generation of the prepared ranks; 0: there are none."""
     pids: AgentPids = field(default_factory=lambda: AgentPids(0))
     boot_id: str = ""
     unsent: int = 0

@@ -14,6 +14,7 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.codec import build, plain
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.contract.rank_error import RankError
+from regroup.workers.contract.start_messages import Begin, Prepared, Restore
 from regroup.workers.contract.state_messages import (
     Buffers,
     BuffersRequest,
@@ -45,21 +46,6 @@ class Phase(StrEnum):
     VALIDATION = "validation"
     CHECKPOINT = "checkpoint"
     DONE = "done"
-
-
-@dataclass(frozen=True)
-class Restore:
-    """Source of a generation's state."""
-
-    source: str
-    """`none`, `memory` or `checkpoint`, of which `uri` is the directory."""
-    step: int = 0
-    """Committed steps in that state."""
-    generation: int = 0
-    """The generation that wrote it."""
-    uri: str = ""
-    world_size: int = 0
-    """For `memory`: number of ranks that wrote it, if they were others or were split differently; otherwise 0."""
 
 
 # ---------------------------------------------------------------- agent -> rank
@@ -306,8 +292,10 @@ Message = (
     | Join
     | Stop
     | MirrorDue
+    | Begin
     | Buffers
     | FaultGranted
+    | Prepared
     | Joined
     | BuffersRequest
     | StateCatalogRequest

@@ -8,6 +8,8 @@ from pathlib import PurePosixPath
 
 from regroup.workers.contract.messages import Join
 
+BUILTIN_ENTRY = "regroup.workers.train.trainer:train"
+"""The training function of the platform."""
 SCRIPT_FILE, SCRIPT_MODULE = "script:", "script-module:"
 
 

@@ -113,6 +113,15 @@ def exit_code(child: int) -> int | None:
     return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
+def own_memory_bytes(pid: int) -> int:
+    """Return the memory of a process that belongs to no file, with what it shares since a fork; 0 if it is gone."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
 def thread_count() -> int:
     """Return the number of threads of this process."""
     return len(os.listdir("/proc/self/task"))

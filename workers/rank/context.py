@@ -45,6 +45,7 @@ from regroup.workers.rank.control_allreduce import control_sum
 from regroup.workers.rank.faults.faults import Faults
 from regroup.workers.rank.faults.numeric_faults import fault_actions
 from regroup.workers.rank.ports import ChannelPort, ProgressPort
+from regroup.workers.rank.prepared_start import is_prepared, wait_for_begin
 from regroup.workers.rank.restart_check import RestartCheck
 from regroup.workers.rank.snapshot_schedule import SnapshotSchedule
 from regroup.workers.rank.state_requests import StateRequests
@@ -83,26 +84,15 @@ class Context:
         """The spec's `args`."""
         self.last_step: int | None = join.config.training.steps
         """Step at which the job is complete. Its state is always saved."""
-        self._join = join
         self._channel = channel
         self._progress = progress
         self._tracked_objects: dict[str, object] = {}
         self._per_rank = set[str]()
         self._state: TrainingState | None = None
-        self._restart_check = RestartCheck(join, channel)
-        self._schedule = SnapshotSchedule(
-            join,
-            channel,
-            progress,
-            device,
-            enter_phase=self.phase,
-            sum_over_ranks=self.sum,
-            is_last=self._is_last,
-            restart_check=self._restart_check,
-        )
-        self._faults = Faults(join, fault_actions(lambda: self.tracked(nn.Module), self._schedule.newest))
+        self._faults = Faults(join, fault_actions(lambda: self.tracked(nn.Module), lambda: self._schedule.newest()))
         self._consensus = StepConsensus()
         self._agent_requests = AgentRequests()
+        self._start_from(join)
 
     @cached_property
     def mesh(self) -> DeviceMesh:
@@ -221,6 +211,9 @@ class Context:
 
         Without a state to restore, random generators are seeded from the job's seed and the data rank.
         """
+        if is_prepared(self._join):
+            self._start_from(wait_for_begin(self._join, self._channel, self._progress))
+            self._channel.send(messages.Joined(self.rank, self.generation, time.time()))
         self.phase(messages.Phase.RESTORE)
         self._restart_check.check_steps(self.last_step)
         source = self._join.restore
@@ -339,6 +332,21 @@ class Context:
     def settle(self) -> None:
         """Wait until the copy of the last snapshot is complete. Call this before changing state that the copy reads."""
         self._schedule.settle()
+
+    def _start_from(self, join: messages.Join) -> None:
+        """Set what depends on the state from which the generation starts."""
+        self._join = join
+        self._restart_check = RestartCheck(join, self._channel)
+        self._schedule = SnapshotSchedule(
+            join,
+            self._channel,
+            self._progress,
+            self.device,
+            enter_phase=self.phase,
+            sum_over_ranks=self.sum,
+            is_last=self._is_last,
+            restart_check=self._restart_check,
+        )
 
     def _is_last(self, step: int) -> bool:
         return self.last_step is not None and step >= self.last_step

@@ -1,6 +1,7 @@
 """The life of a rank: boot → JOIN → prepare(device) → run.
 
-Nothing before JOIN depends on rank, world size or generation, so a booted rank may wait as a standby.
+Nothing before JOIN depends on rank, world size or generation, so a booted rank may wait as a standby. A rank that is
+prepared while the generation before it trains waits later (`prepared_start.py`).
 """
 
 import contextlib
@@ -26,6 +27,7 @@ from regroup.workers.rank import flight_recorder, own_process, script, user_func
 from regroup.workers.rank.agent_channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
 from regroup.workers.rank.malloc_tuning import retain_freed_memory
+from regroup.workers.rank.prepared_start import builds_before, is_prepared, wait_for_begin
 from regroup.workers.rank.state_requests import StateLostError
 from regroup.workers.torch_internals import groups
 
@@ -62,11 +64,17 @@ def _run(join: Join, channel: Channel, progress: ProgressPage) -> int:
             retain_freed_memory()
         if rank_env.is_script(join.entry):
             return script.run(join, channel, progress)
+        if is_prepared(join) and join.device != "cpu":
+            join = wait_for_begin(join, channel, progress)
         device = _prepare(join)
         _form_process_group(join, device)
-        channel.send(Joined(join.rank, join.generation, time.time()))
+        function = _load(join.entry)
+        if is_prepared(join) and not builds_before(join):
+            join = wait_for_begin(join, channel, progress)
+        if not is_prepared(join):
+            channel.send(Joined(join.rank, join.generation, time.time()))
         context = Context(join, channel, device, progress)
-        _load(join.entry)(context)
+        function(context)
         if own_process.is_forked():
             return 0  # the training function returned here, too
         progress.set(context.step, Phase.DONE)

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -20,6 +21,7 @@ from regroup.workers.zygote.template_client import ForkedZygote, request_zygote
 
 _PACKET_BYTES = 160 * 1024
 _POLL_S = 0.01
+_KILL_TIMEOUT_S = 8.0
 _RESULT_BYTES = 1 << 30
 """Longest result of a task: the metadata of a large checkpoint is some hundred bytes per tensor and rank."""
 
@@ -234,8 +236,8 @@ class ZygoteLink:
         finally:
             writer.close()
 
-    async def kill_ranks(self, timeout_s: float) -> list[int]:
-        """Kill every child with its subtree, except running tasks; return the pids that could not be killed.
+    async def kill_ranks(self, timeout_s: float, spare: Sequence[int] = ()) -> list[int]:
+        """Kill every child with its subtree, except running tasks and `spare`; return the pids that were not killed.
 
         Raises:
             ZygoteDied: The zygote is gone, so there is no proof of death.
@@ -244,11 +246,18 @@ class ZygoteLink:
         self._next += 1
         token = self._next
         self._gone[token] = self._loop.create_future()
-        self._send({"op": "kill", "token": token, "spare": sorted(self._tasks)})
+        self._send({"op": "kill", "token": token, "spare": sorted({*self._tasks, *spare})})
         try:
             return await asyncio.wait_for(self._gone[token], timeout_s)
         finally:
             del self._gone[token]
+
+    async def kill(self, children: Sequence[int]) -> None:
+        """SIGKILL the processes of these children, and wait until they have ended. Their descendants live on."""
+        with contextlib.suppress(ZygoteDied, TimeoutError):  # with the zygote they are dead
+            self.signal(children, signal.SIGKILL)
+            async with asyncio.timeout(_KILL_TIMEOUT_S):
+                await asyncio.gather(*(self.wait(child) for child in children))
 
     def signal(self, children: Sequence[int], number: int) -> None:
         """Send a signal to the process of each of these children that has not ended.

@@ -104,8 +104,6 @@ class Zygote:
         self._launcher, self._why = "fork", ""
         self._ids: dict[int, int] = {}
         """Pid → id of every requested child."""
-        self._tasks: set[int] = set()
-        """Pids that outlive a generation: savers and other tasks."""
         self._ranks: set[int] = set()
         """Pids of the ranks."""
         self._lease_until_s = float("inf")
@@ -218,14 +216,12 @@ class Zygote:
         launch = Launch(**{key: value for key, value in request.items() if key not in ("op", "id")}, fds=tuple(fds))
         pid = start_child(launch, self._launcher)
         self._ids[pid] = request["id"]
-        if launch.kind == "task":
-            self._tasks.add(pid)
-        elif launch.kind == "rank":
+        if launch.kind == "rank":
             self._ranks.add(pid)
         self._send({"op": "forked", "id": request["id"], "pid": pid})
 
     def _kill(self, token: int, spare_ids: frozenset[int]) -> None:
-        spare = frozenset(pid for pid in self._tasks if self._ids.get(pid) in spare_ids)
+        spare = frozenset(pid for pid, child in self._ids.items() if child in spare_ids)
         self._report_exits()  # first: these children died before the ones that are killed now
         stuck = self._end(spare)
         self._lease_until_s = self._killed_at_s = float("inf")  # the agent sets the lease of the next ranks
@@ -267,7 +263,6 @@ class Zygote:
         code = procfs.exit_code(pid)
         if code is None:
             return False
-        self._tasks.discard(pid)
         self._ranks.discard(pid)
         if (child := self._ids.pop(pid, None)) is not None:
             self._send({"op": "exited", "id": child, "code": code, "time_s": time.time()})

@@ -9,7 +9,10 @@ from typing import Any, TypeVar
 from regroup.service.policy.recovery.restore_source import NodeSet, RestoreKind, replicas_agree
 from regroup.service.ports.agents import AgentError, AgentLostError, Agents
 from regroup.service.supervisor.gang import held_shards
+from regroup.service.supervisor.gang.calls import gather_all
+from regroup.service.supervisor.gang.formation import common_of, restore_of, starts_of
 from regroup.service.supervisor.gang.node_facts import NodeFacts
+from regroup.service.supervisor.gang.prepared_generation import PreparedGeneration
 from regroup.service.supervisor.gang.shard_holders import holders_by_node
 from regroup.service.supervisor.job_state.generations import Generation, PinnedSet
 from regroup.service.supervisor.job_state.project_secrets import ProjectSecrets
@@ -17,6 +20,7 @@ from regroup.workers.contract.agent_api import AgentApi
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import (
     AgentErrorKind,
+    AgentStatus,
     Dataset,
     DataSources,
     DeathProof,
@@ -25,7 +29,7 @@ from regroup.workers.contract.agent_records import (
     TransferAddress,
 )
 from regroup.workers.contract.codec import plain
-from regroup.workers.contract.messages import Join, Restore, encode
+from regroup.workers.contract.messages import Join
 from regroup.workers.contract.rank_starts import RankStarts
 
 ENVIRONMENT_TIMEOUT_S = 4000.0
@@ -58,10 +62,19 @@ class Gang:
     """Node id → name of the nodes that the job has left and whose agents may still store its state."""
     secrets: ProjectSecrets = field(default_factory=ProjectSecrets)
     """The project's secrets that the job uses."""
+    prepared: PreparedGeneration | None = None
+    """The next generation, if its ranks are being formed or wait for their state."""
 
     def with_configs(self, configs: Mapping[str, AgentConfig], former: Mapping[str, str] | None = None) -> "Gang":
         """Return a gang of the same job on other nodes. Both gangs share the facts about nodes."""
-        return Gang(self.agents, configs, node_facts=self.node_facts, former=dict(former or {}), secrets=self.secrets)
+        return Gang(
+            self.agents,
+            configs,
+            node_facts=self.node_facts,
+            former=dict(former or {}),
+            secrets=self.secrets,
+            prepared=self.prepared,
+        )
 
     @property
     def unprepared_nodes(self) -> list[str]:
@@ -125,35 +138,58 @@ class Gang:
         Raises:
             AgentLostError, AgentError: a node could not start its ranks.
         """
-        nodes, source = generation.nodes, generation.source
-        restore = Restore(source.kind, source.step, source.generation, source.uri, source.world_size)
-        address, holders = await gather_all((
-            self.agents.agent(nodes[0], timeout_s=FORM_TIMEOUT_S).start_store(generation.number),
-            holders_by_node(generation, self.transfer_addresses),
-        ))  # fmt: skip
-        common = encode(
-            replace(
-                join,
-                generation=generation.number,
-                restore=restore,
-                store_host=address.host,
-                store_port=address.port,
-                world_size=len(generation.ranks),
-                layout=generation.layout.degrees,
-                node_count=len(nodes),
-            )
-        )
+        source, nodes = generation.source, generation.nodes
+        prepared, self.prepared = self.prepared, None
+        if prepared is not None and not prepared.fits(generation, join, self.secrets.version):
+            await prepared.discard()
+            prepared = None
+        first = self.agents.agent(nodes[0], timeout_s=FORM_TIMEOUT_S)
+        starting = [] if prepared is not None else [first.start_store(generation.number, False)]
+        holders, *store = await gather_all((holders_by_node(generation, self.transfer_addresses), *starting))
+        restore = restore_of(source)
+        common = common_of(generation, join, store[0], restore) if store else b""
+        starts = self.starts_of(generation)
 
-        async def one(node_rank: int, node: str) -> None:
-            here = generation.ranks.ranks_on(node)
-            place = node_rank, self.configs[node].node_name, here.ranks, here.local_ranks, here.devices
-            starts = RankStarts(*place, self.node_facts.datasets.get(node, {}))
+        async def one(node: str) -> None:
             mine = holders.get(node, b"")
-            timeout_s = RESTORE_TIMEOUT_S if source.kind is RestoreKind.CHECKPOINT or mine else FORM_TIMEOUT_S
+            is_slow = source.kind is RestoreKind.CHECKPOINT or mine
+            agent = self.agents.agent(node, timeout_s=RESTORE_TIMEOUT_S if is_slow else FORM_TIMEOUT_S)
+            if prepared is not None:
+                await agent.begin_ranks(generation.number, restore, mine)
+                return
             await self._send_secrets(node)
-            await self.agents.agent(node, timeout_s=timeout_s).form_ranks(common, starts, mine)
+            await agent.form_ranks(common, starts[node], mine)
 
-        await gather_all(one(node_rank, node) for node_rank, node in enumerate(nodes))
+        await gather_all(one(node) for node in nodes)
+
+    async def prepare_ranks(self, prepared: PreparedGeneration) -> None:
+        """Form the ranks of the next generation while the present one trains. Their nodes are those of this gang.
+
+        Raises:
+            AgentLostError, AgentError, TimeoutError: as of `PreparedGeneration.form`.
+        """
+        for node in prepared.generation.nodes:
+            await self._send_secrets(node)
+        await prepared.form(self.starts_of(prepared.generation))
+
+    async def settle_prepared(self, statuses: Mapping[str, AgentStatus]) -> None:
+        """Kill prepared ranks that are not complete, or that an earlier supervisor left.
+
+        Args:
+            statuses: node → status of its agent.
+        """
+        if self.prepared is not None and not self.prepared.is_on(statuses):
+            await self.prepared.discard()
+            self.prepared = None
+        if self.prepared is None:
+            left = {node: status.prepared for node, status in statuses.items() if status.prepared}
+            agents = {node: self.agents.agent(node, timeout_s=CALL_TIMEOUT_S) for node in left}
+            await gather_all(agents[node].discard_ranks(number) for node, number in left.items())
+
+    def starts_of(self, generation: Generation) -> dict[str, RankStarts]:
+        """Return node → the ranks of a generation that start there."""
+        names = {node: self.configs[node].node_name for node in generation.nodes}
+        return starts_of(generation, names, self.node_facts.datasets)
 
     async def kill_ranks(
         self, number: int, lost: Sequence[str] = (), *, for_restore: bool = False
@@ -360,11 +396,3 @@ class Gang:
     @property
     def _first_node(self) -> str:
         return next(iter(self.configs))
-
-
-async def gather_all(calls: Iterable[Awaitable[Any]]) -> list[Any]:
-    """Gather the results of all calls. Raise an error only after every call has ended; a lost agent goes first."""
-    results = await asyncio.gather(*calls, return_exceptions=True)
-    if errors := [result for result in results if isinstance(result, BaseException)]:
-        raise next((error for error in errors if isinstance(error, AgentLostError)), errors[0])
-    return results

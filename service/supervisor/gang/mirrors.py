@@ -17,7 +17,8 @@ from regroup.service.policy.recovery.mirror_memory import (
 )
 from regroup.service.policy.recovery.mirror_pairs import pause_s
 from regroup.service.ports.agents import AgentError, AgentLostError
-from regroup.service.supervisor.gang.gang import CALL_TIMEOUT_S, Gang, gather_all
+from regroup.service.supervisor.gang.calls import gather_all
+from regroup.service.supervisor.gang.gang import CALL_TIMEOUT_S, Gang
 from regroup.service.supervisor.job_state.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.job_state.generations import Generation
 from regroup.service.supervisor.job_state.journal import Journal

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from regroup.service.ports.agents import AgentError, AgentLostError
-from regroup.service.supervisor.gang.gang import Gang, gather_all
+from regroup.service.supervisor.gang.calls import gather_all
+from regroup.service.supervisor.gang.gang import Gang
 from regroup.workers.contract.agent_api import AgentApi
 from regroup.workers.contract.agent_records import AgentErrorKind
 from regroup.workers.contract.messages import Note

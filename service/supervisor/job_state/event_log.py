@@ -130,3 +130,9 @@ class EventLog:
         """Emit the progress of a planned end of a generation."""
         key = f"leaving:{self._journal.boot_id[:8]}:{generation}:{message}"
         self._journal.emit(key, NoteRecorded("leaving", {"message": message}), generation, time.time())
+
+    def emit_prepared(self, generation: int, message: str, facts: Mapping[str, Any]) -> None:
+        """Emit that the ranks of the next generation were formed while this one trains, or why they were not."""
+        key = f"prepared:{self._journal.boot_id[:8]}:{generation}:{facts['next_generation']}"
+        event = NoteRecorded("prepared", {"message": message, **facts})
+        self._journal.emit(key, event, generation, time.time())

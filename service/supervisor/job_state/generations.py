@@ -129,12 +129,17 @@ class GenerationLog:
         Raises:
             SupersededError: another supervisor owns that number.
         """
-        numbered = replace(generation, number=max(self.starts, default=0) + 1)
+        numbered = replace(generation, number=self.next_number)
         key = f"{self._prefix}{numbered.number:08d}"
         if not await self._records.create(key, json.dumps(numbered.to_json()).encode()):
             raise SupersededError(f"generation {numbered.number} belongs to another supervisor")
         self.past = (*self.past, numbered)
         return numbered
+
+    @property
+    def next_number(self) -> int:
+        """Number of the next generation."""
+        return max(self.starts, default=0) + 1
 
     @property
     def starts(self) -> Mapping[int, int]:

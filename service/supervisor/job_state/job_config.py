@@ -26,9 +26,9 @@ from regroup.workers.contract.agent_records import DataSources, TokenSources
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Join, Restore
 from regroup.workers.contract.rank_config import WarmupConfig
+from regroup.workers.contract.rank_env import BUILTIN_ENTRY
 from regroup.workers.os.secret_source import MountedSecret, SecretSource
 
-BUILTIN_ENTRY = "regroup.workers.train.trainer:train"
 FUNCTION_ENTRY = "regroup.workers.rank.user_function:train"
 _NEEDS = ("torch",)
 _PRELOADED_FOR_SCRIPTS = ("torch", "regroup.workers.rank.main")

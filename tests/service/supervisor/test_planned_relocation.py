@@ -55,7 +55,7 @@ async def test_a_former_node_is_released_after_the_first_step_and_its_last_messa
     rig.nodes.unsent = 0
     await rig.until(lambda: not rig.life.status().former)
     shut = rig.nodes.calls.index(("node-1", "shutdown"))
-    assert rig.nodes.calls.index(("node-2", "form_ranks")) < shut < rig.nodes.calls.index(("node-1", "kill"))
+    assert rig.nodes.calls.index(("node-2", "begin_ranks")) < shut < rig.nodes.calls.index(("node-1", "kill"))
     await rig.wait_for_steps(generation=2, steps=10)
     assert not rig.running.done(), "the end of its heartbeats is not a loss"
 
@@ -135,7 +135,7 @@ async def test_completed_preparations_are_not_repeated_after_the_stop(rig: Plann
     before = len(rig.nodes.calls)
     await rig.wait_for_steps(generation=2)
     methods = {method for _, method in rig.nodes.calls[before:]}
-    assert "form_ranks" in methods
+    assert "begin_ranks" in methods and "form_ranks" not in methods
     assert not methods & {"start", "start_zygote", "check_storage", "list_sources", "fetch_data", "run_preflight"}
 
 

@@ -74,6 +74,11 @@ class FakeAgents:
             if method == "form_ranks":
                 common, starts, holders = arguments
                 arguments = [joins_of(common, starts), starts.devices, decode_holders(holders, node_id)]
+            elif method == "prepare_ranks":
+                common, starts = arguments
+                arguments = [joins_of(common, starts), starts.devices]
+            elif method == "begin_ranks":
+                arguments[2] = decode_holders(arguments[2], node_id)
             for_restore = method == "kill_ranks" and arguments.pop()
             handler = getattr(self, f"_{method}", None)
             result = handler(node_id, *arguments) if handler is not None else None
@@ -114,7 +119,7 @@ class FakeAgents:
     def _fetch_data(self, node: str, prepared: Dataset) -> Dataset:
         return {"train": "/d"}
 
-    def _start_store(self, node: str, generation: int) -> StoreAddress:
+    def _start_store(self, node: str, generation: int, is_next: bool) -> StoreAddress:
         return StoreAddress("h", 1)
 
     def _form_ranks(

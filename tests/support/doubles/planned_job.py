@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.job import parse_spec
 from regroup.service.supervisor.gang.gang import Gang
 from regroup.service.supervisor.job_state.generations import GenerationLog
@@ -17,6 +18,7 @@ from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.held_sets import HeldShard
 from regroup.workers.contract.messages import Done, Exited, Join, Joined, Restored, StepRow
+from regroup.workers.contract.start_messages import Restore
 from tests.support.doubles.memory_records import Records
 from tests.support.doubles.supervised_job import SPEC, FakeNodes, place
 from tests.support.inputs.sync_records import intents
@@ -42,6 +44,12 @@ class TrainingNodes(FakeNodes):
         """Generation → its last step, and whether the ranks must save it."""
         self.on_stop: Callable[[], object] = lambda: None
         """Called when the ranks learn that they must stop, before they reach their last step."""
+        self.on_prepare: Callable[[], object] = lambda: None
+        """Called before ranks are prepared on a node."""
+        self.on_begin: Callable[[], object] = lambda: None
+        """Called when prepared ranks get their state."""
+        self.waited: list[Join] = []
+        """Messages to the ranks that were prepared."""
         self.ended: set[int] = set()
         self.sigterm = "dies"
         """Reaction of each rank to SIGTERM: `dies`, `exits` with code 0, `fails` with an exception, or `ignores`."""
@@ -79,6 +87,15 @@ class TrainingNodes(FakeNodes):
         if self.listens:
             self.stops.setdefault(generation, (self.step + 1, save))
             self.on_stop()
+
+    def _prepare_ranks(self, node: str, joins: Sequence[Join], devices: Sequence[int]) -> None:
+        self.on_prepare()
+        self.waited += joins
+        super()._prepare_ranks(node, joins, devices)
+
+    def _begin_ranks(self, node: str, generation: int, restore: Restore, holders: Sequence[records.ShardHolder]) -> Any:
+        self.on_begin()
+        return super()._begin_ranks(node, generation, restore, holders)
 
     def _status(self, node: str) -> records.AgentStatus:
         is_terminating = self.generation[node] in self.terminated
@@ -147,11 +164,14 @@ class PlannedRig:
             "job_id": "j", "spec": parse_spec(spec).model_dump(mode="json"), "layout": {"dp_shard": 2},
             "nodes": OLD, "storage_uri": "file:///s", "datasets_uri": "file:///d", **payload,
         })  # fmt: skip
+        self.emitted: list[SupervisorEvent] = []
+        """Events of all supervisors."""
         self.begin()
 
     def begin(self, gang: Gang | None = None) -> None:
         """Start the next supervisor. Without the gang of the previous one, it starts in a new process."""
-        self.gang, self.journal = gang or Gang(self.nodes, self.payload.agent_configs()), Journal(self.records, "j")
+        self.gang = gang or Gang(self.nodes, self.payload.agent_configs())
+        self.journal = Journal(self.records, "j", on_event=self.emitted.append)
         self.life = self.nodes.life = Lifecycle(self.payload, self.gang, GenerationLog(self.records, "j"), self.journal)
         self.running = asyncio.create_task(self.life.run())
 
@@ -185,6 +205,10 @@ class PlannedRig:
             (json.loads(value) for key, value in found if key.startswith("event/")), key=lambda e: e["time_s"]
         )
         return [event["data"] for event in events if event["type"] == kind]
+
+    def notes(self) -> list[Any]:
+        """Return the notes of all supervisors."""
+        return [event.data for event in self.emitted if event.type == "note"]
 
     def states(self) -> list[tuple[str, str]]:
         return [(data["state"], data["reason"]) for data in self.events("state")]

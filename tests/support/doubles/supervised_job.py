@@ -22,6 +22,7 @@ from regroup.workers.contract.agent_records import (
 )
 from regroup.workers.contract.held_sets import HeldShard
 from regroup.workers.contract.messages import Done, Join, Joined, Message, Restored, StepRow, to_json
+from regroup.workers.contract.start_messages import Prepared, Restore
 from tests.support.doubles.fake_agents import FakeAgents
 from tests.support.doubles.memory_records import Records
 
@@ -52,6 +53,7 @@ class FakeNodes(FakeAgents):
         """Nodes whose agents died and were not started again."""
         self.refuse: Mapping[str, str] = {}
         """Method → message of its error."""
+        self.refuse_kind = AgentErrorKind.DATA
         self.stuck = ""
         self.reported: dict[str, list[Message]] = {}
         self.running: dict[str, list[int]] = {}
@@ -64,9 +66,13 @@ class FakeNodes(FakeAgents):
         """URIs of checkpoints that do not verify."""
         self.away = 0
         """Number of further calls that durable storage does not answer."""
+        self.prepared: dict[str, tuple[Sequence[Join], Sequence[int]]] = {}
+        """Node → the ranks that wait there for their state, and their devices."""
 
     async def start(self, config: AgentConfig) -> None:
         await super().start(config)
+        if config.node_id in self.dead:
+            self.prepared.pop(config.node_id, None)
         self.dead.discard(config.node_id)
         if config.node_id in self.killed or config.node_id not in self.generation:
             self.generation[config.node_id] = 0
@@ -77,7 +83,7 @@ class FakeNodes(FakeAgents):
         self._forget(node_id)
 
     def _forget(self, node_id: str) -> None:
-        for mine in (self.held, self.reported, self.running):
+        for mine in (self.held, self.reported, self.running, self.prepared):
             mine.pop(node_id, None)
         self.killed.add(node_id)
 
@@ -88,7 +94,7 @@ class FakeNodes(FakeAgents):
         if method == self.stuck:
             await asyncio.Event().wait()
         if method in self.refuse:
-            raise self.error(node_id, AgentErrorKind.DATA, self.refuse[method])
+            raise self.error(node_id, self.refuse_kind, self.refuse[method])
 
     def _is_away(self) -> bool:
         self.away -= 1
@@ -102,14 +108,33 @@ class FakeNodes(FakeAgents):
     def _list_shards(self, node: str) -> list[HeldShard]:
         return [self.held[node]] if node in self.held else []
 
+    def _prepare_ranks(self, node: str, joins: Sequence[Join], devices: Sequence[int]) -> None:
+        assert self.life is not None
+        self.prepared[node] = joins, devices
+        for join in joins:
+            self.life.receive(node, Prepared(join.rank, join.generation, 1.0))
+
+    def _begin_ranks(self, node: str, generation: int, restore: Restore, holders: Sequence[ShardHolder]) -> Any:
+        joins, devices = self.prepared.pop(node, ((), ()))
+        if not joins or joins[0].generation != generation:
+            raise self.error(node, AgentErrorKind.OTHER, "not prepared")
+        return self._form_ranks(node, [replace(join, restore=restore) for join in joins], devices, holders)
+
+    def _discard_ranks(self, node: str, generation: int) -> None:
+        if node in self.prepared and self.prepared[node][0][0].generation <= generation:
+            del self.prepared[node]
+
     def _kill_ranks(self, node: str, generation: int) -> DeathProof:
+        self._discard_ranks(node, generation)
         self.reported[node], self.running[node] = [], []
         return super()._kill_ranks(node, generation)
 
     def _status(self, node: str) -> AgentStatus:
         messages = tuple(to_json(message) for message in self.reported.get(node, []))
         running = tuple(self.running.get(node, []))
-        return AgentStatus(self.generation[node], running, messages=messages, dataset={"train": "/d"})
+        prepared = self.prepared[node][0][0].generation if node in self.prepared else 0
+        data = {"train": "/d"}
+        return AgentStatus(self.generation[node], running, messages=messages, dataset=data, prepared=prepared)
 
     def _report(self, node: str, message: Message) -> None:
         assert self.life is not None

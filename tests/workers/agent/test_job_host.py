@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.agent.job_host import STORE_RANK, ZYGOTE_RANK, JobHost, StaleGeneration
+from regroup.workers.agent.generation_fence import StaleGeneration
+from regroup.workers.agent.job_host import STORE_RANK, ZYGOTE_RANK, JobHost
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import CheckpointScan
 from regroup.workers.contract.messages import Done, Exited, Failed, FaultDue, Join, Message, Note, Restore, from_json

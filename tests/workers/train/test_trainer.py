@@ -102,6 +102,26 @@ def test_restored_at_any_step_the_same_layout_ends_bitwise_the_same(
         ]
 
 
+@pytest.mark.parametrize(
+    ("data_parallel", "axis"),
+    [("fsdp", "dp_shard"), ("ddp", "dp_replicate"), ("zero1", "dp_replicate"), ("fsdp", "pp")],
+)
+def test_ranks_that_were_prepared_end_bitwise_the_same(
+    agent: Any, config: RankConfig, data_parallel: str, axis: str
+) -> None:
+    """Restore ranks that built their model before they knew the state."""
+    over = data_parallel, {axis: 2}, {}
+    whole = agent.spread(config, over, f"at-once-{data_parallel}-{axis}")
+    memory = f"prepared-{data_parallel}-{axis}"
+    before = agent.spread(config, over, memory, stop_at=2)
+    source = {"source": "memory", "step": before.rows[-1]["step"], "generation": 1}
+    after = agent.spread(config, over, memory, generation=2, restore=source, is_prepared=True)
+    assert len(after.of("Prepared")) == len(after.of("Joined")) == 2 and after.result == whole.result
+    assert [(row["loss"], row["samples_hash"]) for row in [*before.rows, *after.rows]] == [
+        (row["loss"], row["samples_hash"]) for row in whole.rows
+    ]
+
+
 @pytest.mark.parametrize("phase", ["forward", "backward", "optimizer", "snapshot"])
 def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, config: RankConfig, phase: str) -> None:
     whole = agent.run(config, 2, "undisturbed")

@@ -81,7 +81,7 @@ class Evidence:
         """Return rank → its position and stacks, of the live ranks. A rank that does not answer has an empty stack
         after 2 s."""
         live = _live_pids(group, pids)
-        paths = [stacks_path(self._scratch, rank) for rank in live]
+        paths = [stacks_path(self._scratch, group.generation, rank) for rank in live] if group is not None else []
         requests = (
             asyncio.to_thread(stacks.request, pid, path) for pid, path in zip(live.values(), paths, strict=True)
         )

@@ -18,6 +18,7 @@ from regroup.workers.agent.ranks.rank_lease import RankLease
 from regroup.workers.agent.ranks.state_replies import RankState, StateMessage
 from regroup.workers.contract.messages import (
     AgentRequest,
+    Begin,
     Done,
     Failed,
     FaultDue,
@@ -26,7 +27,9 @@ from regroup.workers.contract.messages import (
     Message,
     Note,
     Phase,
+    Prepared,
     Report,
+    Restore,
     StepRow,
     decode,
     encode,
@@ -76,7 +79,7 @@ class RankGroup:
         zygote: ZygoteLink,
         lease: RankLease,
         on_message: Callable[[Message], None],
-        state: RankState,
+        state: RankState | None,
         authorize_fault: Callable[[FaultDue], Awaitable[bool]],
         redact: Callable[[Message], Message],
         earlier_first_s: Mapping[str, float] | None = None,
@@ -88,7 +91,7 @@ class RankGroup:
             zygote: zygote from which the ranks are forked.
             lease: lease of the ranks.
             on_message: called with each message for the supervisor.
-            state: buffers and saved state of the ranks.
+            state: buffers and saved state of the ranks; None: the ranks are prepared, and get it when they begin.
             authorize_fault: returns True if a fault that is due may be injected.
             redact: removes secrets from a message of a rank.
             earlier_first_s: phase → its longest first visit in earlier generations on this node, in seconds.
@@ -110,10 +113,16 @@ class RankGroup:
         self._replies: set[asyncio.Task[None]] = set()
         self._activity_monitor = ActivityMonitor()
 
-    def launch(
-        self, join: Join, device_index: int, log: Path, scratch: Path, env: Mapping[str, str], nice: int
-    ) -> None:
-        """Fork one rank and send it its `Join`. The lock of its device and its stacks go to `scratch`.
+    def launch(self, join: Join, lock: Path | None, log: Path, stacks: Path, env: Mapping[str, str], nice: int) -> None:
+        """Fork one rank and send it its `Join`.
+
+        Args:
+            join: its place.
+            lock: lock file of its device; None: another rank still has the device.
+            log: path of its output, without suffix.
+            stacks: file for its stacks.
+            env: its variables.
+            nice: its niceness.
 
         Raises:
             OSError: the operating system refuses it.
@@ -132,8 +141,8 @@ class RankGroup:
             env=dict(env),
             log=str(log),
             nice=nice,
-            lock=str(scratch / f"device-{device_index}.lock"),
-            stacks=str(stacks_path(scratch, join.rank)),
+            lock=str(lock or ""),
+            stacks=str(stacks),
             fds=(theirs.fileno(), page, responder.fileno()),
         )
         child = self._zygote.fork(launch)
@@ -145,6 +154,28 @@ class RankGroup:
         self.ranks[join.rank] = local
         self._loop.add_reader(ours, self._read, local)
         ours.send(packet)
+
+    @property
+    def is_prepared(self) -> bool:
+        """True if every rank is alive and waits for its state."""
+        waiting = {message.rank for message in self.messages if isinstance(message, Prepared)}
+        return waiting == set(self.ranks) == set(self.running())
+
+    def begin(
+        self, restore: Restore, state: RankState, locks: Mapping[int, Path], earlier_first_s: Mapping[str, float]
+    ) -> None:
+        """Let prepared ranks restore their state and train.
+
+        Args:
+            restore: source of the state.
+            state: buffers and saved state of the ranks.
+            locks: rank → lock file of its device.
+            earlier_first_s: as at the start, with the generation that has ended since.
+        """
+        self._state, self._earlier_first_s = state, dict(earlier_first_s)
+        for local in self.ranks.values():
+            with contextlib.suppress(OSError):  # the rank is dying: its exit follows
+                local.sock.send(encode(Begin(restore, str(locks[local.rank]))))
 
     def record_exit(self, child: int, code: int) -> LocalRank | None:
         """Record the exit of a child and return its rank, after its last messages are read. None: it is not a rank."""
@@ -303,6 +334,7 @@ class RankGroup:
         reply.add_done_callback(self._replies.discard)
 
     async def _send_state(self, local: LocalRank, request: StateMessage, fds: Sequence[int]) -> None:
+        assert self._state is not None, "ranks ask for state after they begin"
         try:
             await state_replies.answer(self._state, request, fds, local.sock)
         finally:
@@ -321,6 +353,6 @@ def _close_all(fds: Sequence[int]) -> None:
         os.close(fd)
 
 
-def stacks_path(scratch: Path, rank: int) -> Path:
-    """Return the file to which a rank writes its stacks on request."""
-    return scratch / f"stacks-{rank}.txt"
+def stacks_path(scratch: Path, generation: int, rank: int) -> Path:
+    """Return the file to which a rank writes its stacks on request. Two generations may exist at a time."""
+    return scratch / f"stacks-{generation % 2}-{rank}.txt"

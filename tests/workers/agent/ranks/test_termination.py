@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.agent.job_host import JobHost, StaleGeneration
+from regroup.workers.agent.generation_fence import StaleGeneration
+from regroup.workers.agent.job_host import JobHost
 from regroup.workers.agent.ranks import rank_group
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Done, Exited, Failed, FaultDue, Join, Message, Note, Restore, from_json
