@@ -57,7 +57,7 @@ def drop_cached(files: Iterable[Path]) -> None:
 
 @contextmanager
 def kept_uncached(folder: Path, pattern: str) -> Generator[None]:
-    """Drop the cached content of all files below a folder again and again, until the context ends."""
+    """Drop the cached content of all files below a folder repeatedly, until the context ends."""
     ended = threading.Event()
 
     def drop() -> None:

@@ -8,8 +8,8 @@ import ctypes
 import fcntl
 import os
 
-_KEEP_SIZE, _PUNCH_HOLE = 1, 2
-"""`FALLOC_FL_KEEP_SIZE` and `FALLOC_FL_PUNCH_HOLE` of fallocate(2)."""
+_SAME_SIZE, _PUNCH_HOLE = 1, 2
+"""`FALLOC_FL_SAME_SIZE` and `FALLOC_FL_PUNCH_HOLE` of fallocate(2)."""
 _BLOCK_BYTES = 512
 
 
@@ -17,7 +17,7 @@ def new_memory_file(name: str, size_bytes: int = 0) -> int:
     """Create a memory file and return its descriptor. It can grow, but no process can shorten it.
 
     Args:
-        name: name for people who look at the files of a process.
+        name: name that `/proc` shows.
         size_bytes: size of the file. Its memory is allocated at the first use of each page.
     """
     fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -44,6 +44,6 @@ def free_memory_after(fd: int, start: int) -> None:
     """
     library = ctypes.CDLL(None, use_errno=True)
     count = os.fstat(fd).st_size - start
-    if count > 0 and library.fallocate64(fd, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_int64(start), ctypes.c_int64(count)):
+    if count > 0 and library.fallocate64(fd, _SAME_SIZE | _PUNCH_HOLE, ctypes.c_int64(start), ctypes.c_int64(count)):
         number = ctypes.get_errno()
         raise OSError(number, f"cannot free the memory of a file from byte {start} on: {os.strerror(number)}")

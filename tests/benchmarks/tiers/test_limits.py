@@ -31,7 +31,7 @@ def test_each_read_is_prepared() -> None:
 
 
 def test_files_are_forgotten_until_the_end(tmp_path: Path) -> None:
-    """A file that the disk has is not in memory soon after it was written."""
+    """Check that memory has no file soon after the disk has it."""
     path, other = tmp_path / "a" / "x.distcp", tmp_path / "a" / "y.other"
     path.parent.mkdir()
     with kept_uncached(tmp_path, "*.distcp"):

@@ -41,7 +41,7 @@ def test_one_slow_time_is_forgotten(clock: list[float]) -> None:
 
 
 def test_a_rank_cannot_shorten_the_page_that_its_agent_reads() -> None:
-    """An access beyond the end of a mapped file would end the agent."""
+    """Check this because an access beyond the end of a mapped file would end the agent."""
     page = new_page()
     agent = ProgressPage(page)
     with pytest.raises(PermissionError):

@@ -22,7 +22,7 @@ def file() -> Iterator[int]:
 
 
 def test_another_process_cannot_shorten_a_file_that_is_mapped(file: int) -> None:
-    """A process that reads a mapped file beyond its end gets SIGBUS."""
+    """Check this because a process that reads a mapped file beyond its end gets SIGBUS."""
     with mmap.mmap(file, 2 * MIB) as mapped:
         mapped[2 * MIB - 1] = 7
         command = [sys.executable, "-c", SHORTEN, str(file)]

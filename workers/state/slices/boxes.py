@@ -99,7 +99,7 @@ class Region:
         return replace(self, offset=self.offset + by_bytes)
 
     def split(self, most_span_bytes: int) -> Iterator["Region"]:
-        """Return regions with the same bytes, in their order. Each one is a single run, or spans at most so much."""
+        """Return regions with the same bytes in their order, each a single run or of at most this span."""
         if not self.counts or self.end - self.offset <= most_span_bytes:
             yield self
             return

@@ -95,7 +95,7 @@ def test_a_rank_learns_which_nodes_did_not_deliver_its_state(ends: tuple[socket.
 
 
 def test_a_request_that_claims_to_be_huge_is_refused(ends: tuple[socket.socket, socket.socket]) -> None:
-    """A rank can make a sparse file of any size, and the agent would need as much memory to read it."""
+    """Check this because a rank can make a sparse file of any size, and its agent would need that memory."""
     fd = os.memfd_create("request")
     os.ftruncate(fd, 1 << 50)
     agent = Agent(FailingState(AssertionError("the request is not read")), ends)

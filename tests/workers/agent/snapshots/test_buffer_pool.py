@@ -66,7 +66,7 @@ def test_a_corrupted_shard_is_damaged_and_an_incomplete_one_is_not(pool: BufferP
 
 
 def test_a_rank_cannot_shorten_a_buffer_that_its_agent_reads(pool: BufferPool) -> None:
-    """An access beyond the end of a mapped file would end the agent."""
+    """Check this because an access beyond the end of a mapped file would end the agent."""
     write(buffers(pool)[0], 5, 2)
     fds, source = pool.lend(BuffersRequest(0, 1, PLAN.buffer_bytes), Restore("memory", 5, 1))
     assert source == 0

@@ -64,7 +64,7 @@ def receive(place: int, fetch: Fetch) -> None:
 
 
 def test_a_shard_arrives_and_is_pinned_for_no_checkpoint(shard: int, place: int) -> None:
-    """The saver of a checkpoint reads the buffer of the sender."""
+    """Check this because the saver of a checkpoint reads the buffer of the sender."""
     before = descriptors()
     os.pwrite(shard, int(Pin.CHECKPOINT | Pin.MIRROR).to_bytes(8, "little"), 1032)
     with contextlib.closing(ShardBuffer(os.dup(shard))) as buffer:
@@ -77,7 +77,7 @@ def test_a_shard_arrives_and_is_pinned_for_no_checkpoint(shard: int, place: int)
     assert content(place)[HEADER_BYTES:] == content(shard)[HEADER_BYTES:]
 
 
-def test_a_file_without_room_for_a_header_is_refused() -> None:
+def test_a_file_without_space_for_a_header_is_refused() -> None:
     fd = os.memfd_create("small")
     os.ftruncate(fd, HEADER_BYTES - 1)
     with pytest.raises(TransferError, match=f"a memory file of {HEADER_BYTES - 1} bytes has no shard"):

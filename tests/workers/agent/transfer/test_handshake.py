@@ -73,14 +73,14 @@ def answering(answer: dict[str, Any]) -> Callable[[Connection], Any]:
     return handle
 
 
-def ask(address: TransferAddress, timeout_s: float = 10.0) -> dict[str, Any]:
+def request_answer(address: TransferAddress, timeout_s: float = 10.0) -> dict[str, Any]:
     with request(address, CONTENT, ConnectionSet(), timeout_s) as connection:
         return receive_answer(connection, address)
 
 
 def test_a_server_gets_the_request_of_a_client_that_knows_its_token(serve: Serve) -> None:
     server = serve(answering({"go": True}))
-    assert ask(server.address) == {"go": True}
+    assert request_answer(server.address) == {"go": True}
     server.close()
     assert server.returned[0] == CONTENT
 
@@ -89,7 +89,7 @@ def test_a_client_with_another_token_gets_no_answer(serve: Serve) -> None:
     server = serve(answering({"go": True}))
     stranger = TransferAddress(server.address.host, server.address.port, "b" * 32)
     with pytest.raises(TransferError, match=r"refused a transfer: invalid proof: the token belongs to another agent"):
-        ask(stranger)
+        request_answer(stranger)
     server.close()
     assert server.returned[0] is None
 
@@ -103,16 +103,16 @@ def test_a_proof_depends_on_token_nonce_and_request() -> None:
 def test_a_refusal_is_an_error_and_little_memory_is_another_one(serve: Serve) -> None:
     server = serve(answering({"error": "no shard here"}))
     with pytest.raises(TransferError, match=f"127.0.0.1:{server.address.port} refused a transfer: no shard here"):
-        ask(server.address)
+        request_answer(server.address)
     with pytest.raises(NoMemoryError, match="full"):
-        ask(serve(answering({"error": "full", "no_memory": True})).address)
+        request_answer(serve(answering({"error": "full", "no_memory": True})).address)
 
 
 @pytest.mark.parametrize("line", [b"", b"[]\n", b"{}\n", b"nonsense\n", b'{"nonce": 1'])
 def test_a_server_that_sends_no_nonce_is_a_failed_node(serve: Serve, line: bytes) -> None:
     server = serve(lambda connection: connection.send(line))
     with pytest.raises(TransferError, match=f"transfer with 127.0.0.1:{server.address.port} failed") as error:
-        ask(server.address)
+        request_answer(server.address)
     assert error.value.failed_holders == ("node-b",)
 
 
@@ -120,7 +120,7 @@ def test_a_node_that_cannot_be_reached_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         gone = TransferAddress("127.0.0.1", listener.getsockname()[1], TOKEN, "node-c")
     with pytest.raises(TransferError, match="ConnectionRefusedError") as error:
-        ask(gone)
+        request_answer(gone)
     assert error.value.failed_holders == ("node-c",)
 
 
@@ -129,7 +129,7 @@ def test_a_server_that_stops_to_answer_is_an_error_with_the_time(serve: Serve) -
     server = serve(lambda connection: (receive_request(connection, TOKEN), ended.wait(20)))
     try:
         with pytest.raises(TransferError, match="no progress for 1 s"):
-            ask(server.address, timeout_s=1)
+            request_answer(server.address, timeout_s=1)
     finally:
         ended.set()
 

@@ -150,7 +150,7 @@ def test_a_damaged_chunk_is_requested_again(streams: Streams) -> None:
 
 
 def test_no_thread_uses_the_memory_after_an_error(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory is closed then, and the number of its descriptor may name another file."""
+    """Check this because the memory is closed then, and its descriptor may name another file."""
     active, run = list[Connection](), Pull.run
 
     def recorded(pull: Pull, connection: Connection, pace: Pace) -> None:

@@ -86,7 +86,7 @@ async def test_a_mirror_arrives_although_its_further_connections_are_refused(
         assert content(there.store.shards[KEY][0])[HEADER_BYTES:] == content(shard)[HEADER_BYTES:]
 
 
-async def test_nobody_joins_a_mirror_that_was_not_announced(shard: int) -> None:
+async def test_no_connection_joins_a_mirror_that_was_not_announced(shard: int) -> None:
     async with agents() as (there,):
         request = {"op": "join", "stream": "0" * 16}
         with (

@@ -1,4 +1,4 @@
-"""One fetch from several agents: what it takes from whom, and what it reports."""
+"""One fetch from several agents: the bytes that each of them delivers, and the report."""
 
 import asyncio
 import os
