@@ -11,6 +11,7 @@ from regroup.service.spec.prices import PriceTable
 from regroup.service.store.projects import BUDGET
 from regroup.service.store.rows.records import WITHIN_BUDGET, Condition, JobRow, ProjectRow
 from regroup.service.store.store import Store
+from regroup.service.store.transactions.connection_share import without_limit
 from regroup.service.store.usage import Use
 
 JOB_BUDGET, PROJECT_BUDGET, NO_PRICE = "job_budget", "project_budget", "no_price"
@@ -93,19 +94,23 @@ class BudgetReader:
         if self._is_recent(now):
             return
         async with self._lock:
-            if self._is_recent(now):  # another task was first
-                return
-            found = dict[str, ProjectBudget]()
-            for row in await self._store.queue.projects():
-                try:
-                    budget = project_budget_of(row)
-                except ValueError as error:
-                    budget = self._projects.get(row.name)
-                    _log.error("the budget of a project is damaged; set it again", project=row.name, error=str(error))
-                if budget is not None:
-                    found[row.name] = budget
-            self._projects, self._projects_at_s = found, now
-            self._readings = {name: each for name, each in self._readings.items() if name in found}
+            with without_limit():
+                await self._read_projects(now)
+
+    async def _read_projects(self, now: float) -> None:
+        if self._is_recent(now):  # another task was first
+            return
+        found = dict[str, ProjectBudget]()
+        for row in await self._store.queue.projects():
+            try:
+                budget = project_budget_of(row)
+            except ValueError as error:
+                budget = self._projects.get(row.name)
+                _log.error("the budget of a project is damaged; set it again", project=row.name, error=str(error))
+            if budget is not None:
+                found[row.name] = budget
+        self._projects, self._projects_at_s = found, now
+        self._readings = {name: each for name, each in self._readings.items() if name in found}
 
     def limits(self, job: JobRow) -> bool:
         """Return whether a budget limits the job, as of the latest `read_projects`."""
@@ -154,7 +159,8 @@ class BudgetReader:
                 return None
             reading = self._readings.get(project)
             if reading is None or reading.budget != budget or not 0 <= now - reading.at_s < reading.valid_s:
-                use = await self._store.usage.of_project(project, budget.since, now=now)
+                with without_limit():
+                    use = await self._store.usage.of_project(project, budget.since, now=now)
                 measured = measure_use(budget, use.seconds, use.held, self._prices)
                 valid_s = next_reading_s([measured], _STOP_S, READING_BOUNDS_S)
                 reading = self._readings[project] = _Reading(budget, measured, now, valid_s)

@@ -53,7 +53,7 @@ class QuotaHeadroom:
         """Return the quota usage; None if no project has a quota."""
         if not (quotas := shown.quotas_of(await self._store.queue.projects())):
             return None
-        live, rows = await self._store.live_jobs(), await self._store.live_allocations()
+        live, rows = await self._store.live.rows(), await self._store.live.all_allocations()
         self._specs.retain(live)
         return quota_usage_of(shown.held(live, rows, self._specs, now=now), quotas)
 

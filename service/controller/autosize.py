@@ -7,7 +7,6 @@ from regroup.service.policy.elasticity import autosize
 from regroup.service.policy.elasticity.autosize import TrainingProgress, choose_growth
 from regroup.service.store.rows.records import Incident, JobRow
 
-_SEARCH_EVERY_S = 5.0
 _MEASURED_STEPS = 20
 """Committed steps at a size before its rate counts: the first are slower, and the rate is a moving average."""
 
@@ -28,14 +27,14 @@ class Autosizer:
         if job.step - self._from_step >= _MEASURED_STEPS and job.step_duration_s:
             self._rates[degree] = 1 / job.step_duration_s
 
-    def is_due(self, degree: int, now: float) -> bool:
-        """Return whether to search for capacity now."""
-        return degree in self._rates and self._is_search_due(now)
+    def is_due(self, degree: int, now: float, every_s: float) -> bool:
+        """Return whether to search for capacity now, at most once in `every_s` seconds."""
+        return degree in self._rates and self._is_search_due(now, every_s)
 
-    def is_return_due(self, job: JobRow, now: float) -> bool:
-        """Return whether to search now for capacity for the split of the spec."""
+    def is_return_due(self, job: JobRow, now: float, every_s: float) -> bool:
+        """Return whether to search now for capacity for the split of the spec, at most once in `every_s` seconds."""
         self._observe_generation(job, now)
-        return self._is_search_due(now)
+        return self._is_search_due(now, every_s)
 
     def may_return(self, *, has_capacity: bool, now: float) -> bool:
         """Return whether capacity for the split of the spec has been there for long enough.
@@ -82,8 +81,8 @@ class Autosizer:
             TrainingProgress(current, self._rates, steps_left, resize_costs_s, since_s, capacity_s), ladder, largest
         )
 
-    def _is_search_due(self, now: float) -> bool:
-        if now - self._searched_s < _SEARCH_EVERY_S:
+    def _is_search_due(self, now: float, every_s: float) -> bool:
+        if now - self._searched_s < every_s:
             return False
         self._searched_s = now
         return True

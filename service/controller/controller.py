@@ -11,16 +11,18 @@ from uuid import uuid4
 
 import structlog
 
+from regroup.service.cluster_state.account_reads import AccountReader
 from regroup.service.cluster_state.allocations import allocate
 from regroup.service.cluster_state.budgets import BudgetReader
 from regroup.service.cluster_state.drain_notices import DrainNotices
+from regroup.service.cluster_state.free_capacity import FreeCapacity
 from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
 from regroup.service.cluster_state.secrets import SecretReader
-from regroup.service.controller.background_task import BackgroundTask
 from regroup.service.controller.budgets import BudgetResumption, within_budgets
 from regroup.service.controller.fences import remove_fences
 from regroup.service.controller.job_faults import JobFaults
-from regroup.service.controller.job_reconciler import reconcile_job, release_job
+from regroup.service.controller.job_reconciler import JobFacts, release_job
+from regroup.service.controller.job_tasks import JobTasks
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.preemption import request_capacity
 from regroup.service.controller.prewarm import Prewarmer
@@ -39,7 +41,7 @@ from regroup.service.spec.prices import read_prices
 from regroup.service.store.live_jobs import RowVersion
 from regroup.service.store.rows.records import PLACEABLE, Condition, JobRow, Lease
 from regroup.service.store.store import Store
-from regroup.service.store.transactions.connection_share import limit_to_share
+from regroup.service.tasks.background_task import BackgroundTask
 from regroup.service.tasks.pass_record import STALE_AFTER_S, PassRecord
 from regroup.service.tasks.supervised_task import describe_error, restart_delay_s
 
@@ -73,8 +75,7 @@ class Controller:
         self._problem = "the first scheduling pass has not finished"
         self.passes = PassRecord(clock)
         """Completed and failed passes of this server."""
-        self._reconciling: dict[str, asyncio.Task[None]] = {}
-        """Job id → the task that reconciles it."""
+        self._jobs = JobTasks()
         self._scheduler = Scheduler()
         self._autoscaler = AutoscalerRequests(cluster)
         self._prewarmer = Prewarmer(cluster, settings, time.monotonic)
@@ -138,11 +139,12 @@ class Controller:
 
     async def _lead(self, lease: Lease) -> None:
         """Lead until the lease is lost."""
-        headroom = QuotaHeadroom(self._store)
+        headroom, free = QuotaHeadroom(self._store), FreeCapacity(self._store)
         leader = LeaderContext(
-            lease, self._store, self._cluster, self._settings, self._clock, self._drain_notices, headroom,
+            lease, self._store, self._cluster, self._settings, self._clock, self._drain_notices, headroom, free,
             JobFaults(self._store, lease, self._clock, self.passes), RefusedPlacements(self._clock),
             BudgetReader(self._store, read_prices(self._settings.prices)), SecretReader(self._store, self._keys),
+            AccountReader(self._store),
         )  # fmt: skip
         _log.info("this controller leads", holder=self._holder)
         self.passes.lead()
@@ -158,7 +160,7 @@ class Controller:
             _log.warning("another controller leads", error=str(lost.exceptions[0]))
         finally:
             self.passes.yield_lead()
-            self._reconciling.clear()
+            self._jobs.forget_all()
             self._lease = None if self._lease is not lease else self._lease
 
     async def _renew_lease(self, lease: Lease) -> None:
@@ -217,8 +219,7 @@ class Controller:
         # 1. Every live job has a task that reconciles it.
         live = await self._store.live.states()
         leader.pace.live = len(live)
-        for job_id in live:
-            self._start_reconciling(leader, tasks, job_id)
+        await self._jobs.start_all(leader, tasks, live)
         # 2. Background work begins before anything that may wait for the cluster.
         self._refreshing.start(tasks, self._drain_notices.refresh)
         self._fencing.start(tasks, lambda: remove_fences(leader.health, self._cluster, self._settings, self._clock()))
@@ -227,7 +228,7 @@ class Controller:
         unfinished = {*live, *(job.id for job in queued)}
         leader.faults.retain(unfinished)
         leader.refused_placements.retain(unfinished)
-        queue = [job for job in queued if job.id not in self._reconciling and not job.damaged]
+        queue = [job for job in queued if job.id not in self._jobs.job_ids and not job.damaged]
         queue = [job for job in queue if not await self._expire(leader, job) and not await self._delay(leader, job)]
         queue = await with_readable_secrets(leader, await within_budgets(leader, queue))
         # A step that fails does not keep the later ones from their work.
@@ -249,7 +250,7 @@ class Controller:
                     await self._forget_ended(leader, unfinished)
                     self._reaped_s = time.monotonic()
             # 6. Nodes are prewarmed, but never while a job starts: the CPUs belong to the job then.
-            if not _STARTING.intersection(live.values()) and self._reconciling.keys() <= live.keys():
+            if not _STARTING.intersection(live.values()) and self._jobs.job_ids <= live.keys():
                 self._prewarming.start(tasks, lambda: self._prewarm_nodes(leader))
         except ClusterUnavailableError as error:
             for job in queue:
@@ -262,28 +263,6 @@ class Controller:
 
     async def _prewarm_nodes(self, leader: LeaderContext) -> None:
         await leader.health.record_unfit(await self._prewarmer.prewarm_nodes(), self._clock())
-
-    def _start_reconciling(self, leader: LeaderContext, tasks: asyncio.TaskGroup, job_id: str) -> None:
-        if job_id not in self._reconciling:
-            self._reconciling[job_id] = tasks.create_task(self._reconcile_safely(leader, job_id))
-
-    async def _reconcile_safely(self, leader: LeaderContext, job_id: str) -> None:
-        """Reconcile one job. A fault there does not affect other jobs; the next pass tries again."""
-        limit_to_share()
-        try:
-            await reconcile_job(leader, job_id)
-        except PreconditionError:
-            raise
-        except (UnavailableError, IllegalTransitionError) as error:
-            _log.warning("retrying to reconcile a job", job=job_id, error=str(error))
-            await asyncio.sleep(_RETRY_S)
-        except Exception as error:
-            with contextlib.suppress(UnavailableError):  # the next attempt reports it again
-                await leader.faults.report(job_id, "to reconcile it", error)
-            await asyncio.sleep(_PASS_EVERY_S)
-        finally:
-            self._reconciling.pop(job_id, None)
-            self._store.changes.announce(job_id)
 
     async def _expire(self, leader: LeaderContext, job: JobRow) -> bool:
         """End a job that exceeds its `max_queue_time`; return whether it does."""
@@ -337,12 +316,13 @@ class Controller:
         slots = admission.placement.slots
         names = " + ".join(f"{slot.node.name} ({slot.ranks})" for slot in slots)
         allocations = allocate(job, admission)
+        mark = self._store.changes.mark()
         try:
-            await leader.move(job, JobState.PLACING, Reason.PLACED, f"on {names}", allocate=allocations)
+            placed = await leader.move(job, JobState.PLACING, Reason.PLACED, f"on {names}", allocate=allocations)
         except IllegalTransitionError:
             return  # the job was cancelled
         self._prewarmer.mark_used(slot.node.id for slot in slots)
-        self._start_reconciling(leader, tasks, job.id)
+        self._jobs.start(leader, tasks, JobFacts(placed, mark))
 
     async def _reap(self, leader: LeaderContext) -> None:
         """End what no live row names. The cluster is listed first, because rows are written before objects."""
@@ -359,7 +339,7 @@ class Controller:
         Args:
             unfinished: ids of the jobs that are queued or live. A job that became one since then is not terminal.
         """
-        for job_id in sorted(await self._cluster.recorded_jobs() - {*unfinished, *self._reconciling}):
+        for job_id in sorted(await self._cluster.recorded_jobs() - {*unfinished, *self._jobs.job_ids}):
             async with leader.faults.isolate(job_id, "to delete its records"):
                 with contextlib.suppress(NotFoundError):  # another database may use the same cluster
                     if (await self._store.job(job_id)).state.is_terminal:
@@ -367,7 +347,7 @@ class Controller:
 
     async def _reap_object(self, leader: LeaderContext, name: str, holding: Collection[str]) -> None:
         job_id = job_id_of(name)
-        if job_id in self._reconciling and job_id not in holding:
+        if job_id in self._jobs.job_ids and job_id not in holding:
             return  # the release is in progress
         try:
             await self._store.job(job_id)

@@ -5,7 +5,7 @@ import contextlib
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -57,6 +57,8 @@ _UNKNOWN = -1
 """Mark after an error: the row may have changed without an announcement."""
 _SUPERVISOR_CONDITIONS = frozenset({"SupervisorResponsive", PLATFORM_FAULT})
 """Conditions that end with the next sync of the job's supervisor."""
+_PROGRESS_EVENTS = frozenset({"step", "report", "mirror"})
+"""Events that may wait a moment until they are stored together with those of other jobs."""
 _ACCOUNTED_EVENTS = ("state", "incident", "checkpoint")
 """Events after which the job's goodput is recorded."""
 _MOST_INCIDENTS = 200
@@ -64,19 +66,34 @@ _MOST_INCIDENTS = 200
 _log = structlog.get_logger(__name__)
 
 
-async def reconcile_job(leader: LeaderContext, job_id: str) -> None:
+@dataclass(frozen=True)
+class JobFacts:
+    """Facts that a controller has read about a job before it reconciles it. Thousands of jobs are read together."""
+
+    row: JobRow
+    mark: int
+    """Count of changes before the row was read."""
+    predicted: int = 0
+    """Generations up to this number have predictions; 0: unknown."""
+    has_plan: bool = True
+    """False: its spec contains the layout."""
+
+
+async def reconcile_job(leader: LeaderContext, facts: JobFacts) -> None:
     """Reconcile a job from its present state until it holds nothing.
 
     Raises:
         PreconditionError: Another controller leads.
     """
-    if (await leader.store.job(job_id)).state is JobState.PLACING:
-        await _form_gang(leader, job_id)
+    mark, job = await _refresh(leader, facts.mark, facts.row)
+    if job.state is JobState.PLACING:
+        await _form_gang(leader, job.id)
+        mark, job = await _refresh(leader, mark, job)
     try:
-        await _follow(leader, job_id)
+        await _follow(leader, replace(facts, row=job, mark=mark))
     finally:
-        leader.store.live.drop_allocations(job_id)
-    await release_job(leader, job_id)
+        leader.store.live.drop_allocations(job.id)
+    await release_job(leader, job.id)
 
 
 async def release_job(leader: LeaderContext, job_id: str) -> None:
@@ -147,7 +164,7 @@ async def _start_supervisor(
 # ---------------------------------------------------------------- the supervisor
 
 
-def _reconcilers(leader: LeaderContext, account: JobAccount) -> Sequence[Reconciler]:
+def _reconcilers(leader: LeaderContext, account: JobAccount, facts: JobFacts) -> Sequence[Reconciler]:
     """Return the reconcilers of a job, in the order in which they run.
 
     The order matters in two ways. In a sync, the intent of a later one overrides that of an earlier one: a request to
@@ -157,11 +174,11 @@ def _reconcilers(leader: LeaderContext, account: JobAccount) -> Sequence[Reconci
     resize = ResizeReconciler(leader)
     return [
         SecretReconciler(leader),
-        PredictionReconciler(leader),  # before the first steps of a generation are recorded
+        PredictionReconciler(leader, facts.predicted),  # before the first steps of a generation are recorded
         ReplacementReconciler(leader, resize.shrink),
         LowUtilizationReconciler(leader),
         BudgetReconciler(leader, account),
-        LayoutTrialReconciler(leader),  # requests a resize, which the next one begins
+        LayoutTrialReconciler(leader, has_plan=facts.has_plan),  # requests a resize, which the next one begins
         resize,
         SharedStorageReconciler(leader),
         JobRequestReconciler(leader),
@@ -170,12 +187,12 @@ def _reconcilers(leader: LeaderContext, account: JobAccount) -> Sequence[Reconci
     ]
 
 
-async def _follow(leader: LeaderContext, job_id: str) -> None:
+async def _follow(leader: LeaderContext, facts: JobFacts) -> None:
     """Sync with the supervisor, store its events and reconcile the job, until it holds nothing."""
-    store, mark = leader.store, leader.store.changes.mark()
-    job = await store.job(job_id)
+    job, mark = facts.row, facts.mark
+    store, job_id = leader.store, job.id
     account, accounted = JobAccount(job), dict[str, Any]()
-    reconcilers = _reconcilers(leader, account)
+    reconcilers = _reconcilers(leader, account, facts)
     # A new leader follows all jobs at the same moment: their first syncs are spread over time.
     share, synced_s = random.random(), time.monotonic()
     accounted_s = synced_s - random.random() * leader.pace.account_s
@@ -188,14 +205,18 @@ async def _follow(leader: LeaderContext, job_id: str) -> None:
             await leader.health.record_events(job, reply.events, leader.clock())
             reported = {"ranks": reply.status.ranks, "save": plain(reply.status.save)}
             status = {"reported_at": leader.clock(), **reported, **accounted}
-            job, accounted = await store.ingest(leader.lease, job_id, reply.boot_id, reply.events, status), {}
-            is_due = any(event.type in _ACCOUNTED_EVENTS for event in reply.events)
+            is_progress = job.state is JobState.RUNNING and all(each.type in _PROGRESS_EVENTS for each in reply.events)
+            delay_s = leader.pace.delay_s if is_progress else 0.0
+            job = await store.ingest(leader.lease, job_id, reply.boot_id, reply.events, status, delay_s)
+            accounted, is_due = {}, any(event.type in _ACCOUNTED_EVENTS for event in reply.events)
             if is_due or time.monotonic() - accounted_s > leader.pace.account_s:
                 accounted_s = time.monotonic()
-                await account.catch_up(store, job)
+                await leader.accounts.catch_up(account, job, leader.pace.delay_s)
                 accounted = {"goodput": goodput(account.seconds(leader.clock()))}
             if is_due:  # else with the next events
-                job, accounted = await store.ingest(leader.lease, job_id, reply.boot_id, (), accounted), {}
+                delay_s = leader.pace.delay_s
+                job = await store.ingest(leader.lease, job_id, reply.boot_id, (), accounted, delay_s)
+                accounted = {}
             failed = await _reconcile_aspects(leader, job, reply.status, reconcilers)
             synced_s = time.monotonic()
             for name, error in intent_errors.items():

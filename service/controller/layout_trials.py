@@ -25,13 +25,14 @@ from regroup.service.store.rows.records import Event, JobRow
 class LayoutTrialReconciler(Reconciler):
     """Measures the candidate layouts of one job."""
 
-    def __init__(self, leader: LeaderContext) -> None:
+    def __init__(self, leader: LeaderContext, *, has_plan: bool = True) -> None:
+        """Initialize. A job without a plan has no candidates, so nothing is read."""
         self._store, self._lease = leader.store, leader.lease
-        self._candidates: Mapping[Layout, float] | None = None
+        self._candidates: Mapping[Layout, float] | None = None if has_plan else {}
         """Layout → predicted seconds of a step; None: not read yet."""
         self._reconciled_at = (0, 0)
         """Generation and step."""
-        self._is_over = False
+        self._is_over = not has_plan
 
     async def reconcile(self, job: JobRow, status: SupervisorStatus, now: float) -> None:
         """Record a trial that has enough steps, and request the next layout."""

@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from regroup.service.cluster_state.account_reads import AccountReader
 from regroup.service.cluster_state.budgets import BudgetReader
 from regroup.service.cluster_state.drain_notices import DrainNotices
+from regroup.service.cluster_state.free_capacity import FreeCapacity
 from regroup.service.cluster_state.node_health import NodeHealth, rule_of
 from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
 from regroup.service.cluster_state.secrets import SecretReader
@@ -33,6 +35,8 @@ class LeaderContext:
     """Nodes that are about to leave."""
     quota_headroom: QuotaHeadroom
     """Devices that running jobs may still get."""
+    free_capacity: FreeCapacity
+    """Nodes that running jobs could grow into."""
     faults: JobFaults
     """Failures while one job is handled."""
     refused_placements: RefusedPlacements
@@ -41,6 +45,8 @@ class LeaderContext:
     """Use of the budgets of jobs and projects."""
     secrets: SecretReader
     """Secrets of projects."""
+    accounts: AccountReader
+    """Accounts of live jobs."""
     pace: SyncPace = field(default_factory=SyncPace)
     """Intervals between the checks of live jobs."""
 

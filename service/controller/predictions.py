@@ -31,10 +31,9 @@ _log = structlog.get_logger(__name__)
 class PredictionReconciler(Reconciler):
     """Records the predictions of one job."""
 
-    def __init__(self, leader: LeaderContext) -> None:
-        self._leader = leader
-        self._generation = 0
-        """The newest generation that was handled."""
+    def __init__(self, leader: LeaderContext, handled: int = 0) -> None:
+        """Initialize. Generations up to number `handled` have predictions."""
+        self._leader, self._generation = leader, handled
         self._spec: JobSpec | None = None
         self._probes = ProbeResults()
 

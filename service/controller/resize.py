@@ -19,7 +19,6 @@ from regroup.service.cluster_state.allocations import (
     without_allocated,
 )
 from regroup.service.cluster_state.probe_results import ProbeResults
-from regroup.service.cluster_state.queue import waits_for_nodes
 from regroup.service.controller.autosize import Autosizer
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.reconciler import Reconciler
@@ -39,7 +38,7 @@ from regroup.service.ports.assignment import JobAssignment, PlannedChange, Resiz
 from regroup.service.ports.sync import Intents, SupervisorStatus
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.projects import RESIZE, must_release_all
-from regroup.service.store.rows.records import Allocation, AllocationKind, Condition, JobRow
+from regroup.service.store.rows.records import Allocation, AllocationKind, Condition, Incident, JobRow
 
 CONDITION = "Resized"
 _log = structlog.get_logger(__name__)
@@ -120,16 +119,15 @@ class ResizeReconciler(Reconciler):
 
         It is the same on more nodes, else a smaller one of the same split, else another split.
         """
-        layout = allocations.assignment.layout
-        if await self._largest_degree(job, allocations, [layout], lost, now):
+        layout, spec = allocations.assignment.layout, self._spec_of(job)
+        slots, nodes = await self._remaining(job, allocations, lost, now)
+        if _largest_degree(spec, [layout], slots, nodes):
             return layout
-        spec = job.parsed_spec()
         ladder = {each.data_degree: each for each in spec.with_model_parallel(layout.tp, layout.pp).ladder}
-        largest = await self._largest_degree(job, allocations, list(ladder.values()), lost, now)
+        largest = _largest_degree(spec, list(ladder.values()), slots, nodes)
         degree = choose_shrink(sorted(ladder), layout.data_degree, largest)
         if degree is not None:
             return ladder[degree]
-        slots, nodes = await self._remaining(job, allocations, lost, now)
         probes = await self._probes.newest(self._leader.store)
         return await asyncio.to_thread(choose_fallback_layout, spec, layout.world_size, slots, nodes, probes)
 
@@ -144,20 +142,21 @@ class ResizeReconciler(Reconciler):
             return
         self._autosizer.observe(job, layout.data_degree, now)
         larger = [each for each in spec.ladder if each.data_degree > layout.data_degree]
-        if not larger or not self._autosizer.is_due(layout.data_degree, now):
+        if not larger or not self._autosizer.is_due(layout.data_degree, now, self._leader.pace.search_s):
             return
-        if any(waits_for_nodes(each) for each in await self._leader.store.queued_jobs()):
+        if (largest := await self._largest_growth(job, allocations, larger, now)) is None:
             return
-        largest = await self._largest_degree(job, allocations, larger, (), now)
+        incidents: Sequence[Incident] = ()
         if largest > layout.data_degree:
             nodes = await self._usable_nodes(job, allocations, (), now, is_loss=False)
             largest = await self._headroom.largest_degree(job, larger, nodes, now, at_most=largest)
-        incidents = await self._leader.store.incidents(job.id)
+            incidents = await self._leader.store.incidents(job.id)
         ladder = {each.data_degree: each for each in spec.ladder}
         degree = self._autosizer.choose_degree(job, layout.data_degree, sorted(ladder), largest, incidents, now)
         if degree is not None:
             why = f"there is capacity for {ladder[degree].world_size} ranks"
             await self._begin(job, allocations, ladder[degree], why, now, now)
+            self._leader.free_capacity.drop()
 
     def _spec_of(self, job: JobRow) -> JobSpec:
         if self._parsed is None or self._parsed[0] != job.spec:
@@ -166,34 +165,34 @@ class ResizeReconciler(Reconciler):
 
     async def _return_to_spec(self, job: JobRow, allocations: JobAllocations, now: float) -> None:
         """Return from the split that a loss of nodes caused to that of the spec, if the job loses no rank by it."""
-        if not self._autosizer.is_return_due(job, now):
-            return
-        if any(waits_for_nodes(each) for each in await self._leader.store.queued_jobs()):
+        if not self._autosizer.is_return_due(job, now, self._leader.pace.search_s):
             return
         least = allocations.assignment.layout.world_size
-        ladder = {each.data_degree: each for each in job.parsed_spec().ladder if each.world_size >= least}
-        largest = await self._largest_degree(job, allocations, list(ladder.values()), (), now)
+        ladder = {each.data_degree: each for each in self._spec_of(job).ladder if each.world_size >= least}
+        if (largest := await self._largest_growth(job, allocations, list(ladder.values()), now)) is None:
+            return
         if self._autosizer.may_return(has_capacity=bool(largest), now=now):
             why = "there is capacity again for the layout of the spec"
             await self._begin(job, allocations, ladder[largest], why, now, now)
+            self._leader.free_capacity.drop()
 
-    async def _largest_degree(
-        self, job: JobRow, allocations: JobAllocations, layouts: Sequence[Layout], lost: Collection[str], now: float
-    ) -> int:
-        """Return the largest data-parallel degree of these layouts that there are nodes for; 0 if none.
+    async def _largest_growth(
+        self, job: JobRow, allocations: JobAllocations, layouts: Sequence[Layout], now: float
+    ) -> int | None:
+        """Return the largest data-parallel degree of these layouts that there are free nodes for; 0 if none.
 
-        At most about `_MAX_TRIED_SIZES` sizes are tried, the largest first.
+        None if a queued job waits for nodes. All jobs that search at the same time share one reading of the nodes.
         """
-        slots, nodes = await self._remaining(job, allocations, lost, now)
-        spec = job.parsed_spec()
-        demands = [(each.data_degree, demand_of(spec, each)) for each in layouts]
-        most = max((most_ranks(demand, slots, nodes) for _, demand in demands[:1]), default=0)
-        possible = sorted((each for each in demands if each[1].ranks <= most), key=lambda each: -each[0])
-        tried = possible[:: len(possible) // _MAX_TRIED_SIZES + 1]
-        fitting = (
-            degree for degree, demand in tried if not isinstance(resize_slots(demand, slots, nodes), Unplaceable)
-        )
-        return next(fitting, 0)
+        capacity = await self._leader.free_capacity.read(self._leader.health, now)
+        if capacity.is_awaited:
+            return None
+        if not layouts:
+            return 0
+        spec, gone = self._spec_of(job), self._notices.by_node
+        slots = [(each.node_id, each.ranks) for each in _by_reservation(allocations) if each.node_id not in gone]
+        unusable = {*self._unfit, *gone, *_spare_nodes(allocations)}
+        nodes = capacity.of_job(demand_of(spec, layouts[0]), [node_id for node_id, _ in slots], unusable)
+        return _largest_degree(spec, layouts, slots, nodes)
 
     async def _remaining(
         self, job: JobRow, allocations: JobAllocations, lost: Collection[str], now: float
@@ -210,7 +209,7 @@ class ResizeReconciler(Reconciler):
         """Return the nodes that the job may use, with the resources that no job uses."""
         nodes = await self._leader.health.nodes(now, losing=job if is_loss else None)
         unusable = {*self._unfit, *gone, *_spare_nodes(allocations)}
-        rows = await self._leader.store.live_allocations()
+        rows = await self._leader.store.live.all_allocations()
         return [node for node in without_allocated(nodes, rows) if node.id not in unusable]
 
     async def _begin(
@@ -312,6 +311,21 @@ class ResizeReconciler(Reconciler):
         """Say in a condition why a requested resize waits."""
         condition = Condition(CONDITION, False, "no_room", why) if why else None
         await self._leader.set_condition(job.id, CONDITION, condition, now)
+
+
+def _largest_degree(
+    spec: JobSpec, layouts: Sequence[Layout], slots: Sequence[tuple[str, int]], nodes: Sequence[Node]
+) -> int:
+    """Return the largest data-parallel degree of these layouts that there are nodes for; 0 if none.
+
+    At most about `_MAX_TRIED_SIZES` sizes are tried, the largest first.
+    """
+    demands = [(each.data_degree, demand_of(spec, each)) for each in layouts]
+    most = max((most_ranks(demand, slots, nodes) for _, demand in demands[:1]), default=0)
+    possible = sorted((each for each in demands if each[1].ranks <= most), key=lambda each: -each[0])
+    tried = possible[:: len(possible) // _MAX_TRIED_SIZES + 1]
+    fitting = (degree for degree, demand in tried if not isinstance(resize_slots(demand, slots, nodes), Unplaceable))
+    return next(fitting, 0)
 
 
 def _spare_nodes(allocations: JobAllocations) -> set[str]:

@@ -58,7 +58,7 @@ class Scheduler:
             UnavailableError: The cluster or the database does not answer.
         """
         store, settings, now = leader.store, leader.settings, leader.clock()
-        live, rows = await store.live_jobs(), await store.live_allocations()
+        live, rows = await store.live.rows(), await store.live.all_allocations()
         probes = await self._probes.newest(store)
         nodes = without_allocated(with_fabrics(await leader.health.nodes(now), fabrics_of(probes)), rows)
         self._specs.retain([*queue, *live])

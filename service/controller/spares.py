@@ -95,7 +95,7 @@ class SpareReconciler(Reconciler):
         leader, members = self._leader, allocations.members
         ranks = max(each.ranks for each in members)
         demand = replace(demand_of(job.parsed_spec(), allocations.assignment.layout), ranks=ranks, axes=())
-        nodes = without_allocated(await leader.health.nodes(now), await leader.store.live_allocations())
+        nodes = without_allocated(await leader.health.nodes(now), await leader.store.live.all_allocations())
         excluded = {row.node_id for row in allocations.rows} | self._unfit | self._notices.by_node.keys()
         free = [node for node in nodes if node.id not in excluded]
         found = place_replacements(demand, [ranks], free, [each.domain for each in members if each.domain])

@@ -52,7 +52,7 @@ async def substitute_nodes(
     Raises:
         UnavailableError: The database does not answer.
     """
-    rows = await leader.store.live_allocations()
+    rows = await leader.store.live.all_allocations()
     own = JobAllocations.select(rows, job.id)
     demand = demand_of(job.parsed_spec(), own.assignment.layout)
     found = choose_substitutes(rows, own, demand, leaving, nodes)

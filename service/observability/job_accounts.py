@@ -1,19 +1,17 @@
 """Accounts of the jobs that are not in the stored sums, retained between scrapes: a scrape reads only what changed."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 
+from regroup.service.cluster_state.account_reads import catch_up_all
 from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.observability.job_totals import totals_of
 from regroup.service.store.rows.records import JobRow
 from regroup.service.store.rows.sums import SampleKey, Sums
 from regroup.service.store.store import Store
 
-_SHORT_EVENTS = 100
-"""Histories with at most this number of events are read together."""
-_BATCH_EVENTS = 2000
 _log = structlog.get_logger(__name__)
 
 
@@ -33,23 +31,10 @@ class JobAccounts:
 
     async def catch_up(self, jobs: Sequence[JobRow]) -> list[JobAccount]:
         """Return the accounts of these jobs, with all their events. Those of other jobs are forgotten."""
-        retained, self._accounts = self._accounts, {}
+        retained = self._accounts
         self._idle = {job.id: self._idle[job.id] for job in jobs if job.id in self._idle}
-        new = list[JobAccount]()
-        for job in jobs:
-            account = retained.get(job.id)
-            if account is None:
-                new.append(account := JobAccount(job))
-            self._accounts[job.id] = account
-        for group in _groups([account for account in new if account.job.version <= _SHORT_EVENTS]):
-            for event in await self._store.events_of_jobs([account.job.id for account in group]):
-                self._accounts[event.job_id].try_to_record(event)
-        for job in jobs:
-            await self._accounts[job.id].read_events(self._store, job)
-        unread = {account.job.id: account.unread_progress for account in self._accounts.values()}
-        firsts = {job_id: first for job_id, first in unread.items() if first is not None}
-        for job_id, found in (await self._store.progress_of_jobs(firsts)).items():
-            self._accounts[job_id].record_progress(found)
+        self._accounts = {job.id: retained.get(job.id) or JobAccount(job) for job in jobs}
+        await catch_up_all(self._store, [(self._accounts[job.id], job) for job in jobs])
         return list(self._accounts.values())
 
     def sums(self, now: float) -> Mapping[SampleKey, float]:
@@ -74,16 +59,3 @@ class JobAccounts:
         else:
             self._idle.pop(job.id, None)
         return sums
-
-
-def _groups(accounts: Sequence[JobAccount]) -> Iterator[Sequence[JobAccount]]:
-    """Yield the accounts in groups with a limited number of events."""
-    group, events = list[JobAccount](), 0
-    for account in accounts:
-        if group and events + account.job.version > _BATCH_EVENTS:
-            yield group
-            group, events = [], 0
-        group.append(account)
-        events += account.job.version
-    if group:
-        yield group

@@ -12,7 +12,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, generate_latest
@@ -32,10 +31,10 @@ from regroup.service.domain.limits import Limit
 from regroup.service.domain.states import JobState
 from regroup.service.observability import metric_names as names
 from regroup.service.observability.job_accounts import JobAccounts
-from regroup.service.observability.job_gauges import JOB_GAUGES
+from regroup.service.observability.job_predictions import JobPredictions
+from regroup.service.observability.job_series import render_job_series
 from regroup.service.observability.job_totals import NOTES_COUNTED, bound_label, sum_name
 from regroup.service.observability.metric_names import Metric
-from regroup.service.planner.stored_values import read_number
 from regroup.service.policy.detection.node_quarantine import NodeHealth, QuarantinePolicy, assess_nodes
 from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.policy.usage.budget import measure_use
@@ -44,7 +43,11 @@ from regroup.service.spec.clusters import ONE_CLUSTER, ClusterNames
 from regroup.service.spec.prices import PriceTable
 from regroup.service.store.hooks.deliveries import HOOK_ATTEMPTS, OUTCOMES, Backlog
 from regroup.service.store.jobs.totals import REMOVED_ROWS, RETAINED_TABLES
-from regroup.service.store.rows.records import NODES_REQUESTED, PLATFORM_FAULT, JobRow, ProjectRow
+from regroup.service.store.rows.records import (
+    NODES_REQUESTED,
+    PLATFORM_FAULT,
+    ProjectRow,
+)
 from regroup.service.store.rows.sums import SampleKey, Sums, Totals
 from regroup.service.store.secrets.reencryption import PLAIN
 from regroup.service.store.store import Store
@@ -95,7 +98,7 @@ class Metrics:
         self._refusals: Mapping[Limit, int] = {} if refusals is None else refusals
         self._keys = keys
         self._jobs_isolated, self._cluster_names = jobs_isolated, cluster_names
-        self._accounts = JobAccounts(store)
+        self._accounts, self._predictions = JobAccounts(store), JobPredictions(store)
         self._probes = ProbeResults()
         self._one_at_a_time = asyncio.Lock()
 
@@ -109,18 +112,21 @@ class Metrics:
         families.append(_counter(names.LOCAL_NODE_STARTS, [((outcome,), float(count)) for outcome, count in starts]))
         refused = [((limit.value,), float(self._refusals.get(limit, 0))) for limit in Limit]
         families.append(_counter(names.LIMIT_REFUSALS, refused))
+        series = b""
         async with self._one_at_a_time:
             try:
-                families += await self._of_store()
+                of_store, series = await self._of_store()
+                families += of_store
             except UnavailableError as error:
                 _log.warning("the metrics lack everything that the database holds", error=str(error))
             except Exception as error:  # those of this process show that it lives, and the others are absent
                 _log.error("the metrics of the database could not be read", exc_info=error)
         registry = CollectorRegistry()
         registry.register(_Ready(families))
-        return await asyncio.to_thread(generate_latest, registry)
+        return await asyncio.to_thread(generate_latest, registry) + series
 
-    async def _of_store(self) -> list[Family]:
+    async def _of_store(self) -> tuple[list[Family], bytes]:
+        """Return the families of the database, and the series of live jobs as text."""
         now = self._clock()
         totals = await self._store.totals.read(now, self._accounts.jobs)
         accounts = await self._accounts.catch_up(totals.uncounted)
@@ -128,9 +134,10 @@ class Metrics:
         # In a thread: thousands of live jobs take a second. Nothing else uses the accounts at the same time.
         for key, value in (await asyncio.to_thread(self._accounts.sums, now)).items():
             sums[key] += value
-        families = await asyncio.to_thread(lambda: list(_families(totals, sums, accounts, now)))
-        live = [account.job for account in accounts if account.job.state.has_allocations]
-        families += _of_predictions(live, await self._store.predictions.newest([job.id for job in live]))
+        families = list(_families(totals, sums, accounts))
+        live = [account for account in accounts if account.job.state.has_allocations]
+        predictions = await self._predictions.newest([account.job for account in live])
+        series = await asyncio.to_thread(render_job_series, live, predictions, now)
         projects = await self._store.queue.projects()
         families += _of_projects(accounts, projects)
         families.append(await self._budgets([row for row in projects if row.budget], now))
@@ -145,7 +152,7 @@ class Metrics:
         families.append(_of_secrets(self._keys, await self._store.secrets.reencryption.uses_of_keys()))
         families.append(await self._clusters())
         families += _of_nodes(assess_nodes(await self._store.nodes.events(), now, self._rule))
-        return families
+        return families, series
 
     async def _budgets(self, projects: Sequence[ProjectRow], now: float) -> Family:
         samples = list[Sample]()
@@ -183,7 +190,7 @@ def _of_server(tasks: ServerTasks) -> Iterable[Family]:
     yield _counter(names.TASK_FAILURES, [((name,), float(count)) for name, count in tasks.failures().items()])
 
 
-def _families(totals: Totals, sums: Sums, accounts: Sequence[JobAccount], now: float) -> Iterable[Family]:
+def _families(totals: Totals, sums: Sums, accounts: Sequence[JobAccount]) -> Iterable[Family]:
     yield _gauge(names.JOBS, [((state.value,), count) for state, count in totals.jobs.items()])
     faulty = sum(account.job.platform_fault is not None for account in accounts)
     yield _gauge(names.JOBS_WITH_FAULTS, [((), float(faulty))])
@@ -203,10 +210,6 @@ def _families(totals: Totals, sums: Sums, accounts: Sequence[JobAccount], now: f
     yield _gauge(names.CHECKPOINT_BYTES, [((), totals.checkpoint_bytes)])
     removed = [((table,), sums.get((REMOVED_ROWS, (table,)), 0.0)) for table in RETAINED_TABLES]
     yield _counter(names.ROWS_REMOVED, removed)
-    live = [account for account in accounts if account.job.state.has_allocations]
-    for metric, value in JOB_GAUGES:
-        found = [(account.job, value(account, now)) for account in live]
-        yield _gauge(metric, [((job.id, job.name, job.project), number) for job, number in found if number is not None])
 
 
 def _of_hooks(sums: Sums, backlog: Backlog) -> Iterable[Family]:
@@ -234,20 +237,6 @@ def _of_secrets(keys: Keys, uses: Mapping[str, int]) -> Family:
 def _samples(name: str, sums: Sums) -> list[tuple[tuple[str, ...], float]]:
     """Return the samples of a metric, sorted by label."""
     return sorted((labels, value) for (metric, labels), value in sums.items() if metric == name)
-
-
-_PREDICTED = {
-    names.JOB_STEP_SECONDS_PREDICTED: "step_s",
-    names.JOB_PEAK_BYTES_PREDICTED: "peak_bytes",
-    names.JOB_IDLE_PREDICTED: "bubble",
-}
-
-
-def _of_predictions(live: Sequence[JobRow], predictions: Mapping[str, Mapping[str, Any]]) -> Iterable[Family]:
-    """Yield the predictions of live jobs that have some."""
-    for metric, figure in _PREDICTED.items():
-        found = [(job, read_number(predictions.get(job.id, {}), figure)) for job in live]
-        yield _gauge(metric, [((job.id, job.name, job.project), value) for job, value in found if value is not None])
 
 
 def _of_nodes(healths: Mapping[str, NodeHealth]) -> Iterable[Family]:

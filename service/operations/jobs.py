@@ -215,8 +215,8 @@ class Jobs:
         account = await self._account(job)
         incidents, choice = await self._store.incidents(job.id), await self._choice(job)
         account.restore_incidents(incidents)
-        predicted = (await self._store.predictions.newest([job.id])).get(job.id, {})
-        memory = host_memory_from(predicted)
+        predicted = (await self._store.predictions.newest([job.id])).get(job.id)
+        memory = host_memory_from({} if predicted is None else predicted.data)
         return explain(job, incidents, recent, ahead, account.seconds(now), now, choice, account.steps_lost, memory)
 
     async def _account(self, job: JobRow) -> JobAccount:

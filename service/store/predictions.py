@@ -1,21 +1,36 @@
 """Plans and predictions: the plan of a job, the predictions of each generation, and the steps to compare them with."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.store import history
 from regroup.service.store.jobs.job_writer import JobWriter
+from regroup.service.store.jobs.jobs import batched
 from regroup.service.store.rows.records import Event, Lease, Step
 from regroup.service.store.schema.json_values import plain
-from regroup.service.store.schema.tables import plans, predictions
+from regroup.service.store.schema.tables import generations, plans, predictions
 from regroup.service.store.transactions import leases
 from regroup.service.store.transactions.change_notifier import Changes
 from regroup.service.store.transactions.database import Database
 
 TRIAL = "trial"
 """Type of the events that report trials."""
+
+
+_PER_STATEMENT = 500
+"""Number of ids in one statement."""
+
+
+@dataclass(frozen=True)
+class NewestPrediction:
+    """The predictions of a job's newest generation that has some."""
+
+    generation: int
+    data: Mapping[str, Any]
 
 
 class PredictionStore:
@@ -29,6 +44,19 @@ class PredictionStore:
         async with self._database.read() as connection:
             query = sa.select(plans.c.data).where(plans.c.job_id == job_id)
             return (await connection.execute(query)).scalar_one_or_none()
+
+    async def without_plan(self, job_ids: Collection[str]) -> set[str]:
+        """Return those of the jobs whose specs contain the layout. A plan is stored with its job, so none is added."""
+        planned = sa.select(plans.c.job_id)
+        async with self._database.read() as connection:
+            return set(job_ids) - await _ids(connection, planned, plans.c.job_id, job_ids)
+
+    async def complete(self, job_ids: Collection[str]) -> set[str]:
+        """Return those of the jobs that have predictions of all their generations."""
+        mine = sa.and_(predictions.c.job_id == generations.c.job_id, predictions.c.generation == generations.c.number)
+        missing = sa.select(generations.c.job_id).where(~sa.exists().where(mine)).distinct()
+        async with self._database.read() as connection:
+            return set(job_ids) - await _ids(connection, missing, generations.c.job_id, job_ids)
 
     async def put(self, lease: Lease, job_id: str, generation: int, data: Mapping[str, Any]) -> None:
         """Store the predictions of a generation, unless it has some.
@@ -66,14 +94,27 @@ class PredictionStore:
         async with self._database.read() as connection:
             return {int(number): data for number, data in await connection.execute(query)}
 
-    async def newest(self, job_ids: Collection[str]) -> dict[str, dict[str, Any]]:
+    async def newest(self, job_ids: Collection[str]) -> dict[str, NewestPrediction]:
         """Return for each job the predictions of the newest generation that has some."""
-        columns = (predictions.c.job_id, predictions.c.data)
-        query = sa.select(*columns).where(predictions.c.job_id.in_(job_ids)).order_by(predictions.c.generation)
+        columns = (predictions.c.job_id, predictions.c.generation, predictions.c.data)
+        found = dict[str, NewestPrediction]()
         async with self._database.read() as connection:
-            return {str(job_id): data for job_id, data in await connection.execute(query)}
+            for some in batched(sorted(job_ids), _PER_STATEMENT):
+                query = sa.select(*columns).where(predictions.c.job_id.in_(some)).order_by(predictions.c.generation)
+                for job_id, generation, data in (await connection.execute(query)).tuples():
+                    found[job_id] = NewestPrediction(generation, data)
+        return found
 
     async def steps(self, job_id: str, generation: int, limit: int) -> list[Step]:
         """Return the last `limit` rows of a generation, in order."""
         async with self._database.read() as connection:
             return await history.newest_of_generation(connection, job_id, generation, limit)
+
+
+async def _ids(
+    connection: AsyncConnection, query: sa.Select[str], column: sa.Column[str], job_ids: Collection[str]
+) -> set[str]:
+    found = set[str]()
+    for some in batched(sorted(job_ids), _PER_STATEMENT):
+        found.update((await connection.execute(query.where(column.in_(some)))).scalars())
+    return found

@@ -24,7 +24,7 @@ from regroup.service.store.job_transactions import JobTransactions
 from regroup.service.store.jobs import jobs
 from regroup.service.store.jobs.generation_progress import PROGRESS_BATCH, progress_of_jobs
 from regroup.service.store.jobs.incident_rows import write_incident
-from regroup.service.store.jobs.ingest import ingest
+from regroup.service.store.jobs.ingest import Report
 from regroup.service.store.jobs.job_writer import Intending
 from regroup.service.store.jobs.totals import TotalsStore
 from regroup.service.store.ledger import ledger_of
@@ -35,6 +35,7 @@ from regroup.service.store.overview import OverviewStore
 from regroup.service.store.predictions import PredictionStore
 from regroup.service.store.projects import QueueStore
 from regroup.service.store.reliability import ReliabilityStore
+from regroup.service.store.report_groups import ReportGroups
 from regroup.service.store.retention import RetentionStore
 from regroup.service.store.rows.records import (
     Allocation,
@@ -84,6 +85,7 @@ class Store:
         self.secrets = SecretStore(database)
         self.live = LiveJobs(database)
         self._transactions = JobTransactions(database, self.changes, self.live)
+        self._reports = ReportGroups(self._transactions)
         self.totals = TotalsStore(database)
         self.retention = RetentionStore(database)
         self.idempotency = IdempotencyStore(database, idempotency_kept_s)
@@ -101,6 +103,7 @@ class Store:
     async def close(self) -> None:
         """Close the connections and release the file lock."""
         await self.submissions.finish()
+        await self._reports.finish()
         await self._database.close()
 
     async def ping(self) -> None:
@@ -170,16 +173,20 @@ class Store:
             await writer.reallocate(tuple(allocate), release, assignment, history, now)
 
     async def ingest(
-        self, lease: Lease, job_id: str, boot_id: str, reported: Sequence[Reported], status: Mapping[str, Any]
+        self,
+        lease: Lease,
+        job_id: str,
+        boot_id: str,
+        reported: Sequence[Reported],
+        status: Mapping[str, Any],
+        delay_s: float = 0.0,
     ) -> JobRow:
         """Ingest new events of a supervisor, and its status (`goodput`, `reported_at`, `ranks`; None: as before).
 
-        Returns:
-            The row. Its `acked_seq` is the newest ingested sequence number.
+        Reports of several jobs share a transaction. This one waits up to `delay_s` seconds for those of other jobs. The
+        `acked_seq` of the returned row is the newest ingested sequence number.
         """
-        async with self._transactions.open(job_id, lease) as writer:
-            await ingest(writer, boot_id, reported, status)
-        return writer.job
+        return await self._reports.ingest(lease, job_id, Report(boot_id, reported, status), delay_s)
 
     async def record_incident(self, lease: Lease, job_id: str, incident: IncidentRevised, *, now: float) -> None:
         """Record an incident that no supervisor can report. A repetition has no effect."""
@@ -319,10 +326,10 @@ class Store:
         async with self._database.read() as connection:
             return await jobs.in_states(connection, [state for state in JobState if state.has_allocations])
 
-    async def live_allocations(self, job_id: str | None = None) -> list[Allocation]:
+    async def live_allocations(self, job_id: str | None = None) -> Sequence[Allocation]:
         """Return the live allocations, of one job or of all."""
         async with self._database.read() as connection:
-            return await read_allocations(connection, job_id)
+            return await read_allocations(connection, None if job_id is None else [job_id])
 
     async def events(self, job_id: str, after: int = 0, limit: int = 1000) -> list[Event]:
         """Return the events with a number above `after`."""

@@ -59,7 +59,7 @@ async def test_a_job_changes_its_layout_if_no_node_fits_and_returns_to_it_later(
 ) -> None:
     monkeypatch.setattr("regroup.service.policy.elasticity.autosize.MIN_RESIZE_INTERVAL_S", 0.0)
     monkeypatch.setattr("regroup.service.policy.elasticity.autosize.CAPACITY_SETTLED_S", 0.0)
-    monkeypatch.setattr("regroup.service.controller.autosize._SEARCH_EVERY_S", 0.0)
+    monkeypatch.setattr("regroup.service.policy.sync_pace._LEAST_SEARCH_S", 0.0)
     async with controlled(setup):
         supervisor = await start_training(setup, tp=2)
         await lose_node(setup, supervisor, node(1, 2))

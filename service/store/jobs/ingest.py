@@ -1,101 +1,138 @@
-"""Ingestion of a supervisor's events: each key once, in the order of sequence numbers."""
+"""Ingestion of supervisors' events: each key once, in the order of sequence numbers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.errors import IllegalTransitionError
-from regroup.service.domain.job_events import (
-    CheckpointRemoved,
-    CheckpointWritten,
-    GenerationStarted,
-    IncidentRevised,
-    JobEvent,
-    JobHeld,
-    JobRelocated,
-    MalformedEventError,
-    MetricsReported,
-    MirrorChanged,
-    NoteRecorded,
-    PhaseProgressed,
-    ResultRecorded,
-    ScriptResumed,
-    StateChanged,
-    StragglerRank,
-    StragglersChanged,
-    decode,
-    encode,
-)
-from regroup.service.domain.states import JobState, Reason
-from regroup.service.store.jobs.incident_rows import write_incident
-from regroup.service.store.jobs.job_writer import JobWriter
+from regroup.service.domain.job_events import JobEvent, MalformedEventError, MetricsReported, MirrorChanged, decode
+from regroup.service.store.jobs.job_writer import JobWriter, flush_all
 from regroup.service.store.jobs.mirror_ticks import record_sets
+from regroup.service.store.jobs.reported_events import apply_event, record_rejected
+from regroup.service.store.jobs.step_rows import add_steps, fold_steps
 from regroup.service.store.jobs.supervisor_report import changes_of_status
 from regroup.service.store.notices.notice_rows import Notice, record_notices
-from regroup.service.store.rows.records import EVEN_PACE, HELD, MIRRORED, STEPS_COUNTED, Condition
-from regroup.service.store.rows.reported_conditions import Reported, condition_of_node, condition_of_termination
+from regroup.service.store.rows.reported_conditions import Reported
 from regroup.service.store.rows.story import StepMark
-from regroup.service.store.schema.json_values import finite, number, plain
-from regroup.service.store.schema.tables import checkpoints, events, generations, steps
+from regroup.service.store.schema.json_values import number
+from regroup.service.store.schema.tables import events
 from regroup.workers.contract.messages import StepRow
 
 REPORT_EVERY_S = 30.0
 """Seconds between two stored times of reports that bring nothing else."""
-_SMOOTHING = 0.1  # weight of the newest step in the moving averages
-_SUPERVISOR = "supervisor"
 _UNRECORDED = (StepRow, MetricsReported, MirrorChanged)
 """Classes of the events that the history does not contain."""
 # Statements that are built once: the steps of all jobs pass through them.
 _KEYS = sa.select(events.c.key).where(
     events.c.job_id == sa.bindparam("of_job"), events.c.key.in_(sa.bindparam("keys", expanding=True))
 )
-_STEPS = sa.select(steps.c.generation, steps.c.step).where(
-    steps.c.job_id == sa.bindparam("of_job"),
-    steps.c.generation.in_(sa.bindparam("numbers", expanding=True)),
-    steps.c.step.between(sa.bindparam("first"), sa.bindparam("last")),
-)
-_FACTS = ("mfu", "exposed_communication", "peak_bytes", "pipeline_idle")
-"""Metrics of a step that are also shown on the job's row."""
 
 
-async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], status: Mapping[str, Any]) -> None:
-    """Apply the new events of `reported`, then store the newest sequence number of this supervisor's incarnation."""
-    acked = writer.job.acked_seq if writer.job.supervisor_boot_id == boot_id else 0
-    fresh = sorted((event for event in reported if event.seq > acked), key=lambda event: event.seq)
-    decoded = [(event, _decode(event)) for event in fresh]
-    stored = await _stored_keys(writer, [event.key for event, body in decoded if not isinstance(body, _UNRECORDED)])
-    await _add_steps(writer, [body for _, body in decoded if isinstance(body, StepRow)])
-    for event, body in decoded:
-        if event.key in stored:
+@dataclass(frozen=True)
+class Report:
+    """Events and status that a supervisor reported in one sync."""
+
+    boot_id: str
+    """Incarnation of the supervisor."""
+    events: Sequence[Reported]
+    status: Mapping[str, Any]
+    """`goodput`, `reported_at` and `ranks`; None or missing: as before."""
+
+
+@dataclass(frozen=True)
+class _Intake:
+    """The new events of one job."""
+
+    writer: JobWriter
+    report: Report
+    fresh: Sequence[tuple[Reported, JobEvent | MalformedEventError]]
+
+    @classmethod
+    def of(cls, writer: JobWriter, report: Report) -> "_Intake":
+        acked = writer.job.acked_seq if writer.job.supervisor_boot_id == report.boot_id else 0
+        fresh = sorted((event for event in report.events if event.seq > acked), key=lambda event: event.seq)
+        return cls(writer, report, [(event, _decode(event)) for event in fresh])
+
+    @property
+    def step_rows(self) -> list[StepRow]:
+        return [body for _, body in self.fresh if isinstance(body, StepRow)]
+
+    @property
+    def sets(self) -> list[StepMark]:
+        """Sets that other nodes hold."""
+        return [
+            StepMark(event.generation, body.step, event.time_s)
+            for event, body in self.fresh
+            if isinstance(body, MirrorChanged) and body.step is not None
+        ]
+
+
+async def ingest(
+    connection: AsyncConnection, reports: Sequence[tuple[JobWriter, Report]], *, is_thorough: bool = True
+) -> None:
+    """Apply the new events of each report, then store the newest sequence number of the supervisor's incarnation.
+
+    Steps and other progress take the same number of statements for one job as for many.
+
+    Args:
+        connection: transaction that has locked the rows of all these jobs.
+        reports: reports, each of another job.
+        is_thorough: see `add_steps`.
+    """
+    intakes = [_Intake.of(writer, report) for writer, report in reports]
+    # Steps first: a script may report metrics of a step in the same batch.
+    await add_steps(connection, [(each.writer, each.step_rows) for each in intakes], is_thorough=is_thorough)
+    for each in intakes:
+        await _apply_all(each.writer, each.fresh)
+    await record_sets(connection, {each.writer.job.id: sets for each in intakes if (sets := each.sets)})
+    for each in intakes:
+        before, changes = each.writer.job, _status_changes(each)
+        if "save" in changes and before.save is None:  # pages follow the progress from then on
+            reported_s = number(each.report.status, "reported_at")
+            await record_notices(connection, [Notice.of_save(before, reported_s or 0.0)])
+        each.writer.defer(**changes)
+    await flush_all(connection, [each.writer for each in intakes])
+
+
+async def _apply_all(writer: JobWriter, fresh: Sequence[tuple[Reported, JobEvent | MalformedEventError]]) -> None:
+    """Apply events in order. Steps that follow each other change the row once."""
+    done = await _stored_keys(writer, [event.key for event, body in fresh if not isinstance(body, _UNRECORDED)])
+    run = list[tuple[int, StepRow]]()
+    for event, body in fresh:
+        if event.key in done:
             continue
-        stored.add(event.key)
+        done.add(event.key)
+        if isinstance(body, StepRow):
+            run.append((event.generation, body))
+            continue
+        if not isinstance(body, MirrorChanged):  # the step of a mirrored set is another column
+            writer.defer(**fold_steps(writer.job, run))
+            run.clear()
         if isinstance(body, MalformedEventError):
             await _reject(writer, event, body)
             continue
         try:
-            await _apply(writer, event, body)
+            await apply_event(writer, event, body)
         except (ValueError, KeyError, TypeError, IllegalTransitionError) as error:
             await _reject(writer, event, error)
-    marks = [
-        StepMark(event.generation, body.step, event.time_s)
-        for event, body in decoded
-        if isinstance(body, MirrorChanged) and body.step is not None
-    ]
-    if marks:
-        await record_sets(writer.connection, writer.job.id, marks)
-    changes, reported_s = changes_of_status(writer.job, status), number(status, "reported_at")
-    if "save" in changes and writer.job.save is None:  # pages follow the progress from then on
-        await record_notices(writer.connection, [Notice.of_save(writer.job, reported_s or 0.0)])
-    newest = fresh[-1].seq if fresh else acked
-    if (boot_id, newest) != (writer.job.supervisor_boot_id, writer.job.acked_seq):
-        changes |= {"supervisor_boot_id": boot_id, "acked_seq": newest}
-    if reported_s is not None and (changes or reported_s - (writer.job.reported_at or 0.0) >= REPORT_EVERY_S):
+    writer.defer(**fold_steps(writer.job, run))
+
+
+def _status_changes(intake: _Intake) -> dict[str, Any]:
+    """Return the columns that show the supervisor's answer."""
+    job, report = intake.writer.job, intake.report
+    changes = changes_of_status(job, report.status)
+    acked = job.acked_seq if job.supervisor_boot_id == report.boot_id else 0
+    newest = intake.fresh[-1][0].seq if intake.fresh else acked
+    if (report.boot_id, newest) != (job.supervisor_boot_id, job.acked_seq):
+        changes |= {"supervisor_boot_id": report.boot_id, "acked_seq": newest}
+    reported_s = number(report.status, "reported_at")
+    if reported_s is not None and (changes or reported_s - (job.reported_at or 0.0) >= REPORT_EVERY_S):
         changes["reported_at"] = reported_s
-    writer.defer(**changes)
-    await writer.flush()
+    return changes
 
 
 def _decode(event: Reported) -> JobEvent | MalformedEventError:
@@ -105,287 +142,13 @@ def _decode(event: Reported) -> JobEvent | MalformedEventError:
         return error
 
 
-async def _reject(writer: JobWriter, event: Reported, error: Exception) -> None:
-    """Record an event that cannot be applied, once. A rejected batch would be sent again forever."""
-    if await _stored_keys(writer, [event.key]):
-        return
-    await _record(writer, event, {"event": dict(event.data), "because": repr(error)}, kind="rejected")
-
-
-async def _apply(writer: JobWriter, event: Reported, body: JobEvent) -> None:
-    """Apply one event to the job's row and to the tables of its type."""
-    match body:
-        case StepRow():
-            _step(writer, event, body)
-        case MetricsReported():
-            await _report(writer, event, body)
-        case StateChanged():
-            await _state(writer, event, body)
-        case GenerationStarted():
-            await _generation(writer, event, body)
-        case ScriptResumed():
-            await _resumed(writer, event, body)
-        case IncidentRevised():
-            await write_incident(writer, body, key=event.key, time_s=event.time_s, actor=_SUPERVISOR)
-        case CheckpointWritten():
-            await _checkpoint(writer, event, body)
-        case CheckpointRemoved():
-            await _checkpoint_removed(writer, event, body)
-        case PhaseProgressed():
-            await _phase(writer, event, body)
-        case JobHeld():
-            await _held(writer, event, body)
-        case StragglersChanged():
-            await _stragglers(writer, event, body)
-        case MirrorChanged():
-            await _mirror(writer, event, body)
-        case ResultRecorded():
-            data = encode(body)
-            await _record(writer, event, data, changes={"result": plain(data)})
-        case NoteRecorded():
-            await _note(writer, event, body)
-        case JobRelocated():
-            await _record(writer, event, encode(body))
-
-
 async def _stored_keys(writer: JobWriter, keys: Sequence[str]) -> set[str]:
     if not keys:
         return set()
     return set((await writer.connection.execute(_KEYS, {"of_job": writer.job.id, "keys": keys})).scalars())
 
 
-async def _add_steps(writer: JobWriter, rows: Sequence[StepRow]) -> None:
-    """Insert the new rows, numbered after the last one."""
-    if not rows:
-        return
-    numbers = [row.step for row in rows]
-    place = {"of_job": writer.job.id, "numbers": list({row.generation for row in rows})}
-    found = await writer.connection.execute(_STEPS, {**place, "first": min(numbers), "last": max(numbers)})
-    seen = {(int(generation), int(step)) for generation, step in found}
-    values: list[dict[str, Any]] = []
-    for row in rows:
-        place = (row.generation, row.step)
-        if place not in seen:
-            seen.add(place)
-            values.append(_step_values(writer.job.id, writer.job.step_rows + len(values) + 1, row))
-    if values:
-        await writer.connection.execute(steps.insert(), values)
-        writer.defer(step_rows=writer.job.step_rows + len(values))
-
-
-def _step_values(job_id: str, place: int, row: StepRow) -> dict[str, Any]:
-    """Return the columns of a step."""
-    return {
-        "job_id": job_id,
-        "number": place,
-        "generation": row.generation,
-        "step": row.step,
-        "time_s": row.time_s,
-        "duration_s": finite(row.duration_s),
-        "loss": finite(row.loss),
-        "learning_rate": finite(row.learning_rate),
-        "grad_norm": finite(row.grad_norm),
-        "validation_loss": finite(row.validation_loss),
-        "stall_s": finite(row.stall_s),
-        "tokens": row.tokens,
-        "samples": row.samples,
-        "samples_hash": row.samples_hash,
-        "extra": plain(row.extra),
-    }
-
-
-def _step(writer: JobWriter, event: Reported, row: StepRow) -> None:
-    """Show a committed step on the job's row, unless a late row of an older generation reports it."""
-    job = writer.job
-    if event.generation != job.generation or row.step <= job.step:
-        return
-    changes: dict[str, Any] = {"step": row.step, "stall_s": job.stall_s + (finite(row.stall_s) or 0.0)}
-    if row.loss is not None:  # a script may report it later
-        changes["loss"] = finite(row.loss)
-    validation_loss, duration_s = finite(row.validation_loss), finite(row.duration_s)
-    if validation_loss is not None:
-        changes["validation_loss"] = validation_loss
-    if duration_s:
-        changes["step_duration_s"] = _smooth(job.step_duration_s, duration_s)
-        if row.tokens is not None:
-            changes["tokens_per_s"] = _smooth(job.tokens_per_s, row.tokens / duration_s)
-    changes |= {name: number(row.extra, name) for name in _FACTS if name in row.extra}
-    writer.defer(**changes)
-
-
-async def _report(writer: JobWriter, event: Reported, reported: MetricsReported) -> None:
-    """Add the metrics that a script reported to the step's row."""
-    metrics = reported.metrics
-    row = sa.and_(
-        steps.c.job_id == writer.job.id, steps.c.generation == event.generation, steps.c.step == reported.step
-    )
-    extra = (await writer.connection.execute(sa.select(steps.c.extra).where(row))).scalar()
-    if extra is None:  # there is no such step yet
-        return
-    columns = {name: number(metrics, name) for name in ("loss", "validation_loss") if name in metrics}
-    others = {name: value for name, value in plain(metrics).items() if name not in columns}
-    await writer.connection.execute(steps.update().where(row).values(**columns, extra={**extra, **others}))
-    if columns and event.generation == writer.job.generation:
-        await writer.set(**columns)
-
-
-def _smooth(average: float | None, value: float) -> float:
-    return value if average is None else average + _SMOOTHING * (value - average)
-
-
-async def _record(
-    writer: JobWriter,
-    event: Reported,
-    data: Mapping[str, Any],
-    kind: str | None = None,
-    changes: Mapping[str, Any] | None = None,
-) -> int:
-    return await writer.record(
-        kind or event.type,
-        data,
-        time_s=event.time_s,
-        actor=_SUPERVISOR,
-        key=event.key,
-        generation=event.generation,
-        changes=changes,
-    )
-
-
-async def _note(writer: JobWriter, event: Reported, note: NoteRecorded) -> None:
-    changes = None
-    if note.kind == "condition":
-        changes = condition_of_node(writer.job, event, note.data)
-    elif note.kind == "terminating":
-        changes = condition_of_termination(writer.job, event, note.data)
-    await _record(writer, event, encode(note), changes=changes)
-
-
-async def _state(writer: JobWriter, event: Reported, changed: StateChanged) -> None:
-    options: dict[str, Any] = {"now": event.time_s, "actor": _SUPERVISOR}
-    target = changed.state
-    is_old = target is JobState.STARTING and writer.job.state is not JobState.PLACING
-    # The controller may have recorded it already, and a restarted supervisor repeats it.
-    if is_old or target is writer.job.state:
-        return
-    if writer.job.state is JobState.PLACING and target not in (JobState.STARTING, JobState.QUEUED):
-        # A supervisor that reports proves the reservations. The controller died before it recorded them.
-        await writer.move(JobState.STARTING, Reason.RESERVED, **options)
-    await writer.move(target, changed.reason, changed.message, key=event.key, error=changed.error, **options)
-
-
-async def _generation(writer: JobWriter, event: Reported, started: GenerationStarted) -> None:
-    row: dict[str, Any] = plain(encode(started))
-    stored = sa.select(generations.c.number).where(
-        generations.c.job_id == writer.job.id, generations.c.number == row["number"]
-    )
-    if (await writer.connection.execute(stored)).first() is not None:
-        return
-    ranks = row.pop("rank_map", None) or row["ranks"]
-    values = {**row, "ranks": ranks}
-    await writer.connection.execute(generations.insert().values(job_id=writer.job.id, time_s=event.time_s, **values))
-    changes: dict[str, Any] = {}
-    if row["number"] > writer.job.generation:
-        changes = {"generation": row["number"], "layout": row["layout"], "step": row["start_step"]}
-    await _record(writer, event, row, changes=changes)
-
-
-async def _resumed(writer: JobWriter, event: Reported, resumed: ScriptResumed) -> None:
-    """Correct the start step of a generation after its script reported the number of steps in its state."""
-    started = generations.update().where(
-        generations.c.job_id == writer.job.id, generations.c.number == event.generation
-    )
-    await writer.connection.execute(started.values(start_step=resumed.step))
-    changes: dict[str, Any] = {"step": resumed.step} if event.generation == writer.job.generation else {}
-    others = [condition for condition in writer.job.conditions if condition.type != STEPS_COUNTED]
-    if resumed.has_step_count and len(others) < len(writer.job.conditions):
-        changes["conditions"] = [asdict(each) for each in others]
-    elif not resumed.has_step_count and event.generation > 1:
-        message = (
-            f"the state that the program loaded in generation {event.generation} has no step count: steps that it "
-            "repeated count twice"
-        )
-        uncounted = Condition(STEPS_COUNTED, False, "no_step_count", message, event.time_s)
-        changes["conditions"] = [asdict(each) for each in (*others, uncounted)]
-    await _record(writer, event, encode(resumed), changes=changes)
-
-
-async def _checkpoint(writer: JobWriter, event: Reported, written: CheckpointWritten) -> None:
-    place = {"job_id": writer.job.id, "step": written.step, "generation": written.generation}
-    stored = sa.select(checkpoints.c.step).filter_by(**place)
-    if (await writer.connection.execute(stored)).first() is None:
-        await writer.connection.execute(
-            checkpoints.insert().values(
-                **place,
-                uri=plain(written.uri),
-                size_bytes=written.size_bytes,
-                files=written.files,
-                duration_s=finite(written.duration_s),
-                validation_loss=finite(written.validation_loss),
-                created_at=event.time_s,
-                pinned=False,
-            )
-        )
-    await _record(writer, event, encode(written))
-
-
-async def _checkpoint_removed(writer: JobWriter, event: Reported, gone: CheckpointRemoved) -> None:
-    removed = checkpoints.update().where(
-        checkpoints.c.job_id == writer.job.id,
-        checkpoints.c.step == gone.step,
-        checkpoints.c.generation == gone.generation,
-    )
-    await writer.connection.execute(removed.values(removed_at=event.time_s))
-    await _record(writer, event, encode(gone))
-
-
-async def _phase(writer: JobWriter, event: Reported, progressed: PhaseProgressed) -> None:
-    """Show the progress of a start on the row. Only a new phase is recorded in the history."""
-    data = {**plain(encode(progressed)), "time_s": event.time_s}
-    if (writer.job.phase or {}).get("phase") == data["phase"]:
-        await writer.set(phase=data)
-    else:
-        await _record(writer, event, encode(progressed), changes={"phase": data})
-
-
-async def _held(writer: JobWriter, event: Reported, job_held: JobHeld) -> None:
-    """Set the condition of a failed job that keeps its nodes for debugging."""
-    until = datetime.fromtimestamp(job_held.until_s, UTC)
-    message = f"it failed; its nodes are kept until {until:%Y-%m-%d %H:%M:%S} UTC"
-    held = Condition(HELD, True, job_held.reason.value, message, event.time_s)
-    others = [condition for condition in writer.job.conditions if condition.type != HELD]
-    changes = {"conditions": [asdict(condition) for condition in (*others, held)], "error": plain(job_held.error)}
-    await _record(writer, event, encode(job_held), changes=changes)
-
-
-async def _stragglers(writer: JobWriter, event: Reported, changed: StragglersChanged) -> None:
-    """Set the condition of ranks that delay the others, or remove it if there are none."""
-    others = [condition for condition in writer.job.conditions if condition.type != EVEN_PACE]
-    named = changed.ranks
-    if not named and len(others) == len(writer.job.conditions):
-        return
-    message = "; ".join(_describe_straggler(each) for each in named)
-    uneven = [Condition(EVEN_PACE, False, "straggler", message, event.time_s)] if named else []
-    conditions = [asdict(each) for each in (*others, *uneven)]
-    await _record(writer, event, encode(changed), changes={"conditions": conditions})
-
-
-def _describe_straggler(each: StragglerRank) -> str:
-    where = f"rank {each.rank} on node {each.node}"
-    comparison = f"{each.work_s:.3g} s a step, the others {each.usual_s:.3g} s"
-    if each.is_crowded:
-        return f"{where} has to wait for a processor: it needs {comparison}; check what else runs there"
-    return f"{where} works {comparison}"
-
-
-async def _mirror(writer: JobWriter, event: Reported, mirror: MirrorChanged) -> None:
-    """Show the newest mirrored step on the row. It changes too often for the history, which has some of the steps."""
-    sets = mirror.sets
-    changes: dict[str, Any] = {"mirrored_step": mirror.step}
-    others = [condition for condition in writer.job.conditions if condition.type != MIRRORED]
-    if sets < 2 or len(others) < len(writer.job.conditions):
-        reason = "no_mirror" if sets == 0 else "one_set"
-        fewer = [Condition(MIRRORED, False, reason, plain(mirror.why), event.time_s)] if sets < 2 else []
-        changes["conditions"] = [asdict(each) for each in (*others, *fewer)]
-        await writer.set(**changes)
-    else:
-        writer.defer(**changes)
+async def _reject(writer: JobWriter, event: Reported, error: Exception) -> None:
+    """Record an event that cannot be applied, once. A rejected batch would be sent again forever."""
+    if not await _stored_keys(writer, [event.key]):
+        await record_rejected(writer, event, error)

@@ -1,7 +1,8 @@
 """The only code that writes the row of a job. Each event is a new version of the row: without gaps, in commit order."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,7 +24,12 @@ Intending = Callable[[JobRow], Mapping[str, Any]]
 
 # Statements that are built once: the steps of all jobs pass through them.
 _THIS = jobs.c.id == sa.bindparam("of_job")
-_LOCKED = sa.select(*JOB_COLUMNS, has_hooks(jobs.c.project)).where(_THIS).with_for_update()
+_LOCKED = (
+    sa.select(*JOB_COLUMNS, has_hooks(jobs.c.project))
+    .where(jobs.c.id.in_(sa.bindparam("of_jobs", expanding=True)))
+    .order_by(jobs.c.id)  # two transactions that lock the same rows do so in the same order
+    .with_for_update()
+)
 _CHANGED = jobs.update().where(_THIS)
 SUSPEND = "suspend"
 """Intent that a job stays suspended: `{why, requested_s}`, from the request until the job is resumed."""
@@ -54,9 +60,20 @@ class JobWriter:
         Raises:
             NotFoundError: there is no such job.
         """
-        row = (await connection.execute(_LOCKED, {"of_job": job_id})).mappings().one_or_none()
-        if row is None:
+        found = await cls.lock_all(connection, [job_id])
+        if job_id not in found:
             raise NotFoundError(f"no job {job_id!r}")
+        return found[job_id]
+
+    @classmethod
+    async def lock_all(cls, connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, "JobWriter"]:
+        """Lock and read the rows of these jobs with one statement. Ids without a job are left out."""
+        rows = (await connection.execute(_LOCKED, {"of_jobs": padded(job_ids)})).mappings()
+        writers = [cls._of(connection, row) for row in rows]
+        return {writer.job.id: writer for writer in writers}
+
+    @classmethod
+    def _of(cls, connection: AsyncConnection, row: Mapping[Any, Any]) -> "JobWriter":
         columns = dict(row)
         outbox = Outbox(connection) if columns.pop(HAS_HOOKS) else None
         return cls(connection, job_row(columns), outbox)
@@ -67,14 +84,19 @@ class JobWriter:
         await self._write(changes)
 
     def defer(self, **changes: Any) -> None:
-        """Change columns as `set` does, together with the next write or `flush`: steps arrive in batches."""
-        self._deferred |= changes
-        self.job = dataclasses.replace(self.job, **changes)
+        """Change columns as `set` does, together with the next write or `flush_all`: steps arrive in batches."""
+        if changes:
+            self._deferred |= changes
+            self.job = dataclasses.replace(self.job, **changes)
 
-    async def flush(self) -> None:
-        """Write what is deferred."""
-        if self._deferred:
-            await self.set()
+    def read_deferred(self) -> dict[str, Any]:
+        """Return the columns that are deferred, for the caller to write them; empty if there are none."""
+        if not self._deferred:
+            return {}
+        revision = self.job.revision + 1
+        changes, self._deferred = {**self._deferred, "revision": revision}, {}
+        self.job = dataclasses.replace(self.job, revision=revision)
+        return changes
 
     async def record(
         self,
@@ -223,3 +245,20 @@ class JobWriter:
         except exc.IntegrityError as error:
             names = ", ".join(item.name for item in allocate)
             raise ConflictError(f"one of these names is already allocated: {names}; release it first") from error
+
+
+async def flush_all(connection: AsyncConnection, writers: Iterable[JobWriter]) -> None:
+    """Write what is deferred in the rows of several jobs, with one statement for each set of columns."""
+    same = defaultdict[tuple[str, ...], list[dict[str, Any]]](list)
+    for writer in writers:
+        if changes := writer.read_deferred():
+            same[tuple(sorted(changes))].append({"of_job": writer.job.id, **changes})
+    for rows in same.values():
+        await connection.execute(_CHANGED, rows)
+
+
+def padded(values: Collection[str]) -> list[str]:
+    """Return the values, the last one repeated up to a power of two: a statement exists in few lengths."""
+    found = list(values)
+    missing = (1 << (len(found) - 1).bit_length()) - len(found) if found else 0
+    return found + found[-1:] * missing

@@ -14,13 +14,17 @@ def plain(value: Any) -> Any:
 
     PostgreSQL accepts neither in JSON and text.
     """
+    kind = type(value)
+    if kind is int or kind is bool or value is None:  # the usual types first: all steps pass through
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
-        return value.replace("\x00", "\ufffd").encode(errors="replace").decode()
-    if isinstance(value, Mapping):
+        is_simple = kind is str and value.isascii() and "\x00" not in value
+        return value if is_simple else value.replace("\x00", "\ufffd").encode(errors="replace").decode()
+    if kind is dict or isinstance(value, Mapping):
         items = cast(Mapping[Any, Any], value).items()
-        return {plain(str(key)): plain(item) for key, item in items}
+        return {plain(key if type(key) is str else str(key)): plain(item) for key, item in items}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [plain(item) for item in cast(Sequence[Any], value)]
     return value

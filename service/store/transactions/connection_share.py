@@ -4,8 +4,8 @@ Without it, thousands of jobs wait for connections at the same time, all of them
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 
 MOST_SHARED = 8
@@ -16,6 +16,19 @@ _IS_LIMITED: ContextVar[bool] = ContextVar("this task uses the share only", defa
 def limit_to_share() -> None:
     """Let this task, and those that it starts from now on, use only connections of the share."""
     _IS_LIMITED.set(True)
+
+
+@contextmanager
+def without_limit() -> Generator[None]:
+    """Let this task use any connection in the block. Work that others wait for, such as under a lock, needs no turn.
+
+    Otherwise a scheduling pass that needs the lock would wait for the turns of thousands of jobs.
+    """
+    token = _IS_LIMITED.set(False)
+    try:
+        yield
+    finally:
+        _IS_LIMITED.reset(token)
 
 
 class ConnectionShare:
@@ -32,8 +45,5 @@ class ConnectionShare:
             yield
             return
         async with self._free:
-            token = _IS_LIMITED.set(False)
-            try:
+            with without_limit():
                 yield
-            finally:
-                _IS_LIMITED.reset(token)

@@ -9,7 +9,11 @@ from regroup.service.store.schema.tables import leases
 from regroup.service.store.transactions.inserts import add_if_absent
 
 LEADER = "leader"
-_TOKEN = sa.select(leases.c.token).where(leases.c.name == sa.bindparam("of_lease")).with_for_update(read=True)
+_TOKEN = (
+    sa.select(leases.c.token)
+    .where(leases.c.name == sa.bindparam("of_lease"))
+    .with_for_update(read=True, key_share=True)  # this lock excludes `acquire`, but neither `renew` nor other writers
+)
 
 
 async def acquire(
@@ -51,7 +55,7 @@ async def release(connection: AsyncConnection, lease: Lease) -> None:
 
 
 async def check(connection: AsyncConnection, lease: Lease) -> None:
-    """Check the lease, and lock it: no other process can acquire it until this transaction ends.
+    """Check the lease, and lock it: no other process can acquire it until this transaction ends. It can be renewed.
 
     Raises:
         PreconditionError: another holder has it.

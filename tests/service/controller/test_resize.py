@@ -299,7 +299,7 @@ async def test_a_job_that_shrinks_fences_the_unresponsive_node_that_it_abandons(
 async def test_a_job_grows_into_capacity_that_no_job_waits_for(job: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regroup.service.policy.elasticity.autosize.MIN_RESIZE_INTERVAL_S", 0.0)
     monkeypatch.setattr("regroup.service.policy.elasticity.autosize.CAPACITY_SETTLED_S", 0.0)
-    monkeypatch.setattr("regroup.service.controller.autosize._SEARCH_EVERY_S", 0.0)
+    monkeypatch.setattr("regroup.service.policy.sync_pace._LEAST_SEARCH_S", 0.0)
     job.setup.cluster.add_node(node(3))
     split = {"dp_replicate": 1, "dp_shard": 4, "cp": 1, "tp": 1, "pp": 1}
     place = {"layout": split, "world_size": 4, "ranks": [], "restore": {"source": "none"}, "cause": "start"}

@@ -4,6 +4,7 @@ import pytest
 
 from regroup.service.domain.author import Author
 from regroup.service.domain.errors import PreconditionError
+from regroup.service.store.predictions import NewestPrediction
 from regroup.service.store.rows.records import Lease, NewJob
 from regroup.service.store.store import Store
 
@@ -22,7 +23,7 @@ async def test_the_first_prediction_of_a_generation_is_final(store: Store, lease
     for generation, step_s in ((1, 0.5), (2, 0.7), (1, 0.9)):
         await store.predictions.put(lease, first, generation, {"step_s": step_s})
     assert await store.predictions.of_job(first) == {1: {"step_s": 0.5}, 2: {"step_s": 0.7}}
-    assert await store.predictions.newest([first, second]) == {first: {"step_s": 0.7}}
+    assert await store.predictions.newest([first, second]) == {first: NewestPrediction(2, {"step_s": 0.7})}
     with pytest.raises(PreconditionError):
         await store.predictions.put(Lease(lease.name, "another", lease.token - 1), second, 1, {})
 

@@ -3,8 +3,10 @@
 import time
 from typing import Any
 
+from regroup.service.cluster_state.account_reads import AccountReader
 from regroup.service.cluster_state.budgets import BudgetReader
 from regroup.service.cluster_state.drain_notices import DrainNotices
+from regroup.service.cluster_state.free_capacity import FreeCapacity
 from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
 from regroup.service.cluster_state.secrets import SecretReader
 from regroup.service.controller.job_faults import JobFaults
@@ -30,8 +32,10 @@ def leader_context(store: Store, lease: Lease, cluster: FakeCluster | None = Non
         time.time,
         DrainNotices(store, used),
         QuotaHeadroom(store),
+        FreeCapacity(store),
         JobFaults(store, lease, time.time, PassRecord()),
         RefusedPlacements(time.time),
         BudgetReader(store, read_prices(used_settings.prices)),
         SecretReader(store, no_keys),
+        AccountReader(store),
     )

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from regroup.service.store.transactions.connection_share import ConnectionShare, limit_to_share
+from regroup.service.store.transactions.connection_share import ConnectionShare, limit_to_share, without_limit
 from regroup.service.store.transactions.database import Database
 
 
@@ -76,3 +76,28 @@ async def test_the_database_serves_others_while_no_turn_is_free(tmp_path: Path):
     release.set()
     await asyncio.gather(holder, waiter)
     await database.close()
+
+
+async def test_work_that_others_wait_for_needs_no_turn():
+    share, done = ConnectionShare(1), list[str]()
+
+    async def occupy() -> None:
+        limit_to_share()
+        async with share.turn():
+            await asyncio.Event().wait()
+
+    async def work() -> None:
+        limit_to_share()
+        with without_limit():
+            async with share.turn():
+                done.append("without")
+        async with share.turn():
+            done.append("with")
+
+    tasks = [asyncio.create_task(occupy()), asyncio.create_task(work())]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert done == ["without"], "the limit applies again after the block"
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -109,3 +109,60 @@ async def test_items_end_if_their_processing_is_cancelled() -> None:
         await tasks[0]
     with pytest.raises(asyncio.CancelledError):
         await tasks[1]
+
+
+async def test_items_that_may_wait_share_a_group() -> None:
+    recorder = Recorder()
+    recorder.permitted.set()
+    held = [asyncio.create_task(recorder.all.add(item, 60.0)) for item in (0, 2)]
+    await asyncio.sleep(0)
+    assert recorder.groups == [], "both wait for others"
+    assert await recorder.all.add(4) == "4", "an item that does not wait takes them along"
+    assert await asyncio.gather(*held) == ["0", "2"] and recorder.groups == [[4, 0, 2]]
+
+
+async def test_an_item_waits_no_longer_than_its_caller_permits() -> None:
+    recorder = Recorder()
+    recorder.permitted.set()
+    held = asyncio.create_task(recorder.all.add(0, 60.0))
+    await asyncio.sleep(0)
+    assert recorder.groups == []
+    assert await recorder.all.add(2, 0.02) == "2"
+    assert await held == "0" and recorder.groups == [[0, 2]]
+
+
+async def test_a_full_group_waits_for_nothing() -> None:
+    recorder = Recorder(most=3)
+    recorder.permitted.set()
+    assert await asyncio.gather(*(recorder.all.add(item, 60.0) for item in (0, 2, 4))) == ["0", "2", "4"]
+    assert recorder.groups == [[0, 2, 4]]
+
+
+async def test_a_group_has_a_limited_weight() -> None:
+    recorder = Recorder()
+    recorder.all = Groups[int, str](recorder.process, 10, float, 10.0)
+    tasks = await recorder.add_all(0, 4, 6, 2, 20, 2)
+    recorder.permitted.set()
+    await asyncio.gather(*tasks)
+    assert recorder.groups == [[0], [4, 6], [2], [20], [2]], "an item that weighs more is alone"
+
+
+async def test_finish_waits_for_items_that_wait_for_others() -> None:
+    recorder = Recorder()
+    recorder.permitted.set()
+    held = asyncio.create_task(recorder.all.add(0, 0.02))
+    await asyncio.sleep(0)
+    await recorder.all.finish()
+    assert await held == "0"
+
+
+async def test_items_that_may_wait_come_after_the_others() -> None:
+    recorder = Recorder(most=2)
+    first = await recorder.add_all(0)
+    patient = [asyncio.create_task(recorder.all.add(item, 60.0)) for item in (2, 4, 6)]
+    await asyncio.sleep(0)
+    prompt = [asyncio.create_task(recorder.all.add(item)) for item in (8, 10, 12)]
+    await asyncio.sleep(0)
+    recorder.permitted.set()
+    await asyncio.gather(*first, *patient, *prompt)
+    assert recorder.groups == [[0], [8, 10], [12, 2], [4, 6]]

@@ -1,4 +1,4 @@
-"""Work that the controller starts repeatedly and does not wait for."""
+"""Work that a loop starts repeatedly and does not wait for."""
 
 import asyncio
 import time
@@ -59,6 +59,6 @@ class BackgroundTask:
             self._consecutive += 1
             if (described := describe_error(error)) != self._last_error:
                 self._last_error = described
-                _log.error("background work of the controller failed", task=self.name, exc_info=error)
+                _log.error("background work failed", task=self.name, exc_info=error)
             return
         self._consecutive, self._last_error = 0, ""

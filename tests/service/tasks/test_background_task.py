@@ -1,11 +1,11 @@
-"""Work that the controller repeats without waiting for it."""
+"""Work that a loop repeats without waiting for it."""
 
 import asyncio
 
 import pytest
 
-from regroup.service.controller import background_task
-from regroup.service.controller.background_task import BackgroundTask
+from regroup.service.tasks import background_task
+from regroup.service.tasks.background_task import BackgroundTask
 
 
 async def test_work_that_takes_long_has_longer_pauses_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
