@@ -368,10 +368,8 @@ class Lifecycle:
             raise Finished(decision.reason, decision.message, failure_json(incident))
         if (outcome := self._planned_relocation.outcome()) is not None:
             raise outcome
-        wait_s = decision.backoff_s - max(
-            0.0, time.time() - incident.times["seen_s"]
-        )  # the clock may have been set back
-        if wait_s > 0:
+        waited_s = max(0.0, time.time() - incident.times["seen_s"])  # the clock may have been set back
+        if (wait_s := decision.backoff_s - waited_s) > 0:
             self._state.enter_phase(SupervisorPhase.BACKOFF, None, f"waiting {wait_s:.1f} s before the next attempt")
             await self._intents.interruptible(asyncio.sleep(wait_s))
 
