@@ -86,7 +86,7 @@ class SimulatedSupervisor:
     def complete_checkpoint(self) -> None:
         """Emit that a checkpoint is complete in durable storage."""
         uri = f"file:///nowhere/step-{self.step}.gen-{_GENERATION}"
-        written = CheckpointWritten(self.step, _GENERATION, uri, 10**11, 2 * RANKS, 30.0, stall_s=0.1)
+        written = CheckpointWritten(self.step, _GENERATION, uri, 10**11, 2 * RANKS, 30.0)
         self._journal.emit(f"checkpoint:{self.step}:{_GENERATION}", written, _GENERATION, time.time())
 
     def emit_note(self) -> None:
