@@ -28,7 +28,7 @@ from tests.support.inputs.senders import OWNER
 from tests.support.servers.stores import open_store
 
 TOKEN = "token-of-these-connections"
-HEADER_S, BODY_S, WRITE_S = 0.4, 0.3, 0.5
+HEADER_S, BODY_S, WRITE_S = 1.0, 0.3, 0.5
 _PATIENCE_S = 20.0
 
 

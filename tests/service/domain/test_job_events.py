@@ -69,7 +69,7 @@ EVENTS: list[JobEvent] = [
     ),
     IncidentRevised(id="i2", cause="rank 3 is silent", reason=Reason.HANG),
     JobRelocated(({"node_id": "n1", "ranks": 1},), {"n0": "alpha"}, 1, LAYOUT),
-    CheckpointWritten(20, 2, "file:///s", 4096, 2, 0.5, 2.5, 0.01, 1024),
+    CheckpointWritten(20, 2, "file:///s", 4096, 2, 0.5, 2.5, 1024, 0.25),
     CheckpointRemoved(10, 1),
     JobHeld(2000.0, Reason.USER_ERROR, "bad", ERROR, {"0": {"node": "a", "pid": 1, "place": "step 1", "text": "…"}}),
     StragglersChanged((StragglerRank(2, "node-2", 0.3, 0.1), StragglerRank(1, "node-1", 0.4, 0.1, is_crowded=True))),

@@ -6,7 +6,7 @@ import os
 
 
 def descriptors() -> int:
-    """Return the number of open descriptors, after those of garbage from earlier tests are closed."""
+    """Return the number of open descriptors. Threads of earlier tests may close some later: compare with `<=`."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
 

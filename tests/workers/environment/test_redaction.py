@@ -135,7 +135,7 @@ def test_every_message_that_carries_text_of_user_code_is_covered() -> None:
     of_the_platform = {
         "AgentConfig", "Join", "Stop", "MirrorDue", "Buffers", "FaultGranted", "Joined", "BuffersRequest", "Restored",
         "Pinned", "FaultDue", "StateCatalogRequest", "StateRequest", "StateReply",
-        "SourceReleaseRequest", AgentReport.__name__,
+        "SourceReleaseRequest", "Prepared", "Begin", AgentReport.__name__,
     }  # fmt: skip
     covered = {type(message).__name__ for message in SENT_BY_USER_CODE}
     assert {cls.__name__ for cls in get_args(Message)} == of_the_platform | covered

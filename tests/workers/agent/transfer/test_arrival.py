@@ -71,7 +71,7 @@ def test_a_shard_arrives_and_is_pinned_for_no_checkpoint(shard: int, place: int)
         header = buffer.header()
     assert header.pinned == Pin.CHECKPOINT | Pin.MIRROR
     receive(place, from_file(shard))
-    assert descriptors() == before
+    assert descriptors() <= before
     with contextlib.closing(ShardBuffer(os.dup(place))) as buffer:
         assert buffer.verify() and buffer.header() == replace(header, pinned=Pin.MIRROR)
     assert content(place)[HEADER_BYTES:] == content(shard)[HEADER_BYTES:]

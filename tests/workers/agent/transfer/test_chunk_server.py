@@ -25,7 +25,7 @@ def source() -> Iterator[ServedShard]:
     opened = ServedShard(new_shard(), KEY)
     yield opened
     opened.close()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 @pytest.fixture
@@ -98,4 +98,4 @@ def test_a_buffer_with_another_shard_is_not_opened() -> None:
     before = descriptors()
     with pytest.raises(TransferError, match="expected the shard of rank 1, generation 3, step 6, found another shard"):
         ServedShard(new_shard(), ShardKey(1, 3, 6))
-    assert descriptors() == before
+    assert descriptors() <= before

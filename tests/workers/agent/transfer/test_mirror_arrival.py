@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from regroup.workers.agent.transfer import mirror_arrival
+from regroup.workers.agent.transfer import chunk_client, mirror_arrival
 from regroup.workers.agent.transfer.chunk_client import PartSum, Pull, Read
 from regroup.workers.agent.transfer.chunk_format import CHUNK_BYTES
 from regroup.workers.agent.transfer.chunk_server import ServedShard, serve_chunks
@@ -161,6 +161,7 @@ def test_no_thread_uses_the_memory_after_an_error(streams: Streams, monkeypatch:
             active.remove(connection)
 
     monkeypatch.setattr(Pull, "run", recorded)
+    monkeypatch.setattr(chunk_client, "_AHEAD", 1)  # no connection requests all chunks before the other one starts
     mirror, silent = MirrorArrival(Pace()), [socket.socketpair() for _ in range(2)]
     first, other = (Connection(end) for end, _ in silent)
     joining = streams.start(lambda: mirror.join(other))

@@ -128,7 +128,7 @@ async def test_an_interrupted_mirror_leaves_nothing_behind() -> None:
         assert (await asyncio.to_thread(connection.receive_json)).keys() == {"go", "stream"}
         connection.send(struct.pack("<BxxxIQ", 1, 0, 1 << 20) + b"half")
         connection.close()
-        await until(lambda: descriptors() == before)
+        await until(lambda: descriptors() <= before)
         assert agent.store.shards == {}
 
 

@@ -27,7 +27,7 @@ NBYTES = 2 * CHUNK_BYTES + 100
 def nothing_left() -> Iterator[None]:
     before = descriptors()
     yield
-    assert descriptors() == before, "no descriptor leaks"
+    assert descriptors() <= before, "no descriptor leaks"
 
 
 def whole() -> tuple[Read, memoryview]:
@@ -112,7 +112,7 @@ async def test_memory_of_a_shard_that_does_not_arrive_is_released() -> None:
         before = descriptors()
         with pytest.raises(TransferError, match="checksum mismatch"):
             await asyncio.to_thread(fetch.get, there.store.allocate)
-        await until(lambda: descriptors() == before)
+        await until(lambda: descriptors() <= before)
 
 
 async def test_mirrors_wait_while_it_runs_and_an_abort_ends_it() -> None:
