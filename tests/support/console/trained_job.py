@@ -62,7 +62,7 @@ def formed(number: int, start_step: int) -> dict[str, Any]:
 
 
 def step(generation: int, number: int) -> tuple[str, int, dict[str, Any]]:
-    """Return a committed step of 16 samples."""
+    """Return a committed step of 16 samples. Those after a checkpoint waited for its snapshot."""
     row = {"duration_s": 0.5, "loss": 3.0 - number / 10, "tokens": 1024, "samples": 16, "samples_hash": number}
-    more = {"stall_s": 0.0, "extra": {"peak_bytes": 1.6e9}}
+    more = {"stall_s": 0.02 if number in (5, 9) else 0.0, "extra": {"peak_bytes": 1.6e9}}
     return "step", generation, {**row, **more, "step": number, "generation": generation}
