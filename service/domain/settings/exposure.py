@@ -10,7 +10,7 @@ _DEFAULT_HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Exposure:
-    """How clients reach a server."""
+    """Addresses at which clients reach a server, and the encryption of their connections."""
 
     host: str
     """Address on which it listens."""
