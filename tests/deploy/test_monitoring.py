@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,6 +27,7 @@ from regroup.service.tasks.server_tasks import ServerTasks
 from tests.support.doubles.fake_cluster import FakeCluster
 from tests.support.inputs.probe_output import end, probe_result
 from tests.support.servers.prometheus import PrometheusServer, QueryError
+from tests.support.servers.regroup_server import eventually
 from tests.support.servers.stores import open_store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,12 +133,21 @@ def metrics_text(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def endpoint(metrics_text: bytes) -> Iterator[str]:
     """Address (`host:port`) that serves the metrics."""
 
+    with serving(lambda: metrics_text) as address:
+        yield address
+
+
+@contextmanager
+def serving(answer: Callable[[], bytes | None]) -> Iterator[str]:
+    """Serve the answers as metrics; None is an error 500. Yield the address (`host:port`)."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
+            body = answer()
+            self.send_response(200 if body is not None else 500)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
-            self.wfile.write(metrics_text)
+            self.wfile.write(body or b"")
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
@@ -144,10 +155,12 @@ def endpoint(metrics_text: bytes) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def dashboard_expressions() -> dict[str, str]:
@@ -178,11 +191,23 @@ def test_dashboard_and_alerts_query_only_existing_metrics(metrics_text: bytes) -
 @pytest.mark.prometheus
 def test_every_panel_shows_data_of_a_job(endpoint: str, scraping: Callable[..., PrometheusServer]) -> None:
     prometheus = scraping(endpoint)
-    prometheus.wait_for_scrapes(3)
-    empty = {title for title, expression in dashboard_expressions().items() if not prometheus.query(expression)}
+    at_s = prometheus.wait_for_scrapes(3)
+    empty = {title for title, expression in dashboard_expressions().items() if not prometheus.query(expression, at_s)}
     assert empty == set()
     with pytest.raises(QueryError):
         prometheus.query("sum by (state (regroup_jobs)")
+
+
+@pytest.mark.prometheus
+def test_a_failed_scrape_does_not_change_the_answers_at_a_good_one(scraping: Callable[..., PrometheusServer]) -> None:
+    answers: list[bytes | None] = [b"regroup_job_step 7\n"]
+    with serving(lambda: answers[-1]) as address:
+        prometheus = scraping(address)
+        at_s = prometheus.wait_for_scrapes(2)
+        answers.append(None)
+        eventually(lambda: not prometheus.query("regroup_job_step"), 20)
+        (step,) = prometheus.query("regroup_job_step", at_s)
+    assert float(step["value"][1]) == 7
 
 
 @pytest.mark.prometheus

@@ -72,18 +72,18 @@ def test_the_dashboard_shows_a_running_job(
 ) -> None:
     token = {"authorization": {"credentials_file": os.environ["REGROUP_TOKEN_FILE"]}}  # as docs/deploy.md describes
     prometheus = scraping(served.url.removeprefix("http://"), access=token)
-    prometheus.wait_for_scrapes(3)
-    answers = {title: prometheus.query(expression) for title, expression in dashboard_expressions().items()}
+    at_s = prometheus.wait_for_scrapes(3)
+    answers = {title: prometheus.query(expression, at_s) for title, expression in dashboard_expressions().items()}
     of_jobs = {title for title, expression in dashboard_expressions().items() if "regroup_job_" in expression}
     assert len(of_jobs) > 4
     assert {title for title in of_jobs if not answers[title]} == set()
-    (step,) = prometheus.query(f'regroup_job_step{{job_id="{training.id}"}}')
+    (step,) = prometheus.query(f'regroup_job_step{{job_id="{training.id}"}}', at_s)
     assert float(step["value"][1]) >= training.step
-    (generation,) = prometheus.query(f'regroup_job_generation{{job_id="{training.id}"}}')
+    (generation,) = prometheus.query(f'regroup_job_generation{{job_id="{training.id}"}}', at_s)
     assert float(generation["value"][1]) == 2
-    (killed,) = prometheus.query('regroup_incidents_total{cause="rank_exit"}')
+    (killed,) = prometheus.query('regroup_incidents_total{cause="rank_exit"}', at_s)
     assert float(killed["value"][1]) >= 1
-    phases = prometheus.query("regroup_recovery_seconds_count")
+    phases = prometheus.query("regroup_recovery_seconds_count", at_s)
     named = {sample["metric"]["phase"] for sample in phases if float(sample["value"][1]) >= 1}
     assert named == {"detect", "teardown", "decide", "form", "restore", "first_step", "total"}
 

@@ -29,13 +29,16 @@ class PrometheusServer:
 
     url: str
 
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        """Return the instant vector of an expression now.
+    def query(self, expression: str, at_s: float | None = None) -> list[dict[str, Any]]:
+        """Return the instant vector of an expression at a time, by default now.
+
+        A failed scrape ends all series until the next one: on a busy machine, ask at the time of a good scrape.
 
         Raises:
             QueryError: the expression does not parse or cannot be evaluated.
         """
-        address = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
+        parameters = {"query": expression} | ({} if at_s is None else {"time": str(at_s)})
+        address = f"{self.url}/api/v1/query?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(address, timeout=10) as answer:
                 result = json.load(answer)["data"]
@@ -53,13 +56,19 @@ class PrometheusServer:
                 return {rule["name"] for rule in rules if rule["health"] == "ok"}
             time.sleep(0.05)
 
-    def wait_for_scrapes(self, count: int, within_s: float = 20.0) -> None:
-        """Wait until every target was scraped successfully at least `count` times."""
+    def wait_for_scrapes(self, count: int, within_s: float = 20.0) -> float:
+        """Wait until every target was scraped successfully at least `count` times.
+
+        Returns:
+            a time, in seconds since 1970, at which the last scrape of every target was successful.
+        """
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             scrapes = self.query("sum_over_time(up[5m])")
             if scrapes and all(float(sample["value"][1]) >= count for sample in scrapes):
-                return
+                good = self.query("timestamp(up == 1)")
+                if len(good) == len(scrapes):
+                    return max(float(sample["value"][1]) for sample in good)
             time.sleep(0.05)
         pytest.fail(f"Prometheus did not scrape its targets {count} times in {within_s} s: {self.query('up')}")
 
