@@ -9,7 +9,7 @@ answers about 2,700 calls per second.
 Calls, reports and heartbeats follow the contract between supervisor and agents, with the product's codec and its rules
 for reports. Simulated: 2,048 agents with eight ranks each in one other process. Their ranks exist only as numbers.
 
-A trial kills a rank. `death_to_end_orders_s` ends when the last of all agents has its order to kill the generation, and
+A trial kills a rank during steady training. `death_to_end_orders_s` ends when the last of all agents has its order to kill the generation, and
 `death_to_form_orders_s` when the last one has its order to form the next one. The supervisor is also killed with
 SIGKILL: `readopt_s` ends when its successor, a new process, has adopted the running generation.
 
@@ -40,6 +40,8 @@ SIZES = (256, 512, 1024, 2048)
 """Numbers of nodes."""
 STEADY_S, SETTLE_S = 40.0, 15.0
 """Seconds of steady training that are measured, and seconds before them."""
+_BETWEEN_S = 8.0
+"""Seconds of steady training before each death. A new generation sends its first mirrors, to all nodes at once."""
 _FIGURES = (
     "steady_cores", "death_to_end_orders_s", "death_to_form_orders_s", "memory_bytes", "readopt_s",
     "controller_cores", "pass_p95_s", "metrics_max_s", "leases_missed",
@@ -60,7 +62,8 @@ async def measure_job(
             started_s = time.monotonic() - begun_s
             await asyncio.sleep(settle_s)
             cores = await _steady_cores(job, steady_s)
-            deaths = [await _kill_a_rank(job, rng) for _ in range(trials)]
+            between_s = min(_BETWEEN_S, settle_s)
+            deaths = [await _kill_a_rank(job, rng, between_s) for _ in range(trials)]
             memory_bytes = job.peak_bytes()
             readopt_s = [await _restart(job) for _ in range(trials)]
             return {
@@ -81,8 +84,9 @@ async def _steady_cores(job: SimulatedJob, steady_s: float) -> float:
     return (job.cpu_s() - cpu_s) / (time.monotonic() - begun_s)
 
 
-async def _kill_a_rank(job: SimulatedJob, rng: random.Random) -> Mapping[str, float]:
-    """Kill a rank, and wait until the next generation trains."""
+async def _kill_a_rank(job: SimulatedJob, rng: random.Random, between_s: float) -> Mapping[str, float]:
+    """Kill a rank after some steady training, and wait until the next generation trains."""
+    await asyncio.sleep(between_s)
     generation, cpu_s = job.status.generation, job.cpu_s()
     job.orders.clear()
     begun_s = time.monotonic()

@@ -46,12 +46,13 @@ class NodeWrite:
             folder: Name of its folder.
             device: Device that gets the end of the largest file, for a planned fault.
             meter: Counts what is written.
-            trained: Pieces that had changed when the former checkpoint was written. Those that have changed again get
-                no digest: hashing takes longer than writing, and the next checkpoint will not have them either.
+            trained: Pieces that had changed when the former checkpoint was written, in addition to those that have no
+                digest in it. Those that have changed again get no digest: hashing takes longer than writing, and the
+                next checkpoint will not have them either.
         """
         self.changed = frozenset[BoxKey]()
         """Pieces that have changed since the former checkpoint, after `run`."""
-        self._trained = frozenset(trained)
+        self._trained = frozenset(trained) | {piece.box for piece in former.pieces if not piece.digest}
         self.reuses = False
         """True if files of the former checkpoint are used."""
         self._uri, self._device, self._meter = uri, device, meter or ByteMeter()

@@ -96,6 +96,17 @@ def test_a_piece_that_changes_at_each_save_is_hashed_again_when_it_no_longer_doe
     assert {path.name for path in (tmp_path / "step-6.gen-1").iterdir()} == {"facts-0.json"}, "nothing has changed"
 
 
+def test_a_restarted_agent_does_not_hash_what_its_predecessor_no_longer_hashed(tmp_path: Path) -> None:
+    pieces, changed, base = NOTHING, frozenset[tuple[object, ...]](), ""
+    for step in range(1, 5):
+        if step == 4:
+            changed = frozenset()  # the memory of the agent is lost
+        saving = write(NodeShards([0], SIZES), tmp_path / f"step-{step}.gen-1", pieces, base, trained=changed)
+        pieces, base = saving.run(), f"step-{step}.gen-1"
+        changed = saving.changed
+    assert not any(piece.digest for piece in pieces.pieces)
+
+
 def test_a_full_disk_leaves_nothing_and_a_second_attempt_completes(tmp_path: Path) -> None:
     shards = NodeShards([0, 1], SIZES)
     attempt = write(shards, tmp_path / "step-1.gen-1", device="/dev/full")
