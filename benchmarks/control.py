@@ -9,9 +9,9 @@ answers about 2,700 calls per second.
 Calls, reports and heartbeats follow the contract between supervisor and agents, with the product's codec and its rules
 for reports. Simulated: 2,048 agents with eight ranks each in one other process. Their ranks exist only as numbers.
 
-A trial kills a rank during steady training. `death_to_end_orders_s` ends when the last of all agents has its order to kill the generation, and
-`death_to_form_orders_s` when the last one has its order to form the next one. The supervisor is also killed with
-SIGKILL: `readopt_s` ends when its successor, a new process, has adopted the running generation.
+A trial kills a rank during steady training. `death_to_end_orders_s` ends when the last of all agents has its order to
+kill the generation, and `death_to_form_orders_s` when the last one has its order to form the next one. The supervisor
+is also killed with SIGKILL: `readopt_s` ends when its successor, a new process, has adopted the running generation.
 
 **Many jobs.** Real: `regroup serve` in a process of its own, on PostgreSQL, with its API and metrics. Simulated:
 the supervisors of 5,000 running jobs of eight ranks, each with the product's journal, event log and long poll. Each job

@@ -56,13 +56,15 @@ def drop_cached(files: Iterable[Path]) -> None:
 
 
 @contextmanager
-def kept_uncached(folder: Path, pattern: str) -> Generator[None]:
-    """Drop the cached content of all files below a folder repeatedly, until the context ends."""
-    ended = threading.Event()
+def written_uncached(folder: Path, pattern: str) -> Generator[None]:
+    """Drop the cached content of each new file below a folder soon after it has its name, until the context ends."""
+    ended, dropped = threading.Event(), set[Path]()
 
     def drop() -> None:
         while not ended.wait(_DROP_INTERVAL_S):
-            drop_cached(folder.rglob(pattern))
+            new = set(folder.rglob(pattern)) - dropped
+            drop_cached(new)
+            dropped.update(new)
 
     thread = threading.Thread(target=drop, name="drop-cached")
     thread.start()

@@ -42,7 +42,7 @@ def run(state_gb: float, text: Path, folder: Path, read_rate: Callable[[Sequence
     workload = replace(workload_of(state_gb, text), steps=_STEPS)
     fault = {"at": {"rank": 0, "step": _LOSS_STEP, "phase": "forward"}, "do": "kill_agent"}
     # The restore reads from the disk, as a node that wrote nothing of the checkpoint would.
-    with limits.kept_uncached(folder, "*.distcp"), run_server(folder) as server:
+    with limits.written_uncached(folder, "*.distcp"), run_server(folder) as server:
         idle = settle()
         spec = workload.job_spec(
             "stored", faults=[fault], snapshot={"every_steps": 1, "mirror": "off"},

@@ -39,7 +39,8 @@ def plan_shards(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         `samples_digest` for the manifest, and `alike`: the `ShardBuffer.digests` of each rank.
 
     Raises:
-        StateError: A buffer does not hold a complete snapshot of that rank.
+        StateError: A buffer does not hold a complete snapshot of that rank. Its data is not read: the agent does that
+            while the disk works.
     """
     *buffers, containers_fd, plan_fd = fds
     containers = _Containers(containers_fd)
@@ -47,7 +48,7 @@ def plan_shards(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     digest, alike = "", list[Mapping[str, int]]()
     for shard, fd in zip(args["shards"], buffers, strict=True):
         rank = int(shard["rank"])
-        buffer = _verified(fd, rank)
+        buffer = _opened(fd, rank)
         header, facts = buffer.header(), dict(buffer.index().extra)
         digest = facts["samples_digest"]
         place = {"world_size": header.world_size, "layout_hash": header.layout_hash}
@@ -60,10 +61,10 @@ def plan_shards(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     return {"samples_digest": digest, "alike": alike}
 
 
-def _verified(fd: int, rank: int) -> ShardBuffer:
+def _opened(fd: int, rank: int) -> ShardBuffer:
     buffer = ShardBuffer(os.dup(fd))
     header = buffer.header()
-    if header.rank != rank or not buffer.verify():
+    if header.rank != rank or not buffer.has_intact_index():
         raise StateError(
             f"the buffer of rank {rank} holds no complete snapshot ({header}); the checkpoint is not written"
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.tiers.limits import dd_rate, drop_cached, kept_uncached, memcpy_rate, rate, read_rate
+from benchmarks.tiers.limits import dd_rate, drop_cached, memcpy_rate, rate, read_rate, written_uncached
 
 
 def test_rates_are_those_of_the_median_call_after_the_first() -> None:
@@ -30,15 +30,16 @@ def test_each_read_is_prepared() -> None:
     assert calls == ["prepare", "work"] * 3
 
 
-def test_files_are_forgotten_until_the_end(tmp_path: Path) -> None:
-    """Check that memory has no file soon after the disk has it."""
+def test_each_new_file_is_forgotten(tmp_path: Path) -> None:
+    """Check that memory has no file soon after it got its name."""
     path, other = tmp_path / "a" / "x.distcp", tmp_path / "a" / "y.other"
     path.parent.mkdir()
-    with kept_uncached(tmp_path, "*.distcp"):
+    with written_uncached(tmp_path, "*.distcp"):
         for each in (path, other):
-            with each.open("wb") as file:
+            with each.with_name("draft").open("wb") as file:
                 file.write(bytes(4 << 20))
                 os.fsync(file.fileno())
+            each.with_name("draft").rename(each)
         deadline_s = time.monotonic() + 10
         while cached_pages(path):
             assert time.monotonic() < deadline_s

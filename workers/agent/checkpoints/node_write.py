@@ -1,6 +1,6 @@
 """One node's part of a checkpoint: compare it with the former one, and write what has changed. Blocking."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from regroup.workers.agent.checkpoints.composition import compose
@@ -33,6 +33,7 @@ class NodeWrite:
         device: str = "",
         meter: ByteMeter | None = None,
         trained: Collection[BoxKey] = (),
+        verify: Callable[[int], bool] = lambda fd: True,
     ) -> None:
         """Initialize without reading the snapshots.
 
@@ -49,7 +50,10 @@ class NodeWrite:
             trained: Pieces that had changed when the former checkpoint was written, in addition to those that have no
                 digest in it. Those that have changed again get no digest: hashing takes longer than writing, and the
                 next checkpoint will not have them either.
+            verify: Reads a snapshot and returns whether it is intact. Threads call it while others wait for the disk.
         """
+        self.damaged = list[int]()
+        """Ranks whose snapshots are not intact, after `run`. The files have wrong values then."""
         self.changed = frozenset[BoxKey]()
         """Pieces that have changed since the former checkpoint, after `run`."""
         self._trained = frozenset(trained) | {piece.box for piece in former.pieces if not piece.digest}
@@ -61,6 +65,7 @@ class NodeWrite:
         self._files = {beside(name, folder): file for name, file in former.files.items()}
         self._write: ParallelWrite | None = None
         self._pieces: dict[Piece, tuple[int, int, int]] = {}
+        self._verify, self._unread = verify, dict(zip(ranks, buffers, strict=True))
         self._kept: list[Piece] = []
         self._digests: dict[Piece, str] = {}
 
@@ -74,7 +79,8 @@ class NodeWrite:
             self._write = self._prepare()
         hashed = [piece for piece in self._pieces if piece.box not in self._trained & self.changed]
         missing = [piece for piece in hashed if piece not in self._digests]
-        written = self._write.run(lambda piece=piece: self._digest(piece) for piece in missing)
+        checks = [lambda rank=rank: self._check(rank) for rank in self._unread]
+        written = self._write.run([*checks, *(lambda piece=piece: self._digest(piece) for piece in missing)])
         files = {file.name: FileChunks(file.size_bytes, file.crcs) for file in written}
         files |= {piece.file: self._files[piece.file] for piece in self._kept}
         new = [replace(piece, digest=self._digests.get(piece, "")) for piece in self._pieces]
@@ -92,6 +98,11 @@ class NodeWrite:
         drafts, self._pieces = compose(self._plan, self._ranks, self._buffers, self._containers, heads, reused)
         self._meter.expect(sum(draft.size_bytes for draft in drafts))
         return ParallelWrite(self._uri, drafts, count=self._meter.count, device=self._device)
+
+    def _check(self, rank: int) -> None:
+        if not self._verify(self._unread[rank]):
+            self.damaged.append(rank)
+        del self._unread[rank]  # a second attempt does not read it again
 
     def _digest(self, piece: Piece) -> None:
         self._digests[piece] = digest_of(*self._pieces[piece])

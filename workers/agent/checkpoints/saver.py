@@ -6,11 +6,11 @@ Ranks have no storage credentials and never wait for storage.
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,6 +34,7 @@ from regroup.workers.contract.planned_shards import MAX_PLAN_BYTES, PlanError, P
 from regroup.workers.contract.storage_progress import SaveProgress
 from regroup.workers.environment.redaction import Redactor
 from regroup.workers.os import job_files
+from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.storage import async_storage, fsspec_storage
 from regroup.workers.storage.byte_meter import ByteMeter
 from regroup.workers.storage.crc32 import combine
@@ -97,7 +98,7 @@ class CheckpointSaver:
         Raises:
             LookupError: a pinned snapshot is missing.
             TaskFailed: a saver raised an exception, or all savers died.
-            StorageError: durable storage refused.
+            StorageError: durable storage refused, or a snapshot is damaged.
         """
         with self._writing_to(uri):
             return await self._save(zygote, generation, step, ranks, uri, differing, base if base != uri else "")
@@ -167,8 +168,15 @@ class CheckpointSaver:
             folder = base.rstrip("/").rpartition("/")[2]
             meter, started_s = ByteMeter(), time.monotonic()
             self._newest = generation, step, meter
-            write = NodeWrite(uri, plan, ranks, fds, memory[0], former, folder, device, meter, self._changed)
+            write = NodeWrite(
+                uri, plan, ranks, fds, memory[0], former, folder, device, meter, self._changed, _is_intact
+            )
             pieces = await self._write(step, write.run)
+            if write.damaged:
+                raise StorageError(
+                    f"the snapshots of ranks {sorted(write.damaged)} of step {step} fail their checksums; "
+                    "the checkpoint is not finished"
+                )
             self._changed = write.changed
             write_s = time.monotonic() - started_s
         finally:
@@ -220,7 +228,7 @@ class CheckpointSaver:
 
         return await async_storage.write_with_retries(f"the checkpoint of step {step}", write, report)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _writing_to(self, uri: str) -> Generator[None]:
         self._writing.add(uri)
         try:
@@ -260,6 +268,12 @@ def _read_plan(fd: int, files: int) -> PlannedShards:
         return unpack_plan(fsspec_storage.read_all(fd, MAX_PLAN_BYTES), files)
     except PlanError as error:
         raise StorageError(str(error)) from error
+
+
+def _is_intact(fd: int) -> bool:
+    """Read a snapshot and return whether it is complete and has the right checksum."""
+    with contextlib.closing(ShardBuffer(os.dup(fd))) as buffer:
+        return buffer.verify()
 
 
 def _merged(parts: Sequence[Mapping[str, Any]]) -> bytes:

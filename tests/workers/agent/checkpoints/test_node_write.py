@@ -107,6 +107,21 @@ def test_a_restarted_agent_does_not_hash_what_its_predecessor_no_longer_hashed(t
     assert not any(piece.digest for piece in pieces.pieces)
 
 
+def test_damaged_snapshots_are_named_and_each_one_is_read_once(tmp_path: Path) -> None:
+    shards, read = NodeShards([4, 7], SIZES), list[bytes]()
+
+    def verify(fd: int) -> bool:
+        values = os.pread(fd, SIZES[0], 128)
+        read.append(values)
+        return values != shards.values[7, "w0"]
+
+    saving = write(shards, tmp_path / "step-1.gen-1", verify=verify)
+    saving.run()
+    saving.run()
+    assert saving.damaged == [7]
+    assert len(read) == 2
+
+
 def test_a_full_disk_leaves_nothing_and_a_second_attempt_completes(tmp_path: Path) -> None:
     shards = NodeShards([0, 1], SIZES)
     attempt = write(shards, tmp_path / "step-1.gen-1", device="/dev/full")

@@ -143,6 +143,20 @@ async def test_a_checkpoint_goes_from_memory_to_storage(node: Node, tmp_path: Pa
         await save(node.host, folder)
 
 
+async def test_a_checkpoint_with_a_damaged_snapshot_is_not_finished(
+    node: Node, tmp_path: Path, values: dict[int, bytes]
+) -> None:
+    folder = tmp_path / "storage" / "checkpoints" / "step-8.gen-1"
+    pin(node.host, values)
+    (fd,) = node.host.buffers.pinned(1, 8, [1])
+    buffer = ShardBuffer(os.dup(fd))
+    buffer.view(buffer.index().tensors[0])[0] ^= 1
+    buffer.close()
+    with pytest.raises(StorageError, match=r"ranks \[1\] of step 8 fail their checksums"):
+        await save(node.host, folder)
+    assert not (folder / "manifest.json").exists()
+
+
 async def test_an_unchanged_shard_is_not_written_again_and_outlives_the_older_checkpoint(
     node: Node, tmp_path: Path, values: dict[int, bytes]
 ) -> None:
