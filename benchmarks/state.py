@@ -77,13 +77,17 @@ def result(found: Mapping[str, Any]) -> dict[str, Any]:
         ratio["snapshot_to_memcpy"] = snapshot["bytes_per_s"] / limit["memcpy_bytes_per_s"]
     if peer:
         ratio["fetch_to_socket"] = min(peer["fetch_to_socket"], peer["mirror_to_socket"])
-    if limit and stored:
-        ratio["write_to_disk"] = stored["checkpoint_bytes"] / stored["write_s"] / limit["dd_bytes_per_s"]
-        ratio["read_to_disk"] = stored["checkpoint_bytes"] / stored["restored_s"] / stored["read_bytes_per_s"]
+    if stored:
+        for name, seconds, bytes_per_s in (
+            ("write_to_disk", "write_s", "dd_bytes_per_s"),
+            ("read_to_disk", "restored_s", "read_bytes_per_s"),
+        ):
+            ratio[name] = stats.median([job["checkpoint_bytes"] / job[seconds] / job[bytes_per_s] for job in stored])
     if stored and (dcp := found.get("dcp")):
         # The first save of DCP allocates its memory, and the first checkpoint of a job its buffers.
-        ratio_dcp["blocked"] = stats.median(stored["blocked_s"]) / stats.median(dcp["blocked_s"][1:])
-        ratio_dcp["restored"] = stored["restored_s"] / dcp["restored_s"]
+        blocked_s = [each for job in stored for each in job["blocked_s"]]
+        ratio_dcp["blocked"] = stats.median(blocked_s) / stats.median(dcp["blocked_s"][1:])
+        ratio_dcp["restored"] = stats.median([job["restored_s"] for job in stored]) / dcp["restored_s"]
     if jobs := found.get("recovery"):
         document["first_snapshots_stall_fraction"] = jobs[0]["stall_fraction"]
         sizes = sorted({job["state_bytes"] for job in jobs})
@@ -107,10 +111,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 def _limits(run: Run) -> dict[str, Any]:
-    return {
-        "memcpy_bytes_per_s": limits.memcpy_rate(min(run.size_bytes, 256 << 20), run.trials),
-        "dd_bytes_per_s": limits.dd_rate(run.folder(), run.size_bytes, run.trials),
-    }
+    return {"memcpy_bytes_per_s": limits.memcpy_rate(min(run.size_bytes, 256 << 20), run.trials)}
 
 
 def _snapshot(run: Run) -> dict[str, Any]:
@@ -131,11 +132,16 @@ def _recovery(run: Run) -> list[dict[str, Any]]:
     return jobs
 
 
-def _checkpoint(run: Run) -> dict[str, Any]:
-    def read_rate(files: Sequence[Path]) -> float:
-        return limits.read_rate(files, run.trials)
-
-    return asdict(stored_job.run(run.sizes_gb[0], run.text, run.folder(), read_rate))
+def _checkpoint(run: Run) -> list[dict[str, Any]]:
+    """Run jobs, each with the limits of the disk at that time: the rate of the disk changes within minutes."""
+    jobs: list[dict[str, Any]] = []
+    for _ in range(run.trials):
+        before = limits.dd_rate(run.folder(), run.size_bytes, 1)
+        job = stored_job.run(run.sizes_gb[0], run.text, run.folder(), lambda files: limits.read_rate(files, 1))
+        after = limits.dd_rate(run.folder(), run.size_bytes, 1)
+        jobs.append({**asdict(job), "dd_bytes_per_s": stats.median([before, after])})
+        print(f"checkpoint: {jobs[-1]}", flush=True)
+    return jobs
 
 
 def _dcp(run: Run) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import pytest
 from benchmarks import state
 from benchmarks.state import result, slope
 
-LIMITS = {"memcpy_bytes_per_s": 10e9, "dd_bytes_per_s": 1e9}
+LIMITS = {"memcpy_bytes_per_s": 10e9}
 STORED = {
     "checkpoint_bytes": 2_000_000_000, "write_s": 2.5, "blocked_s": (0.1, 0.3, 0.2), "restored_s": 1.0,
-    "read_bytes_per_s": 4e9,
+    "read_bytes_per_s": 4e9, "dd_bytes_per_s": 1e9,
 }  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def test_ratios_to_the_limits_and_to_torch() -> None:
     document = result({
         "limits": LIMITS,
         "snapshot": {"bytes_per_s": 6e9},
-        "checkpoint": STORED,
+        "checkpoint": [{**STORED, "write_s": 9.0, "restored_s": 9.0}, STORED, {**STORED, "write_s": 2.0, "restored_s": 0.5}],
         "peer": {"fetch_to_socket": 0.7, "mirror_to_socket": 0.65},
         "dcp": {"blocked_s": (5.0, 0.5, 0.4), "restored_s": 2.0},
         "recovery": [job(1, 0.5), job(4, 1.4)],
@@ -64,4 +64,4 @@ def test_the_parts_that_need_no_cluster_run(tmp_path: Path, monkeypatch: pytest.
     stored = json.loads(path.read_text())
     assert stored["failures"] == [] and stored["sizes_gb"] == [0.02]
     assert stored["ratio"]["snapshot_to_memcpy"] > 0
-    assert stored["parts"]["limits"]["dd_bytes_per_s"] > 0
+    assert stored["parts"]["limits"]["memcpy_bytes_per_s"] > 0
