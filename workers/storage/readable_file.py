@@ -101,8 +101,8 @@ def _read_direct(fd: int, start: int, views: Sequence[memoryview]) -> int:
     size, done, staged = sum(len(view) for view in views), 0, _staging()
     left = list(views)
     while done < size:
-        wanted = min(len(staged), -(-(size - done) // _ALIGNED_BYTES) * _ALIGNED_BYTES)
-        count = os.preadv(fd, [staged[:wanted]], start + done)
+        part_bytes = min(len(staged), -(-(size - done) // _ALIGNED_BYTES) * _ALIGNED_BYTES)
+        count = os.preadv(fd, [staged[:part_bytes]], start + done)
         _spread(staged[: min(count, size - done)], left)
         done += min(count, size - done)
         if count % _ALIGNED_BYTES or not count:
