@@ -8,16 +8,19 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from regroup.workers.os.memory_files import have_huge_pages
+
 _PACKAGES = ("torch", "ray", "numpy", "pydantic", "fastapi", "sqlalchemy")
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return processor, cores, memory, kernel, versions, commit and load, as each result file stores them."""
+    """Return processor, memory, kernel with its huge pages, versions, commit and load, as each result stores them."""
     return {
         "cpu_model": _field("/proc/cpuinfo", "model name"),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel": platform.release(),
+        "memory_files_have_huge_pages": have_huge_pages(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
         "commit": _git("rev-parse", "HEAD"),

@@ -6,8 +6,17 @@ descriptors of memory that its agent maps. Therefore the kernel must refuse to s
 
 import ctypes
 import fcntl
+import mmap
 import os
+from pathlib import Path
 
+HUGE_PAGE_SETTING = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+"""Setting of the kernel for memory files. `advise` lets snapshots have huge pages; the default is `never`."""
+_POPULATE_WRITE = 23
+"""`MADV_POPULATE_WRITE` of madvise(2), since Linux 5.14: prefault page tables for writes."""
+_HUGE_PAGES = 14
+"""`MADV_HUGEPAGE`: since Linux 2.6.38, for memory files where the setting is `advise`."""
+_HUGE_BYTES = 2 << 20
 _SAME_SIZE, _PUNCH_HOLE = 1, 2
 """`FALLOC_FL_SAME_SIZE` and `FALLOC_FL_PUNCH_HOLE` of fallocate(2)."""
 _BLOCK_BYTES = 512
@@ -36,6 +45,47 @@ def allocated_bytes(fd: int) -> int:
     return min(status.st_size, status.st_blocks * _BLOCK_BYTES)
 
 
+def have_huge_pages() -> bool:
+    """Return whether memory files can have huge pages on this host; True if the kernel does not say."""
+    try:
+        chosen = HUGE_PAGE_SETTING.read_text().partition("[")[2].partition("]")[0]
+    except OSError:
+        return True
+    return chosen not in ("never", "deny")
+
+
+def allocate_memory(fd: int, size_bytes: int) -> None:
+    """Give a memory file at least this size and memory for all of it, in huge pages where the host allows them.
+
+    A write to memory that the host lacks would raise a signal instead of an error.
+
+    Raises:
+        OSError: the host has no memory.
+    """
+    if size_bytes >= _HUGE_BYTES and allocated_bytes(fd) < size_bytes and have_huge_pages():
+        if os.fstat(fd).st_size < size_bytes:
+            os.ftruncate(fd, size_bytes)
+        with mmap.mmap(fd, size_bytes) as memory:
+            advise_huge_pages(address_of(memory), size_bytes)
+            populate(address_of(memory), size_bytes)
+    os.posix_fallocate(fd, 0, size_bytes)  # the rest of it
+
+
+def address_of(memory: mmap.mmap) -> int:
+    """Return the address of a mapping."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def advise_huge_pages(address: int, size_bytes: int) -> None:
+    """Ask for huge pages in a mapping. Hosts without them refuse."""
+    _advise(address, size_bytes, _HUGE_PAGES)
+
+
+def populate(address: int, size_bytes: int) -> bool:
+    """Make all pages of a mapping present for writes. Return False if the kernel refused."""
+    return _advise(address, size_bytes, _POPULATE_WRITE)
+
+
 def free_memory_after(fd: int, start: int) -> None:
     """Return the memory from byte `start` on to the host. The file has the same size and zeros there.
 
@@ -47,3 +97,10 @@ def free_memory_after(fd: int, start: int) -> None:
     if count > 0 and library.fallocate64(fd, _SAME_SIZE | _PUNCH_HOLE, ctypes.c_int64(start), ctypes.c_int64(count)):
         number = ctypes.get_errno()
         raise OSError(number, f"cannot free the memory of a file from byte {start} on: {os.strerror(number)}")
+
+
+def _advise(address: int, size_bytes: int, advice: int) -> bool:
+    """Call madvise(2) without Python's lock, which the method of `mmap` would hold."""
+    library = ctypes.CDLL(None, use_errno=True)
+    pages = -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    return library.madvise(ctypes.c_void_p(address), ctypes.c_size_t(pages), advice) == 0

@@ -1,14 +1,17 @@
 """Memory files that a process with a descriptor cannot shorten."""
 
+import fcntl
 import mmap
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from regroup.workers.os.memory_files import allocated_bytes, free_memory_after, new_memory_file
+from regroup.workers.os import memory_files
+from regroup.workers.os.memory_files import allocate_memory, allocated_bytes, free_memory_after, new_memory_file
 
 MIB = 1 << 20
 SHORTEN = "import os, sys; os.ftruncate(int(sys.argv[1]), 0)"
@@ -54,6 +57,36 @@ def test_memory_at_the_end_is_returned_and_can_be_used_again(file: int) -> None:
         mapped[2 * MIB - 1] = 1
     free_memory_after(file, 2 * MIB)
     assert allocated_bytes(file) == MIB + 2 * mmap.PAGESIZE, "that which was read, and that which was written"
+
+
+@pytest.mark.parametrize("chosen", ["never", "advise"])
+@pytest.mark.parametrize("size_bytes", [1, 2 * MIB, 5 * MIB + 4096])
+def test_all_memory_is_allocated_with_each_setting_of_the_kernel(
+    file: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str, size_bytes: int
+) -> None:
+    """Check both ways. The kernel itself may have any setting and refuses what it does not allow."""
+    setting = tmp_path / "shmem_enabled"
+    setting.write_text(f"always [{chosen}] force\n")
+    monkeypatch.setattr(memory_files, "HUGE_PAGE_SETTING", setting)
+    os.pwrite(file, b"x", 0)
+    allocate_memory(file, size_bytes)
+    assert os.fstat(file).st_size == max(2 * MIB, size_bytes)
+    assert allocated_bytes(file) >= size_bytes
+    assert os.pread(file, 2, 0) == b"x\0"
+
+
+@pytest.mark.parametrize("chosen", ["never", "advise"])
+def test_memory_that_the_kernel_refuses_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str
+) -> None:
+    setting = tmp_path / "shmem_enabled"
+    setting.write_text(f"always [{chosen}] force\n")
+    monkeypatch.setattr(memory_files, "HUGE_PAGE_SETTING", setting)
+    fd = os.memfd_create("fixed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+    with pytest.raises(PermissionError):
+        allocate_memory(fd, 4 * MIB)
+    os.close(fd)
 
 
 def test_a_file_that_the_kernel_does_not_change_is_an_error() -> None:

@@ -16,12 +16,14 @@ from pathlib import Path
 from regroup.workers.agent.transfer import echo
 from regroup.workers.agent.transfer.shard_store import TransferError
 from regroup.workers.contract.agent_records import PreflightPeer, PreflightReport, PreflightRequest
-from regroup.workers.os import node_facts, nvml
+from regroup.workers.os import memory_files, node_facts, nvml
 from regroup.workers.zygote.client import TaskFailed, ZygoteDied, ZygoteLink
 
 TARGET = "regroup.workers.zygote.device_check:check"
 SCRATCH_BYTES = 64 << 20
 """Smallest disk space for a job's files on a node."""
+_LARGE_BYTES = 8 << 30
+"""Memory of a job on a node from which on small pages make its restart much slower."""
 _DEVICE_S = 20.0
 """Time limit of the device check, which computes 256 rows. A GPU that exceeds it hangs."""
 _CLOCK_S = 60.0
@@ -87,6 +89,10 @@ async def _check_resources(scratch: Path, memory_bytes: int) -> _Findings:
     if 0 < (free := node_facts.free_memory_bytes()) < memory_bytes:
         shortage = f"only {free / 2**30:.1f} GiB of memory are free; the ranks reserved {memory_bytes / 2**30:.1f} GiB"
         findings.failed.append(("memory", shortage))
+    if memory_bytes >= _LARGE_BYTES and not memory_files.have_huge_pages():
+        findings.notes.append(
+            f"snapshots have small pages, so a restart takes longer: write advise to {memory_files.HUGE_PAGE_SETTING}"
+        )
     findings.seconds = time.monotonic() - started
     return findings
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import mmap
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from regroup.workers.contract.messages import Join
 from regroup.workers.contract.state_messages import BuffersRequest, StateCatalogRequest, StateRequest
 from regroup.workers.contract.storage_progress import StorageProgress
 from regroup.workers.os.descriptors import OwnDescriptors
+from regroup.workers.os.memory_files import allocate_memory
 from regroup.workers.state.slices.box_table import BoxTable, unpacked
 from regroup.workers.storage.byte_meter import ByteMeter
 
@@ -149,5 +149,5 @@ def _allocated(buffer: OwnDescriptors, size_bytes: int) -> memoryview:
     if size_bytes < 1:
         raise ValueError(f"a buffer of {size_bytes} bytes cannot receive a state")
     with buffer as (fd,):
-        os.posix_fallocate(fd, 0, size_bytes)
+        allocate_memory(fd, size_bytes)
         return memoryview(mmap.mmap(fd, size_bytes))

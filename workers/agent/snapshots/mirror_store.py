@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool, file_sizes
 from regroup.workers.agent.transfer.shard_store import ShardKey
 from regroup.workers.os import node_facts
-from regroup.workers.os.memory_files import new_memory_file
+from regroup.workers.os.memory_files import allocate_memory, new_memory_file
 
 _FREE_SHARE = 0.05
 """Share of the host's memory that stays free. It exceeds the bound of `resource_pressure`, so that a mirror alone never
@@ -59,7 +59,7 @@ class MirrorStore:
             raise OSError(errno.ENOMEM, message)
         fd = new_memory_file(f"regroup-mirror-{rank}")
         try:
-            os.posix_fallocate(fd, 0, file_bytes)
+            allocate_memory(fd, file_bytes)
         except OSError:
             os.close(fd)
             raise

@@ -4,19 +4,21 @@ The first access to memory costs several times as much as a copy to it: the kern
 the page table of the process. `touch` does that before the memory is needed, in huge pages where the host allows them.
 """
 
-import ctypes
 import mmap
 import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from regroup.workers.os.memory_files import allocated_bytes, free_memory_after
+from regroup.workers.os.memory_files import (
+    address_of,
+    advise_huge_pages,
+    allocate_memory,
+    allocated_bytes,
+    free_memory_after,
+    populate,
+)
 
-_POPULATE_WRITE = 23
-"""`MADV_POPULATE_WRITE` of madvise(2), since Linux 5.14: prefault page tables for writes."""
-_HUGE_PAGES = 14
-"""`MADV_HUGEPAGE`: since Linux 2.6.38, for memory files where `transparent_hugepage/shmem_enabled` is `advise`."""
 _TOUCHED_AT_ONCE_BYTES = 16 << 20
 _PAGE_BYTES = mmap.PAGESIZE
 _TOLERATED = 8
@@ -48,7 +50,7 @@ class BufferMemory:
         """
         allocated = allocated_bytes(self._fd)
         if allocated < size_bytes:
-            os.posix_fallocate(self._fd, 0, size_bytes)
+            allocate_memory(self._fd, size_bytes)
         elif allocated - size_bytes > size_bytes // _TOLERATED:
             free_memory_after(self._fd, size_bytes)  # more was touched than the state needs
         return self.mapped()
@@ -67,11 +69,11 @@ class BufferMemory:
             if os.fstat(self._fd).st_size < size_bytes:
                 os.ftruncate(self._fd, size_bytes)
             memory = self._mapped()
-        address = _address_of(memory)
-        _advise(address, len(memory), _HUGE_PAGES)  # refused where the host has no huge pages
+        address = address_of(memory)
+        advise_huge_pages(address, len(memory))
         for first in range(0, size_bytes, _TOUCHED_AT_ONCE_BYTES):
             part_bytes = min(_TOUCHED_AT_ONCE_BYTES, size_bytes - first)
-            if not may_continue() or not _advise(address + first, part_bytes, _POPULATE_WRITE):
+            if not may_continue() or not populate(address + first, part_bytes):
                 return False
         return True
 
@@ -82,7 +84,7 @@ class BufferMemory:
     def place(self) -> tuple[int, int]:
         """Return address and size in bytes of the memory that is allocated."""
         memory = self.mapped()
-        return _address_of(memory), min(len(memory), allocated_bytes(self._fd))
+        return address_of(memory), min(len(memory), allocated_bytes(self._fd))
 
     def close(self) -> None:
         """Close the descriptor. Existing views keep the memory."""
@@ -99,14 +101,3 @@ class BufferMemory:
             # An empty file cannot be mapped. One anonymous byte reads as an empty buffer.
             self._memory = mmap.mmap(self._fd, size) if size else mmap.mmap(-1, 1)
         return self._memory
-
-
-def _address_of(memory: mmap.mmap) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
-
-
-def _advise(address: int, size_bytes: int, advice: int) -> bool:
-    """Call madvise(2) without Python's lock, which the method of `mmap` would hold."""
-    library = ctypes.CDLL(None, use_errno=True)
-    pages = -(-size_bytes // _PAGE_BYTES) * _PAGE_BYTES
-    return library.madvise(ctypes.c_void_p(address), ctypes.c_size_t(pages), advice) == 0

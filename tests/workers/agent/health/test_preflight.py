@@ -17,7 +17,7 @@ from regroup.workers.agent.transfer import echo
 from regroup.workers.agent.transfer.shard_store import TransferError
 from regroup.workers.contract.agent_records import PreflightPeer, PreflightRequest, TransferAddress
 from regroup.workers.environment.process_env import zygote_environment
-from regroup.workers.os import node_facts, nvml
+from regroup.workers.os import memory_files, node_facts, nvml
 from regroup.workers.os.node_facts import bind_listener
 from regroup.workers.zygote.client import ZygoteLink
 from tests.support.machines.small_disk import needs_root, small_disk
@@ -100,6 +100,21 @@ async def test_missing_disk_space_memory_and_a_wrong_clock_are_found(zygote: Zyg
     assert scratch == ("scratch", f"cannot write 64 MiB to {tmp_path}/missing: No such file or directory")
     assert memory[0] == "memory" and "the ranks reserved" in memory[1]
     assert found.notes == ("the clock is 7200 s behind the supervisor's",)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "gib", "count"), [("never", 8, 1), ("deny", 8, 1), ("never", 1, 0), ("advise", 8, 0), ("", 8, 0)]
+)
+async def test_small_pages_are_noted_for_a_job_with_much_memory(
+    zygote: ZygoteLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str, gib: int, count: int
+) -> None:
+    setting = tmp_path / "shmem_enabled"
+    if chosen:
+        setting.write_text("always within_size advise never deny force\n".replace(chosen, f"[{chosen}]"))
+    monkeypatch.setattr(memory_files, "HUGE_PAGE_SETTING", setting)
+    found = await Preflight().check_job(zygote, tmp_path, request_for(memory_bytes=gib << 30))
+    assert len([note for note in found.notes if "small pages" in note]) == count
+    assert not [what for what, _ in found.failed if what != "memory"]
 
 
 @needs_root
