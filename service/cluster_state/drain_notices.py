@@ -21,6 +21,8 @@ class DrainNotices:
         """Node id → its drain notice."""
         self.alive: frozenset[str] = frozenset()
         """Ids of the cluster's nodes."""
+        self.nodes: Sequence[Node] = ()
+        """The cluster's nodes."""
         self._store, self._cluster, self._clock = store, cluster, clock
         self._seen_s: dict[str, float] = {}
         """Node id → time when Ray's notice was first observed, because Ray does not report its start."""
@@ -34,7 +36,7 @@ class DrainNotices:
         nodes, rows = {node.id: node for node in await self._cluster.nodes()}, await self._store.nodes.drains()
         if gone := [row.node_id for row in rows if row.node_id not in nodes]:
             await self._store.nodes.delete_drains(gone)
-        self.alive = frozenset(nodes)
+        self.alive, self.nodes = frozenset(nodes), list(nodes.values())
         draining = [node for node in nodes.values() if node.is_draining]
         self._seen_s = {node.id: self._seen_s.get(node.id, self._clock()) for node in draining}
         self.by_node = notices([row for row in rows if row.node_id in nodes], draining, self._seen_s)

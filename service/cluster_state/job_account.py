@@ -68,6 +68,9 @@ class JobAccount:
     """Progress of each generation, from its stored steps."""
     _progress_of: tuple[int, int] = (0, 0)
     """Generation and number of step rows of the job when `progress` was read."""
+    _seconds_at: tuple[float, int, int, tuple[int, int]] | None = None
+    """Time and position for which `_seconds` was computed."""
+    _seconds: Mapping[TimeClass, float] = field(default_factory=dict[TimeClass, float])
     _is_regrouped: bool = True
     """True if a generation was formed, or corrected, since `progress` was read: earlier ones may have changed."""
 
@@ -162,8 +165,14 @@ class JobAccount:
         """Return the device-seconds of spare nodes until `now`."""
         return spare_device_seconds(self.spares, now)
 
-    def seconds(self, now: float) -> dict[TimeClass, float]:
+    def seconds(self, now: float) -> Mapping[TimeClass, float]:
         """Return the seconds of each class until `now`, from what is stored: with or without incidents."""
+        place = now, self.number, self.job.revision, self._progress_of
+        if self._seconds_at != place:  # a scrape asks twice
+            self._seconds_at, self._seconds = place, self._compute_seconds(now)
+        return self._seconds
+
+    def _compute_seconds(self, now: float) -> Mapping[TimeClass, float]:
         recorded = sum(steps_lost(self.incidents.values()).values())
         within = {
             **incident_seconds(self.incidents.values()),

@@ -262,7 +262,7 @@ class Controller:
             raise errors[0]
 
     async def _prewarm_nodes(self, leader: LeaderContext) -> None:
-        await leader.health.record_unfit(await self._prewarmer.prewarm_nodes(), self._clock())
+        await leader.health.record_unfit(await self._prewarmer.prewarm_nodes(self._drain_notices.nodes), self._clock())
 
     async def _expire(self, leader: LeaderContext, job: JobRow) -> bool:
         """End a job that exceeds its `max_queue_time`; return whether it does."""

@@ -6,7 +6,7 @@ a whole standby agent.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
@@ -41,14 +41,16 @@ class Prewarmer:
             self._warm.pop(node_id, None)
         self._used_s = self._clock()
 
-    async def prewarm_nodes(self) -> list[tuple[Node, str]]:
-        """Prewarm the cold nodes and renew the standby agents. Failures are retried later.
+    async def prewarm_nodes(self, nodes: Sequence[Node]) -> list[tuple[Node, str]]:
+        """Prewarm the cold nodes of the cluster and renew its standby agents. Failures are retried later.
+
+        Args:
+            nodes: all nodes of the cluster.
 
         Returns:
             Nodes with a fault that their standby agents found, and the fault.
         """
         now_s = self._clock()
-        nodes = await self._cluster.nodes()
         self._control = {node.id for node in nodes if node.is_control}
         self._warm = {node.id: self._warm[node.id] for node in nodes if node.id in self._warm}
         due = [node for node in nodes if self._is_due(node, now_s)]

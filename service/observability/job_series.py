@@ -30,18 +30,24 @@ def render_job_series(
     labelled = [(account, _labels(account.job)) for account in accounts]
     lines = list[str]()
     for metric, value in JOB_GAUGES:
-        lines += _series(metric, ((labels, value(account, now)) for account, labels in labelled))
+        lines += _series(metric, [(labels, value(account, now)) for account, labels in labelled])
+    of_jobs = [(labels, predictions.get(account.job.id, {})) for account, labels in labelled]
     for metric, figure in _PREDICTED.items():
-        of_jobs = ((labels, predictions.get(account.job.id, {})) for account, labels in labelled)
-        lines += _series(metric, ((labels, read_number(each, figure)) for labels, each in of_jobs))
+        lines += _series(metric, [(labels, read_number(each, figure)) for labels, each in of_jobs if each])
     return "".join(lines).encode()
 
 
-def _series(metric: Metric, samples: Iterable[tuple[str, float | None]]) -> Iterable[str]:
-    yield f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} gauge\n"
-    for labels, value in samples:
-        if value is not None:
-            yield f"{metric.name}{labels} {floatToGoString(value)}\n"
+def _series(metric: Metric, samples: Iterable[tuple[str, float | None]]) -> list[str]:
+    name = metric.name
+    return [
+        f"# HELP {name} {metric.help}\n# TYPE {name} gauge\n",
+        *[f"{name}{labels} {_text(value)}\n" for labels, value in samples if value is not None],
+    ]
+
+
+def _text(value: float) -> str:
+    number = float(value)
+    return repr(number) if -_SAME_BELOW < number < _SAME_BELOW else floatToGoString(number)
 
 
 def _labels(job: JobRow) -> str:
@@ -54,6 +60,8 @@ def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
+_SAME_BELOW = 1e6
+"""Go writes smaller numbers as Python does."""
 _PREDICTED = {
     names.JOB_STEP_SECONDS_PREDICTED: "step_s",
     names.JOB_PEAK_BYTES_PREDICTED: "peak_bytes",

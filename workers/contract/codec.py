@@ -7,7 +7,7 @@ class are read once: a supervisor of a large job converts 100,000 records while 
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -47,15 +47,36 @@ T = TypeVar("T")
 
 
 def build(cls: type[T], data: Mapping[str, Any]) -> T:
-    """Return an instance of the dataclass `cls` from its plain data."""
-    parsers = _field_parsers(cls)
-    return cls(
-        **{
-            key: value if (parser := parsers[key]) is None else parser(value)
-            for key, value in data.items()
-            if key in parsers
-        }
-    )
+    """Return an instance of the dataclass `cls` from its plain data.
+
+    Raises:
+        TypeError: a field without a default is missing.
+    """
+    form = _form(cls)
+    if form.has_own_code or not form.required <= data.keys():
+        parsers = _field_parsers(cls)
+        return cls(
+            **{
+                key: value if (parser := parsers[key]) is None else parser(value)
+                for key, value in data.items()
+                if key in parsers
+            }
+        )
+    # A frozen class sets its fields one by one, which takes three times as long as all the rest.
+    values = form.template.copy()
+    if data.keys() <= values.keys():
+        values.update(data)
+    else:
+        values.update({key: value for key, value in data.items() if key in values})
+    for key, parser in form.parsers:
+        if key in data:
+            values[key] = parser(data[key])
+    for key, factory in form.factories:
+        if key not in data:
+            values[key] = factory()
+    made = object.__new__(cls)
+    vars(made).update(values)
+    return made
 
 
 def parse(hint: Any, value: Any) -> Any:
@@ -76,6 +97,34 @@ def _field_names(cls: Any) -> tuple[tuple[str, bool], ...] | None:
         return None
     hints = _hints(cls)
     return tuple((each.name, len(_variants(hints[each.name])) > 1) for each in fields(cls))
+
+
+class _Form(typing.NamedTuple):
+    """How instances of a dataclass are built."""
+
+    template: dict[str, Any]
+    """All fields in their order, with their defaults."""
+    required: frozenset[str]
+    parsers: tuple[tuple[str, _Parser], ...]
+    """Fields whose plain data is not the value."""
+    factories: tuple[tuple[str, Callable[[], Any]], ...]
+    """Fields whose default is made for each instance."""
+    has_own_code: bool
+    """True if the class itself must make its instances."""
+
+
+@cache
+def _form(cls: Any) -> _Form:
+    every = fields(cls)
+    factories = {each.name: each.default_factory for each in every if each.default_factory is not MISSING}
+    given = {each.name: each.default for each in every if each.default is not MISSING}
+    return _Form(
+        {each.name: given.get(each.name) for each in every},
+        frozenset(each.name for each in every) - given.keys() - factories.keys(),
+        tuple((name, parser) for name, parser in _field_parsers(cls).items() if parser is not None),
+        tuple(factories.items()),
+        hasattr(cls, "__post_init__") or hasattr(cls, "__slots__") or not all(each.init for each in every),
+    )
 
 
 @cache

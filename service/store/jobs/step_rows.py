@@ -5,7 +5,8 @@ than the driver to send it.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -121,8 +122,18 @@ def _values(job_id: str, place: int, row: StepRow) -> tuple[Any, ...]:
         finite(row.grad_norm),
         finite(row.validation_loss),
         finite(row.stall_s),
-        plain(row.extra),
+        row.extra,
     )
+
+
+def encode_metrics(metrics: Mapping[str, Any], encode: Callable[[Any], Any]) -> Any:
+    """Return metrics as the driver takes them: as JSON. The encoder takes three times as long for usual ones."""
+    usual = [
+        f'"{name}": {value!r}'
+        for name, value in metrics.items()
+        if type(value) is float and math.isfinite(value) and name.isascii() and name.isidentifier()
+    ]
+    return "{" + ", ".join(usual) + "}" if len(usual) == len(metrics) else encode(plain(metrics))
 
 
 async def _insert(connection: AsyncConnection, values: Sequence[tuple[Any, ...]]) -> None:
@@ -142,4 +153,9 @@ def _insertion(dialect: sa.Dialect) -> tuple[str, Sequence[tuple[int, Callable[[
     compiled = steps.insert().compile(dialect=dialect, column_keys=_COLUMNS)
     assert compiled.positiontup == _COLUMNS, "both drivers have places in the order of the columns"
     kinds = [column.type.dialect_impl(dialect).bind_processor(dialect) for column in steps.c]
-    return str(compiled), [(place, convert) for place, convert in enumerate(kinds) if convert is not None]
+    converted: dict[int, Callable[[Any], Any]] = {
+        place: convert for place, convert in enumerate(kinds) if convert is not None
+    }
+    metrics = _COLUMNS.index(steps.c.extra.name)
+    converted[metrics] = functools.partial(encode_metrics, encode=converted[metrics])
+    return str(compiled), list(converted.items())

@@ -1,6 +1,7 @@
 """The account of a job, aggregated from its events."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from regroup.service.cluster_state.job_account import JobAccount
@@ -36,7 +37,7 @@ def test_bytes_of_checkpoints_and_of_restores_are_summed() -> None:
     assert account.restored == {"checkpoint": (200, 4.0), "memory": (7, 2.0)}
 
 
-def states(*marks: tuple[float, str, dict[str, Any]]) -> dict[TimeClass, float]:
+def states(*marks: tuple[float, str, dict[str, Any]]) -> Mapping[TimeClass, float]:
     """Return the seconds of a job that has lasted 100 s, from its events."""
     account = JobAccount(dataclasses.replace(JOB, step=0))
     for number, (time_s, kind, data) in enumerate(marks, 1):
@@ -46,6 +47,18 @@ def states(*marks: tuple[float, str, dict[str, Any]]) -> dict[TimeClass, float]:
 
 STARTED = (10.0, "state", {"to": "STARTING", "reason": "reserved"})
 SCRIPT_RUNS = (20.0, "state", {"to": "RUNNING", "reason": "script_started"})
+
+
+def test_seconds_follow_each_change_at_the_same_time() -> None:
+    account = JobAccount(dataclasses.replace(JOB, step=0))
+    account.record(Event("j", 1, "state", 10.0, 1, "supervisor", {"to": "STARTING", "reason": "reserved"}))
+    assert account.seconds(100.0) is account.seconds(100.0)
+    before = account.seconds(100.0)[TimeClass.STARTING]
+    assert account.seconds(101.0)[TimeClass.STARTING] == before + 1
+    account.record(Event("j", 2, "state", 30.0, 1, "supervisor", {"to": "RUNNING", "reason": "first_step"}))
+    assert account.seconds(100.0)[TimeClass.STARTING] == 20
+    account.job = dataclasses.replace(account.job, stall_s=7.0, revision=account.job.revision + 1)
+    assert account.seconds(100.0)[TimeClass.STALL] == 7
 
 
 def test_the_imports_of_a_script_are_not_productive() -> None:

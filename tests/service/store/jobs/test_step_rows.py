@@ -1,5 +1,6 @@
 """Committed steps: many change the row of a job as one after the other does, and no step is stored twice."""
 
+import json
 import math
 import random
 from dataclasses import replace
@@ -7,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from regroup.service.store.jobs.step_rows import fold_steps
+from regroup.service.store.jobs.step_rows import encode_metrics, fold_steps
 from regroup.service.store.rows.records import JobRow, Lease
+from regroup.service.store.schema.json_values import plain
 from regroup.service.store.store import Store
 from regroup.workers.contract.messages import StepRow
 
@@ -80,3 +82,15 @@ async def test_a_step_that_is_newer_than_the_row_shows_is_still_stored_once(
     events = [again.step(1, 3), again.step(1, 4)]
     assert (await store.ingest(lease, running.id, again.boot_id, events, {})).step == 4
     assert [(row.number, row.step) for row in await store.step_rows(running.id)] == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {}, {"mfu": 0.41, "peak_bytes": 6.1e10, "small": 5e-324, "large": 1.7976931348623157e308, "zero": -0.0},
+        {"a/b": 1.0}, {'quote"': 1.0}, {"größe": 1.0}, {"nul\0": 1.0}, {"count": 3}, {"flag": True}, {"none": None},
+        {"nan": math.nan, "rest": 1.0}, {"infinite": -math.inf}, {"nested": {"x": math.nan}},
+    ],
+)  # fmt: skip
+def test_metrics_have_the_text_of_the_encoder(metrics: dict[str, Any]) -> None:
+    assert encode_metrics(metrics, json.dumps) == json.dumps(plain(metrics))
