@@ -30,7 +30,9 @@ def test_ratios_to_the_limits_and_to_torch() -> None:
     document = result({
         "limits": LIMITS,
         "snapshot": {"bytes_per_s": 6e9},
-        "checkpoint": [{**STORED, "write_s": 9.0, "restored_s": 9.0}, STORED, {**STORED, "write_s": 2.0, "restored_s": 0.5}],
+        "checkpoint": [
+            {**STORED, "write_s": 9.0, "restored_s": 9.0}, STORED, {**STORED, "write_s": 2.0, "restored_s": 0.5},
+        ],
         "peer": {"fetch_to_socket": 0.7, "mirror_to_socket": 0.65},
         "dcp": {"blocked_s": (5.0, 0.5, 0.4), "restored_s": 2.0},
         "recovery": [job(1, 0.5), job(4, 1.4)],
