@@ -79,6 +79,7 @@ async def test_all_ranks_in_one_list(console: Console, live: Any) -> None:
     await console.open(f"jobs/{job}/logs")
     await console.page.get_by_label("Rank", exact=True).select_option("all")
     await expect(lines_of(console).filter(has_text="rank 0 begins")).to_have_count(1)
+    await expect(lines_of(console).filter(has_text="end")).to_have_count(1)
     live.cluster.logs[job, 2, 1, "stderr"] = "rank 1 warns\n"
     await expect(lines_of(console).last).to_contain_text("rank 1 warns")
 

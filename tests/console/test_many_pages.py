@@ -86,6 +86,22 @@ async def test_a_hidden_page_sends_nothing_and_is_current_again_when_it_is_shown
         await expect(row(page, "third")).to_be_visible()
 
 
+async def test_a_page_that_was_hidden_shows_what_changed_before_another_page_began(console: Console, live: Any) -> None:
+    await live.submit(name="first")
+    await console.open("jobs")
+    await expect(row(console.page, "first")).to_be_visible()
+    await hide(console.page, True)
+    await live.submit(name="second")
+    other = await console.context.new_page()
+    await other.goto(f"{console.url}/console/jobs")
+    await expect(row(other, "second")).to_be_visible()
+    await live.submit(name="third")
+    await expect(row(other, "third")).to_be_visible()  # the other page follows the changes
+    await hide(console.page, False)
+    for name in ("second", "third"):
+        await expect(row(console.page, name)).to_be_visible()
+
+
 async def test_the_only_page_resumes_the_stream_after_its_last_change(console: Console, live: Any) -> None:
     await console.open("jobs")
     await live.submit(name="first")

@@ -18,6 +18,8 @@ export interface StreamOptions {
   onEvent: (event: StreamEvent) => void;
   /** Called with false when the connection is lost, and with true when it is back. */
   onConnection?: (isConnected: boolean) => void;
+  /** Called when events are missing that no connection delivers any more. */
+  onGap?: () => void;
   /** Called when the server ends the stream for good, or refuses it. */
   onEnd?: (problem?: Error) => void;
 }

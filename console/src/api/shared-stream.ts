@@ -37,7 +37,9 @@ async function run(path: string, options: StreamOptions, ends: AbortSignal): Pro
       if (data.event.id !== "") place.last = data.event.id;
       options.onEvent(data.event);
     } else {
-      if (place.last === "") place.last = data.last;
+      // This tab was hidden, or did not exist, while no tab or another one followed the events in between.
+      if (isBefore(place.last, data.last)) options.onGap?.();
+      if (place.last === "" || isBefore(place.last, data.last)) place.last = data.last;
       options.onConnection?.(data.isConnected);
     }
   };
@@ -74,4 +76,9 @@ async function run(path: string, options: StreamOptions, ends: AbortSignal): Pro
       if (!visible.aborted) throw error;
     }
   }
+}
+
+/** True if both ids are numbers and the first one is smaller. */
+function isBefore(first: string, second: string): boolean {
+  return first !== "" && Number(first) < Number(second);
 }

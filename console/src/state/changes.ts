@@ -26,11 +26,9 @@ export function connectChanges(after: number): () => void {
     after: String(after),
     onEvent: (event) => {
       const change = JSON.parse(event.data) as Change;
-      if (isStart(change)) return;
-      collected.push(change);
-      if (collected.length > MOST_COLLECTED) collected = [{ number: change.number, topic: "stream", kind: "missed" }];
-      timer ??= setTimeout(deliver, Math.max(PAUSE_MS, delivered_ms + INTERVAL_MS - performance.now()));
+      if (!isStart(change)) collect(change);
     },
+    onGap: () => collect({ number: 0, topic: "stream", kind: "missed" }),
     onConnection: (connected) => {
       // What changed while the connection was lost comes from the stream, which resumes after its last event.
       isConnected.value = connected;
@@ -64,6 +62,12 @@ export function useChanges(
       listeners.delete(listener);
     };
   }, []);
+}
+
+function collect(change: Change): void {
+  collected.push(change);
+  if (collected.length > MOST_COLLECTED) collected = [{ number: change.number, topic: "stream", kind: "missed" }];
+  timer ??= setTimeout(deliver, Math.max(PAUSE_MS, delivered_ms + INTERVAL_MS - performance.now()));
 }
 
 /** Tell the listeners what was collected. A hidden page waits until it is visible: nobody sees what it would load. */
