@@ -100,7 +100,7 @@ def _field_names(cls: Any) -> tuple[tuple[str, bool], ...] | None:
 
 
 class _Form(typing.NamedTuple):
-    """How instances of a dataclass are built."""
+    """Fields of a dataclass, as `build` needs them."""
 
     template: dict[str, Any]
     """All fields in their order, with their defaults."""

@@ -6,16 +6,14 @@ each window costs less than half of `MADV_POPULATE_WRITE`, which enters page by 
 that.
 """
 
-import ctypes
 import mmap
 
 import numpy as np
 
+from regroup.workers.os.memory_files import populate
+
 _WINDOW_BYTES = 64 << 10
 """Bytes that the kernel enters around a read: its default of `fault_around_bytes`."""
-_POPULATE_WRITE = 23
-"""`MADV_POPULATE_WRITE` of madvise(2), since Linux 5.14."""
-_LIBRARY = ctypes.CDLL(None)
 
 
 def prefault(view: memoryview, *, is_written: bool = False) -> None:
@@ -30,5 +28,4 @@ def prefault(view: memoryview, *, is_written: bool = False) -> None:
     content[-1].item()
     if is_written:
         first = content.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
-        pages = -(-(content.ctypes.data + len(view) - first) // mmap.PAGESIZE) * mmap.PAGESIZE
-        _LIBRARY.madvise(ctypes.c_void_p(first), ctypes.c_size_t(pages), _POPULATE_WRITE)
+        populate(first, content.ctypes.data + len(view) - first)
