@@ -23,6 +23,10 @@ from regroup.workers.state.state_error import StateError
 from regroup.workers.state.tensor_names import OwnCopy, may_differ
 from regroup.workers.torch_internals.checkpoint_files import write_without_data
 
+_SPREAD_BYTES = 256 << 10
+"""Size of a tensor from which on ranks with equal copies share the work of writing."""
+_MOST_WRITERS = 16
+"""Ranks that share it. A node that restores reads from the files of all of them."""
 _LOCAL_HEADER = 30
 """Bytes of a local header of a zip file before the name of the record."""
 
@@ -72,10 +76,10 @@ def _opened(fd: int, rank: int) -> ShardBuffer:
 
 
 def _entries_of(rank: int, buffer: ShardBuffer, differing: Collection[str]) -> list[Entry]:
-    """Return what this rank writes."""
+    """Return what this rank writes: first what other ranks have as well, so that readers find it in one place."""
     regions = [region for region in buffer.regions() if region.group is not None and region.group.id in differing]
     chosen = (_written(rank, entry, regions) for entry in buffer.index().tensors)
-    return [entry for entry in chosen if entry is not None]
+    return sorted((entry for entry in chosen if entry is not None), key=lambda entry: entry.copies == 1)
 
 
 def _piece(entry: Entry, data_at: int, containers: "_Containers") -> PlannedPiece:
@@ -97,9 +101,11 @@ def _written(rank: int, entry: Entry, differing: Sequence[Region]) -> Entry | No
 
 def _is_ours(entry: Entry) -> bool:
     # One of the ranks with equal copies of a box writes it. The name decides which one, so that the work is spread.
+    # The first rank writes small ones: each node needs all of them, and reads whole chunks of each file that has some.
     # If copies may differ, the first rank writes all of them, so that related values come from one rank.
     is_empty = 0 in entry.shape and 0 not in entry.global_shape
-    writer = 0 if may_differ(entry.name) else zlib.crc32(entry.name.encode()) % entry.copies
+    is_of_first = may_differ(entry.name) or entry.nbytes < _SPREAD_BYTES
+    writer = 0 if is_of_first else zlib.crc32(entry.name.encode()) % min(entry.copies, _MOST_WRITERS)
     return not is_empty and writer == entry.copy
 
 
