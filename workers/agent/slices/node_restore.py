@@ -1,4 +1,4 @@
-"""The restore of one node: its ranks ask for their parts of a saved state, and get them together."""
+"""The restore of one node: its ranks ask for their parts of a saved state, which are planned together."""
 
 import asyncio
 import threading
@@ -29,6 +29,9 @@ class RestoreTraffic:
     memory_bytes: int
     """Memory of all snapshots, mirrors and buffers on the node when the state was in place."""
     seconds: float
+    """Time from the moment at which all ranks of the node had asked for their parts."""
+    waited_s: float
+    """Time from the first request of the last rank: its model existed then."""
 
 
 class NodeRestore:
@@ -58,16 +61,19 @@ class NodeRestore:
         self._needed: dict[int, BoxTable] = {}
         self._buffers: dict[int, memoryview] = {}
         self._all_requested = asyncio.Event()
+        self._filled: dict[int, asyncio.Event] = {}
         self._filling: asyncio.Future[None] | None = None
+        self._last_request_s = 0.0
         self._is_closed = False
 
     async def catalog(self, rank: int, world_size: int) -> bytes:
         """Return what a rank learns of the state before it asks, as compressed JSON."""
+        self._last_request_s = time.monotonic()
         state = await asyncio.shield(self._state)
         return await asyncio.to_thread(lambda: packed(state.catalog(rank, world_size)))
 
     async def fill(self, rank: int, needed: BoxTable, buffer: memoryview) -> None:
-        """Fill a rank's buffer once all ranks of the node have asked.
+        """Fill a rank's buffer once all ranks of the node have asked, and return when its parts are in place.
 
         Args:
             rank: rank that asks.
@@ -90,12 +96,19 @@ class NodeRestore:
                     f"{name!r} of {box.size_bytes} bytes at {start} exceeds a buffer of {len(buffer)} bytes"
                 )
         self._needed[rank], self._buffers[rank] = needed, buffer
+        filled = self._filled[rank] = asyncio.Event()
         if self._filling is None:
             self._filling = asyncio.ensure_future(self._fill())
             self._filling.add_done_callback(_note_error)
         if self._ranks == self._needed.keys():
             self._all_requested.set()
-        await asyncio.shield(self._filling)
+        own = asyncio.ensure_future(filled.wait())
+        try:
+            await asyncio.wait((own, self._filling), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            own.cancel()
+        if not filled.is_set():
+            self._filling.result()
 
     def close(self) -> None:
         """Stop a restore that is in progress: its ranks are dead."""
@@ -109,13 +122,19 @@ class NodeRestore:
         state, started_s = await asyncio.shield(self._state), time.monotonic()
         own_bytes = sum(len(view) for view in (*state.near.values(), *self._buffers.values()))
         try:
-            plan = await fill_buffers(state, self._needed, self._buffers, self._node_number, self._expect)
+            plan = await fill_buffers(
+                state, self._needed, self._buffers, self._node_number, self._expect, self._note_filled
+            )
         finally:
             self._state.add_done_callback(_close)
         self._buffers.clear()
         memory = state.reader.received_bytes, own_bytes, self._held_bytes()
         planned = plan.fetched_bytes, plan.minimum_bytes, plan.copied_bytes
-        self._on_restored(RestoreTraffic(*planned, *memory, time.monotonic() - started_s))
+        now_s = time.monotonic()
+        self._on_restored(RestoreTraffic(*planned, *memory, now_s - started_s, now_s - self._last_request_s))
+
+    def _note_filled(self, rank: int) -> None:
+        self._filled[rank].set()
 
 
 def _close(found: asyncio.Future[SavedState]) -> None:

@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from regroup.workers.agent.slices.saved_state import SavedState, SliceRead
@@ -24,8 +25,11 @@ async def fill_buffers(
     buffers: Mapping[int, memoryview],
     node_number: int,
     expect: Callable[[int], None] = lambda nbytes: None,
+    on_filled: Callable[[int], None] = lambda rank: None,
 ) -> TransferPlan:
     """Bring the ranks of a node the parts of a state that they need, and return the plan that was executed.
+
+    Ranks get their parts in the order of `needed` as far as possible, so that one copies while others still wait.
 
     Args:
         state: state to restore.
@@ -33,38 +37,92 @@ async def fill_buffers(
         buffers: rank → its buffer.
         node_number: number of this node.
         expect: receives the number of bytes that will be read from other nodes or from storage.
+        on_filled: receives each rank whose buffer is complete and is not used any more.
 
     Raises:
         StateError: The state does not have what is needed.
         StateLostError: The state can no longer be read.
     """
     plan = await asyncio.to_thread(plan_transfers, state.held, needed, near=state.near, node_number=node_number)
-    copies, reads = await asyncio.to_thread(_resolve, plan, state, buffers)
-    expect(await asyncio.to_thread(state.reader.total_bytes, reads))
+    work = await asyncio.to_thread(_Work, plan, state, buffers)
+    expect(await asyncio.to_thread(state.reader.total_bytes, work.reads))
+    own_left, left = Counter(work.own_ranks()), Counter(work.ranks())
     free = asyncio.Semaphore(_MOST_READS)
+
+    def end(rank: int) -> None:
+        left[rank] -= 1
+        if not left[rank]:
+            on_filled(rank)
+
+    async def end_own(ranks: Collection[int]) -> None:
+        for rank in ranks:
+            own_left[rank] -= 1
+            if not own_left[rank]:
+                for target, passes in work.passes.get(rank, {}).items():
+                    await _all(*_copying(passes))
+                    end(target)
+                    end(rank)
+            end(rank)
 
     async def read(holder: Holder) -> None:
         async with free:
-            await state.reader.read(holder, reads[holder])
+            await state.reader.read(holder, work.reads[holder])
+        await end_own(work.readers[holder])
 
-    # Nodes read from different holders first, so that no holder serves all of them at once.
-    holders = list(reads)
-    first = node_number % max(1, len(holders))
-    await _all(*(read(holder) for holder in [*holders[first:], *holders[:first]]), *_copying(copies))
-    passes = [(buffers[each.source_rank], each.source, buffers[each.rank], each.target) for each in plan.passes()]
-    await _all(*_copying(passes))
+    async def copy() -> None:
+        for rank, copies in work.copies.items():
+            await _all(*_copying(copies))
+            await end_own([rank])
+
+    for rank in needed.keys() - left.keys():
+        on_filled(rank)
+    await _all(*(read(holder) for holder in work.holders(node_number)), copy())
     return plan
 
 
-def _resolve(
-    plan: TransferPlan, state: SavedState, buffers: Mapping[int, memoryview]
-) -> tuple[list[Copy], dict[Holder, list[SliceRead]]]:
-    """Return the copies within the node, and the reads by holder."""
-    copies = [(state.near[each.holder], each.source, buffers[each.rank], each.target) for each in plan.copies()]
-    reads: dict[Holder, list[SliceRead]] = {}
-    for each in plan.fetches():
-        reads.setdefault(each.holder, []).append(SliceRead(each.source, buffers[each.rank], each.target))
-    return copies, reads
+class _Work:
+    """Reads by holder, and copies within the node."""
+
+    def __init__(self, plan: TransferPlan, state: SavedState, buffers: Mapping[int, memoryview]) -> None:
+        self.copies: dict[int, list[Copy]] = {}
+        """Rank → what it gets from holders on this node."""
+        self.reads: dict[Holder, list[SliceRead]] = {}
+        self.readers: dict[Holder, set[int]] = {}
+        """Holder → ranks that get something from it."""
+        self.passes: dict[int, dict[int, list[Copy]]] = {}
+        """Rank → other rank → what that one gets of the parts that this one has read or copied itself."""
+        for each in plan.copies():
+            copy = (state.near[each.holder], each.source, buffers[each.rank], each.target)
+            self.copies.setdefault(each.rank, []).append(copy)
+        for each in plan.fetches():
+            self.reads.setdefault(each.holder, []).append(SliceRead(each.source, buffers[each.rank], each.target))
+            self.readers.setdefault(each.holder, set()).add(each.rank)
+        for each in plan.passes():
+            copy = (buffers[each.source_rank], each.source, buffers[each.rank], each.target)
+            self.passes.setdefault(each.source_rank, {}).setdefault(each.rank, []).append(copy)
+
+    def holders(self, node_number: int) -> list[Holder]:
+        """Return the holders in the order in which a node begins to read from them.
+
+        Holders of parts that several ranks need come first, because all of them wait for those. Apart from that, nodes
+        begin with different holders, so that no holder serves all of them at once.
+        """
+        holders = list(self.reads)
+        first = node_number % max(1, len(holders))
+        return sorted([*holders[first:], *holders[:first]], key=lambda each: self.readers[each].isdisjoint(self.passes))
+
+    def own_ranks(self) -> Iterator[int]:
+        """Yield a rank for each part of the work that brings it something from a holder."""
+        yield from self.copies
+        for ranks in self.readers.values():
+            yield from ranks
+
+    def ranks(self) -> Iterator[int]:
+        """Yield a rank for each part of the work that uses its buffer."""
+        yield from self.own_ranks()
+        for source, targets in self.passes.items():
+            for target in targets:
+                yield from (source, target)
 
 
 def _copying(copies: Sequence[Copy]) -> list[Coroutine[Any, Any, None]]:

@@ -1,4 +1,4 @@
-"""The ranks of a node get their parts together, and the state is closed in the end."""
+"""The ranks of a node get their parts by one plan, and the state is closed in the end."""
 
 import asyncio
 from collections.abc import Callable
@@ -62,7 +62,7 @@ async def test_the_traffic_is_reported_once(rig: Rig) -> None:
     assert traffic.fetched_bytes == traffic.minimum_bytes == traffic.received_bytes == rig.minimum_bytes > 0
     assert traffic.fetched_bytes + traffic.copied_bytes == 2 * TENSORS["w"].nbytes // 3
     assert (traffic.own_bytes, traffic.memory_bytes) == (rig.old_bytes + new_bytes, 12_345)
-    assert traffic.seconds > 0 and rig.expected == [rig.minimum_bytes]
+    assert traffic.waited_s > traffic.seconds > 0 and rig.expected == [rig.minimum_bytes]
 
 
 async def test_ranks_that_ask_before_the_state_is_found_wait_for_it(rig: Rig) -> None:
@@ -96,16 +96,27 @@ async def test_parts_that_exceed_the_buffer_are_refused_and_may_be_requested_aga
     assert rig.buffers.wrong() == []
 
 
-async def test_a_failed_read_fails_all_ranks_and_closes_the_state() -> None:
+async def test_a_failed_read_fails_the_ranks_that_wait_for_it_and_closes_the_state() -> None:
     def fail(holder: Holder) -> None:
         raise StateLostError(f"{holder} is gone")
 
     rig = Rig(fail)
     rig.found.set_result(rig.state)
-    errors = await asyncio.wait_for(asyncio.gather(rig.fill(0), rig.fill(1), return_exceptions=True), 10)
-    assert [str(error) for error in errors] == ["(1, 2) is gone"] * 2
-    assert rig.restored == []
+    results = await asyncio.wait_for(asyncio.gather(rig.fill(0), rig.fill(1), return_exceptions=True), 10)
+    assert [str(each) for each in results] == ["None", "(1, 2) is gone"], "all parts of rank 0 were on its node"
+    assert [rank for rank, _ in rig.buffers.wrong()] == [1] and rig.restored == []
     await rig.until_closed()
+
+
+async def test_a_rank_gets_its_parts_while_another_one_still_waits(rig: Rig) -> None:
+    rig.reader.may_end.clear()
+    rig.found.set_result(rig.state)
+    filling = [rig.fill(rank) for rank in range(2)]
+    await asyncio.wait_for(filling[0], 10)
+    assert not filling[1].done() and rig.restored == []
+    rig.reader.may_end.set()
+    await asyncio.wait_for(filling[1], 10)
+    assert rig.buffers.wrong() == [] and len(rig.restored) == 1
 
 
 async def test_a_state_that_is_not_found_fails_all_ranks(rig: Rig) -> None:
@@ -135,7 +146,7 @@ async def test_the_end_of_a_restore_stops_its_reads(rig: Rig) -> None:
             await asyncio.sleep(0.01)
     rig.restore.close()
     results: list[Any] = await asyncio.wait_for(asyncio.gather(*filling, return_exceptions=True), 10)
-    assert all(isinstance(each, asyncio.CancelledError) for each in results)
+    assert results[0] is None and isinstance(results[1], asyncio.CancelledError), "only rank 1 waits for a read"
     assert rig.reader.received_bytes == 0 and rig.restored == []
     await rig.until_closed()
 

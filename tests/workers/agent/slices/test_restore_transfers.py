@@ -7,6 +7,8 @@ import pytest
 
 from regroup.workers.agent.slices.restore_transfers import _MOST_READS, fill_buffers
 from regroup.workers.agent.slices.saved_state import StateLostError
+from regroup.workers.state.slices.box_table import BoxTable, TensorBox
+from regroup.workers.state.slices.boxes import Box
 from regroup.workers.state.state_error import StateError
 from tests.workers.agent.slices.mesh_state import Buffers, MeshReader, state_of
 from tests.workers.state.slices.saved_meshes import Holder, Mesh, SavedMesh
@@ -43,6 +45,49 @@ async def test_bytes_that_two_ranks_need_are_fetched_once_and_passed_on() -> Non
     assert buffers.wrong() == []
     half = sum(tensor.nbytes for tensor in TENSORS.values()) // 2
     assert (reader.received_bytes, plan.fetched_bytes, plan.copied_bytes) == (half, half, 3 * half)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [Mesh(((0, 3),), 3), Mesh(((None, 3),), 3), Mesh(((None, 2), (0, 2)), 4), Mesh(((0, 2), (None, 2)), 4)],
+    ids=["own parts", "copies", "two copies of two parts", "two parts with two copies"],
+)
+async def test_a_filled_buffer_is_complete_and_nothing_uses_it_any_more(after: Mesh) -> None:
+    """Overwrite each filled buffer: its rank may write the next snapshot there while others still wait."""
+    saved = SavedMesh(TENSORS, Mesh(((0, 2),), 1))
+    reader, buffers, wrong, filled = MeshReader(saved), Buffers(saved, after, 0), list[tuple[int, str]](), list[int]()
+
+    def use(rank: int) -> None:
+        filled.append(rank)
+        wrong.extend(each for each in buffers.wrong() if each[0] == rank)
+        buffers.memory[rank][:] = bytes(len(buffers.memory[rank]))
+
+    await fill_buffers(state_of(saved, 0, reader), buffers.needed, buffers.memory, 0, on_filled=use)
+    assert wrong == [] and sorted(filled) == list(after.ranks_on(0))
+    assert not any(map(any, buffers.memory.values())), "nothing was written afterwards"
+
+
+async def test_a_rank_that_needs_nothing_is_filled_at_once(saved: SavedMesh) -> None:
+    reader, buffers, filled = MeshReader(saved), Buffers(saved, Mesh(((0, 3),), 2), 0), list[int]()
+    buffers.needed[7], buffers.memory[7] = BoxTable.of([]), memoryview(bytearray())
+    await fill_buffers(state_of(saved, 0, reader), buffers.needed, buffers.memory, 0, on_filled=filled.append)
+    assert sorted(filled) == [0, 1, 7]
+
+
+async def test_what_several_ranks_need_is_read_first() -> None:
+    tensor = TENSORS["layers.0"]
+    saved = SavedMesh({"w": tensor}, Mesh(((0, 4),), 1))
+
+    def rows(first: int, last: int) -> BoxTable:
+        box = TensorBox(str(tensor.dtype), tensor.itemsize, tensor.shape, Box((first, 0), (last - first, 6)))
+        return BoxTable.of([("w", box, 0)])
+
+    needed = {0: rows(0, 6), 1: rows(6, 12), 2: rows(12, 24), 3: rows(12, 18)}
+    for node in range(4, 8):
+        reader, memory = MeshReader(saved), {rank: memoryview(bytearray(12 * 48)) for rank in needed}
+        await fill_buffers(state_of(saved, node, reader), needed, memory, node)
+        assert {rank for _, rank in reader.begun[:2]} == {2, 3}, "both files of rank 2, of which rank 3 gets a part"
+        assert bytes(memory[3][: 6 * 48]) == tensor[12:18].tobytes()
 
 
 async def test_nodes_begin_with_different_holders() -> None:
