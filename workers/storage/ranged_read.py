@@ -14,7 +14,8 @@ class RangeReader:
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
-        self._is_local = fsspec_storage.local_path(uri) is not None
+        self.is_local = fsspec_storage.local_path(uri) is not None
+        """True if the kernel reads the files, and can read ahead."""
         self._fds: dict[str, int] = {}
         self._lock = threading.Lock()
 
@@ -27,7 +28,7 @@ class RangeReader:
         """
         place = self._place(name)
         try:
-            done = self._read_local(place, start, views) if self._is_local else _read_object(place, start, views)
+            done = self._read_local(place, start, views) if self.is_local else _read_object(place, start, views)
         except FileNotFoundError as error:
             raise StorageError(f"{place} is named in the manifest but missing") from error
         if done < (needed := sum(len(view) for view in views)):

@@ -1,6 +1,7 @@
 """Parts of the files of a checkpoint, read in whole chunks so that each byte is verified before a rank gets it."""
 
 import asyncio
+import contextlib
 import threading
 import zlib
 from collections import OrderedDict, deque
@@ -8,10 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from regroup.workers.agent.checkpoints.read_order import ReadOrder, Turn
 from regroup.workers.agent.slices.saved_state import SliceRead, StateLostError
 from regroup.workers.agent.transfer.presence import prefault
 from regroup.workers.agent.transfer.region_copy import copy as copy_region
 from regroup.workers.contract.checkpoint_manifest import CHUNK_BYTES, FileChunks
+from regroup.workers.os.node_facts import free_memory_bytes
 from regroup.workers.state.slices.boxes import Region
 from regroup.workers.state.slices.held_state import Holder
 from regroup.workers.storage import fsspec_storage
@@ -26,6 +29,9 @@ _WHOLE = 0.98
 _MOST_SPAN_BYTES = 2 * CHUNK_BYTES
 """Most bytes of a file that one thread stages at once, to copy a region with gaps out of them."""
 _ATTEMPTS = 3
+_AHEAD_BYTES = 1 << 20
+_Turn = contextlib.AbstractContextManager[None]
+_NO_TURN: _Turn = contextlib.nullcontext()
 _Key = tuple[str, int]
 
 
@@ -50,6 +56,22 @@ class ChunkReader:
         self._pool = ThreadPoolExecutor(STREAMS, "checkpoint-read")
         self._kept = OrderedDict[_Key, Future[memoryview]]()
         self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self.ahead: threading.Thread | None = None
+        """Thread that reads in advance."""
+
+    def read_ahead(self, parts: Sequence[tuple[str, int, int]]) -> None:
+        """Read parts of local files into the cache of the host, before it is known what ranks need. Returns at once.
+
+        It uses at most a quarter of the free memory and ends with `close`. It ignores files that cannot be read: the
+        read that needs them reports that.
+
+        Args:
+            parts: file, first byte and number of bytes of each part, in the order in which ranks read them.
+        """
+        if self._storage.is_local:
+            self.ahead = threading.Thread(target=self._read_ahead, args=(parts,), name="checkpoint-ahead", daemon=True)
+            self.ahead.start()
 
     async def read(self, holder: Holder, reads: Sequence[SliceRead]) -> None:
         """Read parts of a file and verify them.
@@ -58,11 +80,14 @@ class ChunkReader:
             StorageError: A part is missing, or remained damaged when it was read again.
             StateLostError: Storage did not answer.
         """
-        name, loop = str(holder), asyncio.get_running_loop()
+        name, loop, order = str(holder), asyncio.get_running_loop(), ReadOrder()
         runs = [run for each in reads if (run := _run_of(each)) is not None]
         staged = [each for each in reads if _run_of(each) is None]
         running = [
-            *(loop.run_in_executor(self._pool, self._read_chunk, name, *part) for part in _by_chunk(runs)),
+            *(
+                loop.run_in_executor(self._pool, self._read_chunk, name, *part, order.turn(number))
+                for number, part in enumerate(_by_chunk(runs))
+            ),
             *(loop.run_in_executor(self._pool, self._read_staged, name, each) for each in staged),
         ]
         for result in await asyncio.gather(*running, return_exceptions=True):  # until no thread uses the memory
@@ -86,10 +111,29 @@ class ChunkReader:
         """Bytes that were read from storage so far."""
         return sum(self._received)
 
+    @property
+    def is_closed(self) -> bool:
+        """True if `close` was called."""
+        return self._closing.is_set()
+
     def close(self) -> None:
         """End the threads and close the files."""
+        self._closing.set()
+        if self.ahead is not None:
+            self.ahead.join()
         self._pool.shutdown(cancel_futures=True)
         self._storage.close()
+
+    def _read_ahead(self, parts: Sequence[tuple[str, int, int]]) -> None:
+        storage, scratch, left = RangeReader(self._uri), memoryview(bytearray(_AHEAD_BYTES)), free_memory_bytes() // 4
+        with contextlib.closing(storage), contextlib.suppress(OSError, StorageError):
+            for name, first, size_bytes in parts:
+                end = first + size_bytes
+                for at in range(first, end, _AHEAD_BYTES):
+                    left -= _AHEAD_BYTES
+                    if left < 0 or self._closing.is_set():
+                        return
+                    storage.read_into(name, at, [scratch[: end - at]])
 
     def _refuse(self, error: Exception) -> None:
         """Raise an error of a read, as storage that lacks content or as storage that does not answer."""
@@ -99,11 +143,17 @@ class ChunkReader:
         except StorageUnavailable as unavailable:
             raise StateLostError(str(unavailable)) from error
 
-    def _read_chunk(self, name: str, number: int, runs: Sequence[_Run]) -> None:
+    def _read_chunk(self, name: str, number: int, runs: Sequence[_Run], turn: Turn) -> None:
+        try:
+            self._read_runs(name, number, runs, turn if self._storage.is_local else _NO_TURN)
+        finally:
+            turn.leave()
+
+    def _read_runs(self, name: str, number: int, runs: Sequence[_Run], turn: _Turn) -> None:
         first, size = number * CHUNK_BYTES, self._size_of(name, number)
         needed = sum(len(run.memory) for run in runs)
         if needed < _WHOLE * size or needed > size:  # more: runs overlap
-            chunk = self._kept_chunk(name, number)
+            chunk = self._kept_chunk(name, number, turn)
             for run in runs:
                 run.memory[:] = chunk[run.start - first : run.start - first + len(run.memory)]
             return
@@ -117,7 +167,7 @@ class ChunkReader:
             at = run.start + len(run.memory)
         if at < first + size:
             views.append(memoryview(bytearray(first + size - at)))
-        self._read_verified(name, number, views)
+        self._read_verified(name, number, views, turn)
 
     def _read_staged(self, name: str, read: SliceRead) -> None:
         """Read a region with gaps, part by part: the tensor between its first and its last byte may be large."""
@@ -142,7 +192,7 @@ class ChunkReader:
             start, stop = max(begin, first), min(end, first + len(chunk))
             span[start - begin : stop - begin] = chunk[start - first : stop - first]
 
-    def _kept_chunk(self, name: str, number: int) -> memoryview:
+    def _kept_chunk(self, name: str, number: int, turn: _Turn = _NO_TURN) -> memoryview:
         """Return a chunk. Reads that need other parts of it at about the same time share it."""
         key = name, number
         with self._lock:
@@ -155,7 +205,7 @@ class ChunkReader:
         if is_new:
             chunk = memoryview(bytearray(self._size_of(name, number)))
             try:
-                self._read_verified(name, number, [chunk])
+                self._read_verified(name, number, [chunk], turn)
                 found.set_result(chunk)
             except BaseException as error:
                 found.set_exception(error)
@@ -163,15 +213,16 @@ class ChunkReader:
                     self._kept.pop(key, None)
         return found.result()
 
-    def _read_verified(self, name: str, number: int, views: Sequence[memoryview]) -> None:
-        """Read a whole chunk into views.
+    def _read_verified(self, name: str, number: int, views: Sequence[memoryview], turn: _Turn) -> None:
+        """Read a whole chunk into views, in its turn.
 
         Raises:
             StorageError: Its checksum is wrong each time.
         """
         crc = expected = self._files[name].crcs[number]
         for _ in range(_ATTEMPTS):
-            self._storage.read_into(name, number * CHUNK_BYTES, views)
+            with turn:
+                self._storage.read_into(name, number * CHUNK_BYTES, views)
             self._received.append(sum(len(view) for view in views))
             crc = 0
             for view in views:

@@ -1,6 +1,8 @@
 """Any part of a checkpoint's files is read exactly, and a wrong byte never reaches a rank."""
 
 import os
+import threading
+import time
 import tracemalloc
 import zlib
 from collections.abc import Sequence
@@ -16,8 +18,10 @@ from regroup.workers.agent.checkpoints.chunk_reader import ChunkReader
 from regroup.workers.agent.slices.saved_state import SliceRead, StateLostError
 from regroup.workers.contract.checkpoint_manifest import FileChunks
 from regroup.workers.state.slices.boxes import Region
+from regroup.workers.storage import fsspec_storage
 from regroup.workers.storage.fsspec_storage import StorageError
 from regroup.workers.storage.ranged_read import RangeReader
+from tests.support.servers.s3 import ObjectStorage
 
 CHUNK = 1000
 
@@ -183,3 +187,102 @@ async def test_any_error_of_storage_is_silence_and_a_file_system_that_is_gone_to
     with pytest.raises(StateLostError, match=str(error)):
         await reader.read("file", part)
     reader.close()
+
+
+class Recorder:
+    """Records the reads of storage. The first one waits a little for another one at the same time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, patience_s: float = 0.0) -> None:
+        self.reads: list[tuple[str, int, int]] = []
+        """File, first byte and number of bytes of each read."""
+        self.met = threading.Event()
+        """Set when two reads were in progress at once."""
+        self._active, self._patience_s = 0, patience_s
+        right = RangeReader.read_into
+
+        def read_into(reader: RangeReader, name: str, start: int, views: Sequence[memoryview]) -> None:
+            self.reads.append((name, start, sum(len(view) for view in views)))
+            self._active += 1
+            if self._active > 1:
+                self.met.set()
+            if len(self.reads) == 1:
+                self.met.wait(self._patience_s)
+            right(reader, name, start, views)
+            self._active -= 1
+
+        monkeypatch.setattr(RangeReader, "read_into", read_into)
+
+
+async def test_a_local_file_is_read_from_its_beginning_to_its_end(
+    tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read in order: the kernel reads ahead only for a reader that continues where it stopped."""
+    recorder = Recorder(monkeypatch, patience_s=0.5)
+    reader = ChunkReader(str(tmp_path), {"file": chunks_of(data)})
+    memory = bytearray(len(data))
+    for size in (len(data), CHUNK + 10):  # whole chunks, and a part of one
+        await reader.read("file", [SliceRead(Region(0, size), memoryview(memory), Region(0, size))])
+    reader.close()
+    assert memory == data and not recorder.met.is_set()
+    starts = [start for _, start, _ in recorder.reads]
+    assert starts == [*range(0, len(data), CHUNK), 0, CHUNK]
+
+
+async def test_objects_are_read_in_parallel(data: bytes, s3: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    fsspec_storage.write_bytes(f"{s3.uri}/parallel/file", data)
+    recorder = Recorder(monkeypatch, patience_s=10)
+    reader = ChunkReader(f"{s3.uri}/parallel", {"file": chunks_of(data)})
+    reader.read_ahead([("file", 0, len(data))])
+    memory = bytearray(len(data))
+    await reader.read("file", [SliceRead(Region(0, len(data)), memoryview(memory), Region(0, len(data)))])
+    reader.close()
+    assert memory == data and recorder.met.is_set()
+    assert len(recorder.reads) == -(-len(data) // CHUNK), "an object is not read in advance"
+
+
+def test_parts_are_read_in_advance_while_files_can_be_read(
+    tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunk_reader, "_AHEAD_BYTES", 100)
+    recorder = Recorder(monkeypatch)
+    reader = ChunkReader(str(tmp_path), {"file": chunks_of(data)})
+    reader.read_ahead([("file", 50, 250), ("file", 1000, 100), ("missing", 0, 10), ("file", 2000, 10)])
+    assert reader.ahead is not None
+    reader.ahead.join(10)
+    reader.close()
+    assert recorder.reads == [
+        ("file", 50, 100), ("file", 150, 100), ("file", 250, 50), ("file", 1000, 100), ("missing", 0, 10),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("free_bytes", [4 * 300, 0])
+def test_reading_in_advance_leaves_most_of_the_free_memory(
+    tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch, free_bytes: int
+) -> None:
+    monkeypatch.setattr(chunk_reader, "_AHEAD_BYTES", 100)
+    monkeypatch.setattr(chunk_reader, "free_memory_bytes", lambda: free_bytes)
+    recorder = Recorder(monkeypatch)
+    reader = ChunkReader(str(tmp_path), {"file": chunks_of(data)})
+    reader.read_ahead([("file", 0, len(data))])
+    assert reader.ahead is not None
+    reader.ahead.join(10)
+    assert sum(size for _, _, size in recorder.reads) == free_bytes // 4
+    reader.close()
+
+
+def test_a_reader_that_closes_ends_reading_in_advance(
+    tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunk_reader, "_AHEAD_BYTES", 1)
+    recorder = Recorder(monkeypatch, patience_s=10)  # the first read lasts until the reader closes
+    reader = ChunkReader(str(tmp_path), {"file": chunks_of(data)})
+    reader.read_ahead([("file", 0, len(data))])
+    closing = threading.Thread(target=reader.close)
+    closing.start()
+    while not reader.is_closed:  # a condition of another thread
+        time.sleep(0.001)
+    recorder.met.set()
+    closing.join(10)
+    assert not closing.is_alive() and len(recorder.reads) <= 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from regroup.workers.agent.checkpoints.chunk_reader import ChunkReader
 from regroup.workers.agent.checkpoints.node_write import NodeWrite
 from regroup.workers.agent.checkpoints.stored_state import open_checkpoint
 from regroup.workers.agent.slices.saved_state import SavedState, SliceRead
@@ -77,6 +78,30 @@ async def test_other_ranks_read_their_parts_of_files_of_two_checkpoints(tmp_path
 def test_the_same_ranks_get_their_own_facts(tmp_path: Path) -> None:
     written(tmp_path, NodeShards([0, 1], [10]))
     assert set(open_checkpoint(str(tmp_path), [1], 2).facts) == {0, 1}
+
+
+def test_ranks_read_what_they_wrote_in_advance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(ChunkReader, "read_ahead", lambda _, parts: ahead.extend(parts))
+    shards = NodeShards([0, 1], SIZES)
+    first = written(tmp_path / "step-4.gen-1", shards)
+    shards.values[1, "w1"] = bytes(SIZES[1])
+    second = written(tmp_path / "step-8.gen-1", shards, first, "step-4.gen-1")
+    uri = str(tmp_path / "step-8.gen-1")
+    open_checkpoint(uri, [0, 1, 2], 3).close()
+    assert not ahead, "other ranks need other parts"
+    open_checkpoint(uri, [1], 2).close()
+    own = [piece for piece in second.pieces if piece.file.endswith("__1_0.distcp")]
+    assert {name for name, _, _ in ahead} == {piece.file for piece in own} == {
+        "__1_0.distcp", "../step-4.gen-1/__1_0.distcp",
+    }  # fmt: skip
+    for piece in own:
+        assert any(
+            name == piece.file and start <= piece.start and piece.start + piece.length <= start + size_bytes
+            for name, start, size_bytes in ahead
+        )
+    needed = sum(piece.length for piece in own)
+    assert needed <= sum(size_bytes for _, _, size_bytes in ahead) < needed + 200_000, "not all of the older file"
 
 
 @pytest.mark.parametrize(
