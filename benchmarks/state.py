@@ -4,8 +4,8 @@ usage: python -m benchmarks.state --json PATH [--trials N] [--gb 1,4]
                                   [--parts limits,snapshot,peer,recovery,checkpoint,dcp,reshard,unchanged]
 
 Jobs train a transformer with four FSDP ranks on two local nodes. Their state is 32-bit parameters and both moments of
-AdamW. The first size counts for all figures, except that the slope of the recovery and the changes of the layout use
-all sizes. The result is written after each part. A part that cannot run is left out, with the reason under `failures`.
+AdamW. The first size counts for all figures, except that the slope of the recovery uses all sizes. The result is
+written after each part. A part that cannot run is left out, with the reason under `failures`.
 """
 
 import sys
@@ -80,7 +80,7 @@ def result(found: Mapping[str, Any]) -> dict[str, Any]:
     if stored:
         for name, seconds, bytes_per_s in (
             ("write_to_disk", "write_s", "dd_bytes_per_s"),
-            ("read_to_disk", "restored_s", "read_bytes_per_s"),
+            ("read_to_disk", "read_s", "read_bytes_per_s"),
         ):
             ratio[name] = stats.median([job["checkpoint_bytes"] / job[seconds] / job[bytes_per_s] for job in stored])
     if stored and (dcp := found.get("dcp")):
@@ -149,7 +149,7 @@ def _dcp(run: Run) -> dict[str, Any]:
 
 
 def _reshard(run: Run) -> list[dict[str, Any]]:
-    found = [each for size_gb in run.sizes_gb for each in resharded_job.run(size_gb, run.text, run.folder())]
+    found = resharded_job.run(run.sizes_gb[0], run.text, run.folder())
     return [
         {
             **asdict(each),

@@ -30,7 +30,9 @@ class StoredJob:
     blocked_s: tuple[float, ...]
     """Stall of training by each checkpoint after the first one."""
     restored_s: float
-    """From formed ranks to the state in place, read from the checkpoint."""
+    """From formed ranks to the state in place, read from the checkpoint: the ranks also build their models then."""
+    read_s: float
+    """From the first request of the last rank, which has its model, to the state in place."""
     read_bytes_per_s: float
     """Limit: the files of the checkpoint, read from the disk by one thread."""
     machine_was_idle: bool
@@ -60,7 +62,8 @@ def run(state_gb: float, text: Path, folder: Path, read_rate: Callable[[Sequence
         saved = [each.model_dump(mode="json") for each in server.client.checkpoints(job.id, removed=True)]
         kept = [Path(unquote(urlsplit(each["uri"]).path)) for each in saved if each["removed_at"] is None]
         files = [path for path in kept[-1].rglob("*") if path.is_file()]
-        return read_job(done, saved, idle, read_rate(files))
+        events = [each.model_dump(mode="json") for each in server.client.events(job.id)]
+        return read_job(done, saved, events, idle, read_rate(files))
 
 
 def _wait_for(server: Server, job_id: str, condition: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
@@ -76,7 +79,11 @@ def _wait_for(server: Server, job_id: str, condition: Callable[[Mapping[str, Any
 
 
 def read_job(
-    job: Mapping[str, Any], saved: Sequence[Mapping[str, Any]], idle: bool, read_bytes_per_s: float
+    job: Mapping[str, Any],
+    saved: Sequence[Mapping[str, Any]],
+    events: Sequence[Mapping[str, Any]],
+    idle: bool,
+    read_bytes_per_s: float,
 ) -> StoredJob:
     """Compute the figures of a suspended job.
 
@@ -91,11 +98,19 @@ def read_job(
     stalls = [each["stall_s"] for each in sorted(saved, key=lambda each: each["step"]) if each["stall_s"] is not None]
     if len(stalls) < 2:
         raise TrialError(f"{len(saved)} checkpoints have {len(stalls)} measured stalls; at least two are needed")
+    requests_s = [
+        each["time_s"] - each["data"]["waited_s"]
+        for each in events
+        if each["data"].get("kind") == "state_restored" and each["data"]["source"] == "checkpoint"
+    ]
+    if not requests_s:
+        raise TrialError("the job restored from a checkpoint, but no node reports it")
     return StoredJob(
         last["size_bytes"],
         last["duration_s"],
         tuple(stalls[1:]),
         times["restored_s"] - times["formed_s"],
+        times["restored_s"] - max(requests_s),
         read_bytes_per_s,
         idle,
     )

@@ -12,7 +12,7 @@ from benchmarks.state import result, slope
 
 LIMITS = {"memcpy_bytes_per_s": 10e9}
 STORED = {
-    "checkpoint_bytes": 2_000_000_000, "write_s": 2.5, "blocked_s": (0.1, 0.3, 0.2), "restored_s": 1.0,
+    "checkpoint_bytes": 2_000_000_000, "write_s": 2.5, "blocked_s": (0.1, 0.3, 0.2), "restored_s": 1.0, "read_s": 1.0,
     "read_bytes_per_s": 4e9, "dd_bytes_per_s": 1e9,
 }  # fmt: skip
 
@@ -31,7 +31,8 @@ def test_ratios_to_the_limits_and_to_torch() -> None:
         "limits": LIMITS,
         "snapshot": {"bytes_per_s": 6e9},
         "checkpoint": [
-            {**STORED, "write_s": 9.0, "restored_s": 9.0}, STORED, {**STORED, "write_s": 2.0, "restored_s": 0.5},
+            {**STORED, "write_s": 9.0, "restored_s": 9.0, "read_s": 9.0}, STORED,
+            {**STORED, "write_s": 2.0, "restored_s": 0.5, "read_s": 0.5},
         ],
         "peer": {"fetch_to_socket": 0.7, "mirror_to_socket": 0.65},
         "dcp": {"blocked_s": (5.0, 0.5, 0.4), "restored_s": 2.0},
