@@ -174,7 +174,7 @@ class SimulatedJob:
             if reply.boot_id != self._boot_id:
                 self._acked = 0
             self._boot_id, self.status = reply.boot_id, reply.status
-            self._acked = max([self._acked, *(event.seq for event in reply.events)])
+            self._acked = max(self._acked, reply.newest_seq)
             self.causes |= {event.data["id"]: event.data["cause"] for event in reply.events if event.type == "incident"}
             self.synced.set()
             await asyncio.sleep(0.1)

@@ -110,7 +110,7 @@ class SimulatedSupervisor:
             events = await self._journal.since(sync.boot_id, sync.acked_seq, sync.wait_s, sync.gather_s)
         finally:
             times.last_s = time.monotonic()
-        return SyncReply(self._journal.boot_id, tuple(events), self._status()).to_json()
+        return SyncReply.of(self._journal.boot_id, events, self._status()).to_json()
 
     def _status(self) -> SupervisorStatus:
         nodes = [node.id for node in self.job.nodes]

@@ -57,8 +57,8 @@ _UNKNOWN = -1
 """Mark after an error: the row may have changed without an announcement."""
 _SUPERVISOR_CONDITIONS = frozenset({"SupervisorResponsive", PLATFORM_FAULT})
 """Conditions that end with the next sync of the job's supervisor."""
-_PROGRESS_EVENTS = frozenset({"step", "report", "mirror"})
-"""Events that may wait a moment until they are stored together with those of other jobs."""
+_PROGRESS_EVENTS = frozenset({"report", "mirror"})
+"""Events that may wait a moment, as steps do, until they are stored together with those of other jobs."""
 _ACCOUNTED_EVENTS = ("state", "incident", "checkpoint")
 """Events after which the job's goodput is recorded."""
 _MOST_INCIDENTS = 200
@@ -207,7 +207,7 @@ async def _follow(leader: LeaderContext, facts: JobFacts) -> None:
             status = {"reported_at": leader.clock(), **reported, **accounted}
             is_progress = job.state is JobState.RUNNING and all(each.type in _PROGRESS_EVENTS for each in reply.events)
             delay_s = leader.pace.delay_s if is_progress else 0.0
-            job = await store.ingest(leader.lease, job_id, reply.boot_id, reply.events, status, delay_s)
+            job = await store.ingest(leader.lease, job_id, reply.boot_id, reply.events, status, delay_s, reply.steps)
             accounted, is_due = {}, any(event.type in _ACCOUNTED_EVENTS for event in reply.events)
             if is_due or time.monotonic() - accounted_s > leader.pace.account_s:
                 accounted_s = time.monotonic()

@@ -1,11 +1,12 @@
 """The records that the controller and a supervisor exchange in `sync`, a long poll."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
+from regroup.service.domain.step_columns import StepColumns, split_steps
 from regroup.service.ports.assignment import NodeAssignment, PlannedChange
 from regroup.workers.contract.codec import build, plain
 
@@ -179,8 +180,21 @@ class SyncReply:
 
     boot_id: str
     events: tuple[SupervisorEvent, ...] = ()
-    """Events after the acknowledged one, oldest first."""
+    """Events after the acknowledged one, oldest first, without the steps."""
     status: SupervisorStatus = field(default_factory=SupervisorStatus)
+    steps: StepColumns = field(default_factory=StepColumns)
+    """Committed steps after the acknowledged event. Numbers of events and steps tell their common order."""
+
+    @classmethod
+    def of(cls, boot_id: str, events: Sequence[SupervisorEvent], status: SupervisorStatus) -> "SyncReply":
+        """Return the reply with all events after the acknowledged one, oldest first."""
+        steps, others = split_steps(events)
+        return cls(boot_id, tuple(others), status, steps)
+
+    @property
+    def newest_seq(self) -> int:
+        """Number of the newest event; 0 without any."""
+        return max([0, *(event.seq for event in self.events[-1:]), *self.steps.seq[-1:]])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""

@@ -30,7 +30,7 @@ class ReportGroups:
     def __init__(self, transactions: JobTransactions) -> None:
         self._transactions = transactions
         self._groups = Groups[_JobReport, JobRow](
-            self._write_group, _MOST_JOBS, lambda each: len(each.report.events), _MOST_EVENTS
+            self._write_group, _MOST_JOBS, lambda each: len(each.report.events) + len(each.report.steps), _MOST_EVENTS
         )
 
     async def ingest(self, lease: Lease, job_id: str, report: Report, delay_s: float = 0.0) -> JobRow:

@@ -14,6 +14,7 @@ from regroup.service.domain.author import Author
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError
 from regroup.service.domain.job_events import IncidentRevised
 from regroup.service.domain.states import JobState, Reason, Transition
+from regroup.service.domain.step_columns import StepColumns
 from regroup.service.policy.lost_time import GenerationProgress
 from regroup.service.store import history
 from regroup.service.store.access.audit import AuditStore, Change, audited, record_change
@@ -180,13 +181,14 @@ class Store:
         reported: Sequence[Reported],
         status: Mapping[str, Any],
         delay_s: float = 0.0,
+        steps: StepColumns | None = None,
     ) -> JobRow:
         """Ingest new events of a supervisor, and its status (`goodput`, `reported_at`, `ranks`; None: as before).
 
         Reports of several jobs share a transaction. This one waits up to `delay_s` seconds for those of other jobs. The
-        `acked_seq` of the returned row is the newest ingested sequence number.
+        `acked_seq` of the returned row is the newest ingested sequence number. If `steps` is None, they are events.
         """
-        return await self._reports.ingest(lease, job_id, Report(boot_id, reported, status), delay_s)
+        return await self._reports.ingest(lease, job_id, Report.of(boot_id, reported, status, steps), delay_s)
 
     async def record_incident(self, lease: Lease, job_id: str, incident: IncidentRevised, *, now: float) -> None:
         """Record an incident that no supervisor can report. A repetition has no effect."""

@@ -75,7 +75,7 @@ class Supervisor:
             wait_s = min(wait_s, max(_SAVE_WAIT_S, sync.gather_s))
         events = await self._journal.since(sync.boot_id, sync.acked_seq, wait_s, sync.gather_s)
         status = replace(self._lifecycle.status(), spares=self._spares.state, secrets_version=self._secrets.version)
-        return SyncReply(self._journal.boot_id, tuple(events), status).to_json()
+        return SyncReply.of(self._journal.boot_id, events, status).to_json()
 
     async def report(self, report: dict[str, Any]) -> dict[str, Any]:
         """Receive an agent's report. Return which messages were received and which are in the database."""

@@ -1,5 +1,6 @@
 """Ingestion of supervisors' events: each key once, in the order of sequence numbers."""
 
+import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.errors import IllegalTransitionError
 from regroup.service.domain.job_events import JobEvent, MalformedEventError, MetricsReported, MirrorChanged, decode
+from regroup.service.domain.step_columns import StepColumns, split_steps
 from regroup.service.store.jobs.job_writer import JobWriter, flush_all
 from regroup.service.store.jobs.mirror_ticks import record_sets
 from regroup.service.store.jobs.reported_events import apply_event, record_rejected
+from regroup.service.store.jobs.sound_steps import first_of_each, sound_steps
 from regroup.service.store.jobs.step_rows import add_steps, fold_steps
 from regroup.service.store.jobs.supervisor_report import changes_of_status
 from regroup.service.store.notices.notice_rows import Notice, record_notices
@@ -19,11 +22,10 @@ from regroup.service.store.rows.reported_conditions import Reported
 from regroup.service.store.rows.story import StepMark
 from regroup.service.store.schema.json_values import number
 from regroup.service.store.schema.tables import events
-from regroup.workers.contract.messages import StepRow
 
 REPORT_EVERY_S = 30.0
 """Seconds between two stored times of reports that bring nothing else."""
-_UNRECORDED = (StepRow, MetricsReported, MirrorChanged)
+_UNRECORDED = (MetricsReported, MirrorChanged)
 """Classes of the events that the history does not contain."""
 # Statements that are built once: the steps of all jobs pass through them.
 _KEYS = sa.select(events.c.key).where(
@@ -40,25 +42,42 @@ class Report:
     events: Sequence[Reported]
     status: Mapping[str, Any]
     """`goodput`, `reported_at` and `ranks`; None or missing: as before."""
+    steps: StepColumns
+    """The committed steps. Their events are not among `events`."""
+
+    @classmethod
+    def of(
+        cls, boot_id: str, reported: Sequence[Reported], status: Mapping[str, Any], steps: StepColumns | None
+    ) -> "Report":
+        """Return the report of events. If `steps` is None, they are among the events."""
+        if steps is None:
+            steps, reported = split_steps(reported)
+        return cls(boot_id, reported, status, steps)
 
 
 @dataclass(frozen=True)
 class _Intake:
-    """The new events of one job."""
+    """The new events of one job, in the order of their numbers."""
 
     writer: JobWriter
     report: Report
     fresh: Sequence[tuple[Reported, JobEvent | MalformedEventError]]
+    steps: StepColumns
+    """The first report of each new step."""
+    newest: int
+    """Number of the newest event."""
 
     @classmethod
     def of(cls, writer: JobWriter, report: Report) -> "_Intake":
         acked = writer.job.acked_seq if writer.job.supervisor_boot_id == report.boot_id else 0
-        fresh = sorted((event for event in report.events if event.seq > acked), key=lambda event: event.seq)
-        return cls(writer, report, [(event, _decode(event)) for event in fresh])
-
-    @property
-    def step_rows(self) -> list[StepRow]:
-        return [body for _, body in self.fresh if isinstance(body, StepRow)]
+        events = sorted((event for event in report.events if event.seq > acked), key=lambda event: event.seq)
+        new = report.steps.after(acked)
+        newest = max([acked, *(event.seq for event in events[-1:]), *new.seq[-1:]])
+        fresh = [(event, _decode(event)) for event in events]
+        steps, malformed = sound_steps(new)
+        if malformed:
+            fresh = sorted([*fresh, *malformed], key=lambda each: each[0].seq)
+        return cls(writer, report, fresh, first_of_each(steps), newest)
 
     @property
     def sets(self) -> list[StepMark]:
@@ -84,9 +103,9 @@ async def ingest(
     """
     intakes = [_Intake.of(writer, report) for writer, report in reports]
     # Steps first: a script may report metrics of a step in the same batch.
-    await add_steps(connection, [(each.writer, each.step_rows) for each in intakes], is_thorough=is_thorough)
+    await add_steps(connection, [(each.writer, each.steps) for each in intakes], is_thorough=is_thorough)
     for each in intakes:
-        await _apply_all(each.writer, each.fresh)
+        await _apply_all(each.writer, each.fresh, each.steps)
     await record_sets(connection, {each.writer.job.id: sets for each in intakes if (sets := each.sets)})
     for each in intakes:
         before, changes = each.writer.job, _status_changes(each)
@@ -97,20 +116,20 @@ async def ingest(
     await flush_all(connection, [each.writer for each in intakes])
 
 
-async def _apply_all(writer: JobWriter, fresh: Sequence[tuple[Reported, JobEvent | MalformedEventError]]) -> None:
+async def _apply_all(
+    writer: JobWriter, fresh: Sequence[tuple[Reported, JobEvent | MalformedEventError]], steps: StepColumns
+) -> None:
     """Apply events in order. Steps that follow each other change the row once."""
     done = await _stored_keys(writer, [event.key for event, body in fresh if not isinstance(body, _UNRECORDED)])
-    run = list[tuple[int, StepRow]]()
+    folded = 0
     for event, body in fresh:
         if event.key in done:
             continue
         done.add(event.key)
-        if isinstance(body, StepRow):
-            run.append((event.generation, body))
-            continue
         if not isinstance(body, MirrorChanged):  # the step of a mirrored set is another column
-            writer.defer(**fold_steps(writer.job, run))
-            run.clear()
+            before = bisect.bisect_left(steps.seq, event.seq)
+            writer.defer(**fold_steps(writer.job, steps.select(range(folded, before))))
+            folded = before
         if isinstance(body, MalformedEventError):
             await _reject(writer, event, body)
             continue
@@ -118,17 +137,15 @@ async def _apply_all(writer: JobWriter, fresh: Sequence[tuple[Reported, JobEvent
             await apply_event(writer, event, body)
         except (ValueError, KeyError, TypeError, IllegalTransitionError) as error:
             await _reject(writer, event, error)
-    writer.defer(**fold_steps(writer.job, run))
+    writer.defer(**fold_steps(writer.job, steps.select(range(folded, len(steps)))))
 
 
 def _status_changes(intake: _Intake) -> dict[str, Any]:
     """Return the columns that show the supervisor's answer."""
     job, report = intake.writer.job, intake.report
     changes = changes_of_status(job, report.status)
-    acked = job.acked_seq if job.supervisor_boot_id == report.boot_id else 0
-    newest = intake.fresh[-1][0].seq if intake.fresh else acked
-    if (report.boot_id, newest) != (job.supervisor_boot_id, job.acked_seq):
-        changes |= {"supervisor_boot_id": report.boot_id, "acked_seq": newest}
+    if (report.boot_id, intake.newest) != (job.supervisor_boot_id, job.acked_seq):
+        changes |= {"supervisor_boot_id": report.boot_id, "acked_seq": intake.newest}
     reported_s = number(report.status, "reported_at")
     if reported_s is not None and (changes or reported_s - (job.reported_at or 0.0) >= REPORT_EVERY_S):
         changes["reported_at"] = reported_s

@@ -14,6 +14,7 @@ from regroup.service.domain.job_events import (
     decoded,
 )
 from regroup.service.domain.states import JobState, Reason
+from regroup.service.domain.step_columns import step_key
 from regroup.service.domain.supervisor_phase import SupervisorPhase
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.job_state.incidents import Incident
@@ -92,7 +93,7 @@ class EventLog:
 
     def emit_step(self, row: StepRow) -> None:
         """Emit a committed step."""
-        self._journal.emit(f"step:{row.generation}:{row.step}", row, row.generation, row.time_s)
+        self._journal.emit(step_key(row.generation, row.step), row, row.generation, row.time_s)
 
     def emit_report(self, report: Report) -> None:
         """Emit metrics that training code reported in addition to its step row."""

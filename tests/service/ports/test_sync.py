@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from regroup.service.domain.job_events import encode
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
 from regroup.service.ports.assignment import NodeAssignment, PlannedChange
@@ -20,6 +21,7 @@ from regroup.service.ports.sync import (
     SyncRequest,
     UnreadyNodes,
 )
+from regroup.workers.contract.messages import StepRow
 
 NODE = NodeAssignment("n1", "local-1", "10.0.0.1", 2)
 CHANGE = PlannedChange({}, "suspended", 5.0, None, is_requeue=True, reason=Reason.SUSPENDED)
@@ -69,6 +71,25 @@ def test_a_request_survives_json(intents: Intents) -> None:
 def test_a_reply_survives_json(status: SupervisorStatus) -> None:
     reply = SyncReply("boot", (SupervisorEvent(1, "state:1", "state", 1, 5.0, {"state": "RUNNING"}),), status)
     assert SyncReply.from_json(json.loads(json.dumps(reply.to_json()))) == reply
+
+
+def test_steps_travel_as_columns_next_to_the_other_events() -> None:
+    row = StepRow(1, 2, 5.0, 0.5, 2.0, None, None, 7, 1e-3, None, extra={"mfu": 0.5})
+    step = SupervisorEvent(1, "step:1:2", "step", 1, 5.0, encode(row))
+    note = SupervisorEvent(2, "note:1", "note", 1, 6.0, {"kind": "x"})
+    reply = SyncReply.of("boot", [step, note], SupervisorStatus())
+    received = SyncReply.from_json(json.loads(json.dumps(reply.to_json())))
+    assert received == reply and received.events == (note,)
+    assert (received.steps.seq, received.steps.loss, received.steps.metrics) == ([1], [2.0], {"mfu": [0.5]})
+
+
+def test_the_newest_event_may_be_a_step() -> None:
+    row = StepRow(1, 2, 5.0, None, None, None, None, None, None, None)
+    step = SupervisorEvent(4, "step:1:2", "step", 1, 5.0, encode(row))
+    note = SupervisorEvent(3, "note:1", "note", 1, 6.0, {"kind": "x"})
+    status = SupervisorStatus()
+    assert SyncReply.of("boot", [note, step], status).newest_seq == SyncReply.of("boot", [step], status).newest_seq == 4
+    assert SyncReply.of("boot", [note], status).newest_seq == 3 and SyncReply("boot").newest_seq == 0
 
 
 def test_every_intent_is_covered_by_these_tests() -> None:

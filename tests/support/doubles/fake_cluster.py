@@ -87,7 +87,7 @@ class FakeSupervisor:
                     await self._news.wait_for(lambda: bool(self._events))
             except TimeoutError:
                 pass
-            return SyncReply(self.boot_id, tuple(self._events), self.status)
+            return SyncReply.of(self.boot_id, self._events, self.status)
 
 
 class FakeCluster:
