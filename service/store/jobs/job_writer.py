@@ -87,7 +87,7 @@ class JobWriter:
         """Change columns as `set` does, together with the next write or `flush_all`: steps arrive in batches."""
         if changes:
             self._deferred |= changes
-            self.job = dataclasses.replace(self.job, **changes)
+            self.job = _changed(self.job, changes)
 
     def read_deferred(self) -> dict[str, Any]:
         """Return the columns that are deferred, for the caller to write them; empty if there are none."""
@@ -95,7 +95,7 @@ class JobWriter:
             return {}
         revision = self.job.revision + 1
         changes, self._deferred = {**self._deferred, "revision": revision}, {}
-        self.job = dataclasses.replace(self.job, revision=revision)
+        self.job = _changed(self.job, {"revision": revision})
         return changes
 
     async def record(
@@ -230,7 +230,7 @@ class JobWriter:
         await self.connection.execute(_CHANGED, {"of_job": self.job.id, **changes})
         if "conditions" in changes:
             changes = {**changes, "conditions": tuple(Condition(**item) for item in changes["conditions"])}
-        self.job = dataclasses.replace(self.job, **changes)
+        self.job = _changed(self.job, changes)
 
     async def _release(self, now: float) -> None:
         held = allocations.update().where(allocations.c.job_id == self.job.id, allocations.c.released_at.is_(None))
@@ -245,6 +245,13 @@ class JobWriter:
         except exc.IntegrityError as error:
             names = ", ".join(item.name for item in allocate)
             raise ConflictError(f"one of these names is already allocated: {names}; release it first") from error
+
+
+def _changed(job: JobRow, changes: Mapping[str, Any]) -> JobRow:
+    """Return the row with other values. `replace` would set all 47 fields of the frozen class one by one."""
+    row = object.__new__(JobRow)
+    vars(row).update(vars(job), **changes)
+    return row
 
 
 async def flush_all(connection: AsyncConnection, writers: Iterable[JobWriter]) -> None:
