@@ -1,10 +1,11 @@
 """Layout of a generation: the parallel degrees, whose product is the world size."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from regroup.service.domain.errors import FieldIssue, SpecError
 
 _MICRO_BATCH = "micro_batch"
+_DEGREES = ("dp_replicate", "dp_shard", "cp", "tp", "pp")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Layout:
     @property
     def degrees(self) -> dict[str, int]:
         """Degrees by name."""
-        return {name: degree for name, degree in asdict(self).items() if name != _MICRO_BATCH}
+        return {name: getattr(self, name) for name in _DEGREES}
 
     def to_json(self) -> dict[str, int]:
         """Return plain data: the degrees, and the micro-batch if it differs from the spec."""
