@@ -33,9 +33,12 @@ class JobTransactions:
 
     @asynccontextmanager
     async def open_all(
-        self, job_ids: Collection[str], lease: Lease | None = None
+        self, job_ids: Collection[str], lease: Lease | None = None, kept: Mapping[str, JobRow] | None = None
     ) -> AsyncGenerator[Mapping[str, JobWriter]]:
         """Lock the rows of several jobs until the end of the block. Ids without a job are left out.
+
+        Args:
+            kept: see `JobWriter.lock_all`.
 
         Raises:
             PreconditionError: another control plane has the lease.
@@ -45,7 +48,7 @@ class JobTransactions:
             async with self._database.write() as connection:
                 if lease is not None:
                     await leases.check(connection, lease)
-                writers = await JobWriter.lock_all(connection, job_ids)
+                writers = await JobWriter.lock_all(connection, job_ids, kept)
                 before = {job_id: writer.job for job_id, writer in writers.items()}
                 yield writers
         finally:

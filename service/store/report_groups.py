@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from sqlalchemy import exc
 
@@ -29,6 +30,8 @@ class ReportGroups:
 
     def __init__(self, transactions: JobTransactions) -> None:
         self._transactions = transactions
+        self._rows = WeakValueDictionary[str, JobRow]()
+        """Job → its row after its last report, while its caller keeps it: usually nobody changes it until the next."""
         self._groups = Groups[_JobReport, JobRow](
             self._write_group, _MOST_JOBS, lambda each: len(each.report.events) + len(each.report.steps), _MOST_EVENTS
         )
@@ -75,10 +78,13 @@ class ReportGroups:
         return found
 
     async def _transact(self, reports: Sequence[_JobReport], *, is_thorough: bool) -> list[JobRow | Exception]:
-        async with self._transactions.open_all([each.job_id for each in reports], reports[0].lease) as writers:
+        job_ids = [each.job_id for each in reports]
+        kept = {job_id: row for job_id in job_ids if (row := self._rows.get(job_id)) is not None}
+        async with self._transactions.open_all(job_ids, reports[0].lease, kept) as writers:
             present = [(writers[each.job_id], each.report) for each in reports if each.job_id in writers]
             if present:
                 await ingest(present[0][0].connection, present, is_thorough=is_thorough)
+        self._rows.update({job_id: writer.job for job_id, writer in writers.items()})
         return [
             writers[each.job_id].job if each.job_id in writers else NotFoundError(f"no job {each.job_id!r}")
             for each in reports

@@ -24,12 +24,13 @@ Intending = Callable[[JobRow], Mapping[str, Any]]
 
 # Statements that are built once: the steps of all jobs pass through them.
 _THIS = jobs.c.id == sa.bindparam("of_job")
-_LOCKED = (
-    sa.select(*JOB_COLUMNS, has_hooks(jobs.c.project))
-    .where(jobs.c.id.in_(sa.bindparam("of_jobs", expanding=True)))
-    .order_by(jobs.c.id)  # two transactions that lock the same rows do so in the same order
-    .with_for_update()
+_SOME = jobs.c.id.in_(sa.bindparam("of_jobs", expanding=True))
+# Two transactions that lock the same rows do so in the same order.
+_LOCKED = sa.select(*JOB_COLUMNS, has_hooks(jobs.c.project)).where(_SOME).order_by(jobs.c.id).with_for_update()
+_LOCKED_REVISIONS = (
+    sa.select(jobs.c.id, jobs.c.revision, has_hooks(jobs.c.project)).where(_SOME).order_by(jobs.c.id).with_for_update()
 )
+_ROWS = sa.select(*JOB_COLUMNS).where(_SOME)
 _CHANGED = jobs.update().where(_THIS)
 SUSPEND = "suspend"
 """Intent that a job stays suspended: `{why, requested_s}`, from the request until the job is resumed."""
@@ -66,17 +67,37 @@ class JobWriter:
         return found[job_id]
 
     @classmethod
-    async def lock_all(cls, connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, "JobWriter"]:
-        """Lock and read the rows of these jobs with one statement. Ids without a job are left out."""
-        rows = (await connection.execute(_LOCKED, {"of_jobs": padded(job_ids)})).mappings()
-        writers = [cls._of(connection, row) for row in rows]
-        return {writer.job.id: writer for writer in writers}
+    async def lock_all(
+        cls, connection: AsyncConnection, job_ids: Collection[str], kept: Mapping[str, JobRow] | None = None
+    ) -> dict[str, "JobWriter"]:
+        """Lock and read the rows of these jobs together. Ids without a job are left out.
+
+        Args:
+            kept: rows that were read before, by id. If it has all, those that nobody has changed are not read again.
+        """
+        if kept and kept.keys() >= set(job_ids):
+            return await cls._lock_changed(connection, job_ids, kept)
+        found = list[JobWriter]()
+        for row in (await connection.execute(_LOCKED, {"of_jobs": padded(job_ids)})).mappings():
+            columns = dict(row)
+            outbox = Outbox(connection) if columns.pop(HAS_HOOKS) else None
+            found.append(cls(connection, job_row(columns), outbox))
+        return {writer.job.id: writer for writer in found}
 
     @classmethod
-    def _of(cls, connection: AsyncConnection, row: Mapping[Any, Any]) -> "JobWriter":
-        columns = dict(row)
-        outbox = Outbox(connection) if columns.pop(HAS_HOOKS) else None
-        return cls(connection, job_row(columns), outbox)
+    async def _lock_changed(
+        cls, connection: AsyncConnection, job_ids: Collection[str], kept: Mapping[str, JobRow]
+    ) -> dict[str, "JobWriter"]:
+        """Lock the rows, and read those that are not as in `kept`."""
+        locked = (await connection.execute(_LOCKED_REVISIONS, {"of_jobs": padded(job_ids)})).tuples().all()
+        rows = {job_id: kept[job_id] for job_id, revision, _ in locked if kept[job_id].revision == revision}
+        if changed := [job_id for job_id, _, _ in locked if job_id not in rows]:
+            found = (await connection.execute(_ROWS, {"of_jobs": padded(changed)})).mappings()
+            rows |= {row.id: row for row in map(job_row, found)}
+        return {
+            job_id: cls(connection, rows[job_id], Outbox(connection) if is_hooked else None)
+            for job_id, _, is_hooked in locked
+        }
 
     async def set(self, **changes: Any) -> None:
         """Change columns without an event: for progress that has its own tables."""

@@ -1,11 +1,13 @@
 """Reports of supervisors in groups: many jobs cost the statements of one, and no job affects another."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from regroup.service.domain.author import Author
 from regroup.service.domain.errors import NotFoundError, PreconditionError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.store.rows.records import JobRow, Lease
@@ -63,6 +65,33 @@ async def test_many_jobs_cost_the_statements_of_one(
     assert counts[1] <= counts[0] + 1, "mirrored sets of a new job are inserted, and those of another one are updated"
     for job_id in jobs:
         assert [row.step for row in await store.step_rows(job_id)][-10:] == list(steps)
+
+
+async def test_a_row_is_read_again_only_after_others_have_changed_it(
+    store: Store, lease: Lease, running: Callable[[int], Awaitable[Jobs]]
+) -> None:
+    jobs = await running(2)
+    (first, emitter), (second, other) = jobs.items()
+    held = [await store.ingest(lease, job_id, jobs[job_id].boot_id, [], {}) for job_id in jobs]
+
+    async def read(number: int) -> tuple[list[JobRow], bool]:
+        """Report a step of both jobs; return their rows, and whether a stored spec was read."""
+        with recorded_statements(store) as statements:
+            found = await asyncio.gather(
+                store.ingest(lease, first, emitter.boot_id, [emitter.step(1, number)], {}),
+                store.ingest(lease, second, other.boot_id, [other.step(1, number)], {}),
+            )
+        return list(found), any("jobs.spec" in each for each in statements)
+
+    held, is_read = await read(2)
+    assert not is_read and [row.step for row in held] == [2, 2]
+    await store.intend(second, lambda _: {"release": True}, now=1.0, author=Author("ana"), action="release")
+    held, is_read = await read(3)
+    assert is_read and [row.intents for row in held] == [{}, {"release": True}]
+    assert held == [await store.job(first), await store.job(second)]
+    held.clear()
+    gc.collect()
+    assert (await read(4))[1], "nobody has kept the rows"
 
 
 async def test_a_group_stores_what_single_reports_store(
