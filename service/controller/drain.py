@@ -15,7 +15,7 @@ from regroup.service.controller.substitution import release_rows, substitute_nod
 from regroup.service.domain.states import JobState
 from regroup.service.policy.recovery.drain_deadlines import DrainNotice, change_due_s, earliest_deadline_s, release_by_s
 from regroup.service.ports.assignment import Drain, JobAssignment, NodeAssignment, PlannedChange, Resize
-from regroup.service.ports.sync import Intents, SupervisorStatus
+from regroup.service.ports.sync import NO_INTENTS, Intents, SupervisorStatus
 from regroup.service.spec.workload import ProgramWorkload
 from regroup.service.store.rows.records import AllocationKind, JobRow
 
@@ -47,7 +47,7 @@ class DrainReconciler(Reconciler):
         """Return the move that is in progress, or the request to requeue."""
         match allocations.change:
             case Resize():
-                return Intents()  # one change at a time
+                return NO_INTENTS  # one change at a time
             case Drain(planned) if self._notices.alive.intersection(planned.leaving):
                 if notices := self._notices_of(planned.leaving):
                     planned = replace(planned, deadline_s=earliest_deadline_s(notices))  # the deadline may have changed

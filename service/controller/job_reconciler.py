@@ -291,17 +291,18 @@ async def _sync(
     )
     latest = job
     try:
-        while not polling.done():
+        while True:
+            changed = asyncio.ensure_future(leader.store.changes.wait(job.id, mark, leader.pace.recheck_s))
+            await asyncio.wait({polling, changed}, return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
+            if polling.done():
+                return polling.result()
             mark, latest = await _refresh(leader, mark, latest)
             now_intended = _merge_intents(reconcilers, latest, allocations, errors)
             has_begun = not is_changing and _is_changing(reconcilers, latest, allocations)
             if now_intended != intents or has_begun:
                 request = SyncRequest(now_intended, job.acked_seq, job.supervisor_boot_id, 0.0)
                 return await leader.cluster.sync(job.id, request)
-            changed = asyncio.ensure_future(leader.store.changes.wait(job.id, mark, leader.pace.recheck_s))
-            await asyncio.wait({polling, changed}, return_when=asyncio.FIRST_COMPLETED)
-            changed.cancel()
-        return polling.result()
     finally:
         polling.cancel()
 

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from regroup.service.cluster_state.allocations import JobAllocations
-from regroup.service.ports.sync import Intents, SupervisorStatus
+from regroup.service.ports.sync import NO_INTENTS, Intents, SupervisorStatus
 from regroup.service.store.rows.records import JobRow
 
 
@@ -16,7 +16,7 @@ class Reconciler(Protocol):
 
     def intents(self, job: JobRow, allocations: JobAllocations) -> Intents:
         """Return the requests to the supervisor."""
-        return Intents()
+        return NO_INTENTS
 
     async def reconcile(self, job: JobRow, status: SupervisorStatus, now: float) -> None:
         """Compare the desired with the observed state, and change allocations or requests.

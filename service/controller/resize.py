@@ -35,7 +35,7 @@ from regroup.service.policy.placement.resize import most_ranks, resize_slots
 from regroup.service.policy.recovery.drain_deadlines import earliest_deadline_s
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.assignment import JobAssignment, PlannedChange, Resize, SizeChange
-from regroup.service.ports.sync import Intents, SupervisorStatus
+from regroup.service.ports.sync import NO_INTENTS, Intents, SupervisorStatus
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.projects import RESIZE, must_release_all
 from regroup.service.store.rows.records import Allocation, AllocationKind, Condition, Incident, JobRow
@@ -64,7 +64,7 @@ class ResizeReconciler(Reconciler):
     def intents(self, job: JobRow, allocations: JobAllocations) -> Intents:
         """Return the resize that is in progress."""
         change = allocations.change
-        return Intents(change=change.planned) if isinstance(change, Resize) else Intents()
+        return Intents(change=change.planned) if isinstance(change, Resize) else NO_INTENTS
 
     async def reconcile(self, job: JobRow, status: SupervisorStatus, now: float) -> None:
         """Begin, continue or end a resize."""

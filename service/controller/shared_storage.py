@@ -9,7 +9,7 @@ from regroup.service.cluster_state.allocations import JobAllocations
 from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.reconciler import Reconciler
 from regroup.service.domain.states import Reason
-from regroup.service.ports.sync import EndRequest, Intents, SupervisorStatus
+from regroup.service.ports.sync import NO_INTENTS, EndRequest, Intents, SupervisorStatus
 from regroup.service.store.rows.records import JobRow
 from regroup.workers.contract.agent_records import storage_proof_name
 
@@ -32,7 +32,7 @@ class SharedStorageReconciler(Reconciler):
 
     def intents(self, job: JobRow, allocations: JobAllocations) -> Intents:
         """Return the request to end a job whose storage the server does not share."""
-        return Intents(end=EndRequest(Reason.INVALID_INPUT, self._problem)) if self._problem else Intents()
+        return Intents(end=EndRequest(Reason.INVALID_INPUT, self._problem)) if self._problem else NO_INTENTS
 
     async def reconcile(self, job: JobRow, status: SupervisorStatus, now: float) -> None:
         """Read the file that a node wrote, once for each start of the job."""

@@ -64,17 +64,18 @@ class Intents:
 
     def merge(self, other: "Intents") -> "Intents":
         """Return these intents with those that `other` sets; `other` wins."""
-        if other == _NO_INTENTS:
+        if other is NO_INTENTS or other == NO_INTENTS:
             return self
         return replace(self, **other.set_fields())
 
     def set_fields(self) -> dict[str, Any]:
         """Return the intents that are set, by name."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in values.items() if value != getattr(_NO_INTENTS, name)}
+        return {name: value for name, value in values.items() if value != getattr(NO_INTENTS, name)}
 
 
-_NO_INTENTS = Intents()
+NO_INTENTS = Intents()
+"""No request."""
 
 
 @dataclass(frozen=True)
