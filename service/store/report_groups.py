@@ -31,7 +31,7 @@ class ReportGroups:
     def __init__(self, transactions: JobTransactions) -> None:
         self._transactions = transactions
         self._rows = WeakValueDictionary[str, JobRow]()
-        """Job → its row after its last report, while its caller keeps it: usually nobody changes it until the next."""
+        """Job → its row after its last report, while its caller keeps it: usually it is the same until the next."""
         self._groups = Groups[_JobReport, JobRow](
             self._write_group, _MOST_JOBS, lambda each: len(each.report.events) + len(each.report.steps), _MOST_EVENTS
         )

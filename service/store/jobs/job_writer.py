@@ -73,7 +73,7 @@ class JobWriter:
         """Lock and read the rows of these jobs together. Ids without a job are left out.
 
         Args:
-            kept: rows that were read before, by id. If it has all, those that nobody has changed are not read again.
+            kept: rows that were read before, by id. If it has all, those that have not changed are not read again.
         """
         if kept and kept.keys() >= set(job_ids):
             return await cls._lock_changed(connection, job_ids, kept)

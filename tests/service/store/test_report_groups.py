@@ -91,7 +91,7 @@ async def test_a_row_is_read_again_only_after_others_have_changed_it(
     assert held == [await store.job(first), await store.job(second)]
     held.clear()
     gc.collect()
-    assert (await read(4))[1], "nobody has kept the rows"
+    assert (await read(4))[1], "the rows were not kept"
 
 
 async def test_a_group_stores_what_single_reports_store(
