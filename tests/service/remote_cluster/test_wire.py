@@ -28,6 +28,8 @@ from regroup.service.ports.sync import (
 )
 from regroup.service.remote_cluster.wire import ERRORS, SIGNATURES, VERSION, CallError, ClusterFaultError, encode_error
 from regroup.workers.contract.agent_records import CommandExit, CommandOutput, CommandRequest, RankStack
+from regroup.workers.contract.messages import StepRow
+from tests.support.inputs.step_columns import columns_of
 from tests.support.inputs.sync_records import start_config
 
 NODE = Node("a" * 56, "gpu-1", "10.0.0.1", labels={"ray.io/gpu-domain": "d"}, cpus=8.0, gpus=4.0, memory_bytes=2**40,
@@ -36,6 +38,7 @@ INTENTS = Intents(
     end=EndRequest(Reason.CANCELLED_BY_USER, "by ä"), secrets=SecretValues("v1", {"TOKEN": "s"}), layout=Layout()
 )
 EVENT = SupervisorEvent(3, "state:3", "state", 2, 12.5, {"state": "RUNNING", "list": [1, None]})
+STEP = StepRow(2, 5, 12.5, None, 2.0, None, None, 2**63, 1e-3, None, extra={"mfu": 0.5})
 COMMAND = CommandRequest("k", 0, ("ls", "ä"), None, b"\xff\x00")
 START = start_config("job_1", name="gpt", generations=[(1, 0)], incidents=[{"id": "i", "times": {"seen_s": 1.5}}])
 
@@ -60,7 +63,9 @@ RESULTS: dict[str, Any] = {
     "actors": set(),
     "recorded_jobs": {"job_1"},
     "start_supervisor": None,
-    "sync": SyncReply("boot", (EVENT,), SupervisorStatus("RUNNING", ranks={"0": [3, "forward"]}, layout=Layout())),
+    "sync": SyncReply(
+        "boot", (EVENT,), SupervisorStatus("RUNNING", ranks={"0": [3, "forward"]}, layout=Layout()), columns_of([STEP])
+    ),
     "read_log": LogChunk("ä\x00", 0, 3, True),
     "stacks": {0: RankStack("n", 1, (3, "forward"), "…"), 10: RankStack("n", 2, None, "")},
     "execute": 4,
