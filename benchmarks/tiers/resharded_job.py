@@ -143,10 +143,9 @@ def read_job(
     actions = [each["recovery_action"] for each in job["incidents"]]
     if actions != ["resize"] * len(changes):
         raise TrialError(f"{len(changes)} resizes were planned, but the job shows {actions or 'no incident'}")
-    begins = [each["times"]["fault_s"] for each in job["incidents"]]
-    ends = [*begins[1:], rows[-1]["time_s"]]  # the last checkpoint, which is staged as well, comes after the last step
     found: list[Reshard] = []
-    for change, since_s, until_s in zip(changes, begins, ends, strict=True):
+    for change, incident in zip(changes, job["incidents"], strict=True):
+        since_s, until_s = incident["times"]["fault_s"], _before_release_s(rows, incident["times"]["first_step_s"])
         restores = {
             each["data"]["node"]: each["data"]
             for each in events
@@ -166,3 +165,18 @@ def read_job(
         seconds = max(data["seconds"] for data in restores.values())
         found.append(Reshard(change, job["parameter_count"] * BYTES_PER_PARAMETER, nodes, seconds, idle))
     return found
+
+
+def _before_release_s(rows: Sequence[Mapping[str, Any]], first_step_s: float) -> float:
+    """Return a time after the first snapshot of the new ranks and before they release the old shards.
+
+    They release them near the end of their second step. Then each rank gets memory for its further snapshots, as at any
+    other time of a job.
+
+    Raises:
+        TrialError: the job ended before the second step.
+    """
+    times_s = [row["time_s"] for row in rows if row["time_s"] >= first_step_s]
+    if len(times_s) < 2:
+        raise TrialError(f"the job took {len(times_s)} steps after a change; at least two are needed")
+    return (times_s[0] + times_s[1]) / 2

@@ -10,13 +10,14 @@ from benchmarks.trials.trial import TrialError
 
 CHANGES = ["fsdp4 to fsdp6", "fsdp6 to fsdp3"]
 IDS = {"alpha": "a1", "beta": "b1"}
-ROWS = [{"time_s": 90.0}, {"time_s": 120.0}]
-BEGINS = (100.0, 110.0)
+ROWS = [{"time_s": time_s} for time_s in (90.0, 104.0, 106.0, 108.0, 113.0, 117.0)]
+BEGINS, FIRST_STEPS = (100.0, 110.0), (104.0, 113.0)
 
 
 def job(*actions: str) -> dict[str, Any]:
     incidents = [
-        {"recovery_action": action, "times": {"fault_s": begin}} for action, begin in zip(actions, BEGINS, strict=False)
+        {"recovery_action": action, "times": {"fault_s": begin, "first_step_s": first}}
+        for action, begin, first in zip(actions, BEGINS, FIRST_STEPS, strict=False)
     ]
     return {"incidents": incidents, "parameter_count": 1000}
 
@@ -39,19 +40,20 @@ def memory(peak: int) -> NodeMemory:
     alpha = [
         MemorySample(99, 5000, 0),
         MemorySample(101, peak, 0),
+        MemorySample(106, 7000, 0),
         MemorySample(112, 900, 0),
-        MemorySample(121, 7000, 0),
+        MemorySample(116, 7000, 0),
     ]
-    return NodeMemory({"a1": alpha, "b1": [MemorySample(105, 900, 0)]})
+    return NodeMemory({"a1": alpha, "b1": [MemorySample(104.5, 900, 0)]})
 
 
 def test_bytes_of_all_nodes_and_memory_of_the_worst_one_of_each_change() -> None:
     first, second = read_job(CHANGES, job("resize", "resize"), EVENTS, ROWS, memory(1200), IDS, idle=True)
     assert first.bytes_over_minimum == pytest.approx(1.18)
-    assert first.node_memory_over_own == pytest.approx(1.2), "between this change and the next one"
+    assert first.node_memory_over_own == pytest.approx(1.2), "between this change and the release of the old shards"
     assert (first.change, first.seconds, first.state_bytes) == ("fsdp4 to fsdp6", 0.7, 12_000)
     assert second.bytes_over_minimum == 1.0, "nothing had to move, and nothing did"
-    assert second.node_memory_over_own == pytest.approx(0.9), "until the last step"
+    assert second.node_memory_over_own == pytest.approx(0.9), "later, memory for more snapshots is in use"
 
 
 @pytest.mark.parametrize("actions", [(), ("resize",), ("resize", "respawn")])
@@ -63,3 +65,8 @@ def test_another_recovery_is_an_error(actions: tuple[str, ...]) -> None:
 def test_a_resize_that_restored_nothing_is_an_error() -> None:
     with pytest.raises(TrialError, match="fsdp6 to fsdp3: the state was planned to come from memory"):
         read_job(CHANGES, job("resize", "resize"), EVENTS[:-1], ROWS, memory(1), IDS, idle=True)
+
+
+def test_a_job_that_ends_with_the_first_step_after_a_change_is_an_error() -> None:
+    with pytest.raises(TrialError, match="1 steps after a change"):
+        read_job(CHANGES, job("resize", "resize"), EVENTS, ROWS[:-1], memory(1), IDS, idle=True)
