@@ -140,12 +140,16 @@ SENT = st.lists(
 
 
 def sent_events(emitter: Any, sent: Sequence[tuple[str, tuple[int, int], Any]]) -> list[Any]:
-    """Return the events of a supervisor. Steps follow the start of their generation, and their metrics follow them."""
+    """Return the events of a supervisor. Steps follow the start of their generation, and their metrics follow them.
+
+    Metrics that precede their step would be stored only if both arrive in the same reply.
+    """
     found, committed, newest = list[Any](), set[tuple[int, int]](), 1
     for count, (kind, (generation, step), data) in enumerate(sent):
         if kind == "step" and generation <= newest:
             found.append(emitter.step(generation, step, **data))
-            committed.add((generation, step))
+            if data not in MALFORMED:
+                committed.add((generation, step))
         elif kind == "generation":
             found.append(emitter.generation(generation, 0))
             newest = max(newest, generation)
