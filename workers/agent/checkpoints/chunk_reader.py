@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from regroup.workers.agent.checkpoints.read_ahead import ReadAhead
 from regroup.workers.agent.checkpoints.read_order import ReadOrder, Turn
 from regroup.workers.agent.slices.saved_state import SliceRead, StateLostError
 from regroup.workers.agent.transfer.presence import prefault
 from regroup.workers.agent.transfer.region_copy import copy as copy_region
 from regroup.workers.contract.checkpoint_manifest import CHUNK_BYTES, FileChunks
-from regroup.workers.os.node_facts import free_memory_bytes
 from regroup.workers.state.slices.boxes import Region
 from regroup.workers.state.slices.held_state import Holder
 from regroup.workers.storage import fsspec_storage
@@ -29,7 +29,6 @@ _WHOLE = 0.98
 _MOST_SPAN_BYTES = 2 * CHUNK_BYTES
 """Most bytes of a file that one thread stages at once, to copy a region with gaps out of them."""
 _ATTEMPTS = 3
-_AHEAD_BYTES = 1 << 20
 _Turn = contextlib.AbstractContextManager[None]
 _NO_TURN: _Turn = contextlib.nullcontext()
 _Key = tuple[str, int]
@@ -56,22 +55,12 @@ class ChunkReader:
         self._pool = ThreadPoolExecutor(STREAMS, "checkpoint-read")
         self._kept = OrderedDict[_Key, Future[memoryview]]()
         self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self.ahead: threading.Thread | None = None
-        """Thread that reads in advance."""
+        self.ahead: ReadAhead | None = None
 
     def read_ahead(self, parts: Sequence[tuple[str, int, int]]) -> None:
-        """Read parts of local files into the cache of the host, before it is known what ranks need. Returns at once.
-
-        It uses at most a quarter of the free memory and ends with `close`. It ignores files that cannot be read: the
-        read that needs them reports that.
-
-        Args:
-            parts: file, first byte and number of bytes of each part, in the order in which ranks read them.
-        """
+        """Start to read parts of local files into the cache of the host, until `close`. See `ReadAhead`."""
         if self._storage.is_local:
-            self.ahead = threading.Thread(target=self._read_ahead, args=(parts,), name="checkpoint-ahead", daemon=True)
-            self.ahead.start()
+            self.ahead = ReadAhead(self._uri, parts)
 
     async def read(self, holder: Holder, reads: Sequence[SliceRead]) -> None:
         """Read parts of a file and verify them.
@@ -111,29 +100,12 @@ class ChunkReader:
         """Bytes that were read from storage so far."""
         return sum(self._received)
 
-    @property
-    def is_closed(self) -> bool:
-        """True if `close` was called."""
-        return self._closing.is_set()
-
     def close(self) -> None:
         """End the threads and close the files."""
-        self._closing.set()
         if self.ahead is not None:
-            self.ahead.join()
+            self.ahead.close()
         self._pool.shutdown(cancel_futures=True)
         self._storage.close()
-
-    def _read_ahead(self, parts: Sequence[tuple[str, int, int]]) -> None:
-        storage, scratch, left = RangeReader(self._uri), memoryview(bytearray(_AHEAD_BYTES)), free_memory_bytes() // 4
-        with contextlib.closing(storage), contextlib.suppress(OSError, StorageError):
-            for name, first, size_bytes in parts:
-                end = first + size_bytes
-                for at in range(first, end, _AHEAD_BYTES):
-                    left -= _AHEAD_BYTES
-                    if left < 0 or self._closing.is_set():
-                        return
-                    storage.read_into(name, at, [scratch[: end - at]])
 
     def _refuse(self, error: Exception) -> None:
         """Raise an error of a read, as storage that lacks content or as storage that does not answer."""

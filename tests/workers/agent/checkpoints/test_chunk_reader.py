@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 import tracemalloc
 import zlib
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from regroup.workers.agent.checkpoints import chunk_reader
 from regroup.workers.agent.checkpoints.chunk_reader import ChunkReader
+from regroup.workers.agent.checkpoints.read_ahead import ReadAhead
 from regroup.workers.agent.slices.saved_state import SliceRead, StateLostError
 from regroup.workers.contract.checkpoint_manifest import FileChunks
 from regroup.workers.state.slices.boxes import Region
@@ -242,47 +242,16 @@ async def test_objects_are_read_in_parallel(data: bytes, s3: ObjectStorage, monk
     assert len(recorder.reads) == -(-len(data) // CHUNK), "an object is not read in advance"
 
 
-def test_parts_are_read_in_advance_while_files_can_be_read(
-    tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chunk_reader, "_AHEAD_BYTES", 100)
-    recorder = Recorder(monkeypatch)
-    reader = ChunkReader(str(tmp_path), {"file": chunks_of(data)})
-    reader.read_ahead([("file", 50, 250), ("file", 1000, 100), ("missing", 0, 10), ("file", 2000, 10)])
-    assert reader.ahead is not None
-    reader.ahead.join(10)
-    reader.close()
-    assert recorder.reads == [
-        ("file", 50, 100), ("file", 150, 100), ("file", 250, 50), ("file", 1000, 100), ("missing", 0, 10),
-    ]  # fmt: skip
+def test_reading_in_advance_ends_with_the_reader(tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[ReadAhead] = []
+    close = ReadAhead.close
 
+    def note_close(ahead: ReadAhead) -> None:
+        close(ahead)
+        closed.append(ahead)
 
-@pytest.mark.parametrize("free_bytes", [4 * 300, 0])
-def test_reading_in_advance_leaves_most_of_the_free_memory(
-    tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch, free_bytes: int
-) -> None:
-    monkeypatch.setattr(chunk_reader, "_AHEAD_BYTES", 100)
-    monkeypatch.setattr(chunk_reader, "free_memory_bytes", lambda: free_bytes)
-    recorder = Recorder(monkeypatch)
+    monkeypatch.setattr(ReadAhead, "close", note_close)
     reader = ChunkReader(str(tmp_path), {"file": chunks_of(data)})
     reader.read_ahead([("file", 0, len(data))])
-    assert reader.ahead is not None
-    reader.ahead.join(10)
-    assert sum(size for _, _, size in recorder.reads) == free_bytes // 4
     reader.close()
-
-
-def test_a_reader_that_closes_ends_reading_in_advance(
-    tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chunk_reader, "_AHEAD_BYTES", 1)
-    recorder = Recorder(monkeypatch, patience_s=10)  # the first read lasts until the reader closes
-    reader = ChunkReader(str(tmp_path), {"file": chunks_of(data)})
-    reader.read_ahead([("file", 0, len(data))])
-    closing = threading.Thread(target=reader.close)
-    closing.start()
-    while not reader.is_closed:  # a condition of another thread
-        time.sleep(0.001)
-    recorder.met.set()
-    closing.join(10)
-    assert not closing.is_alive() and len(recorder.reads) <= 1
+    assert closed == [reader.ahead]
